@@ -20,10 +20,10 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import Inputs, PrivateAccess
 from privsyn.engine.request import Request
-from privsyn.engine.step import ReleaseStep, Step, Wide, release_steps, step_of
+from privsyn.engine.step import ReleaseStep, Step, Wide, get_step, release_steps
 from privsyn.pipelines.common_steps import ENCODE
 from privsyn.pipelines.privsyn import STEPS
-from privsyn.pipelines.registry import steps_of
+from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.noisy import Answers
 from privsyn.tasks.estimation.recode import Recode
@@ -65,8 +65,8 @@ class Release:
         self.spec, self.noise = spec, noise or OpenDPNoise()
         order = tuple(spec.released_columns)
         self.request = Request(spec, order, threads=1)
-        steps = steps_of(self.request)
-        shares = self.shares({look: step_of(release_steps(steps), look).share(self.request) for look in LOOKS})
+        steps = build_steps(self.request)
+        shares = self.shares({look: get_step(release_steps(steps), look).share(self.request) for look in LOOKS})
         self.steps = tuple(_with_share(step, shares) for step in steps if step.name in UP_TO_THE_LAST_LOOK)
         self.encoded = [
             _made(ENCODE, self.request, Inputs({}, PrivateAccess(lambda _=None, t=t: t.to_batches()))) for t in pair
@@ -137,13 +137,13 @@ class _Run:
         self.found.evidence[step.name] = log_likelihood_ratio(answers, exact[0], exact[1], queries)
         self.found.receipts += queries
         handed_on = self.release.handed_on(step.name, answers, truth)
-        self.public.add({f"{step.name}.receipts": noisy.receipts_to_table(queries)})
-        self.public.add({f"{step.name}.noisy": noisy.answers_to_table(handed_on)})
-        self.instead, self.chain = [{f"{step.name}.noisy": noisy.answers_to_table(e)} for e in exact], []
+        self.public.add({f"{step.name}.receipts": noisy.tabulate_receipts(queries)})
+        self.public.add({f"{step.name}.noisy": noisy.tabulate_answers(handed_on)})
+        self.instead, self.chain = [{f"{step.name}.noisy": noisy.tabulate_answers(e)} for e in exact], []
 
     def _draws(self, queries: Sequence[Query]) -> Answers:
         """Independent noise for every cell, as in a release."""
-        return noisy.draws_for(queries, lambda asked: [self.release.draw(sigma, cells) for sigma, cells in asked])
+        return noisy.draw_noise(queries, lambda asked: [self.release.draw(sigma, cells) for sigma, cells in asked])
 
     def _exact(self, step: ReleaseStep, queries: list[Query], side: int) -> Answers:
         request, inputs = self.release.request, self.public.joined(self.private[side])

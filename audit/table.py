@@ -17,7 +17,7 @@ from audit.lockstep import Release, evidence
 from audit.mutants import MUTANTS
 from audit.worst_case import DELTA, EPSILONS, audited_spec, worst_pair
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.tasks.privacy.accountant import rho_for
+from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 
 RELEASES: dict[str, type[Release]] = {"the release": Release, **MUTANTS}
 CHUNK = 250
@@ -66,7 +66,7 @@ def audit(pool: ProcessPoolExecutor, epsilon: float, name: str, runs: int, pair:
 
 def claimed_mu(spec: ReleaseSpec) -> float:
     """sqrt(2 rho) of the whole budget."""
-    return float(np.sqrt(2 * float(rho_for(spec.privacy.epsilon, spec.privacy.delta, spec.accountant))))
+    return float(np.sqrt(2 * float(convert_epsilon_to_rho(spec.privacy.epsilon, spec.privacy.delta, spec.accountant))))
 
 
 def main() -> int:

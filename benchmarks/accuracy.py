@@ -19,11 +19,11 @@ from benchmarks.tables import FOLDER, available, measured_only, table_spec
 from privsyn.comparison import variants
 from privsyn.comparison.method import MethodSettings, Trial
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.evaluation.coded_tables import Coded, coded
+from privsyn.evaluation.coded_tables import Coded, encode_table
 from privsyn.sources.open_source import open_source
 from privsyn.specs.spec_file import load_spec
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.metrics.marginal_distance import all_cliques, mean_l1, random_cliques
+from privsyn.tasks.metrics.marginal_distance import average_l1, draw_cliques, list_all_cliques
 from privsyn.tasks.privacy.noise import SeededNoise
 
 HERE = Path(__file__).parent
@@ -108,7 +108,7 @@ def base_spec(name: str) -> ReleaseSpec:
 def rows_of(name: str) -> Coded:
     """Return the table's rows in codes."""
     spec = base_spec(name)
-    return coded(open_source(spec.data, spec).batches(), plan(spec))
+    return encode_table(open_source(spec.data, spec).batches(), plan(spec))
 
 
 def errors(name: str, changes: Mapping[str, Any], seeds: int) -> np.ndarray:
@@ -117,7 +117,7 @@ def errors(name: str, changes: Mapping[str, Any], seeds: int) -> np.ndarray:
     spec = ReleaseSpec.model_validate(merged(content, changes))
     rows, encoding, records = rows_of(name), plan(spec), spec.unit.records
     domain = rows.bins.domain
-    workloads = [all_cliques(domain, 1), all_cliques(domain, 2), random_cliques(domain, 3, RANDOM_TRIPLES, 0)]
+    workloads = [list_all_cliques(domain, 1), list_all_cliques(domain, 2), draw_cliques(domain, 3, RANDOM_TRIPLES, 0)]
     found = []
     for seed in range(seeds):
         trial = Trial(
@@ -125,7 +125,7 @@ def errors(name: str, changes: Mapping[str, Any], seeds: int) -> np.ndarray:
             settings=MethodSettings.of(spec), in_order=encoding.in_order, added=encoding.added,
         )  # fmt: skip
         made = variants.default(trial)
-        found.append([mean_l1(rows.bins, made.table, cliques) for cliques in workloads])
+        found.append([average_l1(rows.bins, made.table, cliques) for cliques in workloads])
     return np.array(found)
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.coverage import FOLDER, release, spec_of
-from privsyn.evaluation.analysis_figures import analyses_of
+from privsyn.evaluation.analysis_figures import run_analyses
 from privsyn.evaluation.settings_file import load_evaluation_spec
 from privsyn.tasks.codecs import plan_of_columns
 
@@ -41,7 +41,7 @@ def measure(name: str, epsilon: float, seed: int, independent: bool) -> dict[str
     source = pq.read_table(spec.data)
     order = tuple(c for c in source.column_names if c in spec.released_columns)
     made = _shuffled(source, seed) if independent else release(name, epsilon, seed)[0].table
-    found = analyses_of(
+    found = run_analyses(
         load_evaluation_spec(SETTINGS / f"{_plain(name)}.yaml").analyses,
         spec,
         plan_of_columns(spec, order),

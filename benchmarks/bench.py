@@ -21,8 +21,8 @@ from benchmarks.census_like import ATTRIBUTES, ROWS, census_like
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.kernels.counting import CodeTable, count, count_all, thread_count
-from privsyn.tasks.metrics.pairs import pair_figures
+from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count, count, count_all
+from privsyn.tasks.metrics.pairs import compute_pair_figures
 from privsyn.tasks.steps.synthesize import synthesize
 
 README = Path(__file__).with_name("README.md")
@@ -96,7 +96,7 @@ def bench_counting(table: CodeTable, threads: int, sample: int) -> Line:
 
 def bench_pairs(table: CodeTable, other: CodeTable, threads: int, bincount: float) -> Line:
     """Time the evaluation's pass over all pairs of two tables against counting both by np.bincount."""
-    figures = lambda: pair_figures(table, other, {}, threads)  # noqa: E731
+    figures = lambda: compute_pair_figures(table, other, {}, threads)  # noqa: E731
     what = f"L1 and association of all {len(figures().pairs):,} pairs of two tables"
     return Line(what, timed(figures, 2), "np.bincount, both tables, counts only", 2 * bincount)
 
@@ -247,7 +247,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a tenth of the rows; prints, and writes nothing")
     parser.add_argument("--threads", type=int, default=0, help="0: all cores")
     arguments = parser.parse_args()
-    threads, quick = thread_count(arguments.threads), arguments.quick
+    threads, quick = choose_thread_count(arguments.threads), arguments.quick
     table = census_like(ROWS // 10 if quick else ROWS, ATTRIBUTES)
     marginals = chosen_marginals(table, MARGINALS)
     sample = 10 if quick else 30

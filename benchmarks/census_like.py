@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.tasks.kernels.counting import CodeTable
 
 ROWS, ATTRIBUTES, SMALLEST, LARGEST = 662_000, 97, 2, 248
@@ -43,7 +43,9 @@ def correlated_rows(domain: Domain, rows: int, seed: int = 1) -> CodeTable:
         score = weights[0] * parent + weights[1] * types + weights[2] * own
         latent.append(_ranks(score))
         marks = np.cumsum(rng.permutation(_skewed(size, rng.uniform(0.5, 1.5))))[:-1]
-        columns.append(np.searchsorted(marks.astype(np.float32), latent[-1], side="right").astype(code_dtype(size)))
+        columns.append(
+            np.searchsorted(marks.astype(np.float32), latent[-1], side="right").astype(choose_code_dtype(size))
+        )
     return CodeTable(domain, tuple(columns))
 
 

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from benchmarks.accuracy import rows_of
 from benchmarks.tables import LABELS, table_spec
 from privsyn.comparison.method import MethodSettings, Trial
-from privsyn.data_contracts.domain import Clique, Domain, code_dtype
+from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.classification import majority_error, split, svm_error
-from privsyn.tasks.metrics.k_marginal import k_marginal_score
-from privsyn.tasks.metrics.marginal_distance import all_cliques, mean_l1, random_cliques
-from privsyn.tasks.metrics.range_queries import RangeQuery, privsyn_queries, range_query_error
+from privsyn.tasks.metrics.classification import compute_majority_error, compute_svm_error, split
+from privsyn.tasks.metrics.k_marginal import compute_k_marginal_score
+from privsyn.tasks.metrics.marginal_distance import average_l1, draw_cliques, list_all_cliques
+from privsyn.tasks.metrics.range_queries import RangeQuery, compute_range_query_error, draw_privsyn_queries
 from privsyn.tasks.privacy.noise import SeededNoise
 
 DELTA = 1e-9
@@ -70,9 +70,9 @@ def given(name: str) -> Given:
     spec, rows = table_spec(source), rows_of(source).bins
     settings, in_order = MethodSettings.of(spec), plan(spec).in_order
     train, holdout = (only(rows, DEMOGRAPHIC), None) if name == SUBSET else split(rows, HOLDOUT_SHARE, SPLIT_SEED)
-    triples = random_cliques(train.domain, 3, TRIPLES, 0)
-    queries = privsyn_queries(train.domain)
-    return Given(name, train, holdout, all_cliques(train.domain, 2), triples, queries, settings, in_order)
+    triples = draw_cliques(train.domain, 3, TRIPLES, 0)
+    queries = draw_privsyn_queries(train.domain)
+    return Given(name, train, holdout, list_all_cliques(train.domain, 2), triples, queries, settings, in_order)
 
 
 def only(table: CodeTable, attributes: Sequence[str]) -> CodeTable:
@@ -89,12 +89,12 @@ def figures(table: Given, made: CodeTable) -> dict[str, float]:
     """
     train = table.train
     found = {
-        "l1_2way": mean_l1(train, made, table.pairs),
-        "l1_3way": mean_l1(train, made, table.triples),
-        "range_query": range_query_error(train, made, table.queries),
+        "l1_2way": average_l1(train, made, table.pairs),
+        "l1_3way": average_l1(train, made, table.triples),
+        "range_query": compute_range_query_error(train, made, table.queries),
     }
     if table.holdout is not None:
-        found["svm"] = svm_error(made, table.holdout, LABELS[table.name])
+        found["svm"] = compute_svm_error(made, table.holdout, LABELS[table.name])
     if set(DEMOGRAPHIC) <= set(train.domain.attributes):
         found["k_marginal"] = demographic_score(train, made)
     return found
@@ -105,7 +105,10 @@ def real_figures(table: Given) -> dict[str, float]:
     if table.holdout is None:
         return {}
     label = LABELS[table.name]
-    errors = (svm_error(table.train, table.holdout, label), majority_error(table.train, table.holdout, label))
+    errors = (
+        compute_svm_error(table.train, table.holdout, label),
+        compute_majority_error(table.train, table.holdout, label),
+    )
     return dict(zip(("svm", "majority"), errors, strict=True))
 
 
@@ -113,7 +116,7 @@ def demographic_score(real: CodeTable, made: CodeTable) -> float:
     """SDNist's k-marginal score over all pairs of the DEMOGRAPHIC columns, the age in percentile bins; 0..1000."""
     bins = percentile_bins(real.column(AGE), real.domain.size(AGE))
     ours, theirs = (in_groups(only(table, DEMOGRAPHIC), AGE, bins) for table in (real, made))
-    return k_marginal_score(ours, theirs, cliques=all_cliques(ours.domain, 2))
+    return compute_k_marginal_score(ours, theirs, cliques=list_all_cliques(ours.domain, 2))
 
 
 def percentile_bins(codes: NDArray[np.integer], size: int, bins: int = 20) -> NDArray[np.int32]:
@@ -134,5 +137,5 @@ def in_groups(table: CodeTable, attribute: str, groups: NDArray[np.int32]) -> Co
     """Return the table with the attribute's codes replaced by their groups."""
     sizes = {a: table.domain.size(a) for a in table.domain.attributes} | {attribute: int(groups.max()) + 1}
     place = table.domain.index(attribute)
-    grouped = groups.astype(code_dtype(sizes[attribute]))[table.columns[place]]
+    grouped = groups.astype(choose_code_dtype(sizes[attribute]))[table.columns[place]]
     return CodeTable(Domain.of(sizes), (*table.columns[:place], grouped, *table.columns[place + 1 :]))

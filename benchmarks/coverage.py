@@ -24,23 +24,23 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from benchmarks.tables import FOLDER, table_spec
-from privsyn.answers.computed import row_numbers
-from privsyn.answers.conditions import condition
-from privsyn.answers.correlations import correlations, number_columns
-from privsyn.answers.counted import counts, means, shares
+from privsyn.answers.computed import compute_row_numbers
+from privsyn.answers.conditions import read_condition
+from privsyn.answers.correlations import answer_correlations, list_number_columns
+from privsyn.answers.counted import answer_counts, answer_means, answer_shares
 from privsyn.answers.memory_counts import MemoryCounts
-from privsyn.answers.quantiles import quantiles
+from privsyn.answers.quantiles import answer_quantiles
 from privsyn.answers.question import Question
 from privsyn.answers.released_counts import ReleasedCounts
-from privsyn.answers.simulated import Kind, any_function, regression
-from privsyn.answers.simulation import unmeasured
-from privsyn.answers.synthetic_rows import row_codes, row_sums
+from privsyn.answers.simulated import Kind, answer_function, answer_regression
+from privsyn.answers.simulation import list_unmeasured_pairs
+from privsyn.answers.synthetic_rows import read_row_codes, sum_rows
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.memory import MemoryRun
 from privsyn.engine.request import Request
-from privsyn.engine.step import published_files
-from privsyn.pipelines.registry import steps_of
+from privsyn.engine.step import list_published_files
+from privsyn.pipelines.registry import build_steps
 from privsyn.specs.spec_file import load_spec
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.privacy.noise import SeededNoise
@@ -104,7 +104,7 @@ def truth_of(name: str) -> Truth:
     order = tuple(c for c in source.column_names if c in spec.released_columns)
     request = Request(spec, order, 1)
     access = PrivateAccess(lambda repairs=None: source.to_batches(65_536))
-    first = steps_of(request)[:1]
+    first = build_steps(request)[:1]
     encoded = MemoryRun(request, first, lambda step, queries: [], access).run()["encode"]
     values = {}
     for codec in request.encoding.codecs:
@@ -120,14 +120,14 @@ def release(name: str, epsilon: float, seed: int) -> tuple[MemoryCounts, MemoryC
     """Return a release in memory, and the same with the table's own rows in the place of its rows."""
     truth = truth_of(name)
     request = Request(spec_of(name, epsilon), truth.request.column_order, 1)
-    steps, noise = steps_of(request), SeededNoise(10_000 * seed + int(epsilon * 10))
+    steps, noise = build_steps(request), SeededNoise(10_000 * seed + int(epsilon * 10))
 
     def draw(step: Any, queries: Any) -> noisy.Answers:
-        return noisy.draws_for(queries, lambda asked: [noise.draw(s, c) for s, c in asked])
+        return noisy.draw_noise(queries, lambda asked: [noise.draw(s, c) for s, c in asked])
 
     access = PrivateAccess(lambda repairs=None: iter(()))
     made = MemoryRun(request, steps, draw, access, {"encode": truth.encoded}).run()
-    tables = {file: made[at.split(".")[0]][at.split(".")[1]] for file, at in published_files(steps).items()}
+    tables = {file: made[at.split(".")[0]][at.split(".")[1]] for file, at in list_published_files(steps).items()}
     mine = MemoryCounts.of_run(request, {**tables, "synthetic.parquet": made["decode"]["synthetic"]})
     return mine, MemoryCounts.of_run(request, {**tables, "synthetic.parquet": truth.values})
 
@@ -167,7 +167,7 @@ def measure(name: str, epsilon: float, seed: int) -> dict[str, Any]:
     made = time.perf_counter() - started
     rng = np.random.default_rng(seed)
     tallies: dict[str, Tally] = defaultdict(Tally)
-    numbers, flat = number_columns(mine), [c for c in mine.columns if not mine.codecs[c].in_order]
+    numbers, flat = list_number_columns(mine), [c for c in mine.columns if not mine.codecs[c].in_order]
     measured = list({c.attributes for c in mine.joint if len(c.attributes) == 2})
     others = [p for p in combinations(mine.columns, 2) if not any(set(p) <= set(c.attributes) for c in mine.joint)]
     for column in mine.columns:
@@ -217,8 +217,8 @@ def measure_simulated(name: str, epsilon: float, seed: int) -> dict[str, Any]:
     mine, truth = release(name, epsilon, seed)
     rng = np.random.default_rng(seed)
     tallies: dict[str, Tally] = defaultdict(Tally)
-    numbers = [c for c in number_columns(mine) if mine.codecs[c].in_order]
-    triples = [t for t in combinations(mine.columns, 3) if not unmeasured(mine, t) and {*t} & {*numbers}]
+    numbers = [c for c in list_number_columns(mine) if mine.codecs[c].in_order]
+    triples = [t for t in combinations(mine.columns, 3) if not list_unmeasured_pairs(mine, t) and {*t} & {*numbers}]
     for triple in _some(rng, triples, REGRESSIONS):
         target = next(c for c in triple if c in numbers)
         formula = f"`{target}` ~ " + " + ".join(f"`{c}`" for c in triple if c != target)
@@ -228,18 +228,18 @@ def measure_simulated(name: str, epsilon: float, seed: int) -> dict[str, Any]:
         for g in mine.columns
         if pa.types.is_string(truth.table[g].type)
         for c in numbers
-        if not unmeasured(mine, (g, c))
+        if not list_unmeasured_pairs(mine, (g, c))
     ):
         mean = lambda rows: rows.iloc[:, 1].astype(float).groupby(rows.iloc[:, 0].astype(str)).mean()  # noqa: E731
-        found = any_function(mine, mean, [group, column], LEVEL, lambda done, total: None)
+        found = answer_function(mine, mean, [group, column], LEVEL, lambda done, total: None)
         own = mean(truth.table.select([group, column]).to_pandas())
-        wide = float(np.nanstd(row_numbers(truth, column))) or 1.0
+        wide = float(np.nanstd(compute_row_numbers(truth, column))) or 1.0
         true = np.array([own.get(name, np.nan) for name in found.names]) / wide
         tallies["means in groups by estimate()"].add(found.low / wide, found.high / wide, true)
     for column in numbers:
         median = lambda rows: rows.iloc[:, 0].astype(float).median()  # noqa: E731
-        found = any_function(mine, median, [column], LEVEL, lambda done, total: None)
-        spread = float(np.nanstd(row_numbers(truth, column))) or 1.0
+        found = answer_function(mine, median, [column], LEVEL, lambda done, total: None)
+        spread = float(np.nanstd(compute_row_numbers(truth, column))) or 1.0
         tallies["medians by estimate()"].add(
             found.low / spread, found.high / spread, median(truth.table.select([column]).to_pandas()) / spread
         )
@@ -259,8 +259,8 @@ def measure_logistic(name: str, epsilon: float, seed: int) -> dict[str, Any]:
     mine, truth = release(name, epsilon, seed)
     tally = Tally()
     targets = [c for c in mine.columns if len({*mine.codecs[c].labels()} - {"(null)", "other"}) == 2]
-    for target, column in product(targets, number_columns(mine)):
-        if target != column and mine.codecs[column].in_order and not unmeasured(mine, (target, column)):
+    for target, column in product(targets, list_number_columns(mine)):
+        if target != column and mine.codecs[column].in_order and not list_unmeasured_pairs(mine, (target, column)):
             _regression(tally, mine, truth, f"`{target}` ~ `{column}`", "logistic")
     return {
         "table": name,
@@ -273,8 +273,8 @@ def measure_logistic(name: str, epsilon: float, seed: int) -> dict[str, Any]:
 
 
 def _regression(tally: Tally, mine: MemoryCounts, truth: MemoryCounts, formula: str, kind: Kind) -> None:
-    found, _ = regression(mine, formula, kind, LEVEL, lambda done, total: None)
-    real, _ = regression(_with_levels(truth, mine), formula, kind, LEVEL, lambda done, total: None)
+    found, _ = answer_regression(mine, formula, kind, LEVEL, lambda done, total: None)
+    real, _ = answer_regression(_with_levels(truth, mine), formula, kind, LEVEL, lambda done, total: None)
     scale = np.nan_to_num(np.maximum(np.abs(found.std_error), 1e-12), nan=1.0)
     place = {term: i for i, term in enumerate(real.names)}
     value = np.array([real.estimate[place[term]] if term in place else np.nan for term in found.names])
@@ -316,23 +316,23 @@ def _counts(
 ) -> None:
     by = tuple(c for c in mine.columns if c in by)
     asked = Question.of(mine, by, where)
-    found = counts(asked, LEVEL)
+    found = answer_counts(asked, LEVEL)
     at = _shown(found, asked)
-    real = row_sums(truth, asked.columns, by, asked.where)[at]
-    rows = row_sums(mine, asked.columns, by, asked.where)[at]
+    real = sum_rows(truth, asked.columns, by, asked.where)[at]
+    rows = sum_rows(mine, asked.columns, by, asked.where)[at]
     n = mine.table.num_rows
     tally.add(found.low, found.high, real, (rows, 1.96 * np.sqrt(rows * (1 - rows / n))))
 
 
 def _shares(tally: Tally, mine: ReleasedCounts, truth: ReleasedCounts, by: str, of: str) -> None:
     value = mine.codecs[of].decode(np.zeros(1, dtype=np.int64), np.random.default_rng(0))[of][0].as_py()
-    event = condition(f"`{of}` is null" if value is None else f"`{of}` == {value!r}", mine.language)
+    event = read_condition(f"`{of}` is null" if value is None else f"`{of}` == {value!r}", mine.language)
     asked = Question.of(mine, (by,), None, (of,))
-    found = shares(asked, event, LEVEL)
+    found = answer_shares(asked, event, LEVEL)
     at, part = _shown(found, asked), []
     for released in (truth, mine):
-        whole = row_sums(released, asked.columns, (by,), None)[at]
-        part.append((row_sums(released, asked.columns, (by,), event)[at] / np.where(whole > 0, whole, np.nan), whole))
+        whole = sum_rows(released, asked.columns, (by,), None)[at]
+        part.append((sum_rows(released, asked.columns, (by,), event)[at] / np.where(whole > 0, whole, np.nan), whole))
     (real, _), (p, n) = part
     tally.add(found.low, found.high, real, (p, 1.96 * np.sqrt(p * (1 - p) / n)))
 
@@ -347,24 +347,24 @@ def _as_released(numbers: pa.Array, type_: pa.DataType) -> pa.Array:
 
 def _means(tally: Tally, mine: ReleasedCounts, truth: ReleasedCounts, by: tuple[str, ...], column: str) -> None:
     asked = Question.of(mine, by, None, (column,))
-    found = means(asked, column, LEVEL)
+    found = answer_means(asked, column, LEVEL)
     at, figures = _shown(found, asked), []
     for released in (truth, mine):
-        values = row_numbers(released, column)
+        values = compute_row_numbers(released, column)
         there = np.isfinite(values).astype(float)
-        n = row_sums(released, asked.columns, by, None, there)[at]
+        n = sum_rows(released, asked.columns, by, None, there)[at]
         with np.errstate(all="ignore"):
-            mean = row_sums(released, asked.columns, by, None, np.nan_to_num(values))[at] / n
-            square = row_sums(released, asked.columns, by, None, np.nan_to_num(values) ** 2)[at] / n
+            mean = sum_rows(released, asked.columns, by, None, np.nan_to_num(values))[at] / n
+            square = sum_rows(released, asked.columns, by, None, np.nan_to_num(values) ** 2)[at] / n
             figures.append((mean, np.sqrt(np.maximum(square - mean**2, 0) / n)))
-    spread = float(np.nanstd(row_numbers(truth, column))) or 1.0
+    spread = float(np.nanstd(compute_row_numbers(truth, column))) or 1.0
     (real, _), (p, error) = figures
     tally.add(found.low / spread, found.high / spread, real / spread, (p / spread, 1.96 * error / spread))
 
 
 def _quantiles(tally: Tally, mine: ReleasedCounts, truth: ReleasedCounts, column: str) -> None:
-    found = quantiles(Question.of(mine, (), None, (column,)), column, [0.1, 0.5, 0.9], LEVEL)
-    values = row_numbers(truth, column)
+    found = answer_quantiles(Question.of(mine, (), None, (column,)), column, [0.1, 0.5, 0.9], LEVEL)
+    values = compute_row_numbers(truth, column)
     spread = float(np.nanstd(values)) or 1.0
     real = np.nanquantile(values, [0.1, 0.5, 0.9], method="inverted_cdf")
     tally.add(found.low / spread, found.high / spread, real / spread)
@@ -372,7 +372,7 @@ def _quantiles(tally: Tally, mine: ReleasedCounts, truth: ReleasedCounts, column
 
 def _cut(mine: ReleasedCounts, column: str, rng: np.random.Generator) -> str:
     lowest, highest = mine.reach[column] or (np.zeros(0), np.zeros(0))
-    codes = row_codes(mine, column)
+    codes = read_row_codes(mine, column)
     cell = int(codes[rng.integers(len(codes))])
     while not np.isfinite(lowest[cell]):
         cell = int(np.flatnonzero(np.isfinite(lowest))[0])
@@ -383,9 +383,9 @@ def _cut(mine: ReleasedCounts, column: str, rng: np.random.Generator) -> str:
 
 
 def _correlations(tallies: dict[str, Tally], mine: ReleasedCounts, truth: ReleasedCounts, columns: list[str]) -> None:
-    real = {c: row_numbers(truth, c) for c in columns[:12]}
-    rows = {c: row_numbers(mine, c) for c in columns[:12]}
-    for found in correlations(mine, columns[:12], LEVEL):
+    real = {c: compute_row_numbers(truth, c) for c in columns[:12]}
+    rows = {c: compute_row_numbers(mine, c) for c in columns[:12]}
+    for found in answer_correlations(mine, columns[:12], LEVEL):
         r, _ = _pearson(real[found.a], real[found.b])
         p, m = _pearson(rows[found.a], rows[found.b])
         kind = "not measured" if found.source in ("model", "not known") else "measured"

@@ -11,8 +11,8 @@ from math import inf
 import numpy as np
 
 from benchmarks.memory import memory_mb
-from privsyn.tasks.metrics.earth_mover import Axis, aemc
-from privsyn.tasks.metrics.generalization import default_hierarchy
+from privsyn.tasks.metrics.earth_mover import Axis, compute_aemc
+from privsyn.tasks.metrics.generalization import build_default_hierarchy
 
 SHAPE = (12, 278, 174)
 RECORDS = 1_000_000
@@ -52,11 +52,11 @@ def measure(weights: str, tolerance: float) -> None:
     """Print one line: the case, AEMC, wall and CPU seconds, and the process's peak memory."""
     real, synthetic = incidents()
     sizes = zip(SHAPE, (True, False, False), WEIGHTS[weights], strict=True)
-    axes = [Axis(default_hierarchy([str(i) for i in range(k)], ordered=o).at(1), w) for k, o, w in sizes]
-    tiny = tuple(Axis(default_hierarchy(["a", "b"], ordered=True).at(1), 1.0) for _ in range(1))
-    aemc(np.array([1, 0]), np.array([0, 1]), tiny, 0.0)  # compile
+    axes = [Axis(build_default_hierarchy([str(i) for i in range(k)], ordered=o).at(1), w) for k, o, w in sizes]
+    tiny = tuple(Axis(build_default_hierarchy(["a", "b"], ordered=True).at(1), 1.0) for _ in range(1))
+    compute_aemc(np.array([1, 0]), np.array([0, 1]), tiny, 0.0)  # compile
     start, used = time.perf_counter(), time.process_time()
-    result = aemc(synthetic, real, axes, tolerance)
+    result = compute_aemc(synthetic, real, axes, tolerance)
     seconds, used = time.perf_counter() - start, time.process_time() - used
     peak = memory_mb("VmHWM") / 1024
     used_text = f"{seconds:6.1f} s (CPU {used:.1f} s)  {peak:.2f} GiB"

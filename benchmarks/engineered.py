@@ -28,7 +28,7 @@ from benchmarks.tables import BINS, FOLDER
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.evaluation.coded_tables import Coded, coded
+from privsyn.evaluation.coded_tables import Coded, encode_table
 from privsyn.evaluation.scores import Scorer
 from privsyn.sources.open_source import open_source
 from privsyn.tasks.codecs import plan
@@ -190,7 +190,7 @@ def scorer_of(name: str) -> tuple[Scorer, ReleaseSpec]:
     """Return what a table is scored by: the bins of its plain spec."""
     spec = SPECS[name]("plain", 1.0)
     encoding = plan(spec)
-    real = coded(source_of(name, spec)(), encoding)
+    real = encode_table(source_of(name, spec)(), encoding)
     return Scorer(real, None, encoding, EvaluationSpec(), threads=1), spec
 
 
@@ -211,7 +211,7 @@ def measure(name: str, how: str, epsilon: float, seed: int) -> Run:
     spec = SPECS[name](how, epsilon)
     table, wall, cpu = made(spec, source_of(name, spec), seed)
     scorer, plain = scorer_of(name)
-    own: Coded = coded(table.select(list(plain.released_columns)).to_batches(), scorer.encoding)
+    own: Coded = encode_table(table.select(list(plain.released_columns)).to_batches(), scorer.encoding)
     found = scorer.score(own, only={"nist_density", "nist_range", "l1_1way", "l1_2way"})
     figures = {m.name: float(m.value) for m in found if m.value is not None} | {"rows": float(table.num_rows)}
     if name == "fire2016":

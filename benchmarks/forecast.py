@@ -22,10 +22,10 @@ from benchmarks.tables import FOLDER, table_spec
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.memory import MemoryRun
 from privsyn.engine.request import Request
-from privsyn.evaluation.coded_tables import coded, open_table
-from privsyn.forecasts.made_up_rows import DEFAULT_STRENGTH, assumed_rows, may_be_null, resampled
-from privsyn.forecasts.simulated_release import Figures, figures
-from privsyn.pipelines.registry import steps_of
+from privsyn.evaluation.coded_tables import encode_table, open_table
+from privsyn.forecasts.made_up_rows import DEFAULT_STRENGTH, assume_rows, list_nullable, resample_rows
+from privsyn.forecasts.simulated_release import Figures, simulate_figures
+from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.features import take
@@ -74,11 +74,11 @@ def released_rows(name: str) -> CodeTable:
     request, source = _request(name, 1.0), SeededNoise(1_000)
 
     def draw(step: Any, queries: Any) -> noisy.Answers:
-        return noisy.draws_for(queries, lambda asked: [source.draw(s, c) for s, c in asked])
+        return noisy.draw_noise(queries, lambda asked: [source.draw(s, c) for s, c in asked])
 
     given = {"encode": {"encoded_rows": halves(name)[1].to_arrow()}}
-    made = MemoryRun(request, steps_of(request), draw, given=given).run()
-    return coded(made["decode"]["synthetic"].to_batches(), request.encoding).fine
+    made = MemoryRun(request, build_steps(request), draw, given=given).run()
+    return encode_table(made["decode"]["synthetic"].to_batches(), request.encoding).fine
 
 
 def about(rows: int) -> int:
@@ -87,9 +87,9 @@ def about(rows: int) -> int:
 
 
 ASSUMPTIONS: dict[str, Callable[[str, int, int], CodeTable]] = {
-    "a public table": lambda name, rows, seed: resampled(halves(name)[1], rows, seed),
-    "an earlier release": lambda name, rows, seed: resampled(released_rows(name), rows, seed),
-    MADE_UP: lambda name, rows, seed: assumed_rows(_request(name, 1.0).encoding, rows, DEFAULT_STRENGTH, seed),
+    "a public table": lambda name, rows, seed: resample_rows(halves(name)[1], rows, seed),
+    "an earlier release": lambda name, rows, seed: resample_rows(released_rows(name), rows, seed),
+    MADE_UP: lambda name, rows, seed: assume_rows(_request(name, 1.0).encoding, rows, DEFAULT_STRENGTH, seed),
 }
 """What stands in for the private table -> its rows, by table, number and seed."""
 
@@ -98,7 +98,7 @@ def measure(name: str, method: str, epsilon: float, seed: int) -> Run:
     """Return one release of the first half, or one simulated release of a forecast."""
     real = halves(name)[0]
     rows = real if method == RELEASE else ASSUMPTIONS[method](name, about(real.rows), seed)
-    found = figures(_request(name, epsilon), rows, seed + (100 if method == RELEASE else 0))
+    found = simulate_figures(_request(name, epsilon), rows, seed + (100 if method == RELEASE else 0))
     return Run(method, "1", name, epsilon, seed, "done", _flat(found))
 
 
@@ -122,7 +122,7 @@ def ratios(store: Store, name: str, method: str, epsilon: float, figure: str) ->
     What a forecast says to be not known is left out: errors of means of made-up columns that may be null.
     """
     said, had = (average(store, name, m, epsilon) for m in (method, RELEASE))
-    unknown = {f"mean:{c}" for c in may_be_null(_request(name, 1.0).spec)} if method == MADE_UP else set()
+    unknown = {f"mean:{c}" for c in list_nullable(_request(name, 1.0).spec)} if method == MADE_UP else set()
     for key in [k for k in dict.fromkeys((*said, *had)) if k == figure or k.startswith(f"{figure}:")]:
         if key in unknown:
             continue

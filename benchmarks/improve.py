@@ -18,8 +18,8 @@ from benchmarks.accuracy import base_spec, rows_of
 from privsyn.comparison import variants
 from privsyn.comparison.method import MethodSettings, Trial
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.metrics.marginal_distance import all_cliques, mean_l1
-from privsyn.tasks.privacy.accountant import epsilon_for, rho_for
+from privsyn.tasks.metrics.marginal_distance import average_l1, list_all_cliques
+from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho, convert_rho_to_epsilon
 from privsyn.tasks.privacy.noise import SeededNoise
 
 DELTA = 1e-9
@@ -38,15 +38,15 @@ def trial(name: str, epsilon: float, seed: int) -> Trial:
 def compared(name: str, epsilon: float, times: int, seeds: int) -> np.ndarray:
     """Return mean L1 errors of all pairs, shape (seeds, 3): one release, ``times`` pooled, one of their total rho."""
     rows = rows_of(name)
-    pairs = all_cliques(rows.bins.domain, 2)
-    rho = rho_for(epsilon, DELTA, "gaussian")
-    together = epsilon_for(Fraction(times) * rho, DELTA, "gaussian")
+    pairs = list_all_cliques(rows.bins.domain, 2)
+    rho = convert_epsilon_to_rho(epsilon, DELTA, "gaussian")
+    together = convert_rho_to_epsilon(Fraction(times) * rho, DELTA, "gaussian")
     found = []
     for seed in range(seeds):
         first = trial(name, epsilon, 3 * seed)
         found.append(
             [
-                mean_l1(rows.bins, made.table, pairs)
+                average_l1(rows.bins, made.table, pairs)
                 for made in (
                     variants.default(first),
                     variants.pooled_releases(replace(first, noise=SeededNoise(3 * seed + 1)), [epsilon] * times),

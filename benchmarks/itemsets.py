@@ -30,9 +30,9 @@ from privsyn.data_contracts.itemset_spec import ItemsetSpec
 from privsyn.engine.memory import MemoryRun
 from privsyn.engine.request import Request
 from privsyn.itemsets.itemset_spec_file import release_spec_of
-from privsyn.itemsets.steps import itemset_steps
+from privsyn.itemsets.steps import build_itemset_steps
 from privsyn.tasks.estimation import noisy
-from privsyn.tasks.itemsets.transactions import Transactions, gathered
+from privsyn.tasks.itemsets.transactions import Transactions, gather_transactions
 from privsyn.tasks.privacy.noise import SeededNoise
 
 SUPERMARKET = Path("/usr/share/doc/weka/examples/supermarket.arff")
@@ -54,7 +54,7 @@ class Baskets:
         code = {item: i for i, item in enumerate(self.items)}
         rows = np.repeat(np.arange(len(self.baskets)), [len(b) for b in self.baskets])
         codes = np.array([code[item] for basket in self.baskets for item in basket])
-        return pa.Table.from_batches([gathered(rows, codes, len(self.baskets), len(self.items), most)[0]])
+        return pa.Table.from_batches([gather_transactions(rows, codes, len(self.baskets), len(self.items), most)[0]])
 
     @cached_property
     def whole(self) -> Transactions:
@@ -115,10 +115,10 @@ def released(table: Baskets, top: int, epsilon: float, seed: int) -> dict[tuple[
     asked, source = ItemsetSpec.model_validate(content), SeededNoise(seed)
 
     def draw(step: Any, queries: Any) -> noisy.Answers:
-        return noisy.draws_for(queries, lambda wanted: [source.draw(s, c) for s, c in wanted])
+        return noisy.draw_noise(queries, lambda wanted: [source.draw(s, c) for s, c in wanted])
 
     given = {"transactions": {"transaction_rows": table.rows(asked.max_items)}}
-    made = MemoryRun(Request(release_spec_of(asked)), itemset_steps(asked), draw, given=given).run()
+    made = MemoryRun(Request(release_spec_of(asked)), build_itemset_steps(asked), draw, given=given).run()
     code = {item: i for i, item in enumerate(table.items)}
     rows = made["itemsets"]["itemsets"].to_pylist()
     return {tuple(sorted(code[item] for item in row["items"])): row["count"] for row in rows}

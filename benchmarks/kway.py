@@ -26,15 +26,15 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog, nnls
 
 from benchmarks.tables import FOLDER, table_spec
-from privsyn.comparison.plot import COLORS, drawn
-from privsyn.comparison.public_views import covering_views, steps_choosing
+from privsyn.comparison.plot import COLORS, draw_chart
+from privsyn.comparison.public_views import list_covering_views, replace_selection
 from privsyn.data_contracts.columns import DropColumn
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.memory import MemoryRun
 from privsyn.engine.request import Request
-from privsyn.evaluation.coded_tables import coded
-from privsyn.pipelines.registry import steps_of
+from privsyn.evaluation.coded_tables import encode_table
+from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.estimation import marginals, noisy
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.privacy.noise import SeededNoise
@@ -101,11 +101,11 @@ def released(case: Case, seed: int) -> tuple[CodeTable, CodeTable, dict[Clique, 
     spec, table = table_of(case)
     spec = spec.with_rows(seed=seed)
     request = Request(spec, tuple(table.column_names), 1)
-    steps = steps_of(request) if case.measured == "privsyn" else steps_choosing(covering_views)(request)
-    rows, source = coded(table.to_batches(), request.encoding), SeededNoise(seed)
+    steps = build_steps(request) if case.measured == "privsyn" else replace_selection(list_covering_views)(request)
+    rows, source = encode_table(table.to_batches(), request.encoding), SeededNoise(seed)
 
     def draw(step: Any, queries: Any) -> noisy.Answers:
-        return noisy.draws_for(queries, lambda asked: [source.draw(s, c) for s, c in asked])
+        return noisy.draw_noise(queries, lambda asked: [source.draw(s, c) for s, c in asked])
 
     made = MemoryRun(request, steps, draw, given={"encode": {"encoded_rows": rows.fine.to_arrow()}}).run()
     known = {
@@ -267,7 +267,7 @@ def main() -> None:
             print(f"{name}: {time.process_time() - start:.0f} CPU s", flush=True)
     print(binary_table(kept), "\n")
     print(earlier_table(kept))
-    PICTURE.write_bytes(drawn(picture(kept), "png"))
+    PICTURE.write_bytes(draw_chart(picture(kept), "png"))
 
 
 def _mean(groups: Sequence[dict[str, Any]], method: str) -> tuple[int, float]:

@@ -27,7 +27,7 @@ from benchmarks.results import DOCS
 from benchmarks.tables import available
 from privsyn.comparison.method import DomainTooLargeError
 from privsyn.comparison.methods import METHODS
-from privsyn.comparison.plot import COLORS, drawn
+from privsyn.comparison.plot import COLORS, draw_chart
 
 STORE = Path(__file__).parent / "paper_comparison.jsonl"
 MARKERS = ("<!-- paper comparison: begin -->", "<!-- paper comparison: end -->")
@@ -239,7 +239,7 @@ def main() -> None:
         if not runs:
             sys.exit("no run is kept: none of the tables is there")
         for name, (title, methods) in FIGURES.items():
-            (DOCS / "img" / f"{name}.png").write_bytes(drawn(chart(runs, methods, title), "png"))
+            (DOCS / "img" / f"{name}.png").write_bytes(draw_chart(chart(runs, methods, title), "png"))
         write_between(MARKERS, page(runs))
 
 

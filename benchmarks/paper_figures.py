@@ -14,14 +14,14 @@ from benchmarks.accuracy import TABLES
 from benchmarks.results import DOCS, PAGE
 from benchmarks.tables import measured_only
 from privsyn.comparison import compositions, dependency_metrics
-from privsyn.comparison.plot import COLORS, drawn
+from privsyn.comparison.plot import COLORS, draw_chart
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.evaluation.coded_tables import coded
+from privsyn.evaluation.coded_tables import encode_table
 from privsyn.sources.open_source import open_source
-from privsyn.specs.spec_file import load_spec, override
+from privsyn.specs.spec_file import load_spec, override_options
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.kernels.counting import CodeTable, count_all
-from privsyn.tasks.privacy.accountant import rho_for
+from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from privsyn.tasks.privacy.noise import SeededNoise
 
 COMPOSITIONS = ("<!-- compositions: begin -->", "<!-- compositions: end -->")
@@ -36,13 +36,13 @@ def adult_spec() -> ReleaseSpec:
     spec_path, data = TABLES["Adult"]
     if not data.exists():
         sys.exit(f"{data} is not there; {spec_path.name} says where to get it")
-    return measured_only(override(load_spec(spec_path), data=data))
+    return measured_only(override_options(load_spec(spec_path), data=data))
 
 
 def adult_bins() -> CodeTable:
     """UCI Adult in the public bins of its example spec."""
     spec = adult_spec()
-    return coded(open_source(spec.data, spec).batches(), plan(spec)).bins
+    return encode_table(open_source(spec.data, spec).batches(), plan(spec)).bins
 
 
 def errors_table(table: CodeTable) -> list[str]:
@@ -52,9 +52,9 @@ def errors_table(table: CodeTable) -> list[str]:
     """
     cliques = list(combinations(table.domain.attributes, 2))
     counts = list(count_all(table, cliques, threads=1))
-    rho = rho_for(EPSILON, 1.0 / table.rows**2, "paper")
+    rho = convert_epsilon_to_rho(EPSILON, 1.0 / table.rows**2, "paper")
     whole, tenth = (
-        dependency_metrics.relative_errors(counts, rho * share, REPEATS, SeededNoise(0))
+        dependency_metrics.list_relative_errors(counts, rho * share, REPEATS, SeededNoise(0))
         for share in (Fraction(1), Fraction(1, 10))
     )
     rows = ["| metric | all of rho | a tenth of rho | the paper |", "|---|---|---|---|"]
@@ -70,10 +70,10 @@ def write_between(markers: tuple[str, str], rows: Sequence[str]) -> None:
 
 def main() -> None:
     """Write both parts of the page and the picture."""
-    image = drawn(compositions.chart(COLORS[: len(compositions.COMPOSITIONS)]), "png")
+    image = draw_chart(compositions.build_chart(COLORS[: len(compositions.COMPOSITIONS)]), "png")
     (DOCS / "img" / "compositions.png").write_bytes(image)
-    write_between(COMPOSITIONS, compositions.crossings_table())
-    write_between(DEPENDENCY, [*dependency_metrics.ratios_table(), "", *errors_table(adult_bins())])
+    write_between(COMPOSITIONS, compositions.list_crossings())
+    write_between(DEPENDENCY, [*dependency_metrics.list_ratios(), "", *errors_table(adult_bins())])
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.peers_limits import Limits, Watched, watch
 from benchmarks.peers_worker import NOT_INSTALLED
 from privsyn.comparison.method import Method, MethodResult, Trial
-from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.tasks.kernels.counting import CodeTable
 
 HERE = Path(__file__).parent
@@ -112,7 +112,9 @@ class Peer:
         for attribute, size, column in zip(domain.attributes, domain.sizes, columns, strict=True):
             if column.max(initial=0) >= size:
                 raise PeerError(f"gave back the code {column.max()} for {attribute}, which has {size}")
-        return CodeTable(domain, tuple(c.astype(code_dtype(s)) for c, s in zip(columns, domain.sizes, strict=True)))
+        return CodeTable(
+            domain, tuple(c.astype(choose_code_dtype(s)) for c, s in zip(columns, domain.sizes, strict=True))
+        )
 
     def method(self) -> Method:
         """Return the peer as an entry of a registry of methods."""

@@ -19,14 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.accuracy import rows_of
-from privsyn.comparison.method import laplace_scale
-from privsyn.data_contracts.domain import Domain, code_dtype
-from privsyn.tasks.estimation.prior_levels import Levels, exact, plan
-from privsyn.tasks.estimation.prior_levels import rows_of as made_of
-from privsyn.tasks.estimation.public_workload import independent_one_ways, mutual_information, related_cliques
+from privsyn.comparison.method import compute_laplace_scale
+from privsyn.data_contracts.domain import Domain, choose_code_dtype
+from privsyn.tasks.estimation.prior_levels import Levels, count_exactly, plan
+from privsyn.tasks.estimation.prior_levels import select_rows as made_of
+from privsyn.tasks.estimation.public_workload import (
+    choose_independent_one_ways,
+    choose_related_cliques,
+    compute_mutual_information,
+)
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.k_marginal import group_k_marginal
-from privsyn.tasks.privacy.accountant import rho_for
+from privsyn.tasks.metrics.k_marginal import compute_group_k_marginal
+from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from privsyn.tasks.privacy.noise import SeededNoise
 
 DELTA = 1e-9
@@ -56,7 +60,7 @@ def with_state(table: CodeTable) -> CodeTable:
     state = np.unique(names, return_inverse=True)[1]
     state = np.append(state, np.full(table.domain.size("PUMA") - len(names), state.max() + 1))
     domain = Domain(("STATE", *table.domain.attributes), (int(state.max()) + 1, *table.domain.sizes))
-    column = state[table.column("PUMA")].astype(code_dtype(domain.sizes[0]))
+    column = state[table.column("PUMA")].astype(choose_code_dtype(domain.sizes[0]))
     return CodeTable(domain, (column, *table.columns))
 
 
@@ -76,23 +80,23 @@ def made(case: Case, method: str, epsilon: float, seed: int) -> CodeTable:
         return case.public
     domain, noise = case.public.domain, SeededNoise(seed)
     others = tuple(a for a in domain.attributes if a not in case.small)
-    known = mutual_information(case.public, others, 1)
-    cliques, ones = related_cliques(known, domain, CELLS, edge=EDGE), independent_one_ways(known, domain)
+    known = compute_mutual_information(case.public, others, 1)
+    cliques, ones = choose_related_cliques(known, domain, CELLS, edge=EDGE), choose_independent_one_ways(known, domain)
     levels = Levels(case.large, case.small, tuple(cliques), tuple(ones))
-    queries = plan(levels, domain, rho_for(epsilon, DELTA, "gaussian"), 1)
-    counts = exact(case.private, queries, 1)
+    queries = plan(levels, domain, convert_epsilon_to_rho(epsilon, DELTA, "gaussian"), 1)
+    counts = count_exactly(case.private, queries, 1)
     if method == "gaussian":
         answers = [c + noise.draw(q.under("gaussian").sigma, q.cells) for c, q in zip(counts, queries, strict=True)]
     else:  # the paper's: a quarter of epsilon a look, L1 sensitivity of a look of m marginals m
         look = Fraction(epsilon) / 4
-        scales = [laplace_scale(look, len(c)) for c in levels.looks() for _ in c]
+        scales = [compute_laplace_scale(look, len(c)) for c in levels.looks() for _ in c]
         answers = [c + noise.draw_laplace(s, q.cells) for c, s, q in zip(counts, scales, queries, strict=True)]
     return made_of(case.public, levels, [a.astype(float) for a in answers], seed, turns=TURNS)
 
 
 def distance(case: Case, found: CodeTable) -> tuple[float, int]:
     """Return mean L1 over the groups, 0..2, and how many groups have the bias penalty."""
-    scores = group_k_marginal(case.private, found, case.small, 2, number=50, seed=0, threads=1)
+    scores = compute_group_k_marginal(case.private, found, case.small, 2, number=50, seed=0, threads=1)
     return 2 - scores.score / 500, int(scores.biased.sum())
 
 

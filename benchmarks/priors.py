@@ -27,12 +27,12 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.memory import MemoryRun
 from privsyn.engine.request import Request
-from privsyn.evaluation.coded_tables import coded
-from privsyn.pipelines.registry import steps_of
+from privsyn.evaluation.coded_tables import encode_table
+from privsyn.pipelines.registry import build_steps
 from privsyn.sources.open_source import open_source
-from privsyn.sources.public_table import sha256_of
+from privsyn.sources.public_table import compute_sha256
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.metrics.marginal_distance import all_cliques, mean_l1, random_cliques
+from privsyn.tasks.metrics.marginal_distance import average_l1, draw_cliques, list_all_cliques
 from privsyn.tasks.privacy.noise import SeededNoise
 
 TABLES = ("stroke_ist", "support2", "adult", "gss_happiness")
@@ -105,24 +105,24 @@ def errors(
         if kind != "none":
             file = Path(folder) / "prior.parquet"
             pq.write_table(prior_of(kind, public, spec, seed), file)
-            stated = Prior(table=str(file), statement=STATEMENT, sha256=sha256_of(file))
+            stated = Prior(table=str(file), statement=STATEMENT, sha256=compute_sha256(file))
             spec = spec.model_copy(update={"prior": stated})
             spec = spec if options is None else with_mechanism(spec, options, name)
         rows = lambda *_: open_source(private, spec).batches()  # noqa: E731
         request = Request(spec.with_rows(seed=seed), tuple(spec.released_columns), threads=1)
-        noise, steps = SeededNoise(seed), steps_of(request)
+        noise, steps = SeededNoise(seed), build_steps(request)
         draw = lambda step, queries: [noise.draw(q.sigma, q.cells) for q in queries]  # noqa: E731
         made = MemoryRun(request, steps, draw, PrivateAccess(rows)).run()[steps[-1].name]["synthetic"]
     plain = table_spec(name, epsilon)
-    real = coded(rows(), plan(plain)).bins
-    synthetic = coded(made.to_batches(), plan(plain)).bins
+    real = encode_table(rows(), plan(plain)).bins
+    synthetic = encode_table(made.to_batches(), plan(plain)).bins
     domain = real.domain
-    pairs = all_cliques(domain, 2)
+    pairs = list_all_cliques(domain, 2)
     some = [p for p in pairs if not set(p) & set(GROUPS[name])]
     chosen = np.random.default_rng(1).permutation(len(some))[:TRIPLES]
     grouped = [domain.ordered((*some[i], *GROUPS[name])) for i in chosen]
-    workloads = [all_cliques(domain, 1), pairs, random_cliques(domain, 3, TRIPLES, 0), grouped]
-    one, two, three, by_group = (mean_l1(real, synthetic, cliques) for cliques in workloads)
+    workloads = [list_all_cliques(domain, 1), pairs, draw_cliques(domain, 3, TRIPLES, 0), grouped]
+    one, two, three, by_group = (average_l1(real, synthetic, cliques) for cliques in workloads)
     return one, two, three, by_group
 
 

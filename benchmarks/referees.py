@@ -14,7 +14,7 @@ from benchmarks.compare_tables import given, only
 from benchmarks.peers import REFEREES
 from privsyn.comparison.method import Method, Trial
 from privsyn.comparison.methods import METHODS
-from privsyn.tasks.metrics.marginal_distance import mean_l1
+from privsyn.tasks.metrics.marginal_distance import average_l1
 from privsyn.tasks.privacy.noise import SeededNoise
 
 TABLE, COLUMNS = "adult", 5
@@ -42,7 +42,7 @@ def errors(method: Method, epsilon: float) -> list[tuple[float, float]]:
     for seed in SEEDS:
         asked = trial(epsilon, seed)
         made, names = method.run(asked).table, asked.rows.domain.attributes
-        found.append(tuple(float(mean_l1(asked.rows, made, list(combinations(names, k)))) for k in (2, 3)))
+        found.append(tuple(float(average_l1(asked.rows, made, list(combinations(names, k)))) for k in (2, 3)))
     return found  # type: ignore[return-value]
 
 

@@ -10,7 +10,7 @@ import argparse
 from benchmarks.paper_figures import adult_spec, write_between
 from privsyn.comparison.compare_methods import CompareRequest, run_all
 from privsyn.comparison.references import REFERENCES
-from privsyn.comparison.result_tables import SECONDS, markdown_methods, markdown_table
+from privsyn.comparison.result_tables import SECONDS, list_markdown_methods, list_markdown_table
 from privsyn.data_contracts.columns import DropColumn
 from privsyn.data_contracts.comparison_results import Comparison
 
@@ -37,7 +37,7 @@ def compared(columns: tuple[str, ...] | None, seeds: int) -> Comparison:
 def page(parts: dict[str, Comparison]) -> list[str]:
     """Return the generated part of the page: what the methods are, and a table for each comparison."""
     first = next(iter(parts.values()))
-    rows = [*markdown_methods(first), ""]
+    rows = [*list_markdown_methods(first), ""]
     for title, results in parts.items():
         undone = {r.method: f"{r.outcome}: {r.note}" for r in results.runs if r.outcome != "done"}
         few = ", ".join(str(r.rows) for r in results.done("dual-query", results.epsilons[-1]))
@@ -48,7 +48,7 @@ def page(parts: dict[str, Comparison]) -> list[str]:
             "",
             *(f"{name}: {why}." for name, why in undone.items()),
             "",
-            *markdown_table(results, [*METRICS, SECONDS]),
+            *list_markdown_table(results, [*METRICS, SECONDS]),
             "",
         ]
     return rows

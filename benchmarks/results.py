@@ -20,11 +20,11 @@ from benchmarks.accuracy import TABLES
 from benchmarks.tables import measured_only
 from privsyn.comparison.compare_methods import CompareRequest, run_all
 from privsyn.comparison.methods import METHODS
-from privsyn.comparison.plot import chart, drawn
-from privsyn.comparison.result_tables import SECONDS, markdown_methods, markdown_table
+from privsyn.comparison.plot import build_chart, draw_chart
+from privsyn.comparison.result_tables import SECONDS, list_markdown_methods, list_markdown_table
 from privsyn.data_contracts.comparison_results import Comparison, MethodRun
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
-from privsyn.specs.spec_file import load_spec, override
+from privsyn.specs.spec_file import load_spec, override_options
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "results.md"
@@ -123,7 +123,7 @@ def page(results: Comparison) -> list[str]:
         f"{results.rows_real:,} rows, {len(results.columns)} columns, delta {results.delta:g}, {results.seeds} seeds: "
         f"mean and standard deviation. Wall times of the methods alone on {results.machine}.",
         "",
-        *markdown_methods(results),
+        *list_markdown_methods(results),
         "",
     ]
     rows += [f"![{title}](img/{name}.png)\n" for name, (_, title) in FIGURES.items()]
@@ -148,7 +148,7 @@ def page(results: Comparison) -> list[str]:
         ),
         "",
         "### All metrics",
-        *markdown_table(results),
+        *list_markdown_table(results),
     ]
     return rows
 
@@ -159,7 +159,7 @@ def measure(seeds: int) -> Comparison:
     if not data.exists():
         sys.exit(f"{data} is not there; {spec_path.name} says where to get it")
     request = CompareRequest(
-        spec=measured_only(override(load_spec(spec_path), data=data)),
+        spec=measured_only(override_options(load_spec(spec_path), data=data)),
         methods=tuple(name for name in METHODS if any(name in shown for shown, _ in FIGURES.values())),
         epsilons=EPSILONS,
         seeds=seeds,
@@ -183,7 +183,7 @@ def main() -> None:
         kept.write_text(results.model_dump_json(), encoding="utf-8")
     for name, (methods, title) in FIGURES.items():
         metrics = PAPER_METRICS if name != "compare-methods" else (*PAPER_METRICS, "l1_1way", "l1_3way", SECONDS)
-        image = drawn(chart(subset(results, methods), metrics, f"{title}, UCI Adult"), "png")
+        image = draw_chart(build_chart(subset(results, methods), metrics, f"{title}, UCI Adult"), "png")
         (DOCS / "img" / f"{name}.png").write_bytes(image)
     before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
     after = rest.split(END)[1]

@@ -24,12 +24,12 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.memory import MemoryRun
 from privsyn.engine.request import Request
-from privsyn.evaluation.coded_tables import Coded, coded
-from privsyn.pipelines.registry import steps_of
+from privsyn.evaluation.coded_tables import Coded, encode_table
+from privsyn.pipelines.registry import build_steps
 from privsyn.sources.open_source import open_source
 from privsyn.specs.lookup_tables import with_lookup_tables
 from privsyn.tasks.codecs import plan, plan_of_columns
-from privsyn.tasks.metrics.marginal_distance import all_cliques, mean_l1, random_cliques
+from privsyn.tasks.metrics.marginal_distance import average_l1, draw_cliques, list_all_cliques
 from privsyn.tasks.privacy.noise import SeededNoise
 from privsyn.tasks.steps.encode import Batches, Repairs
 
@@ -83,7 +83,7 @@ def ruled_specs(name: str, epsilon: float = 1.0) -> dict[str, ReleaseSpec]:
 def real_rows(name: str) -> Coded:
     """Return the real rows in the public bins of the spec without rules."""
     spec = ruled_specs(name)[WITHOUT]
-    return coded(open_source(spec.data, spec).batches(), plan(spec))
+    return encode_table(open_source(spec.data, spec).batches(), plan(spec))
 
 
 def broken_share(batches: Any, ruled: ReleaseSpec) -> float:
@@ -101,7 +101,7 @@ def broken_share(batches: Any, ruled: ReleaseSpec) -> float:
 def made(spec: ReleaseSpec, rows: Batches, seed: int) -> tuple[pa.Table, float, float]:
     """Return a table by all steps of a release, in memory, and its wall and CPU seconds."""
     request, noise = Request(spec.with_rows(seed=seed), tuple(spec.released_columns), threads=1), SeededNoise(seed)
-    steps = steps_of(request)
+    steps = build_steps(request)
     draw = lambda step, queries: [noise.draw(q.sigma, q.cells) for q in queries]  # noqa: E731
     start, used = time.perf_counter(), time.process_time()
     tables = MemoryRun(request, steps, draw, PrivateAccess(rows)).run()
@@ -119,10 +119,10 @@ def measure(name: str, method: str, epsilon: float, seed: int) -> Run:
 
     made(spec, few, seed)
     table, wall, cpu = made(spec, source.batches, seed)
-    bins = coded(table.to_batches(), plan(specs[WITHOUT])).bins
+    bins = encode_table(table.to_batches(), plan(specs[WITHOUT])).bins
     domain = bins.domain
-    ways = (all_cliques(domain, 1), all_cliques(domain, 2), random_cliques(domain, 3, RANDOM_TRIPLES, 0))
-    errors = [mean_l1(real.bins, bins, cliques) for cliques in ways]
+    ways = (list_all_cliques(domain, 1), list_all_cliques(domain, 2), draw_cliques(domain, 3, RANDOM_TRIPLES, 0))
+    errors = [average_l1(real.bins, bins, cliques) for cliques in ways]
     figures = {"broken": broken_share(table.to_batches(), specs[WITH]), "rows": float(table.num_rows)}
     figures |= {f"l1_{way}way": float(error) for way, error in enumerate(errors, 1)}
     return Run(method, "1", name, epsilon, seed, "done", figures, wall, cpu)

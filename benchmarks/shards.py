@@ -23,7 +23,7 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.estimation.recode import Recode, coarse_domain, recode_from_table
+from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, recode_from_table
 from privsyn.tasks.kernels.counting import CodeTable, count_all
 from privsyn.tasks.steps import append_attributes, synthesize
 from privsyn.tasks.synthesis import shards
@@ -39,17 +39,17 @@ def released(table: CodeTable, folder: Path) -> tuple[Recode, list[Marginal]]:
     summary = release_in_process(spec, Settings(out=folder / "out", ledger=str(folder / "ledger.sqlite")))
     place = Path(summary.released) / "marginals"
     recode = recode_from_table(pq.read_table(place / "recode.parquet"))
-    domain = coarse_domain(recode)
+    domain = build_coarse_domain(recode)
     return recode, marginals.from_table(pq.read_table(place / "consistent.parquet"), domain)
 
 
 def made(found: Sequence[Marginal], domain: Domain, rows: int, number: int) -> CodeTable:
     """``rows`` rows in ``number`` shards, all attributes, joined."""
     settings = Synthesis(shard_rows=-(-rows // number))
-    core = append_attributes.core_marginals(found, domain)
+    core = append_attributes.select_core_marginals(found, domain)
     parts: list[CodeTable] = []
     left: shards.Leftovers = {}
-    for shard in shards.shards(rows, settings):
+    for shard in shards.plan_shards(rows, settings):
         codes = synthesize.synthesize(core.marginals, core.domain, settings, shard.rows, 0, None, shard, left)
         parts.append(append_attributes.append_attributes(codes, found, domain, shard.own_seed))
     return CodeTable(
@@ -76,7 +76,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         table = census_like(arguments.rows, COLUMNS)
         recode, found = released(table, Path(name))
-    domain = coarse_domain(recode)
+    domain = build_coarse_domain(recode)
     larger = [m for m in found if len(m.attributes) > 1]
     private = CodeTable(
         domain,

@@ -17,7 +17,7 @@ from typing import Any
 
 from privsyn.data_contracts.columns import DropColumn
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.data_contracts.rules import computed_columns
+from privsyn.data_contracts.rules import list_computed_columns
 
 FOLDER = Path(__file__).parents[2] / "shared" / "data"
 MAX_VALUES = 300
@@ -68,7 +68,7 @@ def measured_only(spec: ReleaseSpec) -> ReleaseSpec:
     What methods that know no rules are given.
     """
     drop = DropColumn(kind="drop")
-    columns = {name: drop if name in computed_columns(spec.rules) else c for name, c in spec.columns.items()}
+    columns = {name: drop if name in list_computed_columns(spec.rules) else c for name, c in spec.columns.items()}
     return spec.model_copy(update={"columns": columns, "rules": ()})
 
 

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 from benchmarks.census_like import ATTRIBUTES, ROWS, census_domain, census_like
 from privsyn.api.release import release_in_process
 from privsyn.base.settings import Settings
-from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.specs.spec_file import load_spec, override
+from privsyn.specs.spec_file import load_spec, override_options
 
 ADULT_SPEC = Path(__file__).parents[1] / "examples" / "adult.yaml"
 ADULT_DATA = Path(__file__).parents[2] / "shared" / "data" / "adult.parquet"
@@ -97,7 +97,7 @@ def encoded_mb(rows: int) -> float:
 
     The codes of one row, by their types, times the rows.
     """
-    return rows * sum(code_dtype(s).itemsize for s in census_domain(ATTRIBUTES).sizes) / 2**20
+    return rows * sum(choose_code_dtype(s).itemsize for s in census_domain(ATTRIBUTES).sizes) / 2**20
 
 
 def warm_seconds(repeats: int = 5) -> tuple[float, float]:
@@ -106,7 +106,7 @@ def warm_seconds(repeats: int = 5) -> tuple[float, float]:
     Counted: reading, encoding, every step, release noise (exact, by OpenDP), contract checks, files on disk, ledger and
     publishing.  Not counted: imports, compilation, Prefect's server.
     """
-    spec = override(load_spec(ADULT_SPEC), data=ADULT_DATA)
+    spec = override_options(load_spec(ADULT_SPEC), data=ADULT_DATA)
     found = []
     for _ in range(repeats + 1):
         with tempfile.TemporaryDirectory() as name:

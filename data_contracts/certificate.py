@@ -16,7 +16,7 @@ RELATIONS_OF_PRIOR: Final = "no relation was measured: any that the rows show is
 """What it says then, where it had a public prior."""
 
 
-def said_without_relations(*, prior: bool) -> str:
+def explain_missing_relations(*, prior: bool) -> str:
     """Return what note, console, certificate and report say of a release that counted no two columns together."""
     return RELATIONS_OF_PRIOR if prior else NO_RELATION_MEASURED
 

@@ -7,7 +7,7 @@ from typing import Any
 from privsyn.data_contracts.columns import BooleanColumn, CategoricalColumn, IntegerColumn, NumberColumn
 
 
-def may_be_null(column: Any) -> bool:
+def is_nullable(column: Any) -> bool:
     """Return whether null is a value of the column."""
     return bool(column.has_null if isinstance(column, CategoricalColumn) else column.nullable)
 
@@ -15,7 +15,7 @@ def may_be_null(column: Any) -> bool:
 def holds(column: Any, value: Any) -> bool:
     """Return whether ``value`` lies in the column's domain."""
     if value is None:
-        return may_be_null(column)
+        return is_nullable(column)
     match column:
         case CategoricalColumn():
             return value in column.values or (column.goes_to == "other" and value == "other")

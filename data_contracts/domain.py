@@ -56,7 +56,7 @@ class Domain:
         return tuple(sorted(set(attributes), key=self.index))
 
 
-def code_dtype(size: int) -> np.dtype:
+def choose_code_dtype(size: int) -> np.dtype:
     """Return smallest unsigned dtype that holds the codes 0 .. size - 1."""
     if size <= 1 << 8:
         return np.dtype(np.uint8)

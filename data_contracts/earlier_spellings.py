@@ -27,7 +27,7 @@ ROUNDS = {"rounds": "rounds", "share": "rounds_share", "scores": "scores_share",
 """Fields of the earlier section ``adaptive`` -> options of the mechanism of that name."""
 
 
-def current_spelling(content: Mapping[str, Any]) -> dict[str, Any]:
+def translate_to_current(content: Mapping[str, Any]) -> dict[str, Any]:
     """``content`` with today's names, every option under ``mechanism``; FieldError where something is said twice."""
     current = dict(content)
     given = current.pop("mechanism", {})
@@ -35,16 +35,18 @@ def current_spelling(content: Mapping[str, Any]) -> dict[str, Any]:
         given = {"name": given}
     if not isinstance(given, Mapping):
         return {**current, "mechanism": given}
-    options = {name: _renamed(name, value) for name, value in given.items()}
+    options = {name: _rename_field(name, value) for name, value in given.items()}
     for section in SECTIONS:
         if section in current:
-            options[section] = _joined(section, _renamed(section, current.pop(section)), options.get(section, {}))
+            options[section] = _join_places(
+                section, _rename_field(section, current.pop(section)), options.get(section, {})
+            )
     if "adaptive" in current:
-        options = _joined("adaptive", _rounds(current.pop("adaptive")), options)
+        options = _join_places("adaptive", _translate_rounds(current.pop("adaptive")), options)
     return {**current, "mechanism": {"name": "privsyn", **options}}
 
 
-def _joined(section: str, outside: Any, inside: Any) -> Any:
+def _join_places(section: str, outside: Any, inside: Any) -> Any:
     """Return what stands at the top of a spec and in its ``mechanism``.
 
     FieldError where both give a field another value.
@@ -74,7 +76,7 @@ def as_written(place: tuple[str | int, ...]) -> list[tuple[str | int, ...]]:
     return places
 
 
-def _rounds(section: Any) -> dict[str, Any]:
+def _translate_rounds(section: Any) -> dict[str, Any]:
     """Return the options that the earlier section ``adaptive`` stands for; none where it asks for no further round."""
     if not isinstance(section, Mapping):
         raise FieldError("must be a mapping", "Write `mechanism: {name: adaptive, rounds: 1}`", ("adaptive",))
@@ -87,7 +89,7 @@ def _rounds(section: Any) -> dict[str, Any]:
     return {"name": "adaptive", **{ROUNDS[name]: value for name, value in section.items()}}
 
 
-def _renamed(section: str, value: Any) -> Any:
+def _rename_field(section: str, value: Any) -> Any:
     """Return a section with today's names of its fields, without those that are gone."""
     if not isinstance(value, Mapping):
         return value

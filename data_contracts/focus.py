@@ -13,7 +13,7 @@ MOST_WEIGHT = 100.0
 """A target counts at most so many times as much as anything else."""
 
 
-def _checked(columns: tuple[str, ...]) -> tuple[str, ...]:
+def _check_focus(columns: tuple[str, ...]) -> tuple[str, ...]:
     if not columns:
         raise FieldError("names no column", "Name at least one, or leave the field out")
     twice = next((name for i, name in enumerate(columns) if name in columns[:i]), None)
@@ -38,7 +38,7 @@ class Focus(FrozenModel):
     @field_validator("columns")
     @classmethod
     def _columns(cls, columns: tuple[str, ...]) -> tuple[str, ...]:
-        return _checked(columns)
+        return _check_focus(columns)
 
 
 class NamedMarginal(FrozenModel):
@@ -55,7 +55,7 @@ class NamedMarginal(FrozenModel):
     @field_validator("columns")
     @classmethod
     def _columns(cls, columns: tuple[str, ...]) -> tuple[str, ...]:
-        if len(_checked(columns)) < 2:
+        if len(_check_focus(columns)) < 2:
             raise FieldError(f"names one column only, {columns[0]!r}", "Add another, or name the column in `focus`")
         return columns
 

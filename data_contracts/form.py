@@ -30,7 +30,7 @@ def explain(fields: Mapping[str, Schema]) -> None:
             field["allOf"] = [limits]
         numbers = [each for each in (field, *field.get("anyOf", ())) if any(limit in each for limit in _NUMBERS)]
         if numbers:
-            _say(field, limits_in_words(numbers[0]))
+            _describe(field, describe_limits(numbers[0]))
 
 
 def leave_to_preset(field: Schema, default: Any, preset: str, value: Any) -> None:
@@ -45,9 +45,9 @@ def leave_to_preset(field: Schema, default: Any, preset: str, value: Any) -> Non
         field["enum"] = [True, False]
         del field["type"]
     if value == default:
-        _say(field, f"Empty: {_written(default)}.")
+        _describe(field, f"Empty: {_format_value(default)}.")
     else:
-        _say(field, f"Empty: {_written(default)}; with the preset `{preset}`, {_written(value)}.")
+        _describe(field, f"Empty: {_format_value(default)}; with the preset `{preset}`, {_format_value(value)}.")
 
 
 def leave_options(options: Schema, preset: Mapping[str, Any], resolve: Callable[[Schema], Schema]) -> None:
@@ -61,7 +61,7 @@ def leave_options(options: Schema, preset: Mapping[str, Any], resolve: Callable[
             leave_to_preset(field, default, "paper", preset.get(name, default))
 
 
-def one_object(field: Schema, resolve: Callable[[Schema], Schema]) -> None:
+def merge_into_one_object(field: Schema, resolve: Callable[[Schema], Schema]) -> None:
     """Show a choice of models that have ``name`` for discriminator as one object with all their properties, in place.
 
     Prefect's form takes an object for that of several which has most of its properties, whatever their values say, so
@@ -79,12 +79,12 @@ def one_object(field: Schema, resolve: Callable[[Schema], Schema]) -> None:
     for choice, each in choices.items():
         for part, inner in resolve(each)["properties"].items():
             properties.setdefault(part, dict(inner))
-        _say(name, f"{_written(choice)}: {resolve(each)['properties']['name'].get('description', '')}")
-    _say(name, f"Empty: {_written(first)}.")
+        _describe(name, f"{_format_value(choice)}: {resolve(each)['properties']['name'].get('description', '')}")
+    _describe(name, f"Empty: {_format_value(first)}.")
     for part, inner in properties.items():
         having = [choice for choice, each in choices.items() if part in resolve(each)["properties"]]
         if len(having) < len(choices):
-            inner["description"] = f"{' and '.join(map(_written, having))}: {inner.get('description', '')}"
+            inner["description"] = f"{' and '.join(map(_format_value, having))}: {inner.get('description', '')}"
     rules: Schema = choices[first]
     for other in list(choices)[1:]:
         named = {"properties": {"name": {"const": other}}, "required": ["name"]}
@@ -92,25 +92,25 @@ def one_object(field: Schema, resolve: Callable[[Schema], Schema]) -> None:
     field |= {"type": "object", "properties": {**properties, "name": name}, "additionalProperties": False, **rules}
 
 
-def limits_in_words(field: Mapping[str, Any]) -> str:
+def describe_limits(field: Mapping[str, Any]) -> str:
     """Return a sentence such as ``From 1 to 10,000.``; empty for a property without limits on its number."""
     low, above = field.get("minimum"), field.get("exclusiveMinimum")
     high, below = field.get("maximum"), field.get("exclusiveMaximum")
     if low is not None and high is not None:
-        return f"From {_number(low)} to {_number(high)}."
+        return f"From {_format_number(low)} to {_format_number(high)}."
     words = [
-        f"{said} {_number(limit)}"
+        f"{said} {_format_number(limit)}"
         for said, limit in (("at least", low), ("more than", above), ("at most", high), ("less than", below))
         if limit is not None
     ]
     return " and ".join(words).capitalize() + "." if words else ""
 
 
-def _say(field: Schema, words: str) -> None:
+def _describe(field: Schema, words: str) -> None:
     field["description"] = f"{field.get('description', '')} {words}".strip()
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     """``2^53`` for a large power of two, else with commas or as short as it gets."""
     size = abs(int(value))
     if size > 2**31 and size & (size - 1) == 0:
@@ -118,6 +118,6 @@ def _number(value: float) -> str:
     return f"{int(value):,}" if value == int(value) else f"{value:g}"
 
 
-def _written(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """As the spec writes it, in code quotes."""
     return f"`{value if isinstance(value, str) else json.dumps(value)}`"

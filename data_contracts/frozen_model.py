@@ -24,24 +24,24 @@ from privsyn.data_contracts.unicode import is_unicode
 
 
 @cache
-def _numeric(model: type[BaseModel]) -> frozenset[str]:
+def _find_numeric_types(model: type[BaseModel]) -> frozenset[str]:
     """Return the fields that hold numbers, or lists or mappings of them, and no booleans."""
-    parts_of = {name: set(_types(field.annotation)) for name, field in model.model_fields.items()}
+    parts_of = {name: set(_iterate_types(field.annotation)) for name, field in model.model_fields.items()}
     return frozenset(name for name, parts in parts_of.items() if parts & {int, float} and bool not in parts)
 
 
-def _types(annotation: Any) -> Iterator[Any]:
+def _iterate_types(annotation: Any) -> Iterator[Any]:
     """Yield the types that an annotation is made of; choices of a ``Literal`` are not types."""
     parts = () if get_origin(annotation) is Literal else get_args(annotation)
-    yield from chain.from_iterable(map(_types, parts)) if parts else (annotation,)
+    yield from chain.from_iterable(map(_iterate_types, parts)) if parts else (annotation,)
 
 
-def _booleans_as_text(value: Any) -> Any:
+def _refuse_booleans(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):
-        return [_booleans_as_text(item) for item in value]
-    return {k: _booleans_as_text(v) for k, v in value.items()} if isinstance(value, dict) else value
+        return [_refuse_booleans(item) for item in value]
+    return {k: _refuse_booleans(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
 class FrozenModel(BaseModel):
@@ -61,8 +61,8 @@ class FrozenModel(BaseModel):
         """Turn a boolean in a number's place into text, which is refused there: otherwise true would become 1."""
         if not isinstance(content, Mapping):
             return content
-        numeric = _numeric(cls)
-        return {name: _booleans_as_text(value) if name in numeric else value for name, value in content.items()}
+        numeric = _find_numeric_types(cls)
+        return {name: _refuse_booleans(value) if name in numeric else value for name, value in content.items()}
 
     @field_validator("*", mode="after")
     @classmethod

@@ -8,11 +8,11 @@ from privsyn.data_contracts.artifacts import Zone
 from privsyn.data_contracts.tables import PROFILE_EXPECTATIONS, Expectation, TableContract
 
 
-def _least(column: str, least: float, *, strict: bool = False) -> Expectation:
+def _require_at_least(column: str, least: float, *, strict: bool = False) -> Expectation:
     return Expectation("expect_column_min_to_be_between", {"column": column, "min_value": least, "strict_min": strict})
 
 
-def _released(name: str, schema: pa.Schema, *expectations: Expectation) -> TableContract:
+def _make_released_table(name: str, schema: pa.Schema, *expectations: Expectation) -> TableContract:
     nulls = [Expectation("expect_column_values_to_not_be_null", {"column": c}) for c in schema.names]
     return TableContract(name, Zone.RELEASED, schema, (*nulls, *expectations))
 
@@ -20,22 +20,22 @@ def _released(name: str, schema: pa.Schema, *expectations: Expectation) -> Table
 TRANSACTION_ROWS = TableContract("transaction_rows", Zone.PRIVATE, None, PROFILE_EXPECTATIONS)
 """Private transactions: one a row, the codes of its items ascending, at most as many as the spec keeps."""
 
-FREQUENT_ITEMS = _released(
+FREQUENT_ITEMS = _make_released_table(
     "frequent_items",
     pa.schema([("place", pa.int32()), ("code", pa.int32()), ("item", pa.string()), ("count", pa.int64())]),
     Expectation("expect_column_values_to_be_unique", {"column": "code"}),
-    _least("place", 0),
+    _require_at_least("place", 0),
 )
 """Items whose itemsets are looked at, by noisy count; ``code``: place in the universe."""
 
-BASES = _released(
+BASES = _make_released_table(
     "bases",
     pa.schema([("basis", pa.int32()), ("places", pa.list_(pa.int32())), ("items", pa.list_(pa.string()))]),
     Expectation("expect_column_values_to_be_unique", {"column": "basis"}),
 )
 """The bases, whose marginals are counted; ``places``: of FREQUENT_ITEMS, ascending."""
 
-ITEMSETS = _released(
+ITEMSETS = _make_released_table(
     "itemsets",
     pa.schema(
         [
@@ -51,9 +51,9 @@ ITEMSETS = _released(
         ]
     ),
     Expectation("expect_column_values_to_be_unique", {"column": "rank"}),
-    _least("size", 1),
-    _least("count_std_error", 0, strict=True),
-    _least("std_error", 0, strict=True),
+    _require_at_least("size", 1),
+    _require_at_least("count_std_error", 0, strict=True),
+    _require_at_least("std_error", 0, strict=True),
 )
 """Frequent itemsets, the most frequent first: count and its noise in transactions; support, its noise and its 95 %
 interval as shares of the noisy number of transactions."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from privsyn.data_contracts.columns.category_columns import level_attribute
+from privsyn.data_contracts.columns.category_columns import name_level_attribute
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.rules import LookupRule, expressions
+from privsyn.data_contracts.rules import LookupRule, list_expressions
 
 
 def check_levels(columns: Mapping[str, Any], rules: Sequence[Any]) -> None:
@@ -15,7 +15,7 @@ def check_levels(columns: Mapping[str, Any], rules: Sequence[Any]) -> None:
 
     columns: the released ones, which the rules fit.
     """
-    needs = {name: set(node.columns) for name, node in expressions(rules, columns).items()}
+    needs = {name: set(node.columns) for name, node in list_expressions(rules, columns).items()}
     for rule in rules:
         if isinstance(rule, LookupRule):
             needs |= {name: set(rule.lookup.from_) for name in rule.lookup.to}
@@ -28,20 +28,20 @@ def check_levels(columns: Mapping[str, Any], rules: Sequence[Any]) -> None:
         for level in levels:
             if level not in columns:
                 raise FieldError(f"there is no released column {level!r}", "Name columns of the spec", place)
-            if _measured(level, needs) != {name}:
+            if _list_measured(level, needs) != {name}:
                 raise FieldError(
                     f"{level!r} does not follow from {name!r} alone",
                     f"Add a rule that does: `lookup: {{from: {name}, to: {level}, table: FILE}}`, of a public table",
                     place,
                 )
-            if level_attribute(name, level) in columns:
+            if name_level_attribute(name, level) in columns:
                 raise FieldError(
-                    f"the column {level_attribute(name, level)!r} has the name that counts of `levels` need",
+                    f"the column {name_level_attribute(name, level)!r} has the name that counts of `levels` need",
                     "Rename it",
                     place,
                 )
 
 
-def _measured(column: str, needs: Mapping[str, set[str]]) -> set[str]:
+def _list_measured(column: str, needs: Mapping[str, set[str]]) -> set[str]:
     """Return the measured columns behind ``column``."""
-    return set().union(*(_measured(n, needs) for n in needs[column])) if column in needs else {column}
+    return set().union(*(_list_measured(n, needs) for n in needs[column])) if column in needs else {column}

@@ -14,38 +14,38 @@ Tree = TypeAliasType("Tree", "dict[str, Tree] | list[str]")
 """A generalization hierarchy below its root: a list of leaf labels, or named groups that hold trees themselves."""
 
 
-def tree_depth(tree: Tree) -> int:
+def measure_tree_depth(tree: Tree) -> int:
     """Level of the leaves, 1 for a plain list; FieldError if leaves lie at several depths or a group is empty."""
     if not tree:
         raise FieldError("a hierarchy has an empty group", "Give it labels or leave it out")
     if isinstance(tree, list):
         return 1
-    depths = {tree_depth(child) for child in tree.values()}
+    depths = {measure_tree_depth(child) for child in tree.values()}
     if len(depths) > 1:
         raise FieldError("all leaves of a hierarchy must lie at the same depth", "Nest every label equally deep")
     return 1 + depths.pop()
 
 
-def tree_leaves(tree: Tree) -> list[str]:
+def list_tree_leaves(tree: Tree) -> list[str]:
     """Return the leaf labels, from left to right."""
     if isinstance(tree, list):
         return tree
-    return [leaf for child in tree.values() for leaf in tree_leaves(child)]
+    return [leaf for child in tree.values() for leaf in list_tree_leaves(child)]
 
 
-def _texts(tree: Any) -> Any:
+def _check_texts(tree: Any) -> Any:
     """Return the tree with every label as text, as the encoding writes it.
 
     YAML reads a bare 1 or true as something else.
     """
     if isinstance(tree, dict):
-        return {_text(name): _texts(child) for name, child in tree.items()}
+        return {_check_text(name): _check_texts(child) for name, child in tree.items()}
     if isinstance(tree, list | tuple):
-        return [_text(label) for label in tree]
+        return [_check_text(label) for label in tree]
     return tree
 
 
-def _text(label: Any) -> Any:
+def _check_text(label: Any) -> Any:
     if isinstance(label, bool):
         return "true" if label else "false"
     return str(label) if isinstance(label, int | float) else label
@@ -127,16 +127,16 @@ class MgdSpec(FrozenModel):
     @field_validator("hierarchies", mode="before")
     @classmethod
     def _labels_are_text(cls, value: Any) -> Any:
-        return {name: _texts(tree) for name, tree in value.items()} if isinstance(value, dict) else value
+        return {name: _check_texts(tree) for name, tree in value.items()} if isinstance(value, dict) else value
 
     @model_validator(mode="after")
     def _check(self) -> MgdSpec:
         for name, tree in self.hierarchies.items():
             try:
-                tree_depth(tree)
+                measure_tree_depth(tree)
             except FieldError as error:
                 raise FieldError(f"`hierarchies` of {name!r}: {error.problem}", error.cure) from None
-            leaves = tree_leaves(tree)
+            leaves = list_tree_leaves(tree)
             if len(set(leaves)) != len(leaves):
                 raise FieldError(f"`hierarchies` of {name!r}: a label stands twice", "Name each once")
         for name, sizes in self.bins_of_bins.items():

@@ -24,20 +24,20 @@ PRESET_MECHANISMS = ("privsyn", "adaptive")
 """The mechanisms whose options a preset fills in."""
 
 
-def filled(content: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[str, Any]:
+def fill_preset(content: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[str, Any]:
     """``content`` with the values of ``preset`` that it does not give."""
     whole = dict(content)
     for name, value in preset.items():
         if isinstance(value, Mapping) and isinstance(whole.get(name), Mapping):
-            whole[name] = filled(whole[name], value)
+            whole[name] = fill_preset(whole[name], value)
         else:
             whole.setdefault(name, dict(value) if isinstance(value, Mapping) else value)
     return whole
 
 
-def as_in_the_paper(options: Mechanism) -> PrivSyn:
+def apply_paper_preset(options: Mechanism) -> PrivSyn:
     """Return the paper's options; rows, seed and public limits on sizes stay those of ``options``."""
-    values = filled({}, PAPER)
+    values = fill_preset({}, PAPER)
     if isinstance(options, PrivSyn):
         values["selection"]["max_cells"] = options.selection.max_cells
         values["consistency"]["rounds"] = options.consistency.rounds

@@ -82,7 +82,7 @@ class Prior(FrozenModel):
         return self.model_dump(mode="json", exclude={"table", "release"})
 
 
-def knows_prior(mechanism: AnyMechanism) -> bool:
+def uses_prior(mechanism: AnyMechanism) -> bool:
     """Return whether the mechanism uses a public table."""
     if isinstance(mechanism, PrivSyn):
         return mechanism.name == "privsyn" and mechanism.selection.scores == "one_ways"
@@ -98,7 +98,7 @@ def check_prior(
     """
     if isinstance(mechanism, PriorLevels):
         _check_levels(mechanism, prior, released, computed)
-    elif prior is not None and not knows_prior(mechanism):
+    elif prior is not None and not uses_prior(mechanism):
         raise FieldError(
             "only the mechanism privsyn with scores of `one_ways`, and the mechanism prior, know how to use a prior",
             "Take the field out, or choose one of them",
@@ -118,7 +118,7 @@ def _check_levels(
     if not options.group:
         raise FieldError("names no column", "Name one or more, as `group: [region]`", ("mechanism", "group"))
     for i, name in enumerate(options.group):
-        fault = _no_group(released.get(name), name in options.group[:i], name in computed)
+        fault = _explain_missing_group(released.get(name), name in options.group[:i], name in computed)
         if fault:
             cure = "Name each categorical or boolean column once"
             raise FieldError(f"{name!r} {fault}", cure, ("mechanism", "group", i))
@@ -135,7 +135,7 @@ def _check_levels(
         raise FieldError("must be some of `group`, not all", "Leave one out", ("mechanism", "large"))
 
 
-def _no_group(column: Any, twice: bool, computed: bool) -> str:
+def _explain_missing_group(column: Any, twice: bool, computed: bool) -> str:
     """Return what is wrong with a column of the groups; empty for nothing."""
     if column is None:
         return "is no column that the spec releases"

@@ -95,7 +95,7 @@ class About(FrozenModel):
         return value
 
 
-def checked_formats(formats: tuple[Format, ...]) -> tuple[Format, ...]:
+def check_known_formats(formats: tuple[Format, ...]) -> tuple[Format, ...]:
     """Return each format once, Parquet first; FieldError where Parquet is not among them."""
     if "parquet" not in formats:
         raise FieldError("`parquet` is missing", "Add it, since the other files are made from it")

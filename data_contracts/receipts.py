@@ -42,7 +42,7 @@ class Query:
     @property
     def rho(self) -> Fraction:
         """Exact price of the noise actually drawn; raises ValueError if the sigma is too small for the pricing."""
-        return _price(self.sensitivity, self.sigma, self.pricing)
+        return _compute_price(self.sensitivity, self.sigma, self.pricing)
 
     def under(self, pricing: Pricing) -> Query:
         """Return the same query for at most the same price under ``pricing``: what changes is the noise.
@@ -51,11 +51,11 @@ class Query:
         """
         if pricing == self.pricing:
             return self
-        return replace(self, sigma=_repriced(self.sensitivity, self.sigma, self.pricing, pricing), pricing=pricing)
+        return replace(self, sigma=_reprice(self.sensitivity, self.sigma, self.pricing, pricing), pricing=pricing)
 
 
 @lru_cache(maxsize=4096)
-def _price(sensitivity: int, sigma: float, pricing: Pricing) -> Fraction:
+def _compute_price(sensitivity: int, sigma: float, pricing: Pricing) -> Fraction:
     variance = Fraction(sigma) ** 2 - (SMOOTHING if pricing == "gaussian" else 0)
     if variance <= 0:
         raise ValueError(f"noise of scale {sigma} has no price under the pricing {pricing!r}")
@@ -63,11 +63,11 @@ def _price(sensitivity: int, sigma: float, pricing: Pricing) -> Fraction:
 
 
 @lru_cache(maxsize=4096)
-def _repriced(sensitivity: int, sigma: float, old: Pricing, new: Pricing) -> float:
-    return sigma_for(_price(sensitivity, sigma, old), sensitivity, new)
+def _reprice(sensitivity: int, sigma: float, old: Pricing, new: Pricing) -> float:
+    return compute_sigma(_compute_price(sensitivity, sigma, old), sensitivity, new)
 
 
-def sigma_for(rho: Fraction, sensitivity: int, pricing: Pricing = "zcdp") -> float:
+def compute_sigma(rho: Fraction, sensitivity: int, pricing: Pricing = "zcdp") -> float:
     """Return a sigma whose exact price is at most ``rho``: the smallest float, or one of the next few above it.
 
     sigma = sensitivity / sqrt(2 rho), under ``gaussian`` sqrt(sensitivity^2 / (2 rho) + SMOOTHING), so never below
@@ -83,13 +83,13 @@ def sigma_for(rho: Fraction, sensitivity: int, pricing: Pricing = "zcdp") -> flo
     return sigma
 
 
-def rho_text(rho: Fraction) -> str:
+def format_rho(rho: Fraction) -> str:
     """``rho`` as a decimal, rounded up at the 30th place: exact sums of many prices have thousands of digits."""
     scaled = -(-rho.numerator * 10**30 // rho.denominator)
     return f"{scaled // 10**30}.{scaled % 10**30:030d}".rstrip("0").removesuffix(".")
 
 
-def total_rho(queries: Iterable[Query]) -> Fraction:
+def sum_rho(queries: Iterable[Query]) -> Fraction:
     """Return exact sum of the queries' prices, which adds up under either pricing (Theorem 1; docs/privacy.md)."""
     prices = Counter((q.sensitivity, q.sigma, q.pricing) for q in queries)
-    return sum((_price(*price) * times for price, times in prices.items()), Fraction(0))
+    return sum((_compute_price(*price) * times for price, times in prices.items()), Fraction(0))

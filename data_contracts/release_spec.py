@@ -12,22 +12,22 @@ from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validat
 from pydantic_core import CoreSchema
 
 from privsyn.data_contracts.columns import Column, DropColumn
-from privsyn.data_contracts.columns.number_columns import heap_attribute
+from privsyn.data_contracts.columns.number_columns import name_heap_attribute
 from privsyn.data_contracts.csv_options import USUAL_NULLS, CsvOptions
-from privsyn.data_contracts.earlier_spellings import EARLIER_SECTIONS, current_spelling
+from privsyn.data_contracts.earlier_spellings import EARLIER_SECTIONS, translate_to_current
 from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.focus import Focus, NamedMarginal, check_targets
-from privsyn.data_contracts.form import Schema, leave_options, leave_to_preset, one_object
+from privsyn.data_contracts.form import Schema, leave_options, leave_to_preset, merge_into_one_object
 from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.levels import check_levels
 from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, PrivSyn
 from privsyn.data_contracts.pooled_releases import Improvement, check_poolable
-from privsyn.data_contracts.presets import PAPER, PAPER_ACCOUNTANT, PRESET_MECHANISMS, filled
+from privsyn.data_contracts.presets import PAPER, PAPER_ACCOUNTANT, PRESET_MECHANISMS, fill_preset
 from privsyn.data_contracts.prior import Prior, check_prior
 from privsyn.data_contracts.promise import Guarantee, Unit
-from privsyn.data_contracts.publication import About, Format, checked_formats
-from privsyn.data_contracts.rules import OneOf, Rule, check_rules, computed_columns
+from privsyn.data_contracts.publication import About, Format, check_known_formats
+from privsyn.data_contracts.rules import OneOf, Rule, check_rules, list_computed_columns
 from privsyn.data_contracts.together import check_together
 from privsyn.data_contracts.totals import KnownTotal, check_totals
 from privsyn.data_contracts.unmeasured import check_unmeasured
@@ -150,7 +150,7 @@ class ReleaseSpec(FrozenModel):
         leave_to_preset(fields["accountant"], cls.model_fields["accountant"].default, "paper", PAPER_ACCOUNTANT)
         for choice in fields["mechanism"]["oneOf"]:
             leave_options(handler.resolve_ref_schema(choice)["properties"], PAPER, handler.resolve_ref_schema)
-        one_object(fields["mechanism"], handler.resolve_ref_schema)
+        merge_into_one_object(fields["mechanism"], handler.resolve_ref_schema)
         return schema
 
     @model_validator(mode="before")
@@ -158,13 +158,13 @@ class ReleaseSpec(FrozenModel):
     def _spelled(cls, content: Any) -> Any:
         if not isinstance(content, Mapping):
             return content
-        current = current_spelling(content)
+        current = translate_to_current(content)
         if current.get("preset") != "paper":
             return current
         current.setdefault("accountant", PAPER_ACCOUNTANT)
         options = current["mechanism"]
         if isinstance(options, Mapping) and options["name"] in PRESET_MECHANISMS:
-            current["mechanism"] = filled(options, PAPER)
+            current["mechanism"] = fill_preset(options, PAPER)
         return current
 
     @field_validator("columns")
@@ -175,9 +175,10 @@ class ReleaseSpec(FrozenModel):
         if "" in columns:
             raise FieldError("a column needs a name", "The empty name is not one")
         for name, column in columns.items():
-            if getattr(column, "heaps", ()) and heap_attribute(name) in columns:
+            if getattr(column, "heaps", ()) and name_heap_attribute(name) in columns:
                 raise FieldError(
-                    f"the column {heap_attribute(name)!r} has the name that the `heaps` of {name!r} need", "Rename it"
+                    f"the column {name_heap_attribute(name)!r} has the name that the `heaps` of {name!r} need",
+                    "Rename it",
                 )
         if all(isinstance(c, DropColumn) for c in columns.values()):
             raise FieldError("at least one column must not be dropped")
@@ -186,7 +187,7 @@ class ReleaseSpec(FrozenModel):
     @field_validator("formats")
     @classmethod
     def _formats(cls, formats: tuple[Format, ...]) -> tuple[Format, ...]:
-        return checked_formats(formats)
+        return check_known_formats(formats)
 
     @model_validator(mode="after")
     def _person_id_is_a_column(self) -> ReleaseSpec:
@@ -210,7 +211,7 @@ class ReleaseSpec(FrozenModel):
     def _targets_fit(self) -> ReleaseSpec:
         if self.focus is None and not self.workload:
             return self
-        check_targets(self.focus, self.workload, self.released_columns, computed_columns(self.rules))
+        check_targets(self.focus, self.workload, self.released_columns, list_computed_columns(self.rules))
         field = "workload" if self.focus is None else "focus"
         if not isinstance(self.mechanism, PrivSyn | Aim):
             raise FieldError(
@@ -234,13 +235,13 @@ class ReleaseSpec(FrozenModel):
 
     @model_validator(mode="after")
     def _prior_fits(self) -> ReleaseSpec:
-        check_prior(self.mechanism, self.prior, self.measured_columns, computed_columns(self.rules))
+        check_prior(self.mechanism, self.prior, self.measured_columns, list_computed_columns(self.rules))
         return self
 
     @model_validator(mode="after")
     def _totals_and_groups_fit(self) -> ReleaseSpec:
         tied = {name for rule in self.rules if isinstance(rule, OneOf) for name in rule.one_of}
-        made = tied | set(computed_columns(self.rules))
+        made = tied | set(list_computed_columns(self.rules))
         if self.totals:
             check_totals(self.totals, self.measured_columns, made, self.mechanism)
         check_together(self.together, self.released_columns, made)

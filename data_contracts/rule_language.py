@@ -216,7 +216,7 @@ class _Reader:
         values = []
         for tree in right.elts:
             node = self._alike(one, self.read(tree))[1]
-            constant = _folded(node)
+            constant = _fold_constants(node)
             if constant is None:
                 _refuse(f"`{ast.unparse(tree)}` in a list after `in` is not a value", "List values only")
             values.append(constant)
@@ -282,7 +282,7 @@ class _Reader:
         return Node(name, "number", (arg,))
 
 
-def _folded(node: Node) -> float | str | bool | None:
+def _fold_constants(node: Node) -> float | str | bool | None:
     """Return the value of a constant or of a negative one."""
     if node.op == "neg" and node.args[0].op == "constant":
         return -float(node.args[0].value)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
-from privsyn.data_contracts.column_values import holds, is_dummy, may_be_null
+from privsyn.data_contracts.column_values import holds, is_dummy, is_nullable
 from privsyn.data_contracts.columns import (
     BooleanColumn,
     CategoricalColumn,
@@ -18,7 +18,7 @@ from privsyn.data_contracts.columns import (
     NumberColumn,
     TimeColumn,
 )
-from privsyn.data_contracts.columns.category_columns import CategoryValue, one_of_attribute
+from privsyn.data_contracts.columns.category_columns import CategoryValue, name_one_of_attribute
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.rule_language import parse_condition, parse_expression
@@ -101,7 +101,7 @@ class LookupRule(FrozenModel):
     lookup: Lookup = Field(description="A public table that gives some columns for others.")
 
 
-def _kind(value: Any) -> str | None:
+def _name_kind(value: Any) -> str | None:
     """Return which rule a mapping or model is, by the field that says it.
 
     One that is unknown is read as a condition.
@@ -118,7 +118,7 @@ Rule = Annotated[
     | Annotated[LookupRule, Tag("lookup")]
     | Annotated[OneOf, Tag("one_of")],
     Discriminator(
-        _kind,
+        _name_kind,
         custom_error_type="no_rule",
         custom_error_message="is not a rule: write `never`, `derive`, `lookup` or `one_of`",
     ),
@@ -127,7 +127,7 @@ Rule = Annotated[
 Columns = Mapping[str, Any]
 
 
-def type_of(column: Any) -> Type:
+def infer_type(column: Any) -> Type:
     """Return the type that a column has in expressions."""
     match column:
         case IntegerColumn() | NumberColumn():
@@ -144,28 +144,28 @@ def type_of(column: Any) -> Type:
     raise TypeError(f"{type(column).__name__} is not a released column")
 
 
-def computed_by(rule: Any) -> tuple[str, ...]:
+def map_computed_columns(rule: Any) -> tuple[str, ...]:
     """Return the columns that one rule derives or looks up."""
     return tuple(rule.derive) if isinstance(rule, Derive) else rule.lookup.to if isinstance(rule, LookupRule) else ()
 
 
-def computed_columns(rules: Sequence[Any]) -> tuple[str, ...]:
+def list_computed_columns(rules: Sequence[Any]) -> tuple[str, ...]:
     """Return the columns that rules derive or look up, in the rules' order."""
-    return tuple(name for rule in rules for name in computed_by(rule))
+    return tuple(name for rule in rules for name in map_computed_columns(rule))
 
 
-def conditions(rules: Sequence[Any], columns: Columns) -> dict[int, Node]:
+def list_conditions(rules: Sequence[Any], columns: Columns) -> dict[int, Node]:
     """Return the conditions of the ``never`` rules by their number from 0; ``columns``: the released ones.
 
     FieldError.
     """
-    types = {name: type_of(column) for name, column in columns.items()}
+    types = {name: infer_type(column) for name, column in columns.items()}
     return {i: parse_condition(rule.never, types) for i, rule in enumerate(rules) if isinstance(rule, Never)}
 
 
-def expressions(rules: Sequence[Any], columns: Columns) -> dict[str, Node]:
+def list_expressions(rules: Sequence[Any], columns: Columns) -> dict[str, Node]:
     """Return the expressions of the derived columns; ``columns``: the released ones.  Raises FieldError."""
-    types = {name: type_of(column) for name, column in columns.items()}
+    types = {name: infer_type(column) for name, column in columns.items()}
     return {
         name: parse_expression(text, types)
         for rule in rules
@@ -174,9 +174,9 @@ def expressions(rules: Sequence[Any], columns: Columns) -> dict[str, Node]:
     }
 
 
-def computing_order(rules: Sequence[Any], columns: Columns) -> tuple[str, ...]:
+def order_computed_columns(rules: Sequence[Any], columns: Columns) -> tuple[str, ...]:
     """Return the computed columns such that each comes after those that it needs.  Raises FieldError for a circle."""
-    needs: dict[str, set[str]] = {name: set(node.columns) for name, node in expressions(rules, columns).items()}
+    needs: dict[str, set[str]] = {name: set(node.columns) for name, node in list_expressions(rules, columns).items()}
     for rule in rules:
         if isinstance(rule, LookupRule):
             needs |= {name: set(rule.lookup.from_) for name in rule.lookup.to}
@@ -200,16 +200,16 @@ def check_rules(rules: Sequence[Any], columns: Columns) -> None:
         except FieldError as error:
             raise FieldError(error.problem, error.cure, ("rules", i, *error.place)) from None
     dummies = {name for rule in rules if isinstance(rule, OneOf) for name in rule.one_of}
-    for name in computed_columns(rules):
+    for name in list_computed_columns(rules):
         if name in dummies:
             raise FieldError(f"{name!r} is computed and one of `one_of`, too", place=("rules",))
-    computing_order(rules, columns)
-    if len(set(computed_columns(rules))) == len(columns):
+    order_computed_columns(rules, columns)
+    if len(set(list_computed_columns(rules))) == len(columns):
         raise FieldError("every column is computed from others", "Leave at least one to be measured", ("rules",))
 
 
 def _check_rule(rule: Any, columns: Columns, taken: set[str]) -> None:
-    types = {name: type_of(column) for name, column in columns.items()}
+    types = {name: infer_type(column) for name, column in columns.items()}
     match rule:
         case Never():
             condition = parse_condition(rule.never, types)
@@ -218,7 +218,7 @@ def _check_rule(rule: Any, columns: Columns, taken: set[str]) -> None:
             check_values(condition, columns, ("never",))
         case Derive():
             for name, text in rule.derive.items():
-                _claim([name], columns, taken)
+                _claim_column([name], columns, taken)
                 node = parse_expression(text, types)
                 check_values(node, columns, ("derive", name))
                 if not node.columns:
@@ -239,11 +239,11 @@ def _check_rule(rule: Any, columns: Columns, taken: set[str]) -> None:
             missing = [name for name in lookup.from_ if name not in columns]
             if missing:
                 raise FieldError(f"{missing[0]!r} is not a released column", place=("lookup", "from"))
-            _claim(lookup.to, columns, taken)
+            _claim_column(lookup.to, columns, taken)
             _check_lookup(lookup, columns)
         case OneOf():
-            _claim(rule.one_of, columns, taken)
-            own = one_of_attribute(rule.one_of)
+            _claim_column(rule.one_of, columns, taken)
+            own = name_one_of_attribute(rule.one_of)
             if own in columns:
                 raise FieldError(f"the column {own!r} has the name that the counts need", "Rename it", ("one_of",))
             for name in rule.one_of:
@@ -268,7 +268,7 @@ def _check_lookup(lookup: Lookup, columns: Columns) -> None:
     found = {row[0] for row in lookup.rows}
     wanted = [*first.values, *(["other"] if first.goes_to == "other" else []), *([None] if first.has_null else [])]
     missing = [value for value in wanted if value not in found]
-    if missing and not all(may_be_null(columns[name]) for name in lookup.to):
+    if missing and not all(is_nullable(columns[name]) for name in lookup.to):
         raise FieldError(
             f"the table says nothing for {lookup.from_[0]!r} = {missing[0]!r}",
             "Add a row for it, or let what it gives be nullable",
@@ -276,7 +276,7 @@ def _check_lookup(lookup: Lookup, columns: Columns) -> None:
         )
 
 
-def _claim(names: Sequence[str], columns: Columns, taken: set[str]) -> None:
+def _claim_column(names: Sequence[str], columns: Columns, taken: set[str]) -> None:
     for name in names:
         if name not in columns:
             raise FieldError(f"{name!r} is not a released column", "Name columns of the spec that are not dropped")

@@ -3,8 +3,8 @@
 Two forms of contract.  A *long* table (noisy counts, receipts, scores, cliques ...) has a fixed Arrow
 schema and is checked row by row.  A *wide* table (code rows, synthetic rows) has one column per
 attribute; it may be large, so it is checked through its *profile*: one small row per column and row
-group (smallest, largest, nulls, values outside the domain), made by :func:`profile_codes` and
-:func:`profile_values`.  The expectations then run on the profile, whatever the table's size.
+group (smallest, largest, nulls, values outside the domain), made by :func:`make_code_examples` and
+:func:`make_value_examples`.  The expectations then run on the profile, whatever the table's size.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from privsyn.data_contracts.artifacts import Zone
-from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.data_contracts.domain import Domain, choose_code_dtype
 
 
 @dataclass(frozen=True)
@@ -32,25 +32,25 @@ def _expect(type_: str, **kwargs: Any) -> Expectation:
     return Expectation(type_, kwargs)
 
 
-def _not_null(*columns: str) -> list[Expectation]:
+def _require_not_null(*columns: str) -> list[Expectation]:
     return [_expect("expect_column_values_to_not_be_null", column=c) for c in columns]
 
 
-def _at_least(column: str, least: float, *, strict: bool = False) -> Expectation:
+def _require_at_least(column: str, least: float, *, strict: bool = False) -> Expectation:
     """No value is below ``least``: the smallest one is checked, which takes half the time of checking every one."""
     return _expect("expect_column_min_to_be_between", column=column, min_value=least, strict_min=strict)
 
 
-def _all_true(column: str) -> Expectation:
-    """No value is false: the smallest one is checked, as in :func:`_at_least`; another expectation covers nulls."""
-    return _at_least(column, True)
+def _require_all_true(column: str) -> Expectation:
+    """Expect no false value, by the smallest one as in :func:`_require_at_least`; nulls are another expectation's."""
+    return _require_at_least(column, True)
 
 
 @dataclass(frozen=True)
 class TableContract:
     """What a table must be: name, zone, schema, expectations.
 
-    ``schema`` is None for wide tables, whose schema depends on the domain (:func:`code_schema`).
+    ``schema`` is None for wide tables, whose schema depends on the domain (:func:`build_code_schema`).
     """
 
     name: str
@@ -75,49 +75,49 @@ PROFILE_SCHEMA = pa.schema(
 )
 
 PROFILE_EXPECTATIONS = (
-    *_not_null("column", "unwanted_nulls", "outside", "type_matches"),
+    *_require_not_null("column", "unwanted_nulls", "outside", "type_matches"),
     _expect("expect_column_max_to_be_between", column="outside", min_value=0, max_value=0),
-    _all_true("type_matches"),
+    _require_all_true("type_matches"),
     _expect("expect_column_max_to_be_between", column="unwanted_nulls", min_value=0, max_value=0),
 )
 
 
-def _long(
+def _make_long_table(
     name: str, zone: Zone, fields: Sequence[tuple[str, pa.DataType]], *expectations: Expectation
 ) -> TableContract:
     schema = pa.schema(fields)
-    return TableContract(name, zone, schema, (*_not_null(*schema.names), *expectations))
+    return TableContract(name, zone, schema, (*_require_not_null(*schema.names), *expectations))
 
 
-def _wide(name: str, zone: Zone) -> TableContract:
+def _make_wide_table(name: str, zone: Zone) -> TableContract:
     return TableContract(name, zone, None, PROFILE_EXPECTATIONS)
 
 
-ENCODED_ROWS = _wide("encoded_rows", Zone.PRIVATE)
+ENCODED_ROWS = _make_wide_table("encoded_rows", Zone.PRIVATE)
 """Private rows as fine codes: one unsigned column per attribute, codes 0 .. size - 1."""
 
-RECODED_ROWS = _wide("recoded_rows", Zone.PRIVATE)
+RECODED_ROWS = _make_wide_table("recoded_rows", Zone.PRIVATE)
 """Private rows as coarse codes; the code ``size`` (one past the end) marks a filtered value."""
 
-REPAIRS = _long(
+REPAIRS = _make_long_table(
     "repairs",
     Zone.PRIVATE,
     [("column", pa.string()), ("repair", pa.string()), ("rows", pa.int64())],
-    _at_least("rows", 0),
+    _require_at_least("rows", 0),
 )
 """How many values each repair touched while encoding; shown in the private zone only."""
 
-NOISY = _long(
+NOISY = _make_long_table(
     "noisy",
     Zone.RELEASED,
     [("query", pa.int32()), ("cell", pa.int64()), ("count", pa.int64())],
-    _at_least("query", 0),
-    _at_least("cell", 0),
+    _require_at_least("query", 0),
+    _require_at_least("cell", 0),
     _expect("expect_compound_columns_to_be_unique", column_list=["query", "cell"]),
 )
 """Noisy integer answers of one release step, cell by cell in row-major order of the query's attributes."""
 
-RECEIPTS = _long(
+RECEIPTS = _make_long_table(
     "receipts",
     Zone.RELEASED,
     [
@@ -129,13 +129,13 @@ RECEIPTS = _long(
         ("rho", pa.string()),
     ],
     _expect("expect_column_values_to_be_unique", column="query"),
-    _at_least("cells", 1),
-    _at_least("sensitivity", 1),
-    _at_least("sigma", 0, strict=True),
+    _require_at_least("cells", 1),
+    _require_at_least("sensitivity", 1),
+    _require_at_least("sigma", 0, strict=True),
 )
 """One line per query: what was asked, the noise that was drawn, and its exact price (a fraction, as text)."""
 
-RECODE = _long(
+RECODE = _make_long_table(
     "recode",
     Zone.RELEASED,
     [
@@ -149,16 +149,16 @@ RECODE = _long(
         ("variance", pa.float64()),
     ],
     _expect("expect_compound_columns_to_be_unique", column_list=["attribute", "code"]),
-    _at_least("coarse", 0),
-    _at_least("weight", 0),
-    _at_least("variance", 0),
+    _require_at_least("coarse", 0),
+    _require_at_least("weight", 0),
+    _require_at_least("variance", 0),
 )
 """Fine code -> coarse code of every attribute, with the fine code's public label.  ``weight`` is the
 non-negative share by which decode draws the fine code inside its coarse code; ``estimate`` and ``variance`` are
 the fine noisy count and its noise variance.  Where ``kept`` is false, ``coarse`` is the size of the coarse
 domain."""
 
-PAIRS = _long(
+PAIRS = _make_long_table(
     "pairs",
     Zone.RELEASED,
     [
@@ -171,24 +171,24 @@ PAIRS = _long(
         ("weight", pa.float64()),
     ],
     _expect("expect_column_values_to_be_unique", column="order"),
-    _at_least("weight", 0, strict=True),
+    _require_at_least("weight", 0, strict=True),
     _expect("expect_compound_columns_to_be_unique", column_list=["a", "b"]),
-    _at_least("cells", 1),
+    _require_at_least("cells", 1),
 )
 """Selected pairs, in the order of selection, with the total expected error after each, and the weight by which the
 budget of the measurement is shared."""
 
-CLIQUES = _long(
+CLIQUES = _make_long_table(
     "cliques",
     Zone.RELEASED,
     [("clique", pa.int32()), ("attributes", pa.list_(pa.string())), ("cells", pa.int64()), ("weight", pa.float64())],
     _expect("expect_column_values_to_be_unique", column="clique"),
-    _at_least("weight", 0, strict=True),
-    _at_least("cells", 1),
+    _require_at_least("weight", 0, strict=True),
+    _require_at_least("cells", 1),
 )
 """Attribute sets to measure, numbered from 0; the measurement's budget is shared in proportion to ``weight``."""
 
-MARGINALS = _long(
+MARGINALS = _make_long_table(
     "marginals",
     Zone.RELEASED,
     [
@@ -198,29 +198,29 @@ MARGINALS = _long(
         ("sigma", pa.float64()),
     ],
     _expect("expect_column_values_to_be_unique", column="clique"),
-    _at_least("sigma", 0),
+    _require_at_least("sigma", 0),
 )
 """Consistent marginals, one per row, counts in row-major order: first the one-way of every attribute in
 domain order, then the measured cliques.  ``sigma`` is the noise that each cell was measured with."""
 
-SYNTHETIC_CODES = _wide("synthetic_codes", Zone.RELEASED)
+SYNTHETIC_CODES = _make_wide_table("synthetic_codes", Zone.RELEASED)
 """Synthetic rows as coarse codes."""
 
-SYNTHETIC = _wide("synthetic", Zone.RELEASED)
+SYNTHETIC = _make_wide_table("synthetic", Zone.RELEASED)
 """Synthetic rows in the source's column order, names and types."""
 
 
-def code_schema(domain: Domain, *, padded: bool = False) -> pa.Schema:
+def build_code_schema(domain: Domain, *, padded: bool = False) -> pa.Schema:
     """Arrow schema of a table of codes; ``padded`` leaves room for the code ``size`` of filtered values."""
     return pa.schema(
         [
-            pa.field(a, pa.from_numpy_dtype(code_dtype(s + int(padded))), nullable=False)
+            pa.field(a, pa.from_numpy_dtype(choose_code_dtype(s + int(padded))), nullable=False)
             for a, s in zip(domain.attributes, domain.sizes, strict=True)
         ]
     )
 
 
-def _profile_row(column: str, array: Any, outside: int, *, nullable: bool, type_matches: bool) -> dict[str, Any]:
+def _make_profile_row(column: str, array: Any, outside: int, *, nullable: bool, type_matches: bool) -> dict[str, Any]:
     return {
         "column": column,
         "rows": len(array),
@@ -230,12 +230,12 @@ def _profile_row(column: str, array: Any, outside: int, *, nullable: bool, type_
     }
 
 
-def profile_codes(batches: Iterable[pa.RecordBatch], domain: Domain, *, padded: bool = False) -> pa.Table:
+def make_code_examples(batches: Iterable[pa.RecordBatch], domain: Domain, *, padded: bool = False) -> pa.Table:
     """Profile of a table of codes: one row per column and batch (PROFILE_SCHEMA).
 
     A batch whose columns are not the domain's, in order, gives rows with ``type_matches`` false.
     """
-    schema = code_schema(domain, padded=padded)
+    schema = build_code_schema(domain, padded=padded)
     rows = []
     for batch in batches:
         names_match = batch.schema.names == schema.names
@@ -247,7 +247,7 @@ def profile_codes(batches: Iterable[pa.RecordBatch], domain: Domain, *, padded: 
                 largest = domain.sizes[i] - 1 + int(padded)
                 top = pc.max(array).as_py()
                 outside = 0 if top is None or top <= largest else int(pc.sum(pc.greater(array, largest)).as_py())
-            rows.append(_profile_row(name, array, outside, nullable=False, type_matches=matches))
+            rows.append(_make_profile_row(name, array, outside, nullable=False, type_matches=matches))
     return pa.Table.from_pylist(rows, schema=PROFILE_SCHEMA)
 
 
@@ -262,7 +262,7 @@ class ValueRange:
     values: pa.Array | None = None
 
 
-def profile_values(batches: Iterable[pa.RecordBatch], ranges: Mapping[str, ValueRange]) -> pa.Table:
+def make_value_examples(batches: Iterable[pa.RecordBatch], ranges: Mapping[str, ValueRange]) -> pa.Table:
     """Profile of a table of released values against their public domain (PROFILE_SCHEMA)."""
     rows = []
     for batch in batches:
@@ -272,14 +272,16 @@ def profile_values(batches: Iterable[pa.RecordBatch], ranges: Mapping[str, Value
             expected = ranges.get(name)
             array = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
             matches = names_match and expected is not None and array.type == expected.type
-            outside = _outside(array, expected) if matches and expected is not None else 0
+            outside = _find_outside(array, expected) if matches and expected is not None else 0
             rows.append(
-                _profile_row(name, array, outside, nullable=bool(expected and expected.nullable), type_matches=matches)
+                _make_profile_row(
+                    name, array, outside, nullable=bool(expected and expected.nullable), type_matches=matches
+                )
             )
     return pa.Table.from_pylist(rows, schema=PROFILE_SCHEMA)
 
 
-def _outside(array: pa.Array, expected: ValueRange) -> int:
+def _find_outside(array: pa.Array, expected: ValueRange) -> int:
     values = array.drop_null()
     if len(values) == 0:
         return 0

@@ -65,7 +65,9 @@ def _check_alike(first: str, one: Binned, second: str, other: Binned, place: tup
             f"{first!r} is in {one.unit!r} and {second!r} in {other.unit!r}", "Name columns of the same unit", place
         )
     bins = [list(pairwise(column.edge_values())) for column in (one, other)]
-    if len(bins[0]) != len(bins[1]) or any(_common(a, b) < LEAST_OVERLAP for a, b in zip(*bins, strict=True)):
+    if len(bins[0]) != len(bins[1]) or any(
+        _compute_common_scale(a, b) < LEAST_OVERLAP for a, b in zip(*bins, strict=True)
+    ):
         raise FieldError(
             f"the bins of {first!r} and {second!r} do not lie at the same places",
             "Give both the same `edges`, or the same `bins` from about the same `min` to about the same `max`",
@@ -73,7 +75,7 @@ def _check_alike(first: str, one: Binned, second: str, other: Binned, place: tup
         )
 
 
-def _common(one: tuple[float, float], other: tuple[float, float]) -> float:
+def _compute_common_scale(one: tuple[float, float], other: tuple[float, float]) -> float:
     """Return how much two bins have in common, as a share of the wider one."""
     shared = min(one[1], other[1]) - max(one[0], other[0])
     return shared / max(one[1] - one[0], other[1] - other[0])

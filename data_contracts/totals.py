@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from privsyn.data_contracts.column_values import holds, may_be_null
+from privsyn.data_contracts.column_values import holds, is_nullable
 from privsyn.data_contracts.columns import BooleanColumn, CategoricalColumn
 from privsyn.data_contracts.columns.category_columns import CategoryValue
 from privsyn.data_contracts.field_error import FieldError
@@ -164,23 +164,23 @@ def _check_one(total: KnownTotal, columns: Mapping[str, Any], made: Collection[s
                 f"Take `levels` out of {name!r}, or the total",
                 ("columns",),
             )
-    if prod(_size(columns[name]) for name in total.columns) > MOST_CELLS:
+    if prod(_count_cells(columns[name]) for name in total.columns) > MOST_CELLS:
         raise FieldError(f"the columns have more than {MOST_CELLS:,} pairs of values", "Name one of them", ("columns",))
     seen: set[tuple[Any, ...]] = set()
     for j, row in enumerate(total.counts):
-        values = _checked_row(row, total, columns, j)
+        values = _check_row(row, total, columns, j)
         if values in seen:
-            raise FieldError(f"names {_named(total.columns, values)} twice", "Keep one count of it", ("counts", j))
+            raise FieldError(f"names {_name_total(total.columns, values)} twice", "Keep one count of it", ("counts", j))
         seen.add(values)
     if total.known and not 0 < sum(total.by_value().values()) <= MOST_ROWS:
         raise FieldError(f"the counts must sum to a number from 1 to {MOST_ROWS:,}", place=("counts",))
 
 
-def _size(column: Any) -> int:
+def _count_cells(column: Any) -> int:
     return len(column.values) + 2 if isinstance(column, CategoricalColumn) else 3
 
 
-def _checked_row(row: Mapping[str, Any], total: KnownTotal, columns: Mapping[str, Any], j: int) -> tuple[Any, ...]:
+def _check_row(row: Mapping[str, Any], total: KnownTotal, columns: Mapping[str, Any], j: int) -> tuple[Any, ...]:
     if row.keys() != {*total.columns, total.count}:
         raise FieldError(
             f"must have {', '.join(map(repr, (*total.columns, total.count)))} and nothing else", place=("counts", j)
@@ -189,21 +189,21 @@ def _checked_row(row: Mapping[str, Any], total: KnownTotal, columns: Mapping[str
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
         raise FieldError(f"{str(count)[:40]!r} is not a count", "Write a whole number, 0 or more", ("counts", j))
     for name in total.columns:
-        odd = isinstance(row[name], bool) and not isinstance(_first(columns[name]), bool)
+        odd = isinstance(row[name], bool) and not isinstance(_find_first(columns[name]), bool)
         if odd or not holds(columns[name], row[name]):
             what = "null" if row[name] is None else repr(row[name])[:40]
             cure = "Take it out, or add it to the column's `values`"
-            if row[name] is None and not may_be_null(columns[name]):
+            if row[name] is None and not is_nullable(columns[name]):
                 cure = "Take it out, or let the column be `nullable`"
             raise FieldError(f"{what} is not a value of the column {name!r}", cure, ("counts", j))
     return tuple(row[name] for name in total.columns)
 
 
-def _first(column: Any) -> Any:
+def _find_first(column: Any) -> Any:
     return column.values[0] if isinstance(column, CategoricalColumn) else False
 
 
-def _named(columns: Sequence[str], values: Sequence[Any]) -> str:
+def _name_total(columns: Sequence[str], values: Sequence[Any]) -> str:
     return " and ".join(f"{name} = {value!r}" for name, value in zip(columns, values, strict=True))
 
 
@@ -239,7 +239,7 @@ def _check_overlap(total: KnownTotal, before: KnownTotal, i: int, j: int) -> Non
     if set(total.columns) == set(before.columns):
         raise FieldError(f"has the columns of totals[{j}]", "Keep one of the two", ("totals", i))
     for name in set(total.columns) & set(before.columns):
-        own, other = margin(total, name), margin(before, name)
+        own, other = sum_margin(total, name), sum_margin(before, name)
         for value in sorted((own | other).keys(), key=str):
             if own[value] != other[value]:
                 raise FieldError(
@@ -264,7 +264,7 @@ def _check_no_circle(totals: Sequence[KnownTotal]) -> None:
         groups = [g for g in groups if g not in touched] + [set(total.columns).union(*touched)]
 
 
-def margin(total: KnownTotal, column: str) -> Counter[Any]:
+def sum_margin(total: KnownTotal, column: str) -> Counter[Any]:
     """Return the counts of a total by the values of one of its columns."""
     at = total.columns.index(column)
     found: Counter[Any] = Counter()
@@ -273,6 +273,6 @@ def margin(total: KnownTotal, column: str) -> Counter[Any]:
     return found
 
 
-def known_columns(totals: Sequence[KnownTotal]) -> tuple[str, ...]:
+def list_known_columns(totals: Sequence[KnownTotal]) -> tuple[str, ...]:
     """Return the columns of all totals, each once."""
     return tuple(dict.fromkeys(name for total in totals for name in total.columns))

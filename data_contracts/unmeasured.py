@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.rules import Derive, LookupRule, OneOf, conditions, expressions
+from privsyn.data_contracts.rules import Derive, LookupRule, OneOf, list_conditions, list_expressions
 
 COUNTING = ("exact", "heaps", "levels")
 """Fields of a column that say what is counted of it."""
@@ -54,7 +54,7 @@ def check_unmeasured(spec: Named) -> None:
                 f"Take out `{field}`, or `measured: false`",
                 ("columns", name, field),
             )
-    for place, names in _named(spec):
+    for place, names in _list_named_columns(spec):
         found = next((name for name in names if name in unmeasured), None)
         if found is not None:
             raise FieldError(
@@ -64,10 +64,10 @@ def check_unmeasured(spec: Named) -> None:
             )
 
 
-def _named(spec: Named) -> Iterator[tuple[Place, Sequence[str]]]:
+def _list_named_columns(spec: Named) -> Iterator[tuple[Place, Sequence[str]]]:
     """Yield every part of a spec that names columns, by its place."""
     for i, rule in enumerate(spec.rules):
-        yield ("rules", i), _of_rule(rule, spec.released_columns)
+        yield ("rules", i), _list_rule_columns(rule, spec.released_columns)
     if spec.focus is not None:
         yield ("focus", "columns"), spec.focus.columns
     for i, marginal in enumerate(spec.workload):
@@ -80,13 +80,13 @@ def _named(spec: Named) -> Iterator[tuple[Place, Sequence[str]]]:
         yield ("mechanism", field), getattr(spec.mechanism, field, ())
 
 
-def _of_rule(rule: Any, columns: Mapping[str, Any]) -> tuple[str, ...]:
+def _list_rule_columns(rule: Any, columns: Mapping[str, Any]) -> tuple[str, ...]:
     match rule:
         case Derive():
-            needed = (name for node in expressions([rule], columns).values() for name in node.columns)
+            needed = (name for node in list_expressions([rule], columns).values() for name in node.columns)
             return (*rule.derive, *needed)
         case LookupRule(lookup=lookup):
             return (*lookup.from_, *lookup.to)
         case OneOf():
             return tuple(rule.one_of)
-    return tuple(conditions([rule], columns)[0].columns)
+    return tuple(list_conditions([rule], columns)[0].columns)

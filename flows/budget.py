@@ -17,9 +17,9 @@ from privsyn.api.ledger import LedgerView
 from privsyn.base.errors import LedgerError, LedgerMissingError, PrivsynError
 from privsyn.base.settings import Settings
 from privsyn.flows.metrics import note_verification
-from privsyn.flows.private_errors import words_only
-from privsyn.flows.run_page.show import or_left_out
-from privsyn.flows.states import failed
+from privsyn.flows.private_errors import hide_private_errors
+from privsyn.flows.run_page.show import ignore_page_errors
+from privsyn.flows.states import make_failed_state
 from privsyn.ledgers.dataset_summary import DatasetSummary
 
 BAR = 20
@@ -51,15 +51,15 @@ def budget_report(dataset: str | None = None) -> BudgetReport:
     error, and is not made.
     """
     try:
-        with words_only("budget report"):
+        with hide_private_errors("budget report"):
             report = read_budgets(Settings().ledger, dataset)
             if FlowRunContext.get() is not None:
                 create_markdown_artifact(
-                    markdown=in_words(report), key="budget-report", description="Budgets and the audit"
+                    markdown=describe_budgets(report), key="budget-report", description="Budgets and the audit"
                 )
                 if report.rows:
                     create_table_artifact(table=report.rows, key="budgets", description="Epsilons at each cap's delta")
-                with or_left_out("gauge"):
+                with ignore_page_errors("gauge"):
                     note_verification(report.problems, Settings())
             if report.problems:
                 raise LedgerError(
@@ -67,7 +67,7 @@ def budget_report(dataset: str | None = None) -> BudgetReport:
                 )
             return report
     except PrivsynError as error:
-        return cast(BudgetReport, failed(error))
+        return cast(BudgetReport, make_failed_state(error))
 
 
 def read_budgets(address: str, dataset: str | None = None) -> BudgetReport:
@@ -76,11 +76,11 @@ def read_budgets(address: str, dataset: str | None = None) -> BudgetReport:
         ledger = LedgerView(Settings(ledger=address)).opened(dataset)
     except LedgerMissingError as missing:
         return BudgetReport(ledger=missing.ledger, rows=[], problems=[])
-    rows = [_row(summary) for summary in ledger.summary(dataset)]
+    rows = [_list_row(summary) for summary in ledger.summary(dataset)]
     return BudgetReport(ledger=ledger.name, rows=rows, problems=ledger.verify())
 
 
-def _row(s: DatasetSummary) -> dict[str, str]:
+def _list_row(s: DatasetSummary) -> dict[str, str]:
     return {
         "data set": s.dataset,
         "spent": f"{s.epsilon:.4g}",
@@ -88,13 +88,13 @@ def _row(s: DatasetSummary) -> dict[str, str]:
         "left": f"{s.remaining_epsilon:.4g}",
         "delta": f"{s.cap.delta:g}",
         "rho spent": f"{float(s.rho):.6g} of {float(s.cap_rho):.6g}",
-        "used": _bar(float(s.rho / s.cap_rho)),
+        "used": _draw_bar(float(s.rho / s.cap_rho)),
         "entries": str(s.entries),
         "since": s.created[:10],
     }
 
 
-def _bar(share: float) -> str:
+def _draw_bar(share: float) -> str:
     """Return a share of rho, which adds up over releases (epsilon does not), as a bar.
 
     Full only when nothing is left.
@@ -103,16 +103,16 @@ def _bar(share: float) -> str:
     return f"{'█' * filled}{'░' * (BAR - filled)} {100 * share:.3g} %"
 
 
-def in_words(report: BudgetReport) -> str:
+def describe_budgets(report: BudgetReport) -> str:
     """Return the report as markdown."""
     if not report.rows:
         return f"The ledger {report.ledger} has no data set yet: the first release makes its entry."
     verdict = "\n".join(f"- **PROBLEM:** {problem}" for problem in report.problems)
     verdict = verdict or "The chain of entries and every sum were recomputed: no problem found."
-    return f"# Privacy budgets\n\n{_markdown_table(report.rows)}\n\n{verdict}\n\nLedger: `{report.ledger}`\n"
+    return f"# Privacy budgets\n\n{_format_markdown_table(report.rows)}\n\n{verdict}\n\nLedger: `{report.ledger}`\n"
 
 
-def _markdown_table(rows: Sequence[dict[str, Any]]) -> str:
+def _format_markdown_table(rows: Sequence[dict[str, Any]]) -> str:
     head = list(rows[0])
     lines = [" | ".join(head), "|".join("---" for _ in head), *(" | ".join(row.values()) for row in rows)]
     return "\n".join(f"| {line} |" for line in lines)

@@ -27,9 +27,9 @@ from privsyn.comparison.compare_methods import (
 from privsyn.comparison.compare_methods import compare as compare_methods
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.flows.private_errors import words_only
-from privsyn.flows.run_page.show import artifact_key
-from privsyn.flows.states import failed
+from privsyn.flows.private_errors import hide_private_errors
+from privsyn.flows.run_page.show import format_artifact_key
+from privsyn.flows.states import make_failed_state
 
 Epsilon = Annotated[float, Field(gt=0, le=1e6)]
 
@@ -71,26 +71,26 @@ def compare(
     The results land in private/compare/ and are private.  Nothing is charged, since nothing is released.
     """
     try:
-        with words_only("comparison"):
+        with hide_private_errors("comparison"):
             request = CompareRequest(spec, methods, epsilons, seeds, holdout, settings)
             request.check()
-            compared = compare_methods(request, Settings(), _progress(spec.dataset))
-            _link(compared)
+            compared = compare_methods(request, Settings(), _report_progress(spec.dataset))
+            _link_report(compared)
             runs = compared.results.runs
             done = sum(run.outcome == "done" for run in runs)
             if not done:
                 raise PrivsynError("no run of the comparison was whole", f"{compared.folder}/table.md says why")
             return CompareSummary(folder=str(compared.folder), runs=len(runs), done=done)
     except PrivsynError as error:
-        return cast(CompareSummary, failed(error))
+        return cast(CompareSummary, make_failed_state(error))
 
 
-def _progress(dataset: str) -> Report:
+def _report_progress(dataset: str) -> Report:
     """Show how many runs are done on the run page, where there is one."""
     if FlowRunContext.get() is None:
         return lambda what, done, total: None
     artifact: UUID = create_progress_artifact(
-        0.0, key=artifact_key("compare-progress", dataset), description="Runs that are done"
+        0.0, key=format_artifact_key("compare-progress", dataset), description="Runs that are done"
     )  # type: ignore[assignment]
 
     def report(what: str, done: int, total: int) -> None:
@@ -99,7 +99,7 @@ def _progress(dataset: str) -> Report:
     return report
 
 
-def _link(compared: Compared) -> None:
+def _link_report(compared: Compared) -> None:
     if FlowRunContext.get() is None:
         return
     table = compared.folder / "table.md"
@@ -111,6 +111,6 @@ def _link(compared: Compared) -> None:
     create_link_artifact(
         link=table.as_uri(),
         link_text="Private comparison",
-        key=artifact_key("private-comparison", compared.results.dataset),
+        key=format_artifact_key("private-comparison", compared.results.dataset),
         description=words,
     )

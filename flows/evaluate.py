@@ -21,9 +21,9 @@ from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.evaluation.private_evaluation import EvaluationRequest, Report
 from privsyn.evaluation.private_evaluation import evaluate as evaluate_release
 from privsyn.evaluation.quality_release import QualitySummary, publish_quality
-from privsyn.flows.private_errors import words_only
-from privsyn.flows.run_page.show import artifact_key
-from privsyn.flows.states import failed
+from privsyn.flows.private_errors import hide_private_errors
+from privsyn.flows.run_page.show import format_artifact_key
+from privsyn.flows.states import make_failed_state
 
 
 class EvaluationSummary(BaseModel):
@@ -64,28 +64,28 @@ def evaluate(
     The report lands in private/reports/ and is private: it is computed from the private rows without noise.
     """
     try:
-        with words_only("evaluation"):
+        with hide_private_errors("evaluation"):
             if epsilon_report is not None:
                 return EvaluationSummary(quality=publish_quality(release, epsilon_report, Settings(), data=data))
             request = EvaluationRequest(release, data, holdout, tuple(against or ()), settings)
-            report = evaluate_release(request, Settings(), _stage)
-            _link(report.evaluation.run, report)
+            report = evaluate_release(request, Settings(), _run_stage)
+            _link_report(report.evaluation.run, report)
             return EvaluationSummary(report=str(report.html), figures=str(report.figures))
     except PrivsynError as error:
-        return cast(EvaluationSummary, failed(error))
+        return cast(EvaluationSummary, make_failed_state(error))
 
 
-def _stage(name: str, run: Callable[[], Any]) -> Any:
+def _run_stage(name: str, run: Callable[[], Any]) -> Any:
     """Return one stage as a Prefect task; its result stays in memory."""
 
     def body() -> Any:
-        with words_only("evaluation"):
+        with hide_private_errors("evaluation"):
             return run()
 
     return Task(fn=body, name=name, task_run_name=name, cache_policy=NO_CACHE, persist_result=False, log_prints=False)()
 
 
-def _link(run: str, report: Report) -> None:
+def _link_report(run: str, report: Report) -> None:
     if FlowRunContext.get() is None:
         return
     words = (
@@ -95,6 +95,6 @@ def _link(run: str, report: Report) -> None:
     create_link_artifact(
         link=report.html.as_uri(),
         link_text=f"Private report of {run}",
-        key=artifact_key("private-report", report.evaluation.dataset),
+        key=format_artifact_key("private-report", report.evaluation.dataset),
         description=words,
     )

@@ -11,7 +11,7 @@ _SETTINGS = {
 }
 
 
-def _of_the_form(*titles: str) -> str:
+def _name_form_field(*titles: str) -> str:
     return f"the field {' > '.join(titles)} of the run form"
 
 
@@ -19,28 +19,28 @@ FORM = Vocabulary(
     fields={
         **API.fields,
         **_SETTINGS,
-        "release.data": _of_the_form("Spec", "Data"),
-        "release.spec": _of_the_form("Spec"),
-        "release.fresh": _of_the_form("Fresh"),
-        "release.new_dataset": _of_the_form("New Dataset"),
-        "release.period": _of_the_form("Period"),
-        "release.time_zone": _of_the_form("Time Zone"),
-        "evaluate.release": _of_the_form("Release"),
-        "evaluate.data": _of_the_form("Data"),
-        "evaluate.holdout": _of_the_form("Holdout"),
-        "evaluate.against": _of_the_form("Against"),
-        "evaluate.settings": _of_the_form("Settings"),
-        "evaluate.labels": _of_the_form("Settings", "Labels"),
-        "evaluate.epsilon_report": _of_the_form("Epsilon Report"),
-        "compare.methods": _of_the_form("Methods"),
-        "compare.epsilons": _of_the_form("Epsilons"),
-        "compare.seeds": _of_the_form("Seeds"),
-        "compare.holdout": _of_the_form("Holdout"),
-        "compare.labels": _of_the_form("Settings", "Labels"),
-        "ledger.dataset": _of_the_form("Dataset"),
+        "release.data": _name_form_field("Spec", "Data"),
+        "release.spec": _name_form_field("Spec"),
+        "release.fresh": _name_form_field("Fresh"),
+        "release.new_dataset": _name_form_field("New Dataset"),
+        "release.period": _name_form_field("Period"),
+        "release.time_zone": _name_form_field("Time Zone"),
+        "evaluate.release": _name_form_field("Release"),
+        "evaluate.data": _name_form_field("Data"),
+        "evaluate.holdout": _name_form_field("Holdout"),
+        "evaluate.against": _name_form_field("Against"),
+        "evaluate.settings": _name_form_field("Settings"),
+        "evaluate.labels": _name_form_field("Settings", "Labels"),
+        "evaluate.epsilon_report": _name_form_field("Epsilon Report"),
+        "compare.methods": _name_form_field("Methods"),
+        "compare.epsilons": _name_form_field("Epsilons"),
+        "compare.seeds": _name_form_field("Seeds"),
+        "compare.holdout": _name_form_field("Holdout"),
+        "compare.labels": _name_form_field("Settings", "Labels"),
+        "ledger.dataset": _name_form_field("Dataset"),
     },
     actions={
-        "redraw": "run again with " + _of_the_form("Fresh") + " ticked",
+        "redraw": "run again with " + _name_form_field("Fresh") + " ticked",
         "draft_spec": "`privsyn spec draft`",
         "list_runs": "`privsyn ledger show`",
         "verify_ledger": "the flow `budget-report`",

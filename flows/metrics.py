@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
 from privsyn.base.settings import Settings
 from privsyn.ledgers.dataset_summary import DatasetSummary
-from privsyn.storage.disk import in_words
+from privsyn.storage.disk import translate_os_errors
 
 LABELS = ("dataset",)
 
@@ -50,7 +50,7 @@ def note_verification(problems: Sequence[str], settings: Settings) -> None:
 
 def _write(file: Path, kept: CollectorRegistry) -> None:
     """Replace the file at once; the exporter is another user, so all may read it."""
-    with in_words(file):
+    with translate_os_errors(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         write_to_textfile(str(file), kept)
         file.chmod(0o644)

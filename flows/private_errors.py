@@ -9,11 +9,11 @@ from contextlib import contextmanager, suppress
 from privsyn.base.errors import PrivsynError
 from privsyn.base.settings import Settings
 from privsyn.flows.form_vocabulary import FORM
-from privsyn.storage.disk import replacing
+from privsyn.storage.disk import replace_file
 
 
 @contextmanager
-def words_only(what: str) -> Iterator[None]:
+def hide_private_errors(what: str) -> Iterator[None]:
     """Let only errors for people out of the block, in the run form's words; ``what`` is the name of the work.
 
     The errors behind them are left out: Prefect logs the whole chain of an error to its database, and the text of, say,
@@ -40,5 +40,5 @@ def _keep_privately(error: Exception) -> None:
     root = Settings().private_root
     with suppress(OSError):
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with replacing(root / "failure.txt") as temporary:
+        with replace_file(root / "failure.txt") as temporary:
             temporary.write_text("".join(traceback.format_exception(error)), encoding="utf-8")

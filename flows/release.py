@@ -22,13 +22,13 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import ReportProgress, Shell
 from privsyn.engine.open_run import OpenRun, open_run
 from privsyn.engine.runner import run_steps
-from privsyn.engine.step import Step, step_of
+from privsyn.engine.step import Step, get_step
 from privsyn.engine.step_tables import StepRefs
-from privsyn.flows.private_errors import words_only
+from privsyn.flows.private_errors import hide_private_errors
 from privsyn.flows.run_page.show import name_run, show_broken_contract, show_refusal, show_release
 from privsyn.flows.run_page.step_progress import StepProgress
-from privsyn.flows.states import already_released, failed, released
-from privsyn.flows.waiting import say_who_is_waited_for
+from privsyn.flows.states import make_already_released_state, make_failed_state, make_released_state
+from privsyn.flows.waiting import log_lock_holder
 from privsyn.pipelines.release_job import release_job
 from privsyn.publish.folder import ReleaseSummary, publish, summarize
 
@@ -73,25 +73,27 @@ def run_release(
     state named AlreadyReleased and gives the earlier release's summary.
     """
     try:
-        with words_only("release"):
+        with hide_private_errors("release"):
             job = release_job(spec, period, new_dataset)
-            say_who_is_waited_for(spec.dataset, Settings())
+            log_lock_holder(spec.dataset, Settings())
             with open_run(spec, Settings(), fresh=fresh, report=_report, job=job) as run:
                 name_run(run.shell.run)
-                refs = run_steps(run.shell.steps, partial(_step, run))
+                refs = run_steps(run.shell.steps, partial(_run_step, run))
                 published = publish(run, refs)
                 summary = summarize(run, published)
             show_release(run, refs, published)
-            return cast(ReleaseSummary, released(summary))
+            return cast(ReleaseSummary, make_released_state(summary))
     except PeriodReleasedError as done:
-        return cast(ReleaseSummary, already_released(done, Settings()))  # Prefect takes a state in a result's place
+        return cast(
+            ReleaseSummary, make_already_released_state(done, Settings())
+        )  # Prefect takes a state in a result's place
     except PrivsynError as error:
         if isinstance(error, BudgetRefusedError):
             show_refusal(spec.dataset, error)
-        return cast(ReleaseSummary, failed(error))
+        return cast(ReleaseSummary, make_failed_state(error))
 
 
-def _step(run: OpenRun, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
+def _run_step(run: OpenRun, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
     """Run one step as a Prefect task of the step's name; a step with whole cached outputs shows as Cached.
 
     The kind stands in the run's name and not in a tag: for a run with tags Prefect first asks its server for a slot of
@@ -102,11 +104,11 @@ def _step(run: OpenRun, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
         fn=_execute,
         name=step.title,
         task_run_name=step.label,
-        cache_policy=_policy(run.private / "prefect", run.shell.dataset),
+        cache_policy=_build_cache_policy(run.private / "prefect", run.shell.dataset),
         persist_result=True,
         result_serializer="json",
-        result_storage=_results(run),
-        refresh_cache=not _reusable(run, step),
+        result_storage=_locate_results(run),
+        refresh_cache=not _is_reusable(run, step),
         log_prints=False,
     )
     token = _current.set(run.shell)
@@ -121,19 +123,19 @@ def _step(run: OpenRun, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
     return refs
 
 
-def _reusable(run: OpenRun, step: Step) -> bool:
+def _is_reusable(run: OpenRun, step: Step) -> bool:
     """Return whether a cached reference may be used: its files are whole, and Prefect still has its own result file."""
-    record = run.private / "prefect" / "records" / _record_name(step.name, run.shell.keys[step.name])
+    record = run.private / "prefect" / "records" / _format_record_name(step.name, run.shell.keys[step.name])
     try:
         result = Path(json.loads(record.read_text(encoding="utf-8"))["storage_key"])
         refs = StepRefs.model_validate(json.loads(result.read_text(encoding="utf-8"))["data"])
     except (OSError, ValueError, KeyError, TypeError):
         return False
-    found = result.is_relative_to(_results(run).resolve()) and refs.key == run.shell.keys[step.name]
+    found = result.is_relative_to(_locate_results(run).resolve()) and refs.key == run.shell.keys[step.name]
     return found and run.shell.is_whole(step)
 
 
-def _results(run: OpenRun) -> Path:
+def _locate_results(run: OpenRun) -> Path:
     """Prefect's own results, references only: in the private zone, so that every runner finds those of the others."""
     return run.private / "prefect" / "results"
 
@@ -141,8 +143,8 @@ def _results(run: OpenRun) -> Path:
 def _execute(step: str, key: str, inputs: list[StepRefs]) -> StepRefs:
     """Return the body of every Prefect task, which calls the shell.  Its parameters hold references only."""
     shell = _current.get()
-    declared = step_of(shell.steps, step)
-    with words_only("release"), StepProgress(declared) as progress:
+    declared = get_step(shell.steps, step)
+    with hide_private_errors("release"), StepProgress(declared) as progress:
         token = _progress.set(progress.report)
         try:
             return shell.execute(declared, {refs.step: refs for refs in inputs})
@@ -150,7 +152,7 @@ def _execute(step: str, key: str, inputs: list[StepRefs]) -> StepRefs:
             _progress.reset(token)
 
 
-def _policy(folder: Path, dataset: str) -> Any:
+def _build_cache_policy(folder: Path, dataset: str) -> Any:
     """Prefect's own caching: keyed by lineage, records beside the artifacts, one executor at a time."""
     return CacheKeyFnPolicy(cache_key_fn=_cache_key).configure(
         key_storage=folder / "records",
@@ -160,10 +162,10 @@ def _policy(folder: Path, dataset: str) -> Any:
 
 
 def _cache_key(context: Any, parameters: dict[str, Any]) -> str:
-    return _record_name(parameters["step"], parameters["key"])
+    return _format_record_name(parameters["step"], parameters["key"])
 
 
-def _record_name(step: str, key: str) -> str:
+def _format_record_name(step: str, key: str) -> str:
     return f"{step}-{key}"
 
 
@@ -174,7 +176,7 @@ def _report(step: str, done: int, total: int) -> None:
 
 
 @contextmanager
-def reporting(reporter: ReportProgress) -> Iterator[None]:
+def report_steps(reporter: ReportProgress) -> Iterator[None]:
     """Send progress of releases run inside to ``reporter`` (step, done, total)."""
     token = _reporter.set(reporter)
     try:

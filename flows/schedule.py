@@ -12,28 +12,28 @@ from pydantic import Field
 
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.flows.private_errors import words_only
+from privsyn.flows.private_errors import hide_private_errors
 from privsyn.flows.release import NewDataset, run_release
-from privsyn.ledgers.calendar_periods import Every, checked_period, period_of
+from privsyn.ledgers.calendar_periods import Every, check_period, name_period
 from privsyn.publish.folder import ReleaseSummary
 
 Zone = Annotated[str, Field(description="IANA time zone, such as Europe/Berlin.")]
 Label = Annotated[str, Field(description="A period, such as 2026-11.")]
 
 
-def _name() -> str:
+def _name_run() -> str:
     """``people 2026-11``; only the data set where the request names no period of the calendar, which the run says."""
     given = this_run.parameters  # without defaults
     dataset = str(given["spec"].dataset)
     try:
-        return f"{dataset} {_period(given.get('every', 'month'), given.get('time_zone'), given.get('period'))}"
+        return f"{dataset} {_find_period(given.get('every', 'month'), given.get('time_zone'), given.get('period'))}"
     except PrivsynError:
         return dataset
 
 
 @flow(
     name="scheduled-release",
-    flow_run_name=_name,
+    flow_run_name=_name_run,
     description="One release a period of a table that grows, until the data set's lifetime cap refuses.",
     persist_result=False,
 )
@@ -57,22 +57,22 @@ def scheduled_release(
     state named AlreadyReleased; a refusal by the cap in a FAILED one named Refused, before the table is opened.
     Privacy: every period draws and pays anew, whether or not the table changed; else like ``release``.
     """
-    with words_only("release"):
-        label = _period(every, time_zone, period)
+    with hide_private_errors("release"):
+        label = _find_period(every, time_zone, period)
     return run_release(spec, period=label, new_dataset=new_dataset)
 
 
-def _period(every: Every, zone: str | None, period: str | None) -> str:
+def _find_period(every: Every, zone: str | None, period: str | None) -> str:
     """Return the label of the period.
 
     Raises RequestError for a wrong one, or a zone that is unknown or cannot be told.
     """
     if period is not None:
-        return checked_period(period)
-    return period_of(this_run.scheduled_start_time, every, zone or _schedules_zone())
+        return check_period(period)
+    return name_period(this_run.scheduled_start_time, every, zone or _get_schedule_zone())
 
 
-def _schedules_zone() -> str:
+def _get_schedule_zone() -> str:
     """Return the time zone of the schedule that made this run, or of all of its deployment's.
 
     UTC where there is none.

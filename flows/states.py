@@ -14,7 +14,7 @@ from privsyn.base.errors import BudgetRefusedError, ContractError, LedgerError, 
 from privsyn.base.settings import Settings
 from privsyn.flows.form_vocabulary import FORM
 from privsyn.ledgers.dataset_summary import DatasetSummary
-from privsyn.publish.folder import ReleaseSummary, summary_on_disk
+from privsyn.publish.folder import ReleaseSummary, read_summary
 
 REFUSED = "Refused"
 """The ledger's cap does not allow the release: nothing was read, nothing was spent."""
@@ -35,7 +35,7 @@ BUDGET_LOW = "privsyn.budget.low"
 FEW_RELEASES = 3
 
 
-def tell_of_low_budget(budget: DatasetSummary, asked: Fraction) -> None:
+def emit_low_budget(budget: DatasetSummary, asked: Fraction) -> None:
     """Emit the event BUDGET_LOW if fewer than FEW_RELEASES releases of the price ``asked`` (rho, above 0) are left.
 
     Both are public: they stand in the ledger and in the certificate.
@@ -51,12 +51,12 @@ def tell_of_low_budget(budget: DatasetSummary, asked: Fraction) -> None:
         emit_event(BUDGET_LOW, resource=resource, payload={"releases": more, "message": message})
 
 
-def _told_by_its_state(record: logging.LogRecord) -> bool:
+def _is_told_by_state(record: logging.LogRecord) -> bool:
     """Return whether a record is of anything but an error that a run's state has told in its line."""
     return not (record.exc_info and isinstance(record.exc_info[1], PrivsynError))
 
 
-def failed(error: PrivsynError) -> State[Any]:
+def make_failed_state(error: PrivsynError) -> State[Any]:
     """Return the FAILED state of a flow run that ``error`` ends, for the flow to return in its result's place.
 
     An error that is raised would be logged with sixty lines of where it came from; a state is one line.
@@ -67,13 +67,13 @@ def failed(error: PrivsynError) -> State[Any]:
     if FlowRunContext.get() is None:
         raise error from None
     for logger in ("prefect.flow_runs", "prefect.engine"):  # in a worker's process Prefect raises the error once more
-        logging.getLogger(logger).addFilter(_told_by_its_state)
+        logging.getLogger(logger).addFilter(_is_told_by_state)
     names = {BudgetRefusedError: REFUSED, ContractError: CONTRACT_FAILED, LedgerError: LEDGER_FAILED}
     name = next((name for kind, name in names.items() if isinstance(error, kind)), None)
     return State(type=StateType.FAILED, name=name, message=error.paragraph(FORM), data=error)
 
 
-def released(summary: ReleaseSummary) -> Any:
+def make_released_state(summary: ReleaseSummary) -> Any:
     """Return the COMPLETED state of a release; its message has rows, promise, cost, place, and what was drawn.
 
     The caller of the flow receives ``summary``.  Outside a flow run, returns it.
@@ -89,13 +89,13 @@ def released(summary: ReleaseSummary) -> Any:
     return State(type=StateType.COMPLETED, message=message, data=summary)
 
 
-def already_released(error: PeriodReleasedError, settings: Settings) -> Any:
+def make_already_released_state(error: PeriodReleasedError, settings: Settings) -> Any:
     """Return the COMPLETED state of a flow run whose period was released before; its message names that release.
 
     The caller of the flow receives the earlier release's summary, or None if its folder is not there any more.  Outside
     a flow run, returns the summary itself.
     """
-    summary = summary_on_disk(error.run, settings)
+    summary = read_summary(error.run, settings)
     if FlowRunContext.get() is None:
         return summary
     return State(type=StateType.COMPLETED, name=ALREADY_RELEASED, message=error.paragraph(FORM), data=summary)

@@ -63,9 +63,9 @@ __all__ = sorted(_PLACES)
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module 'privsyn' has no attribute {name!r}")
-    from privsyn.base.loading import no_collection
+    from privsyn.base.loading import pause_gc
 
-    with no_collection():
+    with pause_gc():
         value = getattr(import_module(f"privsyn.{_PLACES[name]}"), name)
     globals()[name] = value
     return value

@@ -16,7 +16,7 @@ from privsyn.data_contracts.columns.moment_columns import (
     DatetimeColumn,
     TimeColumn,
     Zoned,
-    seconds_since_epoch,
+    count_seconds_since_epoch,
 )
 from privsyn.data_contracts.columns.number_columns import INTEGER_TYPES, IntegerColumn, NumberColumn
 from privsyn.data_contracts.columns.shared_fields import Binned, Described
@@ -36,7 +36,7 @@ __all__ = [
     "NumberColumn",
     "TimeColumn",
     "Zoned",
-    "seconds_since_epoch",
+    "count_seconds_since_epoch",
 ]
 
 

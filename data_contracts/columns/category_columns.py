@@ -19,12 +19,12 @@ MAX_TEXT = 10_000
 CategoryValue = bool | int | float | str
 
 
-def one_of_attribute(columns: Sequence[str]) -> str:
+def name_one_of_attribute(columns: Sequence[str]) -> str:
     """Return what the columns of one ``one_of`` are called where they are counted as one."""
     return f"one of {', '.join(columns)}"
 
 
-def level_attribute(column: str, level: str) -> str:
+def name_level_attribute(column: str, level: str) -> str:
     """Return the attribute that counts the groups of one level of a column; the released table has no such column."""
     return f"{column} (in {level})"
 

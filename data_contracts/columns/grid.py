@@ -16,7 +16,7 @@ WHOLE = 2.0**52
 
 
 @lru_cache(maxsize=1 << 16)
-def _first(step: Fraction, low: float, above: bool) -> int:
+def _compute_first_step(step: Fraction, low: float, above: bool) -> int:
     """As :meth:`Grid.first`; a release asks for the same edges again and again."""
     steps = Fraction(repr(low)) / step
     return floor(steps) + 1 if above else ceil(steps)
@@ -35,7 +35,7 @@ class Grid:
 
     def first(self, low: float, *, above: bool = False) -> int:
         """Return the number of the first multiple at or above ``low``; ``above``: only above."""
-        return _first(self.step, float(low), above)
+        return _compute_first_step(self.step, float(low), above)
 
     def value(self, number: Any) -> Any:
         """Return the multiples of these numbers (one, or an array of floats), each the float nearest to it."""

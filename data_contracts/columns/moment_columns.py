@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from privsyn.data_contracts.columns.grid import Grid
 from privsyn.data_contracts.columns.number_columns import MAX_EXACT_INTEGERS
 from privsyn.data_contracts.columns.shared_fields import DEFAULT_BINS, EXACT, Binned
-from privsyn.data_contracts.columns.time_formats import FORMAT, ZONE, checked_zone, pattern_of
+from privsyn.data_contracts.columns.time_formats import FORMAT, ZONE, check_zone, translate_to_pattern
 from privsyn.data_contracts.field_error import FieldError
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -30,7 +30,7 @@ class Zoned(Binned):
     @field_validator("zone")
     @classmethod
     def _known_zone(cls, value: str | None) -> str | None:
-        return None if value is None else checked_zone(value)
+        return None if value is None else check_zone(value)
 
 
 class Written(Zoned):
@@ -42,7 +42,7 @@ class Written(Zoned):
     @classmethod
     def _known_format(cls, value: str) -> str:
         if value:
-            pattern_of(value)
+            translate_to_pattern(value)
         return value
 
 
@@ -63,12 +63,12 @@ class DatetimeColumn(Written):
     @field_validator("min", "max", mode="before")
     @classmethod
     def _from_date(cls, value: Any) -> Any:
-        return _moment(value)
+        return _check_moment(value)
 
     @field_validator("exact", mode="before")
     @classmethod
     def _from_dates(cls, values: Any) -> Any:
-        return [_moment(value) for value in values] if isinstance(values, list | tuple) else values
+        return [_check_moment(value) for value in values] if isinstance(values, list | tuple) else values
 
     @field_validator("min", "max", "exact", mode="after")
     @classmethod
@@ -87,17 +87,17 @@ class DatetimeColumn(Written):
 
     def edge_values(self) -> tuple[float, ...]:
         """Bin edges in seconds since 1970-01-01T00:00:00."""
-        low, high = (seconds_since_epoch(v) for v in (self.min, self.max))
+        low, high = (count_seconds_since_epoch(v) for v in (self.min, self.max))
         bins = self.bins or DEFAULT_BINS
         step = (high - low) / bins
         return (*(low + step * i for i in range(bins)), high)
 
     def exact_values(self) -> tuple[float, ...]:
         """Moments with a bin of their own, in seconds since 1970, ascending."""
-        return tuple(sorted(map(seconds_since_epoch, self.exact)))
+        return tuple(sorted(map(count_seconds_since_epoch, self.exact)))
 
 
-def _moment(value: Any) -> Any:
+def _check_moment(value: Any) -> Any:
     """Return a date as its midnight; FieldError for what is neither a date nor a moment."""
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return dt.datetime(value.year, value.month, value.day)
@@ -108,7 +108,7 @@ def _moment(value: Any) -> Any:
     return value
 
 
-def seconds_since_epoch(moment: dt.datetime) -> float:
+def count_seconds_since_epoch(moment: dt.datetime) -> float:
     """Return seconds from 1970-01-01T00:00:00 to ``moment``, both without a time zone."""
     return (moment - dt.datetime(1970, 1, 1)) / dt.timedelta(seconds=1)
 
@@ -127,12 +127,12 @@ class DateColumn(Written):
     @field_validator("min", "max", mode="before")
     @classmethod
     def _is_day(cls, value: Any) -> Any:
-        return _day(value)
+        return _check_day(value)
 
     @field_validator("edges", "exact", mode="before")
     @classmethod
     def _are_days(cls, values: Any) -> Any:
-        return [_day(value) for value in values] if isinstance(values, list | tuple) else values
+        return [_check_day(value) for value in values] if isinstance(values, list | tuple) else values
 
     @model_validator(mode="after")
     def _check_bounds(self) -> DateColumn:
@@ -144,14 +144,14 @@ class DateColumn(Written):
 
     def edge_values(self) -> tuple[float, ...]:
         """Return first days of the bins, in days since 1970-01-01; the last edge is the day after ``max``."""
-        end = days_since_epoch(self.max) + 1
+        end = count_days_since_epoch(self.max) + 1
         if self.edges is not None:
-            return (*map(days_since_epoch, self.edges[:-1]), end)
-        return _even_whole(days_since_epoch(self.min), end, self.bins, DEFAULT_BINS)
+            return (*map(count_days_since_epoch, self.edges[:-1]), end)
+        return _compute_even_whole_step(count_days_since_epoch(self.min), end, self.bins, DEFAULT_BINS)
 
     def exact_values(self) -> tuple[float, ...]:
         """Return days with a bin of their own, in days since 1970, ascending."""
-        return tuple(sorted(map(days_since_epoch, self.exact)))
+        return tuple(sorted(map(count_days_since_epoch, self.exact)))
 
     def grid(self) -> Grid:
         """Whole days."""
@@ -185,7 +185,7 @@ class TimeColumn(Zoned):
 
     def edge_values(self) -> tuple[float, ...]:
         """Bin edges, in minutes or seconds since midnight."""
-        return _even_whole(0.0, float(self.per_day), self.bins or HOURS, HOURS)
+        return _compute_even_whole_step(0.0, float(self.per_day), self.bins or HOURS, HOURS)
 
     def grid(self) -> Grid:
         """Whole minutes or seconds."""
@@ -197,7 +197,7 @@ class TimeColumn(Zoned):
         return False
 
 
-def _even_whole(low: float, end: float, bins: int | None, default: int) -> tuple[float, ...]:
+def _compute_even_whole_step(low: float, end: float, bins: int | None, default: int) -> tuple[float, ...]:
     """Whole edges of bins of as many values each."""
     span = int(end - low)
     if span < 1:
@@ -206,12 +206,12 @@ def _even_whole(low: float, end: float, bins: int | None, default: int) -> tuple
     return tuple(float(low + (span * i) // bins) for i in range(bins + 1))
 
 
-def days_since_epoch(day: dt.date) -> float:
+def count_days_since_epoch(day: dt.date) -> float:
     """Return days from 1970-01-01."""
     return float((day - EPOCH).days)
 
 
-def _day(value: Any) -> Any:
+def _check_day(value: Any) -> Any:
     """Return a day; FieldError for anything else."""
     if isinstance(value, dt.datetime) and value.time() == dt.time() and value.tzinfo is None:
         return value.date()

@@ -27,7 +27,7 @@ HEAPS = (
 )
 
 
-def heap_attribute(column: str) -> str:
+def name_heap_attribute(column: str) -> str:
     """Return the attribute that says what a column's values are rounded to; the released table has no such column."""
     return f"{column} (rounded to)"
 

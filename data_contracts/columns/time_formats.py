@@ -36,7 +36,7 @@ ZONE = (
 )
 
 
-def pattern_of(format_: str) -> str:
+def translate_to_pattern(format_: str) -> str:
     """Return the regular expression (RE2) of texts that are written so, its groups named by their part of a moment.
 
     Raises FieldError for unknown or repeated parts, and without a whole date.
@@ -62,16 +62,16 @@ def pattern_of(format_: str) -> str:
     return f"^{pattern}$"
 
 
-def checked_zone(name: str) -> str:
+def check_zone(name: str) -> str:
     """Return the zone's name.  Raises FieldError if there is none of that name."""
     try:
         ZoneInfo(name)
     except (ValueError, OSError):  # ZoneInfoNotFoundError is a KeyError
-        raise _no_zone(name) from None
+        raise _make_zone_error(name) from None
     except KeyError:
-        raise _no_zone(name) from None
+        raise _make_zone_error(name) from None
     return name
 
 
-def _no_zone(name: str) -> FieldError:
+def _make_zone_error(name: str) -> FieldError:
     return FieldError(f"`zone` ({name[:80]!r}) is no time zone", "Write one such as Europe/Berlin or UTC")

@@ -11,7 +11,7 @@ from privsyn.data_contracts.promise import Guarantee
 from privsyn.ledgers.audit import Entry, charge_states
 from privsyn.ledgers.dataset_summary import DatasetSummary
 from privsyn.ledgers.ledger import Ledger
-from privsyn.tasks.privacy.accountant import CapAccountant, epsilon_for
+from privsyn.tasks.privacy.accountant import CapAccountant, convert_rho_to_epsilon
 
 OTHERS, THIS, LEFT = "other releases", "this release", "left"
 COLOURS = {OTHERS: "#0072B2", THIS: "#D55E00", LEFT: "#e4e4e4"}  # blue and vermilion of Okabe and Ito, and grey
@@ -51,7 +51,7 @@ class Budget:
 
     def epsilon(self, rho: Fraction) -> float:
         """Return what a total price of ``rho`` comes to by itself; 0 for nothing."""
-        return epsilon_for(rho, self.cap.delta, self.accountant) if rho else 0.0
+        return convert_rho_to_epsilon(rho, self.cap.delta, self.accountant) if rho else 0.0
 
 
 def read_budget(ledger: Ledger, dataset: str, keys: Collection[str] = ()) -> Budget | None:
@@ -60,10 +60,10 @@ def read_budget(ledger: Ledger, dataset: str, keys: Collection[str] = ()) -> Bud
     return Budget.of(found[0], ledger.entries(dataset), keys) if found else None
 
 
-def budget_page(budget: Budget, ledger: str, now: str) -> str:
+def format_budget_page(budget: Budget, ledger: str, now: str) -> str:
     """Markdown: the bar, the table, and ``now``, what this run did to it; ``ledger``: its address for people."""
     rows = [
-        f"| {name} | {float(rho):.6g} | {percent(budget.share(rho))} | {budget.epsilon(rho):.4g} |"
+        f"| {name} | {float(rho):.6g} | {format_percent(budget.share(rho))} | {budget.epsilon(rho):.4g} |"
         for name, rho in (*budget.parts().items(), ("lifetime cap", budget.cap_rho))
     ]
     used = budget.others + budget.this
@@ -71,10 +71,11 @@ def budget_page(budget: Budget, ledger: str, now: str) -> str:
         [
             f"# Budget of `{budget.dataset}`",
             "",
-            f"**{percent(budget.share(used))} of the lifetime budget is used, {percent(budget.share(budget.left))} is "
+            f"**{format_percent(budget.share(used))} of the lifetime budget is used, "
+            f"{format_percent(budget.share(budget.left))} is "
             f"left.** {now}",
             "",
-            f"![Bar of the budget]({bar_uri(budget)})",
+            f"![Bar of the budget]({draw_bar_uri(budget)})",
             "",
             f"| | price (rho) | of the cap | epsilon by itself, at delta {budget.cap.delta:g} |",
             "|---|---|---|---|",
@@ -90,7 +91,7 @@ def budget_page(budget: Budget, ledger: str, now: str) -> str:
     )
 
 
-def bar_uri(budget: Budget) -> str:
+def draw_bar_uri(budget: Budget) -> str:
     """Return the bar as an SVG picture in a data URI; the same budget gives the same bytes."""
     x, drawn = 0.0, []
     for name, rho in budget.parts().items():
@@ -99,7 +100,7 @@ def bar_uri(budget: Budget) -> str:
         x += width
     legend = [
         f'<rect x="{i * 213}" y="{_BAR + 14}" width="12" height="12" fill="{COLOURS[name]}"/>'
-        f'<text x="{i * 213 + 18}" y="{_BAR + 25}">{name}: {percent(budget.share(rho))}</text>'
+        f'<text x="{i * 213 + 18}" y="{_BAR + 25}">{name}: {format_percent(budget.share(rho))}</text>'
         for i, (name, rho) in enumerate(budget.parts().items())
     ]
     picture = (
@@ -111,7 +112,7 @@ def bar_uri(budget: Budget) -> str:
     return "data:image/svg+xml;base64," + b64encode(picture.encode()).decode("ascii")
 
 
-def percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """``9.1 %``; what is not nothing is never shown as nothing, and what is not all never as all."""
     if 0 < share < 0.001:
         return "under 0.1 %"

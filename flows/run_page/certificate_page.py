@@ -7,52 +7,52 @@ from pathlib import Path
 
 from privsyn.data_contracts.certificate import Certificate, Manifest, ManifestFile, StageCost
 from privsyn.engine.step import Look
-from privsyn.publish.release_note import Looks, cost, promise, rounded_up
+from privsyn.publish.release_note import Looks, describe_cost, round_up, write_promise
 
 SHOWN_HASH = 16
 """Characters of a file's SHA-256 on the page; the manifest has all 64."""
 
 
-def certificate_page(c: Certificate, looks: Looks) -> str:
+def format_certificate_page(c: Certificate, looks: Looks) -> str:
     """Markdown: what is promised, what it cost, and how the one follows from the other."""
-    reasons = "\n".join(_reason(stage, looks[stage.step]) for stage in c.stages)
+    reasons = "\n".join(_format_reason(stage, looks[stage.step]) for stage in c.stages)
     budget, spent = (float(Fraction(rho)) for rho in (c.rho_budget, c.rho_spent))
     return (
-        f"# Certificate of `{c.run}`\n\n{_relations(c)}{promise(c)}\n\n{cost(c, looks)}\n\n"
+        f"# Certificate of `{c.run}`\n\n{_format_relations(c)}{write_promise(c)}\n\n{describe_cost(c, looks)}\n\n"
         "## Why it holds\n\n"
         f"- The prices above sum to {spent:.6g}, at most this release's budget of {budget:.6g}, which is what "
         f"({c.epsilon:g}, {c.delta:g}) allows under the accountant `{c.accountant}`.\n"
         f"- A query's price: {c.price}.\n"
         f"- Together: {c.composition}.\n"
-        f"{_published_theorems(c)}"
+        f"{_format_published_theorems(c)}"
         f"- One person has at most k = {c.records_per_person} of the records.\n"
         f"{reasons}\n"
     )
 
 
-def _relations(c: Certificate) -> str:
+def _format_relations(c: Certificate) -> str:
     """Return what the certificate says where no relation was measured."""
     return "" if c.relations is None else f"**{c.relations[0].upper()}{c.relations[1:]}.**\n\n"
 
 
-def _published_theorems(c: Certificate) -> str:
+def _format_published_theorems(c: Certificate) -> str:
     """Return the figure that rests on published theorems only; nothing in certificates of earlier versions."""
     figure = c.by_published_theorems
     return (
         ""
         if figure is None
-        else f"- The same noise keeps ({rounded_up(figure.epsilon)}, {figure.delta:g}), which {figure.reason}.\n"
+        else f"- The same noise keeps ({round_up(figure.epsilon)}, {figure.delta:g}), which {figure.reason}.\n"
     )
 
 
-def _reason(stage: StageCost, look: Look) -> str:
+def _format_reason(stage: StageCost, look: Look) -> str:
     """Return why a stage's queries have their sensitivity."""
     name = look.words.capitalize()
     found = " or ".join(map(str, sorted({group.sensitivity for group in stage.groups})))
     return f"- {name}: " + (f"sensitivity {found}, that is {stage.reason}." if found else "not asked.")
 
 
-def files_page(manifest: Manifest, folder: Path, private: Path, report: Path, web: str) -> str:
+def format_files_page(manifest: Manifest, folder: Path, private: Path, report: Path, web: str) -> str:
     """Markdown: the released files with links, sizes and hashes, and where the private ones lie.
 
     ``web``: the web address of the released root, empty if it has none; then the links name files, which browsers open
@@ -72,7 +72,7 @@ def files_page(manifest: Manifest, folder: Path, private: Path, report: Path, we
             "",
             "| file | bytes | SHA-256, its beginning |",
             "|---|---|---|",
-            *(_row(root, name, file) for name, file in manifest.files.items()),
+            *(_format_row(root, name, file) for name, file in manifest.files.items()),
             f"| [manifest.json]({root}/manifest.json) | | has all of this in full |",
             "",
             "## Private: keep",
@@ -84,5 +84,5 @@ def files_page(manifest: Manifest, folder: Path, private: Path, report: Path, we
     )
 
 
-def _row(root: str, name: str, file: ManifestFile) -> str:
+def _format_row(root: str, name: str, file: ManifestFile) -> str:
     return f"| [{name}]({root}/{name}) | {file.bytes:,} | `{file.sha256[:SHOWN_HASH]}…` |"

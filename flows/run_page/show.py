@@ -26,18 +26,18 @@ from privsyn.engine.open_run import OpenRun
 from privsyn.engine.step_tables import StepRefs
 from privsyn.flows.form_vocabulary import FORM
 from privsyn.flows.metrics import note_success
-from privsyn.flows.run_page.budget import budget_page, read_budget
-from privsyn.flows.run_page.certificate_page import certificate_page, files_page
-from privsyn.flows.states import tell_of_low_budget
+from privsyn.flows.run_page.budget import format_budget_page, read_budget
+from privsyn.flows.run_page.certificate_page import format_certificate_page, format_files_page
+from privsyn.flows.states import emit_low_budget
 from privsyn.ledgers.ledger import Ledger
-from privsyn.publish.certificate_of_run import certificate_of
+from privsyn.publish.certificate_of_run import build_certificate
 from privsyn.publish.folder import Published
-from privsyn.publish.relations_picture import NAME, data_uri, picture
-from privsyn.publish.release_note import looks_of
+from privsyn.publish.relations_picture import NAME, draw_picture, make_data_uri
+from privsyn.publish.release_note import list_looks
 from privsyn.storage.released_files import read_manifest
 
 
-def artifact_key(kind: str, dataset: str) -> str:
+def format_artifact_key(kind: str, dataset: str) -> str:
     """Return the key of an artifact of a data set, under which its history stands: ``certificate-people``."""
     return f"{kind}-{dataset.replace('_', '-')}"
 
@@ -50,7 +50,7 @@ def name_run(name: str) -> None:
     context = FlowRunContext.get()
     if context is None or context.flow_run is None:
         return
-    with or_left_out("name"), get_client(sync_client=True) as client:
+    with ignore_page_errors("name"), get_client(sync_client=True) as client:
         client.update_flow_run(context.flow_run.id, name=name)
 
 
@@ -59,39 +59,41 @@ def show_release(run: OpenRun, refs: Mapping[str, StepRefs], published: Publishe
     if FlowRunContext.get() is None:
         return
     shell, what = run.shell, f"{run.shell.run} of {run.shell.dataset}"
-    with or_left_out("certificate"):
-        page = certificate_page(certificate_of(shell, refs), looks_of(shell.steps))
+    with ignore_page_errors("certificate"):
+        page = format_certificate_page(build_certificate(shell, refs), list_looks(shell.steps))
         create_markdown_artifact(
             page,
-            key=artifact_key("certificate", shell.dataset),
+            key=format_artifact_key("certificate", shell.dataset),
             description=f"What is promised, and why it holds: {what}",
         )
-    with or_left_out("budget"):
-        _show_budget(shell.ledger, shell.dataset, _charges(shell), _paid(shell))
+    with ignore_page_errors("budget"):
+        _show_budget(shell.ledger, shell.dataset, _collect_charges(shell), _format_paid(shell))
         if shell.drawn:
-            tell_of_low_budget(shell.ledger.summary(shell.dataset)[0], shell.request.total_rho)
-    with or_left_out("gauge"):
+            emit_low_budget(shell.ledger.summary(shell.dataset)[0], shell.request.total_rho)
+    with ignore_page_errors("gauge"):
         note_success(shell.ledger.summary(shell.dataset)[0], Settings())
-    with or_left_out("list of files"):
-        page = _files(run, published)
+    with ignore_page_errors("list of files"):
+        page = _format_files(run, published)
         about = f"What to give away, what to keep: {what}"
-        create_markdown_artifact(page, key=artifact_key("files", shell.dataset), description=about)
+        create_markdown_artifact(page, key=format_artifact_key("files", shell.dataset), description=about)
         _link_report(run)
     words = ""
-    with or_left_out("overview"):
+    with ignore_page_errors("overview"):
         words = _show_overview(run, refs, what)
-    with or_left_out("note"):
-        note = _with_picture(published) + words
+    with ignore_page_errors("note"):
+        note = _add_picture(published) + words
         create_markdown_artifact(
-            note, key=artifact_key("release-note", shell.dataset), description=f"The release in plain words: {what}"
+            note,
+            key=format_artifact_key("release-note", shell.dataset),
+            description=f"The release in plain words: {what}",
         )
 
 
-def _with_picture(published: Published) -> str:
+def _add_picture(published: Published) -> str:
     """Return the note with its picture inside, since a page of the server cannot read the folder."""
     if not published.pairs:
         return published.note
-    return published.note.replace(f"]({NAME})", f"]({data_uri(picture(published.pairs))})")
+    return published.note.replace(f"]({NAME})", f"]({make_data_uri(draw_picture(published.pairs))})")
 
 
 def show_refusal(dataset: str, error: BudgetRefusedError) -> None:
@@ -102,7 +104,7 @@ def show_refusal(dataset: str, error: BudgetRefusedError) -> None:
     """
     if FlowRunContext.get() is None:
         return
-    with or_left_out("budget"):
+    with ignore_page_errors("budget"):
         _show_budget(Ledger(Settings().ledger, create=False), dataset, (), f"\n\n**Refused.** {error.paragraph(FORM)}")
 
 
@@ -113,13 +115,13 @@ def show_broken_contract(dataset: str, error: ContractError) -> None:
     """
     if FlowRunContext.get() is None:
         return
-    with or_left_out("broken contract"):
-        key = artifact_key("contract-failures", dataset)
+    with ignore_page_errors("broken contract"):
+        key = format_artifact_key("contract-failures", dataset)
         create_table_artifact(table=error.failures, key=key, description=error.paragraph(FORM))
 
 
 @contextmanager
-def or_left_out(what: str) -> Iterator[None]:
+def ignore_page_errors(what: str) -> Iterator[None]:
     """Leave out of the page what cannot be shown, and log the error's type: the page never fails a release."""
     try:
         yield
@@ -131,24 +133,24 @@ def _show_budget(ledger: Ledger, dataset: str, charges: tuple[str, ...], now: st
     """Show the budget under one key for each data set, so that the artifact's history is that of the budget."""
     budget = read_budget(ledger, dataset, charges)
     if budget is not None:
-        page, key = budget_page(budget, ledger.name, now), artifact_key("budget", dataset)
+        page, key = format_budget_page(budget, ledger.name, now), format_artifact_key("budget", dataset)
         create_markdown_artifact(page, key=key, description=f"Spent, this release, left: the budget of {dataset}")
 
 
-def _charges(shell: Shell) -> tuple[str, ...]:
+def _collect_charges(shell: Shell) -> tuple[str, ...]:
     return tuple(shell.keys[step.name] for step in shell.release_steps)
 
 
-def _paid(shell: Shell) -> str:
+def _format_paid(shell: Shell) -> str:
     drawn = [step.title for step in shell.release_steps if step.name in shell.drawn]
     if not drawn:
         return "This run drew no noise and cost nothing: an earlier run had paid for all of it."
     return f"This run drew the noise of: {', '.join(drawn)}."
 
 
-def _files(run: OpenRun, published: Published) -> str:
+def _format_files(run: OpenRun, published: Published) -> str:
     manifest, web = read_manifest(published.folder), Settings().released_url
-    return files_page(manifest, published.folder, run.private_folder, run.private_report, web)
+    return format_files_page(manifest, published.folder, run.private_folder, run.private_report, web)
 
 
 def _link_report(run: OpenRun) -> None:
@@ -162,7 +164,7 @@ def _link_report(run: OpenRun) -> None:
     create_link_artifact(
         link=place.as_uri(),
         link_text=f"Private report of {name}",
-        key=artifact_key("private-report", run.shell.dataset),
+        key=format_artifact_key("private-report", run.shell.dataset),
         description=words,
     )
 
@@ -171,17 +173,21 @@ def _show_overview(run: OpenRun, refs: Mapping[str, StepRefs], what: str) -> str
     """Show the overview's table and picture, made from released tables only; return its words."""
     from privsyn.publish.noise_overview import (  # here: drawing packages load slowly
         ReleasedInputs,
-        overview,
-        overview_note,
+        build_overview,
+        write_overview,
     )
-    from privsyn.report.drawing_process import picture_apart
-    from privsyn.report.overview_chart import data_uri
+    from privsyn.report.drawing_process import draw_in_subprocess
+    from privsyn.report.overview_chart import make_data_uri
 
-    found = overview(ReleasedInputs.of_run(run.shell, refs), run.shell.request.threads)
+    found = build_overview(ReleasedInputs.of_run(run.shell, refs), run.shell.request.threads)
     about = f"Noise and synthesis by column, from released tables only: {what}"
-    create_table_artifact(table=found.column_rows(), key=artifact_key("columns", run.shell.dataset), description=about)
-    with or_left_out("picture"):
-        picture = data_uri(picture_apart(found.one_ways, found.marginals, title=f"Release {what}"))
+    create_table_artifact(
+        table=found.column_rows(), key=format_artifact_key("columns", run.shell.dataset), description=about
+    )
+    with ignore_page_errors("picture"):
+        picture = make_data_uri(draw_in_subprocess(found.one_ways, found.marginals, title=f"Release {what}"))
         about = f"Noise and synthesis in one picture, from released tables only: {what}"
-        create_image_artifact(image_url=picture, key=artifact_key("overview", run.shell.dataset), description=about)
-    return "\n" + overview_note(found, prior=run.shell.request.spec.prior is not None)
+        create_image_artifact(
+            image_url=picture, key=format_artifact_key("overview", run.shell.dataset), description=about
+        )
+    return "\n" + write_overview(found, prior=run.shell.request.spec.prior is not None)

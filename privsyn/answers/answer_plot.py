@@ -26,7 +26,7 @@ MOST_BARS = 200
 """Most answers that one picture shows."""
 
 
-def chart(answers: pd.DataFrame) -> dict[str, Any]:
+def build_chart(answers: pd.DataFrame) -> dict[str, Any]:
     """Return a bar an answer with its interval, coloured by its source; as Vega-Lite.
 
     Raises RequestError for no answers, or for more than MOST_BARS.
@@ -56,9 +56,9 @@ def chart(answers: pd.DataFrame) -> dict[str, Any]:
     return content
 
 
-def drawn(answers: pd.DataFrame, format_: Literal["png", "svg"]) -> bytes:
-    """Return the picture.  Errors as :func:`chart`."""
-    content = chart(answers)
+def draw_chart(answers: pd.DataFrame, format_: Literal["png", "svg"]) -> bytes:
+    """Return the picture.  Errors as :func:`build_chart`."""
+    content = build_chart(answers)
     if format_ == "svg":
         return str(vl_convert.vegalite_to_svg(content)).encode()
     return bytes(vl_convert.vegalite_to_png(content, scale=1.5))
@@ -69,7 +69,7 @@ def write_plot(answers: pd.DataFrame, path: Path) -> None:
     ending = path.suffix.lower()
     if ending not in (".png", ".svg"):
         raise RequestError(f"{path.name!r} ends in neither .png nor .svg", "Choose one of the two", "query.plot")
-    picture = drawn(answers, "svg" if ending == ".svg" else "png")
+    picture = draw_chart(answers, "svg" if ending == ".svg" else "png")
     try:
         path.write_bytes(picture)
     except OSError as error:

@@ -40,14 +40,14 @@ SAMPLED = (
 )
 
 
-def label_name(column: str) -> str:
+def name_label(column: str) -> str:
     """Return what the labels of a released column are called: its name, unless an answer has figures of this name."""
     return f"{column} (column)" if column in _OWN else column
 
 
-def labels_by(by: Sequence[str], labels: Sequence[tuple[str, ...]]) -> Mapping[str, list[str]]:
+def collect_labels(by: Sequence[str], labels: Sequence[tuple[str, ...]]) -> Mapping[str, list[str]]:
     """Return the columns of labels: ``labels`` has one tuple an answer, with one label for each column of ``by``."""
-    return {label_name(column): [label[i] for label in labels] for i, column in enumerate(by)}
+    return {name_label(column): [label[i] for label in labels] for i, column in enumerate(by)}
 
 
 def answer_table(

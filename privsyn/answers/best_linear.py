@@ -58,12 +58,12 @@ class Linear:
         return plain - np.einsum("ij,ji->i", one, scipy.linalg.cho_solve(self.factor, other.T))
 
 
-def best_linear(released: ReleasedCounts, columns: Clique) -> Linear | None:
+def estimate_best_linear(released: ReleasedCounts, columns: Clique) -> Linear | None:
     """Return the best linear estimate of the cells of ``columns``: in fine codes of one column, else in coarse codes.
 
     None where no measurement holds all of them.  Values that compression left out are in no cell of several columns.
     """
-    parts = {kind: _pooled(found) for kind, found in _observed(released, columns).items()}
+    parts = {kind: _pool_observations(found) for kind, found in _list_observations(released, columns).items()}
     whole = parts.pop(Kind(columns, len(columns) == 1), None)
     if whole is None:
         return None
@@ -74,7 +74,7 @@ def best_linear(released: ReleasedCounts, columns: Clique) -> Linear | None:
     for kind in sorted(parts, key=lambda kind: len(kind.columns)):
         z, w = parts[kind]
         if sum(len(v) for v in values) + z.size <= MOST_SUMS:
-            rows.append(_summing(released, columns, whole[0].shape, kind))
+            rows.append(_find_summing_observation(released, columns, whole[0].shape, kind))
             values.append(z.ravel())
             noise.append(w.ravel())
     if not rows:
@@ -97,7 +97,7 @@ Noisy = tuple[Floats, Floats]
 """Noisy counts and the variance of each, of one shape."""
 
 
-def _observed(released: ReleasedCounts, columns: Clique) -> dict[Kind, list[Noisy]]:
+def _list_observations(released: ReleasedCounts, columns: Clique) -> dict[Kind, list[Noisy]]:
     """Return all that was measured of ``columns`` and of sets of some of them."""
     found: dict[Kind, list[Noisy]] = {}
     single = len(columns) == 1
@@ -106,15 +106,17 @@ def _observed(released: ReleasedCounts, columns: Clique) -> dict[Kind, list[Nois
     for counts in joint.values():
         kept = tuple(a for a in columns if a in counts.attributes)
         if sparse <= set(kept) and _complete(released, [a for a in counts.attributes if a not in columns]):
-            found.setdefault(Kind(kept), []).append(_projected(counts, kept))
+            found.setdefault(Kind(kept), []).append(_project_observation(counts, kept))
     for name in columns:
         if sparse <= {name}:
             for counts in released.single[name]:
-                found.setdefault(Kind((name,), single), []).append(_single(released, counts, fine=single))
+                found.setdefault(Kind((name,), single), []).append(
+                    _use_single_observation(released, counts, fine=single)
+                )
     if columns and not sparse:
-        found.setdefault(Kind(()), []).append(_total_without(released, columns))
+        found.setdefault(Kind(()), []).append(_sum_without(released, columns))
     if not columns:
-        found[Kind(())] = [_total_without(released, ())]
+        found[Kind(())] = [_sum_without(released, ())]
     return {kind: parts for kind, parts in found.items() if np.isfinite(parts[0][1]).all()}
 
 
@@ -123,7 +125,7 @@ def _complete(released: ReleasedCounts, columns: Sequence[str]) -> bool:
     return all(bool(released.recode[name].kept.all()) for name in columns)
 
 
-def _projected(counts: Counts, kept: Clique) -> Noisy:
+def _project_observation(counts: Counts, kept: Clique) -> Noisy:
     """Return a measurement summed down to ``kept``, with its axes in that order."""
     gone = tuple(i for i, a in enumerate(counts.attributes) if a not in kept)
     summed = counts.counts.sum(axis=gone)
@@ -132,7 +134,7 @@ def _projected(counts: Counts, kept: Clique) -> Noisy:
     return summed.transpose(order), np.full(counts.counts.shape, counts.sigma**2).sum(axis=gone).transpose(order)
 
 
-def _single(released: ReleasedCounts, counts: Counts, *, fine: bool) -> Noisy:
+def _use_single_observation(released: ReleasedCounts, counts: Counts, *, fine: bool) -> Noisy:
     """Return one column, in its fine codes or summed to its coarse ones."""
     variance = np.full(counts.counts.shape, counts.sigma**2)
     if fine:
@@ -143,22 +145,22 @@ def _single(released: ReleasedCounts, counts: Counts, *, fine: bool) -> Noisy:
     return summed, np.bincount(code, weights=variance[recode.kept], minlength=size).astype(np.float64)
 
 
-def _total_without(released: ReleasedCounts, columns: Clique) -> Noisy:
+def _sum_without(released: ReleasedCounts, columns: Clique) -> Noisy:
     """Return the number of rows, by every measurement that holds none of ``columns``; infinite variance without any."""
-    values, precisions = totals(released)
+    values, precisions = sum_over_attributes(released)
     for name in columns:
         for counts in released.single[name]:
-            values, precisions = _less(values, precisions, counts)
+            values, precisions = _drop_attributes(values, precisions, counts)
     joint = {id(counts): counts for name in columns for counts in released.holding[name]}
     for counts in joint.values():
         if _complete(released, counts.attributes):
-            values, precisions = _less(values, precisions, counts)
-    if precisions <= 1e-12 * totals(released)[1]:
+            values, precisions = _drop_attributes(values, precisions, counts)
+    if precisions <= 1e-12 * sum_over_attributes(released)[1]:
         return np.zeros(()), np.full((), np.inf)
     return np.array(values / precisions), np.array(1 / precisions)
 
 
-def totals(released: ReleasedCounts) -> tuple[float, float]:
+def sum_over_attributes(released: ReleasedCounts) -> tuple[float, float]:
     """Of every measurement of all rows: the sum of totals, each weighted by its precision, and that of precisions."""
     known = released.cache.get("totals")
     if known is None:
@@ -170,18 +172,20 @@ def totals(released: ReleasedCounts) -> tuple[float, float]:
     return known
 
 
-def _less(values: float, precisions: float, counts: Counts) -> tuple[float, float]:
+def _drop_attributes(values: float, precisions: float, counts: Counts) -> tuple[float, float]:
     precision = 1.0 / (counts.sigma**2 * counts.counts.size)
     return values - precision * float(counts.counts.sum()), precisions - precision
 
 
-def _pooled(parts: Sequence[Noisy]) -> Noisy:
+def _pool_observations(parts: Sequence[Noisy]) -> Noisy:
     """Return the inverse-variance mean, cell by cell."""
     precision = np.sum([1.0 / w for _, w in parts], axis=0)
     return np.sum([z / w for z, w in parts], axis=0) / precision, 1.0 / precision
 
 
-def _summing(released: ReleasedCounts, columns: Clique, shape: tuple[int, ...], kind: Kind) -> sp.csr_matrix:
+def _find_summing_observation(
+    released: ReleasedCounts, columns: Clique, shape: tuple[int, ...], kind: Kind
+) -> sp.csr_matrix:
     """Return a: from the cells of ``columns``, of this shape, to those of ``kind``."""
     cells = int(np.prod(shape))
     if len(columns) == 1 and kind.columns:

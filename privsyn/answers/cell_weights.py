@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
-from privsyn.answers.conditions import AtLevel, Condition, codes_of
+from privsyn.answers.conditions import AtLevel, Condition, name_codes_attribute
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.data_contracts.domain import Clique
 from privsyn.tasks.codecs.split import SplitCodec
@@ -72,8 +72,8 @@ class Cells:
             if isinstance(codec, SplitCodec):
                 return Levels(codec.codec.bin_labels(), codec.code_alone)
             return Levels(codec.bin_labels(), codec.groups)
-        joint = coarse_levels(self.released, column)
-        return joint if not self.fine else Levels(joint.labels, of_fine_codes(self.released, column, joint))
+        joint = build_coarse_levels(self.released, column)
+        return joint if not self.fine else Levels(joint.labels, weigh_fine_codes(self.released, column, joint))
 
     def spread(self, column: str, of_fine: Floats) -> Floats:
         """Return a figure of each fine code as one of each cell code: the mean by what is known of shares inside it."""
@@ -109,7 +109,7 @@ class Cells:
         for one in condition.parts() if condition else ():
             if len(one.columns) == 1:
                 column = one.columns[0]
-                own = self.share_inside(column, fine_fractions(self.released, one))
+                own = self.share_inside(column, compute_fine_fractions(self.released, one))
                 axis = self.columns.index(column)
                 part = part * own.reshape([-1 if i == axis else 1 for i in range(len(self.shape))])
             elif one.columns:
@@ -156,7 +156,7 @@ class Cells:
                 inside = np.flatnonzero(recode.kept & (recode.coarse == code))
                 here = np.flatnonzero(codes == code)
                 fine[here] = rng.choice(inside, len(here))
-            points = points_of(self.released, column)
+            points = sample_points(self.released, column)
             each = len(next(iter(points.values()))) // len(recode.coarse)
             at = pa.array(fine * each + rng.integers(0, each, len(fine)))
             values |= {name: array.take(at) for name, array in points.items()}
@@ -175,33 +175,35 @@ class Cells:
             for column in one.columns:
                 gone = ~self.released.recode[column].kept
                 if gone.any() and len(one.columns) == 1:
-                    gone = gone & (fine_fractions(self.released, one) > 0)
+                    gone = gone & (compute_fine_fractions(self.released, one) > 0)
                 if gone.any():
                     found[column] = gone
         return found
 
 
-def of_fine_codes(released: ReleasedCounts, column: str, joint: Levels) -> NDArray[np.int64]:
+def weigh_fine_codes(released: ReleasedCounts, column: str, joint: Levels) -> NDArray[np.int64]:
     """Return the level of each fine code, -1 where it is in none, by those of coarse codes."""
     recode = released.recode[column]
     return np.where(recode.kept, joint.of_cell[np.minimum(recode.coarse, recode.size - 1)], -1).astype(np.int64)
 
 
-def level_conditions(cells: Cells, column: str) -> list[tuple[str, Condition]]:
+def split_by_level(cells: Cells, column: str) -> list[tuple[str, Condition]]:
     """Return the levels of a column: label and condition."""
     levels, codec = cells.levels(column), cells.released.codecs[column]
-    of_fine = levels.of_cell if cells.fine else of_fine_codes(cells.released, column, levels)
+    of_fine = levels.of_cell if cells.fine else weigh_fine_codes(cells.released, column, levels)
     return [(label, AtLevel(codec, np.flatnonzero(of_fine == i))) for i, label in enumerate(levels.labels)]
 
 
-def fine_fractions(released: ReleasedCounts, condition: Condition) -> Floats:
+def compute_fine_fractions(released: ReleasedCounts, condition: Condition) -> Floats:
     """Return the part of each fine code of its one column that a condition holds in, if values are even inside it."""
     column = condition.columns[0]
-    held: Floats = condition.holds(points_of(released, column)).reshape(released.codecs[column].size, -1).mean(axis=1)
+    held: Floats = (
+        condition.holds(sample_points(released, column)).reshape(released.codecs[column].size, -1).mean(axis=1)
+    )
     return held
 
 
-def points_of(released: ReleasedCounts, attribute: str) -> dict[str, pa.Array]:
+def sample_points(released: ReleasedCounts, attribute: str) -> dict[str, pa.Array]:
     """Return values that stand for each fine code, by released column: POINTS of an interval, both ends among them."""
     codec, reach = released.codecs[attribute], released.reach[attribute]
     each = POINTS if reach is not None and codec.in_order else 1
@@ -210,7 +212,7 @@ def points_of(released: ReleasedCounts, attribute: str) -> dict[str, pa.Array]:
     else:
         type_ = codec.ranges()[attribute].type
         values = {attribute: as_released(np.linspace(*reach, POINTS, axis=1).ravel(), type_)}
-    own = {codes_of(attribute): pa.array(np.repeat(np.arange(codec.size), each))}
+    own = {name_codes_attribute(attribute): pa.array(np.repeat(np.arange(codec.size), each))}
     return values | (own if isinstance(codec, SplitCodec) else {})
 
 
@@ -224,7 +226,7 @@ def as_released(numbers: Floats, type_: pa.DataType) -> pa.Array:
     return pa.array(whole, mask=null).cast(type_, safe=False)
 
 
-def coarse_levels(released: ReleasedCounts, column: str) -> Levels:
+def build_coarse_levels(released: ReleasedCounts, column: str) -> Levels:
     """Return a level for each coarse code, labelled by its bin, the ends of its interval, or the values combined in it.
 
     Of a column that is split by a computed one, codes that have a value of the column in common are one level.
@@ -238,7 +240,7 @@ def coarse_levels(released: ReleasedCounts, column: str) -> Levels:
             (np.ones(len(kept)), (recode.coarse[kept], recode.size + bin_of[kept])), shape=(size, size)
         )
         level = np.unique(connected_components(ties, directed=False)[1][: recode.size], return_inverse=True)[1]
-    of_fine = of_fine_codes(released, column, Levels((), level))
+    of_fine = weigh_fine_codes(released, column, Levels((), level))
     names, labels = alone.bin_labels(), []
     for number in range(int(level.max()) + 1):
         bins = np.unique(bin_of[of_fine == number])

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.answers.answer_table import label_name
+from privsyn.answers.answer_table import name_label
 from privsyn.answers.cell_weights import Cells
 from privsyn.answers.conditions import (
     All,
@@ -24,10 +24,10 @@ from privsyn.answers.conditions import (
     Condition,
     Language,
     Values,
-    condition,
+    make_unknown_column_error,
+    match_all_rows,
+    read_condition,
     refuse_unmeasured,
-    unknown_column,
-    whole,
 )
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.base.errors import RequestError
@@ -48,12 +48,12 @@ class EmptySelectionError(RequestError):
     """No value that a row can have fulfils the condition."""
 
 
-def values_of(name: str, codec: Codec, language: Language, values: Values) -> pa.Array:
+def list_values(name: str, codec: Codec, language: Language, values: Values) -> pa.Array:
     """Return a released column from the counted ones that it follows from."""
     if name not in language.book.order:
-        return whole(values[name])
+        return match_all_rows(values[name])
     book = language.book
-    known = {column: whole(values[column]) for column in book.needed((name,))}
+    known = {column: match_all_rows(values[column]) for column in book.needed((name,))}
     texts = pa.array(list(book.vocabulary), pa.string())
     return to_array(book.spans(known)(name), codec.ranges()[name].type, texts, len(next(iter(known.values()))))
 
@@ -74,11 +74,11 @@ class ComputedLevel(Condition):
     def holds(self, values: Values) -> Bools:
         """Return whether the column's value is of the level."""
         name = self.codec.attribute
-        codes = self.codec.encode({name: values_of(name, self.codec, self.language, values)})[0]
+        codes = self.codec.encode({name: list_values(name, self.codec, self.language, values)})[0]
         return np.asarray(self.codec.groups[codes] == self.level)
 
 
-def levels(released: ReleasedCounts, name: str) -> list[tuple[str, Condition]]:
+def list_levels(released: ReleasedCounts, name: str) -> list[tuple[str, Condition]]:
     """Return the levels of such a column: label and condition."""
     codec, every = released.every_codec[name], released.codecs.values()
     split = next((c for c in every if isinstance(c, SplitCodec) and c.column == name), None)
@@ -88,20 +88,20 @@ def levels(released: ReleasedCounts, name: str) -> list[tuple[str, Condition]]:
     ]
 
 
-def stated(released: ReleasedCounts, text: str) -> Condition:
+def state_rule(released: ReleasedCounts, text: str) -> Condition:
     """Return a condition in words, by the codes that a computed column splits where these decide it.
 
     Raises RequestError as :func:`conditions.condition` does.
     """
-    given = condition(text, released.language)
+    given = read_condition(text, released.language)
     parts = given.parts()
-    found = [_by_split_codes(released, part) for part in parts]
+    found = [_translate_to_split_codes(released, part) for part in parts]
     if found == parts:
         return given
     return found[0] if len(found) == 1 else All(tuple(found))
 
 
-def _by_split_codes(released: ReleasedCounts, part: Condition) -> Condition:
+def _translate_to_split_codes(released: ReleasedCounts, part: Condition) -> Condition:
     """Return condition as one on split codes, if it holds for all that a code may stand for or for nothing of it."""
     for split in released.codecs.values():
         if not isinstance(split, SplitCodec) or split.attribute not in part.columns or len(part.columns) < 2:
@@ -118,7 +118,7 @@ def _by_split_codes(released: ReleasedCounts, part: Condition) -> Condition:
     return part
 
 
-def by_levels(
+def translate_to_levels(
     released: ReleasedCounts,
     by: Sequence[str],
     where: str | Condition | None,
@@ -127,16 +127,16 @@ def by_levels(
     """``ask`` for every combination of levels of the columns of ``by`` that were not counted, joined to one table."""
     import pandas as pd
 
-    names = [label_name(c) for c in by]
+    names = [name_label(c) for c in by]
     apart = [c for c in by if c not in released.columns]
-    every = [levels(released, c) for c in apart]
+    every = [list_levels(released, c) for c in apart]
     if np.prod([float(len(each)) for each in every]) > MOST_LEVELS:
         raise RequestError(
             f"asks for more than {MOST_LEVELS} levels of columns that rules compute",
             "Ask by conditions (`where`) instead",
             "query.columns",
         )
-    given = stated(released, where) if isinstance(where, str) else where
+    given = state_rule(released, where) if isinstance(where, str) else where
     tables: list[pd.DataFrame] = []
     for combination in product(*every):
         try:
@@ -147,7 +147,7 @@ def by_levels(
         except EmptySelectionError:
             continue
         for column, (label, _) in zip(apart, combination, strict=True):
-            table.insert(0, label_name(column), label)
+            table.insert(0, name_label(column), label)
         tables.append(table[[*names, *(c for c in table.columns if c not in names)]])
     if not tables:
         raise EmptySelectionError("no value that a row can have fulfils the condition", "", "query.where")
@@ -159,13 +159,13 @@ def by_levels(
     return joined
 
 
-def numbers_of(released: ReleasedCounts, name: str, values: Values) -> Floats:
+def compute_numbers(released: ReleasedCounts, name: str, values: Values) -> Floats:
     """Return a released column of numbers as numbers, NaN for null; moments in seconds.
 
     RequestError if it holds none.
     """
     codec = released.every_codec[name]
-    found = values_of(name, codec, released.language, values)
+    found = list_values(name, codec, released.language, values)
     if pa.types.is_string(found.type) or pa.types.is_dictionary(found.type):
         raise RequestError(f"the column {name!r} holds no numbers", "Name a column of numbers", "query.columns")
     if codec.in_order:
@@ -173,17 +173,17 @@ def numbers_of(released: ReleasedCounts, name: str, values: Values) -> Floats:
     return found.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
 
 
-def row_numbers(released: ReleasedCounts, name: str) -> Floats:
+def compute_row_numbers(released: ReleasedCounts, name: str) -> Floats:
     """Such a column's numbers in the synthetic rows."""
     own = (c for a in released.language.behind((name,)) for c in released.written[a])
-    return numbers_of(released, name, {c: released.table[c] for c in own})
+    return compute_numbers(released, name, {c: released.table[c] for c in own})
 
 
-def computed_places(cells: Cells, name: str) -> tuple[Floats, Floats, Floats]:
+def locate_computed_columns(cells: Cells, name: str) -> tuple[Floats, Floats, Floats]:
     """As ``counted.places``, of a column that was not counted: by values drawn inside the cells behind it."""
     released = cells.released
     behind = released.language.behind((name,))
-    drawn = numbers_of(released, name, cells.drawn(behind))
+    drawn = compute_numbers(released, name, cells.drawn(behind))
     figures = drawn.reshape(int(np.prod([cells.shape[cells.columns.index(c)] for c in behind])), -1)
     there = np.isfinite(figures)
     low = np.where(there, figures, np.inf).min(axis=1)
@@ -199,9 +199,9 @@ def computed_places(cells: Cells, name: str) -> tuple[Floats, Floats, Floats]:
     return flat(middle), flat(half), flat(there.mean(axis=1))
 
 
-def checked(released: ReleasedCounts, name: str) -> str:
+def check_column(released: ReleasedCounts, name: str) -> str:
     """Return the name, if it is one of the released columns and was measured; RequestError if not."""
     if name not in released.language.types:
-        raise unknown_column(name, "query.columns")
+        raise make_unknown_column_error(name, "query.columns")
     refuse_unmeasured(name, released.language, "query.columns")
     return name

@@ -23,7 +23,7 @@ from privsyn.data_contracts.unmeasured import NOT_MEASURED
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.rules import evaluate
 from privsyn.tasks.rules.book import RuleBook
-from privsyn.tasks.rules.spans import rows_span
+from privsyn.tasks.rules.spans import span_rows
 
 FIELD = "query.where"
 
@@ -97,7 +97,7 @@ class Together(All):
         return [self]
 
 
-def codes_of(attribute: str) -> str:
+def name_codes_attribute(attribute: str) -> str:
     """Return the name under which values may have an attribute's codes, where these say more than its columns do."""
     return f"\0{attribute}"
 
@@ -116,10 +116,12 @@ class AtLevel(Condition):
 
     def holds(self, values: Values) -> Bools:
         """Return whether a value is of the level."""
-        known = values.get(codes_of(self.codec.attribute))
+        known = values.get(name_codes_attribute(self.codec.attribute))
         if known is not None:
-            return np.isin(whole(known).to_numpy(), self.codes)
-        return np.isin(self.codec.encode({name: whole(values[name]) for name in self.codec.sources})[0], self.codes)
+            return np.isin(match_all_rows(known).to_numpy(), self.codes)
+        return np.isin(
+            self.codec.encode({name: match_all_rows(values[name]) for name in self.codec.sources})[0], self.codes
+        )
 
 
 @dataclass(frozen=True)
@@ -140,22 +142,22 @@ class Parsed(Condition):
         texts = (n.value if n.op == "in" else (n.value,) for n in self.node.walk() if n.op in ("in", "constant"))
         known = dict.fromkeys([*book.vocabulary, *(t for each in texts for t in each if isinstance(t, str))])
         vocabulary = {text: number for number, text in enumerate(known)}
-        env = book.env(lambda name: rows_span(whole(values[name]), vocabulary))
+        env = book.env(lambda name: span_rows(match_all_rows(values[name]), vocabulary))
         rows = len(next(iter(values.values())))
-        return np.broadcast_to(evaluate.truth(self.node, env, vocabulary).true, rows)
+        return np.broadcast_to(evaluate.evaluate_condition(self.node, env, vocabulary).true, rows)
 
     def parts(self) -> list[Condition]:
         """Return what is joined by ``and``, where columns tell it apart."""
-        nodes = _conjuncts(self.node)
+        nodes = _split_conjuncts(self.node)
         return [self] if len(nodes) == 1 else All(tuple(Parsed(n, self.language) for n in nodes)).parts()
 
 
-def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def match_all_rows(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return the column as one array."""
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def condition(text: str, language: Language) -> Parsed:
+def read_condition(text: str, language: Language) -> Parsed:
     """Parse a condition.  Raises RequestError if it is none, or names a column that is not there or none at all."""
     try:
         node = parse_condition(" ".join(text.splitlines()).strip(), language.types)
@@ -176,14 +178,14 @@ def refuse_unmeasured(name: str, language: Language, field: str) -> None:
         )
 
 
-def unknown_column(name: str, field: str) -> RequestError:
+def make_unknown_column_error(name: str, field: str) -> RequestError:
     """Return the error for a column that the release does not have."""
     return RequestError(
         f"the release has no column {name!r}", "Name one of its columns; its README.md lists them", field
     )
 
 
-def _conjuncts(node: Node) -> list[Node]:
+def _split_conjuncts(node: Node) -> list[Node]:
     if node.op == "and":
-        return [each for arg in node.args for each in _conjuncts(arg)]
+        return [each for arg in node.args for each in _split_conjuncts(arg)]
     return [node]

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.answers.counted import places
-from privsyn.answers.intervals import normal_factor
-from privsyn.answers.model_bounds import distance
+from privsyn.answers.counted import locate_cells
+from privsyn.answers.intervals import compute_normal_factor
+from privsyn.answers.model_bounds import compute_distance
 from privsyn.answers.question import Question
 from privsyn.answers.released_counts import ReleasedCounts
-from privsyn.answers.synthetic_rows import row_codes
+from privsyn.answers.synthetic_rows import read_row_codes
 
 Floats = NDArray[np.float64]
 
@@ -31,34 +31,34 @@ class Correlation(NamedTuple):
     source: str
 
 
-def number_columns(released: ReleasedCounts) -> list[str]:
+def list_number_columns(released: ReleasedCounts) -> list[str]:
     """Return the columns that hold numbers, moments or booleans."""
     return [name for name in released.columns if released.reach[name] is not None]
 
 
-def correlations(released: ReleasedCounts, columns: Sequence[str], level: float) -> list[Correlation]:
+def answer_correlations(released: ReleasedCounts, columns: Sequence[str], level: float) -> list[Correlation]:
     """Of every pair of ``columns``: by its noisy counts, by the model where it was not measured."""
-    return [_correlation(released, pair, normal_factor(level)) for pair in combinations(columns, 2)]
+    return [_answer_correlation(released, pair, compute_normal_factor(level)) for pair in combinations(columns, 2)]
 
 
-def _correlation(released: ReleasedCounts, pair: tuple[str, str], z: float) -> Correlation:
+def _answer_correlation(released: ReleasedCounts, pair: tuple[str, str], z: float) -> Correlation:
     asked = Question.of(released, (), None, pair)
     linear = asked.linear()
     if linear is None:
-        return _unmeasured(released, pair, z)
-    u, half_u, there_u = places(asked.cells, pair[0])
-    v, half_v, there_v = places(asked.cells, pair[1])
+        return _answer_unmeasured(released, pair, z)
+    u, half_u, there_u = locate_cells(asked.cells, pair[0])
+    v, half_v, there_v = locate_cells(asked.cells, pair[1])
     counts = linear.cells * there_u * there_v
     n = float(counts.sum())
     u, v = np.nan_to_num(u), np.nan_to_num(v)
     if n <= 1:
-        return _nothing(pair)
+        return _answer_undefined(pair)
     mean_u, mean_v = counts @ u / n, counts @ v / n
     du, dv = u - mean_u, v - mean_v
     inside_u, inside_v = half_u**2 / 3, half_v**2 / 3  # values even inside their cells
     var_u, var_v = counts @ (du**2 + inside_u) / n, counts @ (dv**2 + inside_v) / n
     if min(var_u, var_v) <= 0:
-        return _nothing(pair)
+        return _answer_undefined(pair)
     scale = np.sqrt(var_u * var_v)
     r = float(np.clip(counts @ (du * dv) / n / scale, -1.0, 1.0))
     slope = (du * dv / scale - r / 2 * ((du**2 + inside_u) / var_u + (dv**2 + inside_v) / var_v)) / n
@@ -72,13 +72,13 @@ def _correlation(released: ReleasedCounts, pair: tuple[str, str], z: float) -> C
     return Correlation(*pair, r, error, low, high, "implied" if half_u.any() or half_v.any() else "measured")
 
 
-def _nothing(pair: tuple[str, str]) -> Correlation:
+def _answer_undefined(pair: tuple[str, str]) -> Correlation:
     return Correlation(*pair, np.nan, np.nan, np.nan, np.nan, "not known")
 
 
-def _unmeasured(released: ReleasedCounts, pair: tuple[str, str], z: float) -> Correlation:
+def _answer_unmeasured(released: ReleasedCounts, pair: tuple[str, str], z: float) -> Correlation:
     """At most what the distance D from independence leaves: |cov| <= D / n times a quarter of both ranges."""
-    codes, figures = [row_codes(released, c) for c in pair], []
+    codes, figures = [read_row_codes(released, c) for c in pair], []
     for column, code in zip(pair, codes, strict=True):
         lowest, highest = released.reach[column] or (np.zeros(0), np.zeros(0))
         figures.append(((lowest + highest) / 2)[code])
@@ -86,9 +86,9 @@ def _unmeasured(released: ReleasedCounts, pair: tuple[str, str], z: float) -> Co
     u, v = figures[0][both], figures[1][both]
     spread = float(np.std(u) * np.std(v)) if both.any() else 0.0
     if spread <= 0:
-        return _nothing(pair)
+        return _answer_undefined(pair)
     estimate = float(np.mean((u - u.mean()) * (v - v.mean())) / spread)
-    far = distance(released, pair, z)
+    far = compute_distance(released, pair, z)
     ranges = [np.nanmax(f[both]) - np.nanmin(f[both]) for f in figures]
     bound = np.inf if far is None else far / max(both.sum(), 1) * ranges[0] * ranges[1] / 4 / spread
     if bound >= 1:

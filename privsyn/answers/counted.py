@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from privsyn.answers.best_linear import Linear
 from privsyn.answers.cell_weights import Cells
-from privsyn.answers.computed import computed_places, row_numbers
+from privsyn.answers.computed import compute_row_numbers, locate_computed_columns
 from privsyn.answers.conditions import All, Condition
-from privsyn.answers.intervals import normal_factor, ratio
-from privsyn.answers.model_bounds import CONCENTRATION, bounds, distance
-from privsyn.answers.question import Question, left_out, shown_answers
-from privsyn.answers.synthetic_rows import row_codes, row_sums
+from privsyn.answers.intervals import compute_normal_factor, compute_ratio
+from privsyn.answers.model_bounds import CONCENTRATION, compute_bounds, compute_distance
+from privsyn.answers.question import Question, compute_left_out, select_shown_answers
+from privsyn.answers.synthetic_rows import read_row_codes, sum_rows
 from privsyn.base.errors import RequestError
 
 Floats = NDArray[np.float64]
@@ -35,9 +35,9 @@ class Figures(NamedTuple):
     source: str
 
 
-def counts(asked: Question, level: float) -> Figures:
+def answer_counts(asked: Question, level: float) -> Figures:
     """Return how many rows each answer has.  Raises RequestError where the condition holds for no value."""
-    z = normal_factor(level)
+    z = compute_normal_factor(level)
     if not asked.columns:
         linear = asked.linear()
         assert linear is not None  # noqa: S101 - every release measures single columns
@@ -46,26 +46,26 @@ def counts(asked: Question, level: float) -> Figures:
     cells = asked.cells
     part = cells.fractions(asked.where)
     labels, answers = cells.indicators(asked.by)
-    beyond = left_out(asked, asked.where, z)
-    weights, shown = shown_answers(answers, part, beyond)
+    beyond = compute_left_out(asked, asked.where, z)
+    weights, shown = select_shown_answers(answers, part, beyond)
     linear, labels = asked.linear(), [labels[i] for i in shown]
     if linear is not None:
         estimate, answers = linear.estimate(weights), answers[shown]
         doubt = _cut(answers, part, linear) + beyond / 2
         noise = np.maximum(linear.covariance(weights, weights), 0.0) + doubt**2
-        error = np.sqrt(noise + _sampling(asked, estimate, noise, asked.total()))
+        error = np.sqrt(noise + _compute_sampling_variance(asked, estimate, noise, asked.total()))
         possible = np.maximum(estimate, 0.0)  # no count is below 0: an interval around this one holds as often
         low, high = np.maximum(possible - z * error, 0.0), possible + z * error
         return Figures(labels, estimate, error, low, high, "implied" if doubt.any() else "measured")
-    _about_the_table(asked)
-    found = bounds(asked.released, asked.columns, asked.by, asked.where, z)
+    _check_target(asked)
+    found = compute_bounds(asked.released, asked.columns, asked.by, asked.where, z)
     low, high = found.low[shown], found.high[shown] + beyond
-    rows = row_sums(asked.released, asked.columns, asked.by, asked.where)[shown]
+    rows = sum_rows(asked.released, asked.columns, asked.by, asked.where)[shown]
     estimate = rows * asked.total() / max(asked.released.table.num_rows, 1)
     return Figures(labels, np.clip(estimate, low, high), np.full(len(shown), np.nan), low, high, "model")
 
 
-def _about_the_table(asked: Question) -> None:
+def _check_target(asked: Question) -> None:
     if asked.population:
         raise RequestError(
             f"the columns {', '.join(asked.columns)} were not counted together: nothing is known about the population",
@@ -74,69 +74,74 @@ def _about_the_table(asked: Question) -> None:
         )
 
 
-def shares(asked: Question, event: Condition, level: float) -> Figures:
+def answer_shares(asked: Question, event: Condition, level: float) -> Figures:
     """Return the share of rows that ``event`` holds for, among those of each answer."""
-    z, cells = normal_factor(level), asked.cells
-    part, both = cells.fractions(asked.where), cells.fractions(joined(asked.where, event))
+    z, cells = compute_normal_factor(level), asked.cells
+    part, both = cells.fractions(asked.where), cells.fractions(join_answers(asked.where, event))
     labels, answers = cells.indicators(asked.by)
-    beyond = left_out(asked, joined(asked.where, event), z)
-    bottom, shown = shown_answers(answers, part, beyond)
+    beyond = compute_left_out(asked, join_answers(asked.where, event), z)
+    bottom, shown = select_shown_answers(answers, part, beyond)
     labels, answers, linear = [labels[i] for i in shown], answers[shown], asked.linear()
     if linear is None:
-        _about_the_table(asked)
-        return _model_shares(asked, event, labels, shown, level)
+        _check_target(asked)
+        return _answer_model_shares(asked, event, labels, shown, level)
     top = sp.csr_matrix(answers.multiply(both))
     doubt = _cut(answers, both, linear) + _cut(answers, part, linear) + beyond / 2
     whole = np.maximum(linear.estimate(bottom), 1.0)
     noise = np.maximum(linear.covariance(top, top), 0.0) + doubt**2
-    doubt = np.sqrt(doubt**2 + _sampling(asked, linear.estimate(top), noise, whole))
-    found = _ratio(linear, top, bottom, doubt, z, part=True)
+    doubt = np.sqrt(doubt**2 + _compute_sampling_variance(asked, linear.estimate(top), noise, whole))
+    found = _compute_ratio(linear, top, bottom, doubt, z, part=True)
     low, high = np.clip(found[2], 0.0, 1.0), np.clip(found[3], 0.0, 1.0)
-    return Figures(labels, found[0], found[1], low, high, _source(doubt, found[0]))
+    return Figures(labels, found[0], found[1], low, high, _name_source(doubt, found[0]))
 
 
-def joined(where: Condition | None, event: Condition) -> Condition:
+def join_answers(where: Condition | None, event: Condition) -> Condition:
     """Return both conditions."""
     return event if where is None else All((where, event))
 
 
-def means(asked: Question, column: str, level: float) -> Figures:
+def answer_means(asked: Question, column: str, level: float) -> Figures:
     """Return the mean of a column's numbers, without nulls, among the rows of each answer."""
-    z, cells = normal_factor(level), asked.cells
-    (middle, half, present), limits = _numbers(asked, column)
+    z, cells = compute_normal_factor(level), asked.cells
+    (middle, half, present), limits = _list_number_cells(asked, column)
     part = cells.fractions(asked.where)
     labels, answers = cells.indicators(asked.by)
-    _, shown = shown_answers(answers, part)
+    _, shown = select_shown_answers(answers, part)
     labels, answers, linear = [labels[i] for i in shown], answers[shown], asked.linear()
     if linear is None:
-        _about_the_table(asked)
-        return _model_means(asked, column, labels, shown, limits, level)
+        _check_target(asked)
+        return _answer_model_means(asked, column, labels, shown, limits, level)
     bottom = sp.csr_matrix(answers.multiply(part * present))
     top = sp.csr_matrix(bottom.multiply(np.nan_to_num(middle)))
-    doubt = placement(linear.cells, bottom, half) + _cut(answers, part, linear) * (limits[1] - limits[0]) / 2
-    doubt = doubt + _null_or_not(
-        linear, sp.csr_matrix(answers.multiply(part)), middle, present, _mean(linear, top, bottom)
+    doubt = compute_placement(linear.cells, bottom, half) + _cut(answers, part, linear) * (limits[1] - limits[0]) / 2
+    doubt = doubt + _split_null(
+        linear, sp.csr_matrix(answers.multiply(part)), middle, present, _compute_mean(linear, top, bottom)
     )
     if asked.population:
-        doubt = np.sqrt(doubt**2 + _squares(linear, top, bottom, middle, half))
-    found = _ratio(linear, top, bottom, doubt, z)
+        doubt = np.sqrt(doubt**2 + _sum_squares(linear, top, bottom, middle, half))
+    found = _compute_ratio(linear, top, bottom, doubt, z)
     return Figures(
-        labels, found[0], found[1], np.clip(found[2], *limits), np.clip(found[3], *limits), _source(doubt, found[0])
+        labels,
+        found[0],
+        found[1],
+        np.clip(found[2], *limits),
+        np.clip(found[3], *limits),
+        _name_source(doubt, found[0]),
     )
 
 
-def _numbers(asked: Question, column: str) -> tuple[tuple[Floats, Floats, Floats], tuple[float, float]]:
-    """Return the column's numbers in the cells (:func:`places`), and their smallest and largest."""
+def _list_number_cells(asked: Question, column: str) -> tuple[tuple[Floats, Floats, Floats], tuple[float, float]]:
+    """Return the column's numbers in the cells (:func:`locate_cells`), and their smallest and largest."""
     if column not in asked.released.columns:
-        found = computed_places(asked.cells, column)
+        found = locate_computed_columns(asked.cells, column)
         return found, (float(np.min(found[0] - found[1])), float(np.max(found[0] + found[1])))
     reach = asked.released.reach[column]
     if reach is None:
         raise RequestError(f"the column {column!r} holds no numbers", "Name a column of numbers", "query.columns")
-    return places(asked.cells, column), (float(np.nanmin(reach[0])), float(np.nanmax(reach[1])))
+    return locate_cells(asked.cells, column), (float(np.nanmin(reach[0])), float(np.nanmax(reach[1])))
 
 
-def places(cells: Cells, column: str) -> tuple[Floats, Floats, Floats]:
+def locate_cells(cells: Cells, column: str) -> tuple[Floats, Floats, Floats]:
     """Of every cell, flat: the middle of the column's numbers, half their spread, and the part that is not null."""
     released = cells.released
     lowest, highest = released.reach[column] or (np.zeros(0), np.zeros(0))
@@ -160,7 +165,7 @@ def places(cells: Cells, column: str) -> tuple[Floats, Floats, Floats]:
     return flat(middle), flat(np.nan_to_num(half)), flat(cells.share_inside(column, present))
 
 
-def placement(cells: Floats, weights: sp.csr_matrix, half: Floats) -> Floats:
+def compute_placement(cells: Floats, weights: sp.csr_matrix, half: Floats) -> Floats:
     """Return standard deviation of a sum of values whose place in each cell is unknown.
 
     Any place in a cell is as likely, and beside that all cells may lean to one side together (COMMON of their half
@@ -172,7 +177,7 @@ def placement(cells: Floats, weights: sp.csr_matrix, half: Floats) -> Floats:
     return np.minimum(np.sqrt(apart + (COMMON * most) ** 2), most / 2)
 
 
-def _null_or_not(linear: Linear, answers: sp.csr_matrix, middle: Floats, present: Floats, mean: Floats) -> Floats:
+def _split_null(linear: Linear, answers: sp.csr_matrix, middle: Floats, present: Floats, mean: Floats) -> Floats:
     """Return standard deviation of a sum of values by cells that hold nulls and numbers.
 
     Twice it reaches from none to all.
@@ -183,11 +188,11 @@ def _null_or_not(linear: Linear, answers: sp.csr_matrix, middle: Floats, present
     return np.bincount(cells.row, weights=apart, minlength=answers.shape[0]).astype(np.float64)
 
 
-def _mean(linear: Linear, top: sp.csr_matrix, bottom: sp.csr_matrix) -> Floats:
+def _compute_mean(linear: Linear, top: sp.csr_matrix, bottom: sp.csr_matrix) -> Floats:
     return linear.estimate(top) / np.maximum(linear.estimate(bottom), 1.0)
 
 
-def _sampling(asked: Question, counted: Floats, noise: Floats, whole: Floats | float) -> Floats:
+def _compute_sampling_variance(asked: Question, counted: Floats, noise: Floats, whole: Floats | float) -> Floats:
     """Return N p (1 - p), the sampling variance of how many of ``whole`` rows of a population are of a part p.
 
     0 about the table itself.  p is one standard deviation of the noise above what was counted: no count is surely 0.
@@ -197,14 +202,14 @@ def _sampling(asked: Question, counted: Floats, noise: Floats, whole: Floats | f
     return found
 
 
-def _squares(linear: Linear, top: sp.csr_matrix, bottom: sp.csr_matrix, middle: Floats, half: Floats) -> Floats:
+def _sum_squares(linear: Linear, top: sp.csr_matrix, bottom: sp.csr_matrix, middle: Floats, half: Floats) -> Floats:
     """Return the sum of squared differences of values to the mean of their group: n times the variance of a value."""
     inside = sp.csr_matrix(bottom.multiply(np.nan_to_num(middle) ** 2 + half**2 / 3))
     n, total = np.maximum(linear.estimate(bottom), 1.0), linear.estimate(top)
     return np.maximum(linear.estimate(inside) - total**2 / n, 0.0)
 
 
-def _ratio(
+def _compute_ratio(
     linear: Linear, top: sp.csr_matrix, bottom: sp.csr_matrix, doubt: Floats, z: float, *, part: bool = False
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Fieller's interval; of a ``part`` around a top from 0 to the bottom, where the true one is."""
@@ -214,13 +219,13 @@ def _ratio(
         linear.covariance(bottom, bottom),
     )
     above, below = linear.estimate(top), linear.estimate(bottom)
-    found = ratio(above, below, covariances, z)
+    found = compute_ratio(above, below, covariances, z)
     if not part:
         return found
-    return *found[:2], *ratio(np.clip(above, 0.0, np.maximum(below, 0.0)), below, covariances, z)[2:]
+    return *found[:2], *compute_ratio(np.clip(above, 0.0, np.maximum(below, 0.0)), below, covariances, z)[2:]
 
 
-def _source(doubt: Floats, estimate: Floats) -> str:
+def _name_source(doubt: Floats, estimate: Floats) -> str:
     return "implied" if doubt.any() else "measured"
 
 
@@ -237,18 +242,18 @@ def _cut(answers: sp.csr_matrix, part: Floats, linear: Linear) -> Floats:
     return found
 
 
-def _model_shares(asked: Question, event: Condition, labels: list[Any], shown: Any, level: float) -> Figures:
-    z, released = normal_factor(level), asked.released
-    both = Question(released, asked.by, joined(asked.where, event))
-    found = bounds(released, asked.columns, asked.by, both.where, z)
-    most = found.high[shown] + left_out(asked, both.where, z)
-    whole = counts(Question(released, asked.by, asked.where, coarse=True), level)
+def _answer_model_shares(asked: Question, event: Condition, labels: list[Any], shown: Any, level: float) -> Figures:
+    z, released = compute_normal_factor(level), asked.released
+    both = Question(released, asked.by, join_answers(asked.where, event))
+    found = compute_bounds(released, asked.columns, asked.by, both.where, z)
+    most = found.high[shown] + compute_left_out(asked, both.where, z)
+    whole = answer_counts(Question(released, asked.by, asked.where, coarse=True), level)
     kept = {label: i for i, label in enumerate(whole.labels)}
     place = [kept.get(label) for label in labels]
     low_whole = np.array([0.0 if i is None else whole.low[i] for i in place])
     high_whole = np.array([np.inf if i is None else whole.high[i] for i in place])
-    top = row_sums(released, asked.columns, asked.by, both.where)[shown]
-    rows = row_sums(released, asked.columns, asked.by, asked.where)[shown]
+    top = sum_rows(released, asked.columns, asked.by, both.where)[shown]
+    rows = sum_rows(released, asked.columns, asked.by, asked.where)[shown]
     with np.errstate(all="ignore"):
         low = np.clip(np.nan_to_num(found.low[shown] / high_whole), 0.0, 1.0)
         high = np.clip(np.nan_to_num(most / low_whole, nan=1.0, posinf=1.0), 0.0, 1.0)
@@ -256,27 +261,27 @@ def _model_shares(asked: Question, event: Condition, labels: list[Any], shown: A
     return Figures(labels, estimate, np.full(len(labels), np.nan), low, high, "model")
 
 
-def _model_means(
+def _answer_model_means(
     asked: Question, column: str, labels: list[Any], shown: Any, limits: tuple[float, float], level: float
 ) -> Figures:
     """Return a pair by what its distance from independence leaves; of more columns nothing is known."""
-    released, z = asked.released, normal_factor(level)
+    released, z = asked.released, compute_normal_factor(level)
     if column in released.columns:
         low_, high_ = released.reach[column] or (np.zeros(0), np.zeros(0))
-        values = ((low_ + high_) / 2)[row_codes(released, column)]
+        values = ((low_ + high_) / 2)[read_row_codes(released, column)]
     else:
-        values = row_numbers(released, column)
+        values = compute_row_numbers(released, column)
     present = np.isfinite(values)
-    top = row_sums(released, asked.columns, asked.by, asked.where, np.nan_to_num(values))[shown]
-    rows = row_sums(released, asked.columns, asked.by, asked.where, present.astype(np.float64))[shown]
+    top = sum_rows(released, asked.columns, asked.by, asked.where, np.nan_to_num(values))[shown]
+    rows = sum_rows(released, asked.columns, asked.by, asked.where, present.astype(np.float64))[shown]
     with np.errstate(all="ignore"):
         estimate = top / rows
     nothing = np.full(len(labels), np.nan)
-    far = distance(released, asked.columns, z) if len(asked.columns) == 2 else None
+    far = compute_distance(released, asked.columns, z) if len(asked.columns) == 2 else None
     if far is None or column not in asked.columns or column in asked.by:
         return Figures(labels, estimate, nothing, nothing, nothing, "not known")
-    alone = means(Question(released, (), None, (column,)), column, level)
-    whole = counts(Question(released, asked.by, asked.where, coarse=True), level)
+    alone = answer_means(Question(released, (), None, (column,)), column, level)
+    whole = answer_counts(Question(released, asked.by, asked.where, coarse=True), level)
     place = {label: i for i, label in enumerate(whole.labels)}
     size = np.array([max(whole.low[place[label]], 0.0) for label in labels])
     part = np.sqrt(np.maximum(size, 1.0))

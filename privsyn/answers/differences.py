@@ -62,7 +62,9 @@ class Comparison:
         high = np.hypot(both["high_later"] - e1, e2 - both["low_earlier"])
         both["estimate"], both["std_error"] = e1 - e2, np.hypot(both["std_error_later"], both["std_error_earlier"])
         both["low"], both["high"] = both["estimate"] - low, both["estimate"] + high
-        both["source"] = [_weaker(a, b) for a, b in zip(both["source_later"], both["source_earlier"], strict=True)]
+        both["source"] = [
+            _choose_weaker(a, b) for a, b in zip(both["source_later"], both["source_earlier"], strict=True)
+        ]
         found: Any = both[[*labels, *FIGURES]]
         found.attrs["about"] = f"difference of {later.attrs['about']}"
         words = dict.fromkeys((*later.attrs["words"], *earlier.attrs["words"]))
@@ -75,5 +77,5 @@ class Comparison:
 _ORDER = ("measured", "implied", "simulated", "model", "not known")
 
 
-def _weaker(one: str, other: str) -> str:
+def _choose_weaker(one: str, other: str) -> str:
     return max(one, other, key=_ORDER.index)

@@ -9,12 +9,12 @@ from scipy.special import ndtri
 Floats = NDArray[np.float64]
 
 
-def normal_factor(level: float) -> float:
+def compute_normal_factor(level: float) -> float:
     """Half the width of a two-sided normal interval in standard deviations: 1.96 at level 0.95."""
     return float(ndtri(0.5 + level / 2))
 
 
-def ratio(
+def compute_ratio(
     top: Floats, bottom: Floats, covariances: tuple[Floats, Floats, Floats], z: float
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Top / bottom with its standard error and interval, by Fieller's theorem (1954); of any one shape.

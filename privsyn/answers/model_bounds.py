@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from privsyn.answers.best_linear import Linear, best_linear
+from privsyn.answers.best_linear import Linear, estimate_best_linear
 from privsyn.answers.cell_weights import Cells
 from privsyn.answers.conditions import Condition
 from privsyn.answers.released_counts import ReleasedCounts
@@ -42,7 +42,7 @@ class Bounds:
     high: Floats
 
 
-def bounds(
+def compute_bounds(
     released: ReleasedCounts, columns: Clique, by: Sequence[str], condition: Condition | None, z: float
 ) -> Bounds:
     """Return bounds of the counts of ``columns`` by ``by`` where the condition holds.
@@ -52,41 +52,41 @@ def bounds(
     cells = Cells(released, columns)
     _, answers = cells.indicators(by)
     weights = sp.csr_matrix(answers.multiply(cells.fractions(condition)))
-    general = _general(released, cells, sp.csr_matrix(weights > 0, dtype=float), weights, z)
-    if len(columns) != 2 or distance(released, columns, z) is None:
+    general = _bound_generally(released, cells, sp.csr_matrix(weights > 0, dtype=float), weights, z)
+    if len(columns) != 2 or compute_distance(released, columns, z) is None:
         return general
-    near = _near_independence(released, columns, weights, z)
+    near = _bound_near_independence(released, columns, weights, z)
     return Bounds(np.maximum(general.low, near.low), np.minimum(general.high, near.high))
 
 
-def distance(released: ReleasedCounts, pair: Clique, z: float) -> float | None:
+def compute_distance(released: ReleasedCounts, pair: Clique, z: float) -> float | None:
     """Return an upper bound of a pair's distance from independence, in records; None where it has no score."""
     score = released.scores.get(pair) or released.scores.get(pair[::-1])
     if score is None:
         return None
-    return max(score.distance + z * score.sigma, 0.0) + _moved(released, pair)
+    return max(score.distance + z * score.sigma, 0.0) + _move_mass(released, pair)
 
 
-def _moved(released: ReleasedCounts, pair: Clique) -> float:
+def _move_mass(released: ReleasedCounts, pair: Clique) -> float:
     """Return how far the product of the one-ways as they are known now is from the one that scores are distances to."""
     recode = released.recode
     reference = Reference.of({a: recode[a] for a in pair})
     total = max(_estimate(released, ()).cells.sum(), 1.0)
-    now = [np.append(_coarse_one_way(released, a), 0.0) / total for a in pair]
+    now = [np.append(_sum_coarse_one_way(released, a), 0.0) / total for a in pair]
     then = [reference.shares[a] for a in pair]
     return float(np.abs(np.outer(*now) * total - np.outer(*then) * reference.total).sum())
 
 
-def _coarse_one_way(released: ReleasedCounts, column: str) -> Floats:
+def _sum_coarse_one_way(released: ReleasedCounts, column: str) -> Floats:
     recode, linear = released.recode[column], _estimate(released, (column,))
     found = np.bincount(recode.coarse[recode.kept], weights=linear.cells[recode.kept], minlength=recode.size)
     return found.astype(np.float64)
 
 
-def _near_independence(released: ReleasedCounts, pair: Clique, weights: sp.csr_matrix, z: float) -> Bounds:
+def _bound_near_independence(released: ReleasedCounts, pair: Clique, weights: sp.csr_matrix, z: float) -> Bounds:
     known = [_estimate(released, (column,)) for column in pair]
     total = max(float(_estimate(released, ()).cells.sum()), 1.0)
-    a, b = (_coarse_one_way(released, column) for column in pair)
+    a, b = (_sum_coarse_one_way(released, column) for column in pair)
     expected = np.maximum(np.outer(a, b).ravel() / total, 0.0)
     centre = np.asarray(weights @ np.outer(a, b).ravel()) / total
     variance = np.zeros(len(centre))
@@ -95,7 +95,7 @@ def _near_independence(released: ReleasedCounts, pair: Clique, weights: sp.csr_m
         recode = released.recode[column]
         fine = np.where(recode.kept, (slope / total)[:, np.minimum(recode.coarse, recode.size - 1)], 0.0)
         variance += linear.covariance(fine, fine)
-    far = distance(released, pair, z) or 0.0
+    far = compute_distance(released, pair, z) or 0.0
     size = np.sqrt(np.maximum(np.asarray(weights @ expected), 1.0))
     rest = np.sqrt(max(total - float((weights @ expected).sum()), 1.0))
     part = far * CONCENTRATION * size / (size.sum() + rest)
@@ -103,7 +103,7 @@ def _near_independence(released: ReleasedCounts, pair: Clique, weights: sp.csr_m
     return Bounds(centre - half, centre + half)
 
 
-def _general(
+def _bound_generally(
     released: ReleasedCounts, cells: Cells, touched: sp.csr_matrix, weights: sp.csr_matrix, z: float
 ) -> Bounds:
     """By the counts of measured sets of the columns, whatever the relations between these are."""
@@ -114,12 +114,12 @@ def _general(
     events: dict[Clique, tuple[Floats, Floats]] = {}
     for size in range(1, len(cells.columns)):
         for part in combinations(cells.columns, size):
-            linear = best_linear(released, part) if size > 1 else _estimate(released, part)
+            linear = estimate_best_linear(released, part) if size > 1 else _estimate(released, part)
             if linear is not None:
-                hold = _projected(released, cells, touched, part)
+                hold = _project_condition(released, cells, touched, part)
                 events[part] = linear.estimate(hold), np.sqrt(np.maximum(linear.covariance(hold, hold), 0.0))
                 high = np.minimum(high, events[part][0] + z * events[part][1])
-    if not _rectangles(cells, touched, weights):
+    if not _is_rectangular(cells, touched, weights):
         return Bounds(low, np.maximum(high, 0.0))
     for one, other in combinations(events, 2):
         if set(one) | set(other) == set(cells.columns):
@@ -132,7 +132,7 @@ def _general(
     return Bounds(low, np.maximum(high, low))
 
 
-def _rectangles(cells: Cells, touched: sp.csr_matrix, weights: sp.csr_matrix) -> bool:
+def _is_rectangular(cells: Cells, touched: sp.csr_matrix, weights: sp.csr_matrix) -> bool:
     """Return whether every answer is a block of whole cells.
 
     Values of one column times values of the next, and so on.
@@ -150,7 +150,7 @@ def _rectangles(cells: Cells, touched: sp.csr_matrix, weights: sp.csr_matrix) ->
     return bool((sizes == block).all())
 
 
-def _projected(released: ReleasedCounts, cells: Cells, touched: sp.csr_matrix, part: Clique) -> sp.csr_matrix:
+def _project_condition(released: ReleasedCounts, cells: Cells, touched: sp.csr_matrix, part: Clique) -> sp.csr_matrix:
     """Return which cells of ``part`` lie below the cells of an answer, of shape (answers, cells of part)."""
     index = np.indices(cells.shape).reshape(len(cells.shape), -1)
     axes = [cells.columns.index(c) for c in part]
@@ -172,6 +172,6 @@ def _estimate(released: ReleasedCounts, columns: Clique) -> Linear:
     """Return the best linear estimate of one column or of the total, worked out once."""
     key = ("linear", columns)
     if key not in released.cache:
-        released.cache[key] = best_linear(released, columns)
+        released.cache[key] = estimate_best_linear(released, columns)
     found: Linear = released.cache[key]
     return found

@@ -9,10 +9,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from privsyn.answers.computed import row_numbers
-from privsyn.answers.intervals import normal_factor
-from privsyn.answers.question import Question, shown_answers
-from privsyn.answers.synthetic_rows import group_of_rows, row_codes, rows_where
+from privsyn.answers.computed import compute_row_numbers
+from privsyn.answers.intervals import compute_normal_factor
+from privsyn.answers.question import Question, select_shown_answers
+from privsyn.answers.synthetic_rows import group_rows, read_row_codes, select_rows
 from privsyn.base.errors import RequestError
 
 Floats = NDArray[np.float64]
@@ -29,26 +29,26 @@ class Quantiles(NamedTuple):
     sources: list[str]
 
 
-def quantiles(asked: Question, column: str, probabilities: Sequence[float], level: float) -> Quantiles:
+def answer_quantiles(asked: Question, column: str, probabilities: Sequence[float], level: float) -> Quantiles:
     """Quantiles of a column's numbers, without nulls, among the rows of each answer.
 
     The interval of a quantile holds every cell whose noisy cumulative count is within the noise of the wanted part.
     """
-    cells, z = asked.cells, normal_factor(level)
+    cells, z = asked.cells, compute_normal_factor(level)
     if not probabilities or not all(0 < p < 1 for p in probabilities):
         raise RequestError("is not between 0 and 1", "Name parts such as 0.1, 0.5, 0.9", "query.probabilities")
     if column not in asked.released.columns:
-        return _of_rows(asked, column, probabilities)
+        return _answer_from_rows(asked, column, probabilities)
     reach = asked.released.reach[column]
     if reach is None:
         raise RequestError(f"the column {column!r} holds no numbers", "Name a column of numbers", "query.columns")
     part = cells.fractions(asked.where)
     labels, answers = cells.indicators(asked.by)
-    weights, shown = shown_answers(answers, part)
+    weights, shown = select_shown_answers(answers, part)
     linear = asked.linear()
     if linear is None:
-        return _of_rows(asked, column, probabilities)
-    lowest, highest = _ends(asked, column, reach)
+        return _answer_from_rows(asked, column, probabilities)
+    lowest, highest = _compute_ends(asked, column, reach)
     order = [int(i) for i in np.argsort(lowest, kind="stable") if np.isfinite(lowest[i])]
     farthest = np.maximum.accumulate(highest[order])  # codes may have values in common
     axis = np.indices(cells.shape).reshape(len(cells.shape), -1)[cells.columns.index(column)]
@@ -66,7 +66,7 @@ def quantiles(asked: Question, column: str, probabilities: Sequence[float], leve
     return Quantiles(names, [*probabilities] * len(shown), figures[:, 0], figures[:, 1], figures[:, 2], sources)
 
 
-def _ends(asked: Question, column: str, reach: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+def _compute_ends(asked: Question, column: str, reach: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
     """Return smallest and largest number of each cell code of the column."""
     if asked.cells.fine:
         return reach
@@ -103,18 +103,18 @@ def _invert(
     return float(np.clip(estimate, lowest[first], highest[last])), float(lowest[first]), float(highest[last])
 
 
-def _of_rows(asked: Question, column: str, probabilities: Sequence[float]) -> Quantiles:
+def _answer_from_rows(asked: Question, column: str, probabilities: Sequence[float]) -> Quantiles:
     """Return the synthetic rows' quantiles; nothing is known of their error."""
     every, answers = asked.cells.indicators(asked.by)
-    _, shown = shown_answers(answers, asked.cells.fractions(asked.where))
+    _, shown = select_shown_answers(answers, asked.cells.fractions(asked.where))
     labels = [every[i] for i in shown]
     if column in asked.released.columns:
         lowest, highest = asked.released.reach[column] or (np.zeros(0), np.zeros(0))
-        values = ((lowest + highest) / 2)[row_codes(asked.released, column)]
+        values = ((lowest + highest) / 2)[read_row_codes(asked.released, column)]
     else:
-        values = row_numbers(asked.released, column)
-    group, _ = group_of_rows(asked.released, asked.columns, asked.by)
-    kept = rows_where(asked.released, asked.where) & np.isfinite(values)
+        values = compute_row_numbers(asked.released, column)
+    group, _ = group_rows(asked.released, asked.columns, asked.by)
+    kept = select_rows(asked.released, asked.where) & np.isfinite(values)
     found = []
     for number in shown:
         here = values[kept & (group == number)]

@@ -9,9 +9,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from privsyn.answers.best_linear import Linear, best_linear
+from privsyn.answers.best_linear import Linear, estimate_best_linear
 from privsyn.answers.cell_weights import Cells
-from privsyn.answers.computed import EmptySelectionError, checked, stated
+from privsyn.answers.computed import EmptySelectionError, check_column, state_rule
 from privsyn.answers.conditions import Condition
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.base.errors import RequestError
@@ -53,7 +53,7 @@ class Question:
         ``by``: counted columns; ``others``: any released columns or counted attributes.
         """
         for name in by:
-            if checked(released, name) not in released.columns:
+            if check_column(released, name) not in released.columns:
                 raise RequestError(
                     f"the column {name!r} is computed by rules or a dummy: it was not counted by itself",
                     "Ask for its counts, shares and means, or by a condition",
@@ -61,8 +61,10 @@ class Question:
                 )
         if len({*by}) < len(by):
             raise RequestError("names one column twice", "Name each column once", "query.columns")
-        behind = released.language.behind(tuple(c if c in released.codecs else checked(released, c) for c in others))
-        given = stated(released, where) if isinstance(where, str) and where else where or None
+        behind = released.language.behind(
+            tuple(c if c in released.codecs else check_column(released, c) for c in others)
+        )
+        given = state_rule(released, where) if isinstance(where, str) and where else where or None
         asked = cls(released, tuple(by), given, behind, population=population)
         if np.prod([float(n) for n in asked.cells.shape]) > MOST_CELLS:
             raise RequestError(
@@ -88,7 +90,7 @@ class Question:
         """
         key = ("linear", self.columns)
         if key not in self.released.cache:
-            self.released.cache[key] = best_linear(self.released, self.columns)
+            self.released.cache[key] = estimate_best_linear(self.released, self.columns)
         found: Linear | None = self.released.cache[key]
         return found
 
@@ -97,7 +99,7 @@ class Question:
         return max(float(Question(self.released, (), None).linear().cells.sum()), 1.0)  # type: ignore[union-attr]
 
 
-def left_out(asked: Question, where: Condition | None, z: float) -> float:
+def compute_left_out(asked: Question, where: Condition | None, z: float) -> float:
     """Return the most rows that a condition can select among the values that are in no cell of several columns."""
     most = 0.0
     for column, codes in asked.cells.left_out(where).items():
@@ -108,7 +110,9 @@ def left_out(asked: Question, where: Condition | None, z: float) -> float:
     return most
 
 
-def shown_answers(answers: sp.csr_matrix, part: Floats, beyond: float = 0.0) -> tuple[sp.csr_matrix, NDArray[np.int64]]:
+def select_shown_answers(
+    answers: sp.csr_matrix, part: Floats, beyond: float = 0.0
+) -> tuple[sp.csr_matrix, NDArray[np.int64]]:
     """Return weights of the answers that the condition leaves cells to, and their numbers.
 
     All where ``beyond`` says that rows in no cell may be selected.  RequestError if there is none.

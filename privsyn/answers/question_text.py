@@ -38,7 +38,7 @@ def parse(text: str) -> Asked:
         raise RequestError("has no condition after `where`", "Write one, such as `age >= 65`", "query.where")
     function = _FUNCTION.fullmatch((head[: by_at[0]] if by_at else head).strip())
     if function:
-        return Asked(function[1], function[2].strip(), names(head[by_at[1] :]) if by_at else (), where)
+        return Asked(function[1], function[2].strip(), parse_names(head[by_at[1] :]) if by_at else (), where)
     if by_at and head[: by_at[0]].strip().lower() not in ("", "count"):
         raise RequestError(
             f"{text[:200]!r} is no question",
@@ -46,10 +46,10 @@ def parse(text: str) -> Asked:
             "`quantile(age, 0.9)`, `correlation()`, `regress(income ~ age)`",
             "query.columns",
         )
-    return Asked("count", "", names(head[by_at[1] :] if by_at else head), where)
+    return Asked("count", "", parse_names(head[by_at[1] :] if by_at else head), where)
 
 
-def names(text: str) -> tuple[str, ...]:
+def parse_names(text: str) -> tuple[str, ...]:
     """Return column names between commas; those with other signs stand in backticks."""
     found = [m.group(0).strip() for m in _COMMA.finditer(text)]
     return tuple(name.strip("`") for name in found if name)
@@ -65,7 +65,7 @@ def answer(release: Questions, text: str, level: float = 0.95, *, population: bo
             "query.population",
         )
     if asked.what == "count":
-        return release.count(*asked.by, *names(asked.of), where=asked.where, level=level, population=population)
+        return release.count(*asked.by, *parse_names(asked.of), where=asked.where, level=level, population=population)
     if asked.what == "share":
         what = asked.of.strip("`") if re.fullmatch(r"`[^`]*`", asked.of) else asked.of
         return release.share(what, by=asked.by, where=asked.where, level=level, population=population)
@@ -74,30 +74,30 @@ def answer(release: Questions, text: str, level: float = 0.95, *, population: bo
             raise RequestError(f"{asked.what}() takes neither `by` nor `where`", "Leave them out", "query.columns")
         if asked.what == "regress":
             return release.regress(asked.of, level=level)
-        return release.correlation(*names(asked.of), level=level)
-    parts = names(asked.of)
+        return release.correlation(*parse_names(asked.of), level=level)
+    parts = parse_names(asked.of)
     if not parts:
         raise RequestError(f"{asked.what}() names no column", "Name one in the brackets", "query.columns")
     if asked.what == "mean":
         return release.mean(parts[0], by=asked.by, where=asked.where, level=level, population=population)
-    wanted = [0.5] if asked.what == "median" or len(parts) == 1 else [_number(part) for part in parts[1:]]
+    wanted = [0.5] if asked.what == "median" or len(parts) == 1 else [_parse_number(part) for part in parts[1:]]
     return release.quantile(parts[0], wanted, by=asked.by, where=asked.where, level=level)
 
 
-def _number(text: str) -> float:
+def _parse_number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
         raise RequestError(f"{text!r} is no number", "Write parts such as 0.9", "query.probabilities") from None
 
 
-def difference(later: Questions, earlier: Questions, text: str, level: float = 0.95) -> pd.DataFrame:
+def parse_difference(later: Questions, earlier: Questions, text: str, level: float = 0.95) -> pd.DataFrame:
     """Return how the answer differs between two releases: of counts, shares and means.  Errors as :func:`answer`."""
     asked, compared = parse(text), later.compare(earlier)
     if asked.what == "count":
-        return compared.count(*asked.by, *names(asked.of), where=asked.where, level=level)
+        return compared.count(*asked.by, *parse_names(asked.of), where=asked.where, level=level)
     if asked.what == "share":
         return compared.share(asked.of, by=asked.by, where=asked.where, level=level)
     if asked.what == "mean":
-        return compared.mean("".join(names(asked.of)), by=asked.by, where=asked.where, level=level)
+        return compared.mean("".join(parse_names(asked.of)), by=asked.by, where=asked.where, level=level)
     raise RequestError(f"{asked.what}() has no difference", "Ask for a count, a share or a mean", "query.columns")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from privsyn.answers.answer_table import label_name, labels_by
+from privsyn.answers.answer_table import collect_labels, name_label
 from privsyn.base.errors import RequestError
 
 if TYPE_CHECKING:  # a release that is not asked loads none of it
@@ -58,14 +58,14 @@ class Questions:
 
         An estimate may be below 0: it has no bias, so that sums of estimates are estimates of sums.
         """
-        from privsyn.answers.counted import counts
+        from privsyn.answers.counted import answer_counts
         from privsyn.answers.question import Question
 
-        about, level = f"rows{_by(by)}{_where(where)}", _level(level)
+        about, level = f"rows{_describe_groups(by)}{_describe_condition(where)}", _check_level(level)
 
         def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
             asked = Question.of(self._counts, by, where, population=population)
-            return _table(asked, counts(asked, level), about)
+            return _build_answer_table(asked, answer_counts(asked, level), about)
 
         return self._in_groups(by, where, about, ask)
 
@@ -81,19 +81,19 @@ class Questions:
 
         ``what``: a condition, the name of a boolean column, or that of another column, whose values are all shown.
         """
-        from privsyn.answers.computed import checked, stated
+        from privsyn.answers.computed import check_column, state_rule
 
-        groups, released = _names(by), self._counts
-        about = f"share of {what}{_by(groups)}{_where(where)}"
-        level = _level(level)
-        column = what in released.language.types and bool(checked(released, what))
+        groups, released = _list_names(by), self._counts
+        about = f"share of {what}{_describe_groups(groups)}{_describe_condition(where)}"
+        level = _check_level(level)
+        column = what in released.language.types and bool(check_column(released, what))
         if what in groups:
             raise RequestError(
                 f"the column {what!r} is asked for its share, and to group by", "Name it once", "query.columns"
             )
         if column and released.language.types[what] != "truth":
             return self._shares_of_values(what, groups, where, level, about, population)
-        event = stated(released, f"`{what}`" if column else what)
+        event = state_rule(released, f"`{what}`" if column else what)
         return self._in_groups(groups, where, about, self._shares(event, level, about, population))
 
     def mean(
@@ -105,15 +105,15 @@ class Questions:
         population: bool = False,
     ) -> pd.DataFrame:
         """Return the mean of a column of numbers (moments: seconds since 1970), nulls left out, in each group."""
-        from privsyn.answers.counted import means
+        from privsyn.answers.counted import answer_means
         from privsyn.answers.question import Question
 
-        groups, level = _names(by), _level(level)
-        about = f"mean of {column}{_by(groups)}{_where(where)}"
+        groups, level = _list_names(by), _check_level(level)
+        about = f"mean of {column}{_describe_groups(groups)}{_describe_condition(where)}"
 
         def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
             asked = Question.of(self._counts, by, where, (column,), population=population)
-            return _table(asked, means(asked, column, level), about)
+            return _build_answer_table(asked, answer_means(asked, column, level), about)
 
         return self._in_groups(groups, where, about, ask)
 
@@ -127,30 +127,30 @@ class Questions:
     ) -> pd.DataFrame:
         """Quantiles of a column of numbers, nulls left out, among the rows of each group."""
         from privsyn.answers.answer_table import answer_table
-        from privsyn.answers.quantiles import quantiles
+        from privsyn.answers.quantiles import answer_quantiles
         from privsyn.answers.question import Question
-        from privsyn.answers.released_counts import known_words
+        from privsyn.answers.released_counts import list_known_words
 
         wanted = [probabilities] if isinstance(probabilities, int | float) else list(probabilities)
-        asked = Question.of(self._counts, _names(by), where, (column,))
-        q = quantiles(asked, column, wanted, _level(level))
-        labels = labels_by(asked.by, q.labels)
-        about = f"quantiles of {column}{_by(asked.by)}{_where(where)}"
+        asked = Question.of(self._counts, _list_names(by), where, (column,))
+        q = answer_quantiles(asked, column, wanted, _check_level(level))
+        labels = collect_labels(asked.by, q.labels)
+        about = f"quantiles of {column}{_describe_groups(asked.by)}{_describe_condition(where)}"
         columns: dict[str, Sequence[Any]] = {**labels, "probability": q.probabilities}
         table = answer_table(columns, q.estimate, np.nan, q.low, q.high, q.sources, about)
-        table.attrs["words"] += known_words(asked.released, asked.columns)
+        table.attrs["words"] += list_known_words(asked.released, asked.columns)
         return table
 
     def correlation(self, *columns: str, level: float = LEVEL) -> pd.DataFrame:
         """Pearson's correlation of every pair of the columns (all columns of numbers, if none is named)."""
         from privsyn.answers.answer_table import answer_table
-        from privsyn.answers.computed import checked
-        from privsyn.answers.correlations import correlations, number_columns
+        from privsyn.answers.computed import check_column
+        from privsyn.answers.correlations import answer_correlations, list_number_columns
 
         released = self._counts
-        numbers = number_columns(released)
+        numbers = list_number_columns(released)
         for name in columns:
-            if checked(released, name) not in released.columns:
+            if check_column(released, name) not in released.columns:
                 raise RequestError(
                     f"the column {name!r} was not counted by itself, so its correlations are not known: rules compute "
                     "it, or it is one of several dummies",
@@ -159,7 +159,7 @@ class Questions:
                 )
             if name not in numbers:
                 raise RequestError(f"the column {name!r} holds no numbers", "Name columns of numbers", "query.columns")
-        found = correlations(released, columns or numbers, _level(level))
+        found = answer_correlations(released, columns or numbers, _check_level(level))
         estimate, error, low, high = np.array([c[2:6] for c in found], dtype=np.float64).reshape(-1, 4).T
         pairs = {"a": [c.a for c in found], "b": [c.b for c in found]}
         return answer_table(pairs, estimate, error, low, high, [c.source for c in found], "correlation")
@@ -169,11 +169,11 @@ class Questions:
 
         Texts become 0 and 1 for each value but the first.  Errors by simulation, which takes seconds the first time.
         """
-        from privsyn.answers.simulated import regression
+        from privsyn.answers.simulated import answer_regression
 
         with self._simulating() as progress:
-            found, chosen = regression(self._counts, formula, kind, _level(level), progress)
-        return _simulated_table(found, "term", f"{chosen} regression {formula}")
+            found, chosen = answer_regression(self._counts, formula, kind, _check_level(level), progress)
+        return _build_simulated_table(found, "term", f"{chosen} regression {formula}")
 
     def estimate(
         self, function: Callable[[pd.DataFrame], Any], columns: Sequence[str] = (), level: float = LEVEL
@@ -183,12 +183,12 @@ class Questions:
         It returns a number, or several as a mapping, a Series or a list.  Errors by simulation; they are known only
         where every pair of the columns was measured, so name few.
         """
-        from privsyn.answers.simulated import any_function
+        from privsyn.answers.simulated import answer_function
 
         released = self._counts
         with self._simulating() as progress:
-            found = any_function(released, function, columns or released.columns, _level(level), progress)
-        return _simulated_table(found, "figure", f"estimate of {getattr(function, '__name__', 'a function')}")
+            found = answer_function(released, function, columns or released.columns, _check_level(level), progress)
+        return _build_simulated_table(found, "figure", f"estimate of {getattr(function, '__name__', 'a function')}")
 
     def compare(self, earlier: Questions) -> Comparison:
         """Return the differences to an earlier release, such as of two periods: ``compare(other).count("sex")``."""
@@ -212,7 +212,7 @@ class Questions:
         parts, words = [], []
         for label, event in self._levels_of(column, groups, where):
             table = self._in_groups(groups, where, about, self._shares(event, level, about, population))
-            table.insert(len(groups), label_name(column), label)
+            table.insert(len(groups), name_label(column), label)
             parts.append(table)
             words += table.attrs["words"]
         for part in parts:
@@ -222,50 +222,50 @@ class Questions:
         return whole
 
     def _levels_of(self, column: str, groups: tuple[str, ...], where: str | None) -> list[tuple[str, Condition]]:
-        from privsyn.answers.cell_weights import level_conditions
-        from privsyn.answers.computed import levels
+        from privsyn.answers.cell_weights import split_by_level
+        from privsyn.answers.computed import list_levels
         from privsyn.answers.question import Question
 
         released = self._counts
         if column not in released.columns:
-            return levels(released, column)
+            return list_levels(released, column)
         behind = released.language.behind(groups)
-        return level_conditions(Question.of(released, (), where, (column, *behind)).cells, column)
+        return split_by_level(Question.of(released, (), where, (column, *behind)).cells, column)
 
     def _shares(self, event: Condition, level: float, about: str, population: bool) -> Ask:
-        from privsyn.answers.counted import shares
+        from privsyn.answers.counted import answer_shares
         from privsyn.answers.question import Question
 
         def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
             asked = Question.of(self._counts, by, where, event.columns, population=population)
-            return _table(asked, shares(asked, event, level), about)
+            return _build_answer_table(asked, answer_shares(asked, event, level), about)
 
         return ask
 
     def _in_groups(self, groups: tuple[str, ...], where: str | None, about: str, ask: Ask) -> pd.DataFrame:
         """Return the answers in groups, by columns that were counted and by those that rules compute."""
-        from privsyn.answers.computed import by_levels, checked
+        from privsyn.answers.computed import check_column, translate_to_levels
 
-        if all(checked(self._counts, name) in self._counts.columns for name in groups):
+        if all(check_column(self._counts, name) in self._counts.columns for name in groups):
             return ask(groups, where)
-        table = by_levels(self._counts, groups, where, ask)
+        table = translate_to_levels(self._counts, groups, where, ask)
         table.attrs["about"] = about
         return table
 
 
-def _table(asked: Question, found: Figures, about: str) -> pd.DataFrame:
+def _build_answer_table(asked: Question, found: Figures, about: str) -> pd.DataFrame:
     from privsyn.answers.answer_table import NOT_A_SAMPLE, SAMPLED, answer_table
-    from privsyn.answers.released_counts import known_words
+    from privsyn.answers.released_counts import list_known_words
 
     sources = np.where(np.isnan(found.low), "not known", found.source)
-    table = answer_table(labels_by(asked.by, found.labels), *found[1:5], sources.tolist(), about)
-    table.attrs["words"] += known_words(asked.released, asked.columns)
+    table = answer_table(collect_labels(asked.by, found.labels), *found[1:5], sources.tolist(), about)
+    table.attrs["words"] += list_known_words(asked.released, asked.columns)
     if asked.population:
         table.attrs["words"] = [SAMPLED if word == NOT_A_SAMPLE else word for word in table.attrs["words"]]
     return table
 
 
-def _simulated_table(found: Simulated, what: str, about: str) -> pd.DataFrame:
+def _build_simulated_table(found: Simulated, what: str, about: str) -> pd.DataFrame:
     from privsyn.answers.answer_table import answer_table
 
     sources = np.where(np.isnan(found.low), "not known", found.source).tolist()
@@ -279,19 +279,19 @@ def _simulated_table(found: Simulated, what: str, about: str) -> pd.DataFrame:
     return table
 
 
-def _names(by: str | Sequence[str]) -> tuple[str, ...]:
+def _list_names(by: str | Sequence[str]) -> tuple[str, ...]:
     return (by,) if isinstance(by, str) else tuple(by)
 
 
-def _level(level: float) -> float:
+def _check_level(level: float) -> float:
     if not 0 < level < 1:
         raise RequestError(f"{level:g} is not between 0 and 1", "Write 0.95 for intervals of 95 %", "query.level")
     return level
 
 
-def _by(by: Sequence[str]) -> str:
+def _describe_groups(by: Sequence[str]) -> str:
     return f" by {', '.join(by)}" if by else ""
 
 
-def _where(where: str | None) -> str:
+def _describe_condition(where: str | None) -> str:
     return f" where {where}" if where else ""

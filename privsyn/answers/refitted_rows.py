@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.answers.best_linear import best_linear
+from privsyn.answers.best_linear import estimate_best_linear
 from privsyn.answers.released_counts import ReleasedCounts
-from privsyn.answers.synthetic_rows import row_codes
+from privsyn.answers.synthetic_rows import read_row_codes
 from privsyn.data_contracts.domain import Clique
 
 ROUNDS = 20
@@ -35,14 +35,16 @@ class _Wanted(NamedTuple):
     counts: Floats
 
 
-def refitted(released: ReleasedCounts, columns: Sequence[str]) -> pa.Table:
+def refit_rows(released: ReleasedCounts, columns: Sequence[str]) -> pa.Table:
     """Return synthetic rows, some left out and some repeated, by the counts of ``columns`` and of their measured pairs.
 
     A cell without rows stays empty; where no row were left, all stay.  A function of the released folder.
     """
     attributes = [a for a in released.attributes if a in released.language.behind(tuple(columns))]
     sets = [*((a,) for a in attributes), *combinations(attributes, 2)]
-    every = [found for found in (_wanted(released, attributes) for attributes in sets) if found is not None]
+    every = [
+        found for found in (_build_wanted_counts(released, attributes) for attributes in sets) if found is not None
+    ]
     weights = np.ones(released.table.num_rows)
     for _ in range(ROUNDS):
         for wanted in every:
@@ -55,12 +57,12 @@ def refitted(released: ReleasedCounts, columns: Sequence[str]) -> pa.Table:
     return released.table.take(pa.array(np.repeat(np.arange(len(weights)), np.diff(ends, prepend=0))))
 
 
-def _wanted(released: ReleasedCounts, attributes: Clique) -> _Wanted | None:
+def _build_wanted_counts(released: ReleasedCounts, attributes: Clique) -> _Wanted | None:
     """Return the best linear counts of one column or of a pair, cut at 0; None of a pair that was not measured."""
-    linear = best_linear(released, attributes)
+    linear = estimate_best_linear(released, attributes)
     if linear is None:
         return None
-    counts, codes = np.maximum(linear.cells, 0.0), [row_codes(released, a) for a in attributes]
+    counts, codes = np.maximum(linear.cells, 0.0), [read_row_codes(released, a) for a in attributes]
     if len(attributes) == 1:
         return _Wanted(np.arange(len(codes[0])), codes[0], counts)
     sizes = released.domain.shape(attributes)

@@ -18,16 +18,16 @@ from privsyn.base.errors import RequestError
 from privsyn.data_contracts.certificate import Manifest
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.receipts import Query
-from privsyn.data_contracts.rules import type_of
+from privsyn.data_contracts.rules import infer_type
 from privsyn.engine.request import Request
 from privsyn.engine.step import Step, release_steps
-from privsyn.pipelines.registry import steps_of
-from privsyn.storage.released_files import public_spec, read_manifest, synthetic_names
+from privsyn.pipelines.registry import build_steps
+from privsyn.storage.released_files import list_synthetic_names, read_manifest, read_public_spec
 from privsyn.tasks.codecs import EncodingPlan, with_even_cells
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encoding_plan import plan_of_columns
-from privsyn.tasks.estimation.noisy import pooled
-from privsyn.tasks.estimation.recode import Recode, coarse_domain, recode_from_table
+from privsyn.tasks.estimation.noisy import pool_answers
+from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, recode_from_table
 from privsyn.tasks.knowledge.totals import KNOWN_SIGMA
 from privsyn.tasks.rules.book import RuleBook
 
@@ -70,14 +70,14 @@ class ReleasedCounts:
     @cached_property
     def request(self) -> Request:
         """The public request, its columns in the table's order, with the cells that were counted."""
-        request = Request(public_spec(self.manifest, FIELD), tuple(self.manifest.column_order))
+        request = Request(read_public_spec(self.manifest, FIELD), tuple(self.manifest.column_order))
         even = with_even_cells(request.encoding, {a: len(r.coarse) for a, r in self.recode.items()})
         return replace(request, even=even) if even else request
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
         """The steps that made the release."""
-        return steps_of(self.request)
+        return build_steps(self.request)
 
     @cached_property
     def encoding(self) -> EncodingPlan:
@@ -109,7 +109,7 @@ class ReleasedCounts:
     def language(self) -> Language:
         """What a condition may name: every released column."""
         spec = self.request.spec
-        types = {name: type_of(column) for name, column in spec.released_columns.items()}
+        types = {name: infer_type(column) for name, column in spec.released_columns.items()}
         attributes = {column: a for a in self.attributes for column in self.written[a]}
         return Language(types, self.encoding.rules or RuleBook.of(spec), attributes, spec.unmeasured_columns.keys())
 
@@ -123,7 +123,7 @@ class ReleasedCounts:
     @cached_property
     def reach(self) -> dict[str, tuple[Floats, Floats] | None]:
         """Column -> smallest and largest number in each fine code, NaN for null; None where values are no numbers."""
-        return {a: _reach(self.codecs[a]) if a in self.columns else None for a in self.attributes}
+        return {a: _compute_reach(self.codecs[a]) if a in self.columns else None for a in self.attributes}
 
     @cached_property
     def recode(self) -> Recode:
@@ -133,7 +133,7 @@ class ReleasedCounts:
     @cached_property
     def domain(self) -> Domain:
         """The coarse domain."""
-        return coarse_domain(self.recode)
+        return build_coarse_domain(self.recode)
 
     @cached_property
     def single(self) -> dict[str, list[Counts]]:
@@ -181,17 +181,17 @@ class ReleasedCounts:
         looks = {step.name for step in release_steps(self.steps) if step.look.noise_of == "a score"}
         queries, answers = list[Query](), list[Floats]()
         for file in (file for name, file in self.noisy_files.items() if name in looks):
-            pairs, distances, sigmas = _flat(self.read(f"{file}.parquet"), self.read(f"{file}_receipts.parquet"))
+            pairs, distances, sigmas = _flatten(self.read(f"{file}.parquet"), self.read(f"{file}_receipts.parquet"))
             queries += [Query(tuple(pair), 1, 1, sigma) for pair, sigma in zip(pairs, sigmas, strict=True)]
             answers += distances
-        return {q.attributes: Score(float(y[0]), q.sigma) for q, y in zip(*pooled(queries, answers), strict=True)}
+        return {q.attributes: Score(float(y[0]), q.sigma) for q, y in zip(*pool_answers(queries, answers), strict=True)}
 
     @cached_property
     def table(self) -> pa.Table:
         """The synthetic rows; categories as their values, not as codes into a list."""
-        names = synthetic_names(self.manifest)
+        names = list_synthetic_names(self.manifest)
         whole = pa.concat_tables(self.read(name) for name in names)
-        return whole.cast(pa.schema([field.with_type(_plain_type(field.type)) for field in whole.schema]))
+        return whole.cast(pa.schema([field.with_type(_simplify_type(field.type)) for field in whole.schema]))
 
     @property
     def noisy_files(self) -> dict[str, str]:
@@ -226,12 +226,12 @@ class ReleasedCounts:
         found = {}
         for name, file in self.noisy_files.items():
             if steps[name].look.noise_of == "a count":
-                cliques, answers, sigmas = _flat(self.read(f"{file}.parquet"), self.read(f"{file}_receipts.parquet"))
+                cliques, answers, sigmas = _flatten(self.read(f"{file}.parquet"), self.read(f"{file}_receipts.parquet"))
                 found[name] = [Counts(tuple(c), y, s) for c, y, s in zip(cliques, answers, sigmas, strict=True)]
         return found
 
 
-def known_words(released: ReleasedCounts, columns: Clique) -> list[str]:
+def list_known_words(released: ReleasedCounts, columns: Clique) -> list[str]:
     """Return what an answer by ``columns`` says of those with known totals; nothing where there are none.
 
     Of no column, which is the number of all rows, those of any are in the answer.
@@ -246,22 +246,22 @@ def known_words(released: ReleasedCounts, columns: Clique) -> list[str]:
     ]
 
 
-def _plain_type(type_: pa.DataType) -> pa.DataType:
+def _simplify_type(type_: pa.DataType) -> pa.DataType:
     return type_.value_type if pa.types.is_dictionary(type_) else type_
 
 
-def _reach(codec: Codec) -> tuple[Floats, Floats] | None:
+def _compute_reach(codec: Codec) -> tuple[Floats, Floats] | None:
     found = codec.value_bounds()[codec.attribute]
     if isinstance(found, tuple):
         return found
-    if pa.types.is_string(_plain_type(found.type)):
+    if pa.types.is_string(_simplify_type(found.type)):
         return None
-    found = found.cast(_plain_type(found.type))
+    found = found.cast(_simplify_type(found.type))
     numbers = found.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
     return numbers, numbers
 
 
-def _flat(noisy: pa.Table, receipts: pa.Table) -> tuple[list[list[str]], list[Floats], list[float]]:
+def _flatten(noisy: pa.Table, receipts: pa.Table) -> tuple[list[list[str]], list[Floats], list[float]]:
     """Return attributes, answers and sigma of every query."""
     ends = np.cumsum(receipts["cells"].to_numpy())[:-1]
     counts = noisy["count"].to_numpy().astype(np.float64)

@@ -12,16 +12,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from privsyn.answers.best_linear import best_linear
+from privsyn.answers.best_linear import estimate_best_linear
 from privsyn.answers.cell_weights import as_released
-from privsyn.answers.computed import checked, row_numbers, values_of
-from privsyn.answers.conditions import refuse_unmeasured, unknown_column
-from privsyn.answers.refitted_rows import refitted
+from privsyn.answers.computed import check_column, compute_row_numbers, list_values
+from privsyn.answers.conditions import make_unknown_column_error, refuse_unmeasured
+from privsyn.answers.refitted_rows import refit_rows
 from privsyn.answers.released_counts import ReleasedCounts
-from privsyn.answers.simulation import Progress, replicates, unmeasured, unshrunk
-from privsyn.answers.synthetic_rows import row_codes
+from privsyn.answers.simulation import Progress, iterate_replicates, list_unmeasured_pairs, make_unshrunk_rows
+from privsyn.answers.synthetic_rows import read_row_codes
 from privsyn.base.errors import RequestError
-from privsyn.tasks.metrics.regressions import least_squares, logistic_fit
+from privsyn.tasks.metrics.regressions import fit_least_squares, fit_logistic
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +56,7 @@ class Simulated(NamedTuple):
     why: str = ""
 
 
-def simulated(
+def simulate_answer(
     released: ReleasedCounts,
     columns: Sequence[str],
     figures: Callable[[pa.Table], tuple[list[str], Floats]],
@@ -73,26 +73,26 @@ def simulated(
     Where a pair of the columns was not measured, nothing is known of the error.
     """
     names, estimate = figures(released.table.select(list(columns)))
-    missing = unmeasured(released, released.language.behind(tuple(columns)))
+    missing = list_unmeasured_pairs(released, released.language.behind(tuple(columns)))
     nothing = np.full(len(names), np.nan)
     if missing:
         return Simulated(names, estimate, nothing, nothing, nothing, "not known", missing)
     differences = []
-    for table in replicates(released, progress):
-        differences.append(_aligned(names, *figures(table.select(list(columns)))) - estimate)
-    elsewhere = [_aligned(names, *figures(placed(released, columns, end))) - estimate for end in (0, 1)]
-    together = [_aligned(names, *figures(arranged(released, columns, way))) - estimate for way in (-1, 1)]
+    for table in iterate_replicates(released, progress):
+        differences.append(_align_ranks(names, *figures(table.select(list(columns)))) - estimate)
+    elsewhere = [_align_ranks(names, *figures(place_rows(released, columns, end))) - estimate for end in (0, 1)]
+    together = [_align_ranks(names, *figures(arrange_rows(released, columns, way))) - estimate for way in (-1, 1)]
     unknown = (np.max(np.abs(elsewhere), axis=0) ** 2 + np.max(np.abs(together), axis=0) ** 2) / 4
-    free = unshrunk(released)
-    shrunk = 0.0 if free is None else _aligned(names, *figures(free.select(list(columns)))) - estimate
-    kept_to = _aligned(names, *figures(refitted(released, columns).select(list(columns)))) - estimate
+    free = make_unshrunk_rows(released)
+    shrunk = 0.0 if free is None else _align_ranks(names, *figures(free.select(list(columns)))) - estimate
+    kept_to = _align_ranks(names, *figures(refit_rows(released, columns).select(list(columns)))) - estimate
     bias = np.square(shrunk) + np.square(kept_to)
     error = np.sqrt(np.mean(np.square(differences), axis=0) + unknown + bias)
     factor = float(stdtrit(len(differences), 0.5 + level / 2))
     return Simulated(names, estimate, error, estimate - factor * error, estimate + factor * error, "simulated", [])
 
 
-def arranged(released: ReleasedCounts, columns: Sequence[str], way: int) -> pa.Table:
+def arrange_rows(released: ReleasedCounts, columns: Sequence[str], way: int) -> pa.Table:
     """Return the rows' columns, numbers exchanged inside cells so that they rise (1) or fall (-1) with another column.
 
     Numbers of the first column are put in the order of the second, all others in that of the first; counts of cells
@@ -103,30 +103,30 @@ def arranged(released: ReleasedCounts, columns: Sequence[str], way: int) -> pa.T
     for name in needed if len(needed) > 1 else ():
         if name in released.reach and released.codecs[name].in_order:
             other = released.language.attributes.get(needed[1] if name == needed[0] else needed[0], needed[0])
-            cell = released.recode[name].coarse[row_codes(released, name)]
-            own = row_numbers(released, name)
-            target, source = np.lexsort((way * row_codes(released, other), cell)), np.lexsort((own, cell))
+            cell = released.recode[name].coarse[read_row_codes(released, name)]
+            own = compute_row_numbers(released, name)
+            target, source = np.lexsort((way * read_row_codes(released, other), cell)), np.lexsort((own, cell))
             moved[name] = released.table[name].combine_chunks().take(pa.array(source[np.argsort(target)]))
-    return pa.table({c: values_of(c, released.every_codec[c], released.language, moved) for c in columns})
+    return pa.table({c: list_values(c, released.every_codec[c], released.language, moved) for c in columns})
 
 
-def _aligned(names: Sequence[str], others: Sequence[str], figures: Floats) -> Floats:
+def _align_ranks(names: Sequence[str], others: Sequence[str], figures: Floats) -> Floats:
     """Figures in the order of ``names``, NaN for one that is not there, such as of a group without rows."""
     found = dict(zip(others, figures, strict=True))
     return np.array([found.get(name, np.nan) for name in names], dtype=np.float64)
 
 
-def placed(released: ReleasedCounts, columns: Sequence[str], end: int) -> pa.Table:
+def place_rows(released: ReleasedCounts, columns: Sequence[str], end: int) -> pa.Table:
     """Return the rows' columns, every number at the lower (0) or the upper (1) end of its cell."""
     moved = {name: released.table[name] for name in released.table.column_names}
     for name in released.language.book.needed(tuple(columns)):
         reach = released.reach.get(name)
         if reach is not None and released.codecs[name].in_order:
-            moved[name] = as_released(reach[end][row_codes(released, name)], moved[name].type)
-    return pa.table({c: values_of(c, released.every_codec[c], released.language, moved) for c in columns})
+            moved[name] = as_released(reach[end][read_row_codes(released, name)], moved[name].type)
+    return pa.table({c: list_values(c, released.every_codec[c], released.language, moved) for c in columns})
 
 
-def any_function(
+def answer_function(
     released: ReleasedCounts,
     function: Callable[[pd.DataFrame], Any],
     columns: Sequence[str],
@@ -135,7 +135,7 @@ def any_function(
 ) -> Simulated:
     """Return a function from a pandas table of ``columns`` to a number, a mapping, a Series or a list of numbers."""
     for name in columns:
-        checked(released, name)
+        check_column(released, name)
 
     def figures(table: pa.Table) -> tuple[list[str], Floats]:
         found = function(table.to_pandas())
@@ -145,17 +145,17 @@ def any_function(
         values = np.atleast_1d(np.asarray(found, dtype=np.float64)).ravel()
         return [str(i) if len(values) > 1 else "value" for i in range(len(values))], values
 
-    return simulated(released, columns, figures, level, progress)
+    return simulate_answer(released, columns, figures, level, progress)
 
 
-def regression(
+def answer_regression(
     released: ReleasedCounts, formula: str, kind: Kind | None, level: float, progress: Progress
 ) -> tuple[Simulated, Kind]:
     """Coefficients of ``y ~ a + b``: least squares for numbers, a logistic regression for two values.
 
     Raises RequestError for a formula of another form, an unknown column, or a ``y`` that does not fit.
     """
-    target, terms = parsed(formula, tuple(released.language.types))
+    target, terms = parse_formula(formula, tuple(released.language.types))
     for name in (target, *terms):
         refuse_unmeasured(name, released.language, "query.formula")
     codec = released.every_codec[target]
@@ -165,25 +165,25 @@ def regression(
     if (chosen == "linear" and text) or (chosen == "logistic" and not two):
         needed = "numbers" if chosen == "linear" else "two values"
         raise RequestError(f"{target!r} does not hold {needed}", "Choose another column before `~`", "query.formula")
-    levels = {name: _levels(released, name) for name in (target, *terms)}
+    levels = {name: _list_levels(released, name) for name in (target, *terms)}
 
     def figures(table: pa.Table) -> tuple[list[str], Floats]:
         names, design = ["(Intercept)"], [np.ones(table.num_rows)]
         for term in terms:
-            for name, values in _columns(table[term], term, levels[term]):
+            for name, values in _list_columns(table[term], term, levels[term]):
                 names.append(name)
                 design.append(values)
-        y = _columns(table[target], target, levels[target])[-1][1]
+        y = _list_columns(table[target], target, levels[target])[-1][1]
         x = np.stack(design, axis=1)
         whole = np.isfinite(x).all(axis=1) & np.isfinite(y)
-        return names, (least_squares if chosen == "linear" else logistic_fit)(x[whole], y[whole])
+        return names, (fit_least_squares if chosen == "linear" else fit_logistic)(x[whole], y[whole])
 
     columns = (target, *terms)
     if chosen == "logistic" and _cut_share(released, target, terms) > MOST_CUT:
         names, estimate = figures(released.table.select(list(columns)))
         nothing = np.full(len(names), np.nan)
         return Simulated(names, estimate, nothing, nothing, nothing, "not known", [], CUT), chosen
-    return simulated(released, columns, figures, level, progress), chosen
+    return simulate_answer(released, columns, figures, level, progress), chosen
 
 
 def _cut_share(released: ReleasedCounts, target: str, terms: Sequence[str]) -> float:
@@ -191,15 +191,15 @@ def _cut_share(released: ReleasedCounts, target: str, terms: Sequence[str]) -> f
 
     Of an empty cell with normal noise of standard deviation s, s / sqrt(2 pi) rows are left where it is cut at 0.
     """
-    rows = np.bincount(row_codes(released, target), minlength=2) if target in released.codecs else np.zeros(2)
+    rows = np.bincount(read_row_codes(released, target), minlength=2) if target in released.codecs else np.zeros(2)
     rarer = float(np.sort(rows)[::-1][1])
     order = [a for a in released.attributes if a in {target, *terms}]
-    every = [best_linear(released, pair) for pair in combinations(order, 2) if target in pair]
+    every = [estimate_best_linear(released, pair) for pair in combinations(order, 2) if target in pair]
     cut = [float(np.sqrt(np.maximum(found.variance, 0)).sum()) for found in every if found is not None]
     return max(cut, default=0.0) / np.sqrt(2 * np.pi) / max(rarer, 1.0)
 
 
-def parsed(formula: str, columns: Sequence[str]) -> tuple[str, list[str]]:
+def parse_formula(formula: str, columns: Sequence[str]) -> tuple[str, list[str]]:
     """Return the column before ``~`` and those after it, joined by ``+``; names with other signs stand in backticks."""
     sides = re.split(r"~(?=(?:[^`]*`[^`]*`)*[^`]*$)", formula)
     cure = "Write `y ~ a + b` with names of columns"
@@ -212,13 +212,13 @@ def parsed(formula: str, columns: Sequence[str]) -> tuple[str, list[str]]:
             raise RequestError(f"{part.strip()!r} is not the name of a column", cure, "query.formula")
         names.append(found[1] or found[2])
         if names[-1] not in columns:
-            raise unknown_column(names[-1], "query.formula")
+            raise make_unknown_column_error(names[-1], "query.formula")
     if len(set(names)) < len(names):
         raise RequestError("names one column twice", cure, "query.formula")
     return names[0], names[1:]
 
 
-def _levels(released: ReleasedCounts, name: str) -> list[Any] | None:
+def _list_levels(released: ReleasedCounts, name: str) -> list[Any] | None:
     """Return the values of a column that is no number, those that rows have, in the public order; None of numbers."""
     if not pa.types.is_string(released.table[name].type):
         return None
@@ -226,7 +226,7 @@ def _levels(released: ReleasedCounts, name: str) -> list[Any] | None:
     return [label for label in released.every_codec[name].labels() if label in there]
 
 
-def _columns(values: pa.ChunkedArray, name: str, levels: list[Any] | None) -> list[tuple[str, Floats]]:
+def _list_columns(values: pa.ChunkedArray, name: str, levels: list[Any] | None) -> list[tuple[str, Floats]]:
     """Return a column as numbers, NaN for null: itself, or 0 and 1 for each of its values but the first."""
     array = values.combine_chunks()
     if pa.types.is_dictionary(array.type):

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from privsyn.answers.released_counts import Counts, ReleasedCounts
-from privsyn.answers.synthetic_rows import row_codes
+from privsyn.answers.synthetic_rows import read_row_codes
 from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
 from privsyn.engine.memory import MemoryRun, Tables
 from privsyn.tasks.estimation import noisy
@@ -32,7 +32,7 @@ Progress = Callable[[int, int], None]
 """Called with (replicates done, of how many)."""
 
 
-def replicates(released: ReleasedCounts, progress: Progress = lambda done, total: None) -> Iterator[pa.Table]:
+def iterate_replicates(released: ReleasedCounts, progress: Progress = lambda done, total: None) -> Iterator[pa.Table]:
     """Yield the rows of REPLICATES releases of the model, tables like the synthetic one.
 
     Made once, if they are small.
@@ -44,7 +44,7 @@ def replicates(released: ReleasedCounts, progress: Progress = lambda done, total
     made, size = [], 0
     for number in range(REPLICATES):
         progress(number, REPLICATES)
-        table = replicate(released, number)
+        table = make_replicate(released, number)
         size += table.nbytes
         if size <= MOST_BYTES:
             made.append(table)
@@ -54,13 +54,15 @@ def replicates(released: ReleasedCounts, progress: Progress = lambda done, total
         released.cache["replicates"] = made
 
 
-def replicate(released: ReleasedCounts, seed: int) -> pa.Table:
+def make_replicate(released: ReleasedCounts, seed: int) -> pa.Table:
     """Return one release of the model; a function of the released folder and ``seed``."""
     noise = SeededNoise(seed)
-    return remade(released, {n: [_again(released, c, noise) for c in every] for n, every in released.measured.items()})
+    return remake_rows(
+        released, {n: [_measure_again(released, c, noise) for c in every] for n, every in released.measured.items()}
+    )
 
 
-def unshrunk(released: ReleasedCounts) -> pa.Table | None:
+def make_unshrunk_rows(released: ReleasedCounts) -> pa.Table | None:
     """Return rows the release's own counts give where none is shrunk; None where its mechanism cannot leave that out.
 
     A count that was shrunk is off by a bias that releases of the model do not show, since the model has it already.
@@ -70,14 +72,14 @@ def unshrunk(released: ReleasedCounts) -> pa.Table | None:
         return None
     if "unshrunk" not in released.cache:
         consistency = options.consistency.model_copy(update={"shrink": False})
-        released.cache["unshrunk"] = remade(
+        released.cache["unshrunk"] = remake_rows(
             released, released.measured, options.model_copy(update={"consistency": consistency})
         )
     rows: pa.Table = released.cache["unshrunk"]
     return rows
 
 
-def remade(
+def remake_rows(
     released: ReleasedCounts, measured: Mapping[str, Sequence[Counts]], mechanism: AnyMechanism | None = None
 ) -> pa.Table:
     """Return the rows that the release's own steps make of other counts in the place of those that it ``measured``.
@@ -87,7 +89,7 @@ def remade(
     given: dict[str, Tables] = {}
     for name, counts in measured.items():
         given[name] = {
-            "noisy": noisy.answers_to_table([c.counts.astype(np.int64) for c in counts]),
+            "noisy": noisy.tabulate_answers([c.counts.astype(np.int64) for c in counts]),
             "receipts": released.read(f"{released.noisy_files[name]}_receipts.parquet"),
         }
     one_ways = next(iter(measured.values()))
@@ -109,16 +111,16 @@ def remade(
     return rows
 
 
-def unmeasured(released: ReleasedCounts, columns: tuple[str, ...]) -> list[tuple[str, str]]:
+def list_unmeasured_pairs(released: ReleasedCounts, columns: tuple[str, ...]) -> list[tuple[str, str]]:
     """Return the pairs of these columns that no measurement holds."""
     inside = {pair for counts in released.joint for pair in combinations(counts.attributes, 2)}
     order = [a for a in released.attributes if a in columns]
     return [pair for pair in combinations(order, 2) if pair not in inside]
 
 
-def _again(released: ReleasedCounts, counts: Counts, noise: SeededNoise) -> Counts:
+def _measure_again(released: ReleasedCounts, counts: Counts, noise: SeededNoise) -> Counts:
     """Return the same counts of the model's rows, with new noise of the same scale."""
-    codes = [row_codes(released, column) for column in counts.attributes]
+    codes = [read_row_codes(released, column) for column in counts.attributes]
     if len(codes) == 1:
         exact = np.bincount(codes[0], minlength=counts.counts.size)
     else:

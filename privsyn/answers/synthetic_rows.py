@@ -15,7 +15,7 @@ from privsyn.data_contracts.domain import Clique
 Floats = NDArray[np.float64]
 
 
-def row_codes(released: ReleasedCounts, column: str) -> NDArray[np.int64]:
+def read_row_codes(released: ReleasedCounts, column: str) -> NDArray[np.int64]:
     """Return the fine code of every synthetic row."""
     key = ("codes", column)
     if key not in released.cache:
@@ -26,20 +26,20 @@ def row_codes(released: ReleasedCounts, column: str) -> NDArray[np.int64]:
     return found
 
 
-def rows_where(released: ReleasedCounts, condition: Condition | None) -> NDArray[np.bool_]:
+def select_rows(released: ReleasedCounts, condition: Condition | None) -> NDArray[np.bool_]:
     """Return the synthetic rows that a condition holds for."""
     if condition is None:
         return np.ones(released.table.num_rows, dtype=bool)
     return condition.holds({c: released.table[c] for a in condition.columns for c in released.codecs[a].sources})
 
 
-def group_of_rows(released: ReleasedCounts, columns: Clique, by: Sequence[str]) -> tuple[NDArray[np.int64], int]:
+def group_rows(released: ReleasedCounts, columns: Clique, by: Sequence[str]) -> tuple[NDArray[np.int64], int]:
     """Return the answer that each synthetic row belongs to (-1: none), and how many answers there are."""
     cells = Cells(released, columns)
     group, answers = np.zeros(released.table.num_rows, dtype=np.int64), 1
     outside = np.zeros(len(group), dtype=bool)
     for column in by:
-        level, codes = cells.levels(column), row_codes(released, column)
+        level, codes = cells.levels(column), read_row_codes(released, column)
         coarse = codes if cells.fine else released.recode[column].coarse[codes]
         inside = coarse < len(level.of_cell)
         own = level.of_cell[np.where(inside, coarse, 0)]
@@ -48,10 +48,10 @@ def group_of_rows(released: ReleasedCounts, columns: Clique, by: Sequence[str]) 
     return np.where(outside, -1, group), answers
 
 
-def row_sums(
+def sum_rows(
     released: ReleasedCounts, columns: Clique, by: Sequence[str], condition: Condition | None, of: Floats | None = None
 ) -> Floats:
     """Return sums over the synthetic rows of each answer: of ones, or of a figure of each row."""
-    group, answers = group_of_rows(released, columns, by)
-    kept = rows_where(released, condition) & (group >= 0)
+    group, answers = group_rows(released, columns, by)
+    kept = select_rows(released, condition) & (group >= 0)
     return np.bincount(group[kept], weights=None if of is None else of[kept], minlength=answers).astype(np.float64)

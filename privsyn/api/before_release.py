@@ -10,9 +10,9 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from privsyn.api.draft import AnySpec, spec_of
-from privsyn.base.notebook import in_notebook
-from privsyn.base.settings import settings_for
+from privsyn.api.draft import AnySpec, load_any_spec
+from privsyn.base.notebook import is_in_notebook
+from privsyn.base.settings import load_settings
 from privsyn.sources.private_table import Table
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def check_spec(spec: AnySpec, data: Table | None = None) -> CheckReport:
     from privsyn.api.check import check
     from privsyn.sources.open_source import open_source
 
-    asked = spec_of(spec)
+    asked = load_any_spec(spec)
     return check(asked, None if data is None else open_source(data, asked))
 
 
@@ -80,13 +80,13 @@ def forecast(
 
     Privacy: no argument may be private.  Nothing is drawn for a release, spent or written; the noise has a seed.
     """
-    from privsyn.api.progress import one_bar
+    from privsyn.api.progress import show_bar
     from privsyn.forecasts.forecast import forecast as simulated
 
-    shown = in_notebook() if progress is None else progress
-    with one_bar("simulating") if shown else nullcontext(_unseen) as report:
+    shown = is_in_notebook() if progress is None else progress
+    with show_bar("simulating") if shown else nullcontext(_refuse_unseen) as report:
         return simulated(
-            spec_of(spec),
+            load_any_spec(spec),
             rows,
             epsilons=epsilons,
             earlier=earlier,
@@ -122,14 +122,14 @@ def epsilon(
     """
     import pandas as pd
 
-    from privsyn.forecasts.attacker import USUAL_DELTA, USUAL_EPSILONS, risks
+    from privsyn.forecasts.attacker import USUAL_DELTA, USUAL_EPSILONS, compute_risks
     from privsyn.forecasts.published_epsilons import PUBLISHED, SOURCE
 
-    asked = None if spec is None else spec_of(spec)
+    asked = None if spec is None else load_any_spec(spec)
     promised = delta if delta is not None else USUAL_DELTA if asked is None else asked.privacy.delta
     wanted = [*(USUAL_EPSILONS if epsilons is None else epsilons), *([] if asked is None else [asked.privacy.epsilon])]
     rows = []
-    for risk in risks(wanted, promised):
+    for risk in compute_risks(wanted, promised):
         even, tenth, _ = risk.guesses
         told = {"guess": even.after, "any_promise": even.any_promise, "typical_10": tenth.typical}
         rows.append({"epsilon": risk.epsilon, "delta": risk.delta, **told, "most_10": tenth.most, "found": risk.found})
@@ -175,15 +175,15 @@ def compare(
     from privsyn.evaluation.settings_file import load_evaluation_spec
 
     request = CompareRequest(
-        spec=spec_of(spec),
+        spec=load_any_spec(spec),
         methods=DEFAULT_METHODS if methods is None else tuple(METHODS) if methods == "all" else methods,
         epsilons=DEFAULT_EPSILONS if epsilons is None else epsilons,
         seeds=seeds,
         holdout=None if holdout is None else str(holdout),
         evaluation=load_evaluation_spec(None, labels or "auto"),
     )
-    return run_comparison(request, settings_for(out))
+    return run_comparison(request, load_settings(out))
 
 
-def _unseen(done: int, total: int) -> None:
+def _refuse_unseen(done: int, total: int) -> None:
     """No progress."""

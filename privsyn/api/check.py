@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from privsyn.base.notebook import html_table
+from privsyn.base.notebook import format_html_table
 from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
 from privsyn.data_contracts.csv_options import USUAL_NULLS
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.plan import Plan, accounted
-from privsyn.engine.request_checks import checked_rules
+from privsyn.engine.plan import Plan, account_rho
+from privsyn.engine.request_checks import check_rules
 from privsyn.pipelines.release_job import plan_of
 from privsyn.sources.private_table import Source
 from privsyn.specs.table_fit import Fit, fit_of
@@ -68,9 +68,9 @@ class CheckReport:
     def _repr_html_(self) -> str:
         """Return what is public of it, for notebooks."""
         return (
-            html_table(("column", "kind", "codes", "bins"), self.columns_rows())
-            + html_table(("predicted noise of", "how many", "standard deviation"), self.noise_rows())
-            + html_table(("worth a thought",), [[warning] for warning in self.warnings])
+            format_html_table(("column", "kind", "codes", "bins"), self.columns_rows())
+            + format_html_table(("predicted noise of", "how many", "standard deviation"), self.noise_rows())
+            + format_html_table(("worth a thought",), [[warning] for warning in self.warnings])
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class CheckReport:
 
     def noise_rows(self) -> list[list[str]]:
         """Return a row of text a look at the data."""
-        return [[n.what, f"{n.queries:,}", _span(n.low, n.high)] for n in self.noise]
+        return [[n.what, f"{n.queries:,}", _format_span(n.low, n.high)] for n in self.noise]
 
 
 def check(spec: ReleaseSpec, source: Source | None = None) -> CheckReport:
@@ -99,25 +99,27 @@ def check(spec: ReleaseSpec, source: Source | None = None) -> CheckReport:
     accounted.
     """
     public = plan_of(spec)
-    checked_rules(public.request)
+    check_rules(public.request)
     encoding = public.request.encoding
-    columns = tuple(ColumnPlan(c.attribute, _kind(spec, c), c.size, int(c.groups.max()) + 1) for c in encoding.codecs)
-    columns += tuple(ColumnPlan(c.attribute, f"{_kind(spec, c)}, computed", 0, 0) for c in encoding.computed)
+    columns = tuple(
+        ColumnPlan(c.attribute, _name_kind(spec, c), c.size, int(c.groups.max()) + 1) for c in encoding.codecs
+    )
+    columns += tuple(ColumnPlan(c.attribute, f"{_name_kind(spec, c)}, computed", 0, 0) for c in encoding.computed)
     columns += tuple(
         ColumnPlan(name, f"{column.kind}, not measured", 0, 0) for name, column in spec.unmeasured_columns.items()
     )
     fit = None if source is None else fit_of(spec, source, encoding.codecs)
-    warnings = [*_warnings(public, columns), *([] if source is None else _unread(spec, source))]
-    return CheckReport(tuple(warnings), _noise(public), columns, fit)
+    warnings = [*_list_warnings(public, columns), *([] if source is None else _list_unread_fields(spec, source))]
+    return CheckReport(tuple(warnings), _describe_noise(public), columns, fit)
 
 
-def _unread(spec: ReleaseSpec, source: Source) -> Iterator[str]:
+def _list_unread_fields(spec: ReleaseSpec, source: Source) -> Iterator[str]:
     """Yield what the spec says of texts, where the table stores values of other types."""
     if spec.null_values != USUAL_NULLS and None not in source.types.values():
         yield "null_values: are texts of CSV files, and the table is not CSV: only what is null there is null."
 
 
-def _warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:
+def _list_warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:
     spec = plan.request.spec
     privacy, budget, unit = spec.privacy, spec.budget, spec.unit
     found = []
@@ -136,7 +138,7 @@ def _warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:
         found.append(f"privacy.epsilon is {privacy.epsilon:g}: above {LARGE_EPSILON:g} a release protects little.")
     if privacy.delta >= LARGE_DELTA:
         found.append(f"privacy.delta is {privacy.delta:g}: it should be far below one over the number of people.")
-    if plan.rho > accounted(budget, "budget", cap_accountant(spec.accountant)):
+    if plan.rho > account_rho(budget, "budget", cap_accountant(spec.accountant)):
         found.append("privacy is larger than budget: the ledger will refuse this release.")
     if unit.records > 1:
         found.append(f"unit: every count gets {unit.records} times the noise of one record a person.")
@@ -151,7 +153,7 @@ def _warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:
         "the private table."
         for name in spec.unmeasured_columns
     )
-    found.extend(_without_exact_zero(spec))
+    found.extend(_find_missing_zeros(spec))
     found.extend(
         f"columns.{c.column} has {c.codes:,} codes: noise will outweigh rare ones; merge values or use fewer bins."
         for c in columns
@@ -160,7 +162,7 @@ def _warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:
     return found
 
 
-def _kind(spec: ReleaseSpec, codec: Codec) -> str:
+def _name_kind(spec: ReleaseSpec, codec: Codec) -> str:
     """Return the kind of the codec's column.
 
     What values are rounded to, and each level, is a column of its own here.
@@ -173,7 +175,7 @@ def _kind(spec: ReleaseSpec, codec: Codec) -> str:
     return "heaps" if len(codec.sources) == 1 else "one of"
 
 
-def _without_exact_zero(spec: ReleaseSpec) -> Iterator[str]:
+def _find_missing_zeros(spec: ReleaseSpec) -> Iterator[str]:
     """Yield columns of amounts that begin at 0 and spread it over their first bin."""
     for name, column in spec.measured_columns.items():
         if not isinstance(column, NumberColumn) and (not isinstance(column, IntegerColumn) or column.edges is None):
@@ -187,7 +189,7 @@ def _without_exact_zero(spec: ReleaseSpec) -> Iterator[str]:
             )
 
 
-def _noise(plan: Plan) -> tuple[NoiseLine, ...]:
+def _describe_noise(plan: Plan) -> tuple[NoiseLine, ...]:
     """Return the noise of every look.
 
     As planned, or where its queries follow from noisy counts for some numbers of them.
@@ -205,5 +207,5 @@ def _noise(plan: Plan) -> tuple[NoiseLine, ...]:
     return tuple(lines)
 
 
-def _span(low: float, high: float) -> str:
+def _format_span(low: float, high: float) -> str:
     return " to ".join(dict.fromkeys((f"{low:,.1f}", f"{high:,.1f}")))

@@ -11,14 +11,14 @@ from typing import Any, TypeAlias
 from ruamel.yaml import YAML
 
 from privsyn.base.errors import RequestError
-from privsyn.base.notebook import html_table, paragraph
+from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.private_table import SupportsArrowStream
 from privsyn.specs.draft import draft
 from privsyn.specs.lookup_tables import with_lookup_tables
-from privsyn.specs.places import dotted
+from privsyn.specs.places import format_place
 from privsyn.specs.public_priors import with_prior
-from privsyn.specs.spec_file import checked_spec, load_spec, todos
+from privsyn.specs.spec_file import check_spec_content, find_todos, load_spec
 from privsyn.specs.total_tables import with_totals
 from privsyn.specs.yaml_file import parse_yaml
 from privsyn.specs.yaml_text import TODO
@@ -40,7 +40,7 @@ class SpecDraft(dict[str, Any]):
     @property
     def todos(self) -> tuple[str, ...]:
         """The fields that still say ``TODO``, dotted (``columns.age.min``), in order."""
-        return tuple(dotted(place) for place in todos(self))
+        return tuple(format_place(place) for place in find_todos(self))
 
     def to_yaml(self) -> str:
         """Return the draft as the text of a spec's file; reading it back gives the same spec."""
@@ -48,7 +48,7 @@ class SpecDraft(dict[str, Any]):
         yaml = YAML(typ="safe", pure=True)
         yaml.version, yaml.width, yaml.allow_unicode = (1, 2), 110, True
         yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # columns keep their order
-        yaml.dump(_plain(self), text)
+        yaml.dump(_plain_values(self), text)
         return text.getvalue().removeprefix("%YAML 1.2\n---\n")
 
     def save(self, path: str | Path) -> Path:
@@ -62,15 +62,15 @@ class SpecDraft(dict[str, Any]):
 
     def _repr_html_(self) -> str:
         """Return what is known and what is open, for notebooks: a table of the columns, every TODO marked."""
-        settings = [[name, _flow(value)] for name, value in self.items() if name != "columns"]
+        settings = [[name, _format_flow(value)] for name, value in self.items() if name != "columns"]
         columns = self.get("columns")
         described = columns.items() if isinstance(columns, Mapping) else ()
-        rows = [[name, str(c.get("kind", "")), _flow(_without_kind(c))] for name, c in described]
+        rows = [[name, str(c.get("kind", "")), _format_flow(_drop_kind(c))] for name, c in described]
         return (
             "<h4>Draft of a release spec</h4>"
-            + paragraph(self._left())
-            + html_table(("field", "value"), settings, TODO)
-            + html_table(("column", "kind", "what is known of it"), rows, TODO)
+            + format_paragraph(self._left())
+            + format_html_table(("field", "value"), settings, TODO)
+            + format_html_table(("column", "kind", "what is known of it"), rows, TODO)
         )
 
     def _left(self) -> str:
@@ -108,7 +108,7 @@ def draft_spec(
     return SpecDraft(parse_yaml(text, "the draft").content)
 
 
-def spec_of(spec: AnySpec, changes: Mapping[str, Mapping[str, Any]] | None = None) -> ReleaseSpec:
+def load_any_spec(spec: AnySpec, changes: Mapping[str, Mapping[str, Any]] | None = None) -> ReleaseSpec:
     """Return valid spec that a caller means: a model, a mapping as the YAML file has it, or the path of such a file.
 
     ``changes``: section -> fields that take the place of the spec's (None: they do not).  Raises RequestError that
@@ -122,7 +122,7 @@ def spec_of(spec: AnySpec, changes: Mapping[str, Mapping[str, Any]] | None = Non
             return spec
         content = spec.model_dump(exclude_unset=True)  # what the spec leaves to its preset stays open
     elif isinstance(spec, Mapping):
-        content = deepcopy(_plain(spec))
+        content = deepcopy(_plain_values(spec))
     else:
         raise RequestError(
             f"is of the type {type(spec).__name__}, not a spec",
@@ -133,24 +133,24 @@ def spec_of(spec: AnySpec, changes: Mapping[str, Mapping[str, Any]] | None = Non
         section = content.get(name)
         if fields:
             content[name] = {**(section if isinstance(section, Mapping) else {}), **fields}
-    return with_prior(with_totals(with_lookup_tables(checked_spec(content), Path()), Path()), Path())
+    return with_prior(with_totals(with_lookup_tables(check_spec_content(content), Path()), Path()), Path())
 
 
-def _plain(value: Any) -> Any:
+def _plain_values(value: Any) -> Any:
     """Return mappings and sequences as YAML knows them."""
     if isinstance(value, Mapping):
-        return {name: _plain(inner) for name, inner in value.items()}
+        return {name: _plain_values(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
+        return [_plain_values(inner) for inner in value]
     return value
 
 
-def _without_kind(column: Any) -> Any:
+def _drop_kind(column: Any) -> Any:
     return {k: v for k, v in column.items() if k != "kind"} if isinstance(column, Mapping) else column
 
 
-def _flow(value: Any) -> str:
+def _format_flow(value: Any) -> str:
     """Return a value on one line, as people read it."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {_flow(inner)}" for name, inner in value.items())
-    return ", ".join(map(_flow, value)) if isinstance(value, list | tuple) else str(value)
+        return ", ".join(f"{name}: {_format_flow(inner)}" for name, inner in value.items())
+    return ", ".join(map(_format_flow, value)) if isinstance(value, list | tuple) else str(value)

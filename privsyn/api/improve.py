@@ -7,15 +7,15 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from privsyn.base.errors import RequestError
-from privsyn.base.paths import expanded
+from privsyn.base.paths import expand_path
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.improved_run import note_of
-from privsyn.engine.plan import accounted
+from privsyn.engine.plan import account_rho
 from privsyn.engine.request import Request
 from privsyn.specs import messages
-from privsyn.storage.released_files import check_table, manifest_if_readable
-from privsyn.tasks.privacy.accountant import epsilon_for
+from privsyn.storage.released_files import check_table, read_manifest_if_readable
+from privsyn.tasks.privacy.accountant import convert_rho_to_epsilon
 
 RUN = "improve.release"
 EPSILON = "improve.epsilon"
@@ -23,7 +23,9 @@ MOST_EPSILON = 1e6
 """As large as a spec's epsilon may be."""
 
 
-def improved_spec(release: str, settings: Settings, epsilon: float, data: str | Path | None = None) -> ReleaseSpec:
+def build_improved_spec(
+    release: str, settings: Settings, epsilon: float, data: str | Path | None = None
+) -> ReleaseSpec:
     """Return the spec by which ``release`` is improved for ``epsilon`` more, at the release's own delta.
 
     ``release``: a run's name, or its released folder; ``data``: where the unchanged table lies now (None: where it
@@ -33,7 +35,7 @@ def improved_spec(release: str, settings: Settings, epsilon: float, data: str | 
     if not 0 < epsilon <= MOST_EPSILON:
         raise RequestError(f"must be above 0 and at most {MOST_EPSILON:,.0f}, not {epsilon:g}", "Correct it", EPSILON)
     note = note_of(_run_of(release, settings), settings)
-    place = str(note.get("data", "")) if data is None else str(expanded(data, "release.data").absolute())
+    place = str(note.get("data", "")) if data is None else str(expand_path(data, "release.data").absolute())
     try:
         spec = ReleaseSpec.model_validate({**note["spec"], "data": place})
         if spec.prior is not None:
@@ -48,16 +50,16 @@ def improved_spec(release: str, settings: Settings, epsilon: float, data: str | 
     delta = spec.privacy.delta
     try:
         new = ReleaseSpec.model_validate(
-            {**_said(spec), "improves": {"earlier": earlier, "epsilon": epsilon, "delta": delta}}
+            {**_list_requested(spec), "improves": {"earlier": earlier, "epsilon": epsilon, "delta": delta}}
         )
     except ValidationError as error:
         raise messages.request_error(messages.from_validation(error, {})) from None
-    accounted(spec.privacy.model_copy(update={"epsilon": epsilon}), EPSILON, spec.accountant)
-    together = epsilon_for(Request(new).total_rho, delta, spec.accountant)
+    account_rho(spec.privacy.model_copy(update={"epsilon": epsilon}), EPSILON, spec.accountant)
+    together = convert_rho_to_epsilon(Request(new).total_rho, delta, spec.accountant)
     return new.model_copy(update={"privacy": spec.privacy.model_copy(update={"epsilon": together})})
 
 
-def _said(spec: ReleaseSpec) -> dict[str, object]:
+def _list_requested(spec: ReleaseSpec) -> dict[str, object]:
     return spec.model_dump(mode="json", by_alias=True)
 
 
@@ -66,7 +68,7 @@ def _run_of(release: str, settings: Settings) -> str:
 
     RequestError for one of no table.
     """
-    manifest = manifest_if_readable(Path(release)) or manifest_if_readable(settings.released_root / release)
+    manifest = read_manifest_if_readable(Path(release)) or read_manifest_if_readable(settings.released_root / release)
     if manifest is None:
         return release
     check_table(manifest, RUN)

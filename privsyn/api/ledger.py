@@ -12,14 +12,14 @@ from typing import Any
 
 from privsyn.api.ledger_comparison import compare_with_certificates
 from privsyn.base.errors import LedgerMissingError, RequestError
-from privsyn.base.notebook import html_table
-from privsyn.base.paths import expanded
+from privsyn.base.notebook import format_html_table
+from privsyn.base.paths import expand_path
 from privsyn.base.settings import Settings
 from privsyn.base.wording import API, Text, Vocabulary, mention
-from privsyn.engine.names_of_tables import same_tables
-from privsyn.ledgers.database import shown_address
+from privsyn.engine.names_of_tables import find_same_tables
+from privsyn.ledgers.database import hide_password
 from privsyn.ledgers.dataset_summary import DatasetSummary
-from privsyn.ledgers.known_tables import reason_for
+from privsyn.ledgers.known_tables import find_reason
 from privsyn.ledgers.ledger import Ledger
 
 HEADINGS = ("data set", "epsilon used", "of cap", "room for epsilon", "at delta", "rho used", "entries")
@@ -96,7 +96,7 @@ class Budgets:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return html_table(HEADINGS, self.rows)
+        return format_html_table(HEADINGS, self.rows)
 
 
 @dataclass(frozen=True)
@@ -135,11 +135,11 @@ class LedgerView:
         ``against`` without a certificate.
         """
         ledger = self.opened(dataset)
-        places = [expanded(place, "ledger.against").absolute() for place in against]
+        places = [expand_path(place, "ledger.against").absolute() for place in against]
         compared = compare_with_certificates(ledger, self.settings, dataset, places)
         problems = (*ledger.verify(), *compared.problems)
         counts = (len(ledger.summary(dataset)), len(ledger.entries(dataset)), compared.certificates)
-        notes = (*compared.notes, *_second_names(ledger, self.settings), *_unfinished(ledger, dataset))
+        notes = (*compared.notes, *_list_second_names(ledger, self.settings), *_list_unfinished(ledger, dataset))
         return Verified(ledger.name, *counts, compared.charges_without_certificate, problems, notes)
 
     def summaries(self, dataset: str | None = None) -> Sequence[DatasetSummary]:
@@ -148,7 +148,7 @@ class LedgerView:
             return self.opened(dataset).summary(dataset)
         except LedgerMissingError:
             if dataset is not None:
-                raise _unknown(dataset, "none yet") from None
+                raise _make_unknown_error(dataset, "none yet") from None
             return ()
 
     def as_json(self, dataset: str | None = None) -> dict[str, Any]:
@@ -174,34 +174,34 @@ class LedgerView:
         return {"verified": not problems, "problems": problems, "datasets": datasets}
 
     def __repr__(self) -> str:
-        return f"<Ledger {shown_address(self.settings.ledger)}: show(), entries(dataset), verify()>"
+        return f"<Ledger {hide_password(self.settings.ledger)}: show(), entries(dataset), verify()>"
 
     def opened(self, dataset: str | None = None) -> Ledger:
         """Return ledger itself, which must exist (LedgerMissingError) and know the named data set (RequestError)."""
         ledger = Ledger(self.settings.ledger, create=False)
         if dataset is not None and not ledger.summary(dataset):
-            raise _unknown(dataset, ", ".join(s.dataset for s in ledger.summary()) or "none yet")
+            raise _make_unknown_error(dataset, ", ".join(s.dataset for s in ledger.summary()) or "none yet")
         return ledger
 
 
-def _unknown(dataset: str, known: str) -> RequestError:
+def _make_unknown_error(dataset: str, known: str) -> RequestError:
     return RequestError(f"the ledger does not know {dataset!r}", f"Known data sets: {known}", "ledger.dataset")
 
 
-def _second_names(ledger: Ledger, settings: Settings) -> list[Text]:
+def _list_second_names(ledger: Ledger, settings: Settings) -> list[Text]:
     """Return data sets that hold one table, each with a budget of its own: what is promised of it is both caps' sum."""
     marks, stated = ledger.marks(), [m for m in ledger.marks() if m.kind == "reason"]
     pairs = {tuple(sorted((m.dataset, m.subject))) for m in stated} | set(
-        same_tables(settings.private_root, ledger.entries())
+        find_same_tables(settings.private_root, ledger.entries())
     )
     return [
         f"{one!r} and {other!r} have released the same table, or a file of it, each under a cap of its own: "
-        + (f"{reason!r}" if (reason := reason_for(marks, one, other)) else "nobody stated a reason")
+        + (f"{reason!r}" if (reason := find_reason(marks, one, other)) else "nobody stated a reason")
         for one, other in sorted(pairs)
     ]
 
 
-def _unfinished(ledger: Ledger, dataset: str | None) -> list[Text]:
+def _list_unfinished(ledger: Ledger, dataset: str | None) -> list[Text]:
     """Periods that a run has begun and not released; it holds them until it is finished."""
     stand = {(row.dataset, row.period): row for row in ledger.periods(dataset)}.values()
     return [

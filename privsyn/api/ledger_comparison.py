@@ -19,24 +19,24 @@ from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.base.wording import Text, mention
 from privsyn.data_contracts.certificate import Certificate, StageCost
-from privsyn.data_contracts.receipts import rho_text, total_rho
+from privsyn.data_contracts.receipts import format_rho, sum_rho
 from privsyn.engine.step import ReleaseStep, release_steps
-from privsyn.itemsets.itemset_spec_file import released_itemset_spec
-from privsyn.itemsets.steps import itemset_steps
+from privsyn.itemsets.itemset_spec_file import read_released_itemset_spec
+from privsyn.itemsets.steps import build_itemset_steps
 from privsyn.ledgers.audit import Entry, charge_states
 from privsyn.ledgers.dataset_summary import DatasetSummary
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.release_job import plan_of
-from privsyn.publish.certificate_of_run import was_certified
+from privsyn.publish.certificate_of_run import is_certified
 from privsyn.publish.folder import is_whole
 from privsyn.storage.released_files import (
     holds_itemsets,
-    manifest_if_readable,
-    public_spec,
+    list_synthetic_names,
     read_certificate,
-    synthetic_names,
+    read_manifest_if_readable,
+    read_public_spec,
 )
-from privsyn.tasks.estimation.noisy import receipts_from_table
+from privsyn.tasks.estimation.noisy import read_receipts
 
 CERTIFICATE = "certificate.json"
 
@@ -75,7 +75,7 @@ def compare_with_certificates(
     everything, known = ledger.entries(), {s.dataset: s for s in ledger.summary()}
     entries = [e for e in everything if dataset in (None, e.dataset)]
     weaker, published_of = 0, dict[str, list[PublishedCertificate]]()
-    for folder in [*_folders(settings.released_root), *given_folders(against, settings.released_root)]:
+    for folder in [*_iterate_folders(settings.released_root), *list_given_folders(against, settings.released_root)]:
         try:
             certificate = read_certificate(folder)
         except RequestError as error:
@@ -84,18 +84,18 @@ def compare_with_certificates(
         if dataset is None or certificate.dataset == dataset:
             result.certificates += 1
             weaker += certificate.ledger is None
-            published = PublishedCertificate(folder, certificate, _keys(settings.private_root, certificate.run))
+            published = PublishedCertificate(folder, certificate, _collect_keys(settings.private_root, certificate.run))
             published_of.setdefault(certificate.run, []).append(published)
             of_dataset = [e for e in entries if e.dataset == certificate.dataset]
             try:
-                problems = _certificate_problems(published, renamed=folder.parent != settings.released_root)
-                problems += _ledger_problems(published, of_dataset, known.get(certificate.dataset))
-                problems += _head_problems(certificate, everything)
+                problems = _check_certificates(published, renamed=folder.parent != settings.released_root)
+                problems += _check_ledger(published, of_dataset, known.get(certificate.dataset))
+                problems += _check_heads(certificate, everything)
             except (ValueError, ZeroDivisionError):
                 problems = ["its certificate holds a text that is not a number"]
             result.problems += [f"{certificate.run}: {p}" for p in problems]
-            covered |= {charge.key for charge in _charges(published, of_dataset).values()}
-    result.problems += [f"{run}: {p}" for run, copies in published_of.items() for p in _second_draws(copies)]
+            covered |= {charge.key for charge in _collect_charges(published, of_dataset).values()}
+    result.problems += [f"{run}: {p}" for run, copies in published_of.items() for p in _find_second_draws(copies)]
     if weaker:
         result.notes.append(
             f"{weaker} of {result.certificates} certificates name no entry of the ledger, as those of earlier "
@@ -105,7 +105,7 @@ def compare_with_certificates(
     return result
 
 
-def given_folders(against: Sequence[Path], released_root: Path) -> list[Path]:
+def list_given_folders(against: Sequence[Path], released_root: Path) -> list[Path]:
     """Return the released folders in these: each one itself, or those directly in it.
 
     Without those of the released root.
@@ -125,12 +125,12 @@ def given_folders(against: Sequence[Path], released_root: Path) -> list[Path]:
     return [folder for folder in found if folder.parent != released_root.resolve()]
 
 
-def _folders(root: Path) -> Iterator[Path]:
+def _iterate_folders(root: Path) -> Iterator[Path]:
     if root.is_dir():
         yield from (p for p in sorted(root.iterdir()) if p.is_dir() and not p.name.startswith("."))
 
 
-def _head_problems(certificate: Certificate, entries: Sequence[Entry]) -> list[str]:
+def _check_heads(certificate: Certificate, entries: Sequence[Entry]) -> list[str]:
     """Return whether the ledger has gone back behind the certificate; ``entries``: of all data sets."""
     head = certificate.ledger
     if head is None or (0 < head.entries <= len(entries) and entries[head.entries - 1].hash == head.hash):
@@ -141,22 +141,22 @@ def _head_problems(certificate: Certificate, entries: Sequence[Entry]) -> list[s
     ]
 
 
-def _second_draws(copies: Sequence[PublishedCertificate]) -> list[str]:
+def _find_second_draws(copies: Sequence[PublishedCertificate]) -> list[str]:
     """Return whether folders of one run hold different noisy tables: then one charge had two draws."""
-    draws = {_noisy_tables(published.folder) for published in copies} - {()}
+    draws = {_list_noisy_tables(published.folder) for published in copies} - {()}
     if len(draws) < 2:
         return []
     return [f"{len(copies)} released folders of this run hold different noisy tables: a charge has covered two draws"]
 
 
-def _noisy_tables(folder: Path) -> tuple[tuple[str, str], ...]:
+def _list_noisy_tables(folder: Path) -> tuple[tuple[str, str], ...]:
     """File -> SHA-256 of each noisy table that the manifest lists; none where it is not a release."""
-    manifest = manifest_if_readable(folder)
-    names = [step.published["noisy"].name for step in _published_steps(folder)]
+    manifest = read_manifest_if_readable(folder)
+    names = [step.published["noisy"].name for step in _list_published_steps(folder)]
     return tuple((n, manifest.files[n].sha256) for n in names if manifest is not None and n in manifest.files)
 
 
-def _keys(private_root: Path, run: str) -> Mapping[str, str] | None:
+def _collect_keys(private_root: Path, run: str) -> Mapping[str, str] | None:
     try:
         note = private_root / "runs" / run / "run.json"
         return {str(k): str(v) for k, v in json.loads(note.read_text(encoding="utf-8"))["keys"].items()}
@@ -164,7 +164,7 @@ def _keys(private_root: Path, run: str) -> Mapping[str, str] | None:
         return None
 
 
-def _certificate_problems(published: PublishedCertificate, *, renamed: bool) -> list[str]:
+def _check_certificates(published: PublishedCertificate, *, renamed: bool) -> list[str]:
     """Return what is wrong within the folder: changed files, and sums that are not those of their parts.
 
     ``renamed``: whether the folder may have another name than the run, as where it was given to.
@@ -172,7 +172,7 @@ def _certificate_problems(published: PublishedCertificate, *, renamed: bool) -> 
     Raises ValueError or ZeroDivisionError for a text that is not a number.
     """
     certificate, problems = published.certificate, []
-    receipts = _receipts(published.folder)
+    receipts = _collect_receipts(published.folder)
     if published.folder.name != certificate.run and not renamed:
         problems.append(f"its certificate lies in the folder {published.folder.name}")
     if not is_whole(published.folder):
@@ -182,44 +182,44 @@ def _certificate_problems(published: PublishedCertificate, *, renamed: bool) -> 
         problems.append("the stages' budgets do not sum to the certificate's rho_budget")
     for stage in stages:
         prices = sum((g.queries * Fraction(g.rho_each) for g in stage.groups), Fraction(0))
-        if rho_text(prices) != stage.rho_spent or prices > Fraction(stage.rho_budget):
+        if format_rho(prices) != stage.rho_spent or prices > Fraction(stage.rho_budget):
             problems.append(f"the prices of {stage.step} do not sum to its rho_spent, or pass its budget")
-        problems += _receipt_problems(published.folder, stage, receipts)
+        problems += _check_receipts(published.folder, stage, receipts)
     return problems
 
 
-def _published_steps(folder: Path) -> list[ReleaseStep]:
+def _list_published_steps(folder: Path) -> list[ReleaseStep]:
     """Return the release steps whose tables the folder has, by its own request.
 
     None where it holds figures of a release.
     """
-    manifest = manifest_if_readable(folder)
+    manifest = read_manifest_if_readable(folder)
     if manifest is None:
         return []
     if holds_itemsets(manifest):
-        return list(release_steps(itemset_steps(released_itemset_spec(manifest))))
-    return list(release_steps(plan_of(public_spec(manifest)).steps)) if synthetic_names(manifest) else []
+        return list(release_steps(build_itemset_steps(read_released_itemset_spec(manifest))))
+    return list(release_steps(plan_of(read_public_spec(manifest)).steps)) if list_synthetic_names(manifest) else []
 
 
-def _receipts(folder: Path) -> dict[str, str]:
+def _collect_receipts(folder: Path) -> dict[str, str]:
     """Release step -> its released receipts."""
-    return {step.name: step.published["receipts"].name for step in _published_steps(folder)}
+    return {step.name: step.published["receipts"].name for step in _list_published_steps(folder)}
 
 
-def _receipt_problems(folder: Path, stage: StageCost, receipts: Mapping[str, str]) -> list[str]:
+def _check_receipts(folder: Path, stage: StageCost, receipts: Mapping[str, str]) -> list[str]:
     """Return whether the released receipts of a stage cost what the certificate says; a stage without any has none."""
     file = folder / receipts.get(stage.step, "-")
     if not file.is_file():
         return []
     try:
-        queries = receipts_from_table(pq.read_table(file))
+        queries = read_receipts(pq.read_table(file))
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
         return [f"the receipts of {stage.step} cannot be read, or state a price that is not that of their noise"]
-    same = len(queries) == sum(g.queries for g in stage.groups) and rho_text(total_rho(queries)) == stage.rho_spent
+    same = len(queries) == sum(g.queries for g in stage.groups) and format_rho(sum_rho(queries)) == stage.rho_spent
     return [] if same else [f"the receipts of {stage.step} do not cost what the certificate says"]
 
 
-def _charges(published: PublishedCertificate, entries: Sequence[Entry]) -> dict[str, Entry]:
+def _collect_charges(published: PublishedCertificate, entries: Sequence[Entry]) -> dict[str, Entry]:
     """Release step -> the latest reservation that the certificate's stage rests on; by key, else by the run's name."""
     steps = {s.step for s in published.certificate.stages}
     runs = {published.certificate.run, *(published.certificate.improves or ())}
@@ -232,14 +232,14 @@ def _charges(published: PublishedCertificate, entries: Sequence[Entry]) -> dict[
     return charges
 
 
-def _ledger_problems(
+def _check_ledger(
     published: PublishedCertificate, entries: Sequence[Entry], summary: DatasetSummary | None
 ) -> list[str]:
     """Return where the certificate says something else than the ledger of its data set; errors as above."""
     certificate = published.certificate
     if summary is None:
         return [f"its certificate is of {certificate.dataset!r}, which the ledger does not know"]
-    problems, states, charges = [], charge_states(entries), _charges(published, entries)
+    problems, states, charges = [], charge_states(entries), _collect_charges(published, entries)
     for stage in certificate.stages:
         charge = charges.get(stage.step)
         if charge is None:
@@ -272,7 +272,9 @@ def _add_uncovered(result: Comparison, entries: Sequence[Entry], covered: Collec
     missing = False
     for (dataset, run), count in runs.items():
         words = f"{run}: {count} spent charges of {dataset!r} have no certificate here"
-        if _keys(settings.private_root, run) is not None and not was_certified(settings.private_root, dataset, run):
+        if _collect_keys(settings.private_root, run) is not None and not is_certified(
+            settings.private_root, dataset, run
+        ):
             result.notes.append(f"{words}: the run was not finished")
         else:
             missing = True

@@ -15,12 +15,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from privsyn.answers.questions import Questions
-from privsyn.api.progress import one_bar
-from privsyn.base.notebook import html_table, paragraph
-from privsyn.base.settings import settings_for
+from privsyn.api.progress import show_bar
+from privsyn.base.notebook import format_html_table, format_paragraph
+from privsyn.base.settings import load_settings
 from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.storage.released_files import public_spec, read_certificate, read_manifest, release_folder, synthetic_names
+from privsyn.storage.released_files import (
+    list_synthetic_names,
+    read_certificate,
+    read_manifest,
+    read_public_spec,
+    release_folder,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +56,7 @@ class Release(Questions):
     drawn: tuple[str, ...] = field(default=(), compare=False)
 
     def _simulating(self) -> AbstractContextManager[Callable[[int, int], None]]:
-        return one_bar("simulating")
+        return show_bar("simulating")
 
     @cached_property
     def manifest(self) -> Manifest:
@@ -70,7 +76,7 @@ class Release(Questions):
     @property
     def spec(self) -> ReleaseSpec:
         """The public request: the spec without the place of the private table."""
-        return public_spec(self.manifest, _FIELD)
+        return read_public_spec(self.manifest, _FIELD)
 
     @property
     def note(self) -> str:
@@ -110,7 +116,7 @@ class Release(Questions):
 
     @property
     def _files(self) -> list[Path]:
-        return [self.folder / name for name in synthetic_names(self.manifest)]
+        return [self.folder / name for name in list_synthetic_names(self.manifest)]
 
     def _head(self) -> pa.Table:
         """Return the first rows, read alone: the table may be larger than memory."""
@@ -132,8 +138,8 @@ class Release(Questions):
         cells = [["" if value is None else str(value) for value in row.values()] for row in head.to_pylist()]
         return (
             f"<h4>Release {escape(self.run)}</h4>"
-            + paragraph(promise, f"Cost: {self.cost}", f"Folder, to give away: {self.folder}")
-            + html_table(head.column_names, cells)
+            + format_paragraph(promise, f"Cost: {self.cost}", f"Folder, to give away: {self.folder}")
+            + format_html_table(head.column_names, cells)
         )
 
 
@@ -152,7 +158,7 @@ def open_release(release: str | Path, *, out: str | Path | None = None) -> Relea
 
     Privacy: reads nothing but the released folder, draws nothing and spends nothing.
     """
-    opened = Release(release_folder(str(release), settings_for(out), _FIELD))
-    public_spec(opened.manifest, _FIELD)
+    opened = Release(release_folder(str(release), load_settings(out), _FIELD))
+    read_public_spec(opened.manifest, _FIELD)
     read_certificate(opened.folder)
     return opened

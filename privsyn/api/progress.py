@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from html import escape
 from typing import TYPE_CHECKING
 
-from privsyn.base.notebook import in_notebook
+from privsyn.base.notebook import is_in_notebook
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from privsyn.engine.step import Step
 
 
-def shown_progress(steps: Sequence[Step]) -> AbstractContextManager[ReportProgress]:
+def show_progress(steps: Sequence[Step]) -> AbstractContextManager[ReportProgress]:
     """Return a bar a step, where people look: in the notebook's cell, or on standard error."""
-    return notebook_bars(steps) if in_notebook() else progress_bars(steps)
+    return show_notebook_bars(steps) if is_in_notebook() else show_progress_bars(steps)
 
 
 @contextmanager
-def progress_bars(steps: Sequence[Step], console: Console | None = None) -> Iterator[ReportProgress]:
+def show_progress_bars(steps: Sequence[Step], console: Console | None = None) -> Iterator[ReportProgress]:
     """Show a bar a step on the console (default: standard error); one line a step where that is not a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -53,7 +53,7 @@ def progress_bars(steps: Sequence[Step], console: Console | None = None) -> Iter
 
 
 @contextmanager
-def one_bar(label: str) -> Iterator[Callable[[int, int], None]]:
+def show_bar(label: str) -> Iterator[Callable[[int, int], None]]:
     """Show one bar on standard error, gone at its end, for (done, total); none where that is not a terminal."""
     from rich.console import Console
     from rich.progress import Progress
@@ -65,23 +65,23 @@ def one_bar(label: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
-def notebook_bars(steps: Sequence[Step]) -> Iterator[ReportProgress]:
+def show_notebook_bars(steps: Sequence[Step]) -> Iterator[ReportProgress]:
     """Show one bar for the whole release in the notebook's cell, with the name of the step that runs."""
     from IPython.display import HTML, display
 
     names = [step.name for step in steps]
     labels = {step.name: step.label for step in steps}
-    handle = display(HTML(_bar("", 0, len(steps))), display_id=True)
+    handle = display(HTML(_format_bar("", 0, len(steps))), display_id=True)
     began: list[str] = []
 
     def report(name: str, done: int, total: int) -> None:
         if name not in began:
             began.append(name)
-            handle.update(HTML(_bar(labels[name], names.index(name), len(steps))))
+            handle.update(HTML(_format_bar(labels[name], names.index(name), len(steps))))
 
     yield report
-    handle.update(HTML(_bar("done", len(steps), len(steps))))
+    handle.update(HTML(_format_bar("done", len(steps), len(steps))))
 
 
-def _bar(label: str, done: int, total: int) -> str:
+def _format_bar(label: str, done: int, total: int) -> str:
     return f'<progress value="{done}" max="{total}"></progress> {done} of {total} {escape(label)}'

@@ -21,8 +21,8 @@ from privsyn.data_contracts.artifacts import Zone
 from privsyn.engine.earlier_runs import read_note
 from privsyn.engine.step_tables import StepRefs
 from privsyn.ledgers.ledger import Ledger
-from privsyn.storage.disk import in_words
-from privsyn.storage.records import Records, private_records
+from privsyn.storage.disk import translate_os_errors
+from privsyn.storage.records import Records, locate_private_records
 from privsyn.storage.store import Store
 
 HELD_FOR = 0.0
@@ -68,7 +68,7 @@ def prune(settings: Settings, *, rows: bool = False, reports: bool = False, dele
     held: list[str] = []
     left_out: list[str] = []
     with ExitStack() as locks:
-        for dataset in _data_sets(private):
+        for dataset in _list_data_sets(private):
             try:
                 locks.enter_context(
                     Store(private, settings.released_root, dataset).lock(f"release-{dataset}", HELD_FOR)
@@ -76,99 +76,101 @@ def prune(settings: Settings, *, rows: bool = False, reports: bool = False, dele
                 held.append(dataset)
             except PrivsynError:
                 left_out.append(dataset)
-        found = list(_unneeded(settings, ledger, held, rows=rows, reports=reports))
+        found = list(_find_unneeded(settings, ledger, held, rows=rows, reports=reports))
         for each in found if delete else ():
-            with in_words(each.path):
+            with translate_os_errors(each.path):
                 shutil.rmtree(each.path) if each.path.is_dir() else each.path.unlink(missing_ok=True)
     return Pruned(tuple(found), tuple(left_out))
 
 
-def _unneeded(
+def _find_unneeded(
     settings: Settings, ledger: Ledger, datasets: Collection[str], *, rows: bool, reports: bool
 ) -> Iterator[Unneeded]:
     private = settings.private_root
-    references = _children(private / "prefect" / "records")  # first: a run's note is there before its references
-    private_reports = _children(private / "reports")
-    notes = _notes(private)
+    references = _list_children(private / "prefect" / "records")  # first: a run's note is there before its references
+    private_reports = _list_children(private / "reports")
+    notes = _list_notes(private)
     paid = {entry.key for entry in ledger.entries()}
-    needed = paid | {str(key) for note in notes for key in _keys(note).values()}
+    needed = paid | {str(key) for note in notes for key in _list_keys(note).values()}
     for dataset in datasets:
-        yield from _tables(private, dataset, needed)
+        yield from _find_tables(private, dataset, needed)
         if rows:
-            yield from _rows(settings, ledger, dataset, notes)
-    yield from _results(private, references, needed)
+            yield from _find_rows(settings, ledger, dataset, notes)
+    yield from _find_results(private, references, needed)
     runs = {str(note.get("run")) for note in notes}
     for path in private_reports:
         if reports or path.name not in runs:
-            yield _of(path, "a private report" if path.name in runs else "a private report of no run")
-    for path in _children(private / "compare") if reports else ():
-        yield _of(path, "a comparison's results")
+            yield _get_data_set(path, "a private report" if path.name in runs else "a private report of no run")
+    for path in _list_children(private / "compare") if reports else ():
+        yield _get_data_set(path, "a comparison's results")
 
 
-def _tables(private: Path, dataset: str, needed: Collection[str]) -> Iterator[Unneeded]:
+def _find_tables(private: Path, dataset: str, needed: Collection[str]) -> Iterator[Unneeded]:
     """Yield stored tables, and records of steps, whose keys are no run's and no charge's."""
     short = {key[:_KEY] for key in needed}
-    for path in _children(private / "store" / dataset):
+    for path in _list_children(private / "store" / dataset):
         parts = path.name.removesuffix(".parquet").rsplit("-", 2)
         if len(parts) == 3 and parts[1] not in short:
-            yield _of(path, "a table of no run")
-    for path in _children(private_records(private, dataset)):
+            yield _get_data_set(path, "a table of no run")
+    for path in _list_children(locate_private_records(private, dataset)):
         if path.name.startswith("step-") and path.stem.removeprefix("step-") not in needed:
-            yield _of(path, "the record of a step of no run")
+            yield _get_data_set(path, "the record of a step of no run")
 
 
-def _rows(settings: Settings, ledger: Ledger, dataset: str, notes: Collection[dict[str, Any]]) -> Iterator[Unneeded]:
+def _find_rows(
+    settings: Settings, ledger: Ledger, dataset: str, notes: Collection[dict[str, Any]]
+) -> Iterator[Unneeded]:
     """Yield tables of private rows whose runs all have their noise."""
     records = Records(settings.private_root, dataset)
-    for path in _children(private_records(settings.private_root, dataset)):
+    for path in _list_children(locate_private_records(settings.private_root, dataset)):
         refs = records.load_as(path.stem, StepRefs) if path.name.startswith("step-") else None
-        users = [note for note in notes if refs is not None and refs.key in _keys(note).values()]
+        users = [note for note in notes if refs is not None and refs.key in _list_keys(note).values()]
         if refs is None or not all(_is_drawn(note, ledger, dataset) for note in users):
             continue
         for name, ref in refs.tables.items():
             place = Path(ref.path)
             if ref.zone is Zone.PRIVATE and name.endswith("_rows") and place.exists():
-                yield _of(place, "private rows of runs whose noise is drawn")
+                yield _get_data_set(place, "private rows of runs whose noise is drawn")
 
 
 def _is_drawn(note: dict[str, Any], ledger: Ledger, dataset: str) -> bool:
     """Return whether none of the run's charges still waits for its noise."""
-    states = [ledger.state(dataset, key) for key in _keys(note).values()]
+    states = [ledger.state(dataset, key) for key in _list_keys(note).values()]
     return "spent" in states and "reserved" not in states
 
 
-def _results(private: Path, references: Collection[Path], needed: Collection[str]) -> Iterator[Unneeded]:
+def _find_results(private: Path, references: Collection[Path], needed: Collection[str]) -> Iterator[Unneeded]:
     """Prefect's references to steps of no run."""
     for path in references:
         if path.name.rpartition("-")[2] in needed:
             continue
-        yield _of(path, "a flow's reference to a step of no run")
+        yield _get_data_set(path, "a flow's reference to a step of no run")
         try:
             result = Path(json.loads(path.read_text(encoding="utf-8"))["storage_key"])
         except (OSError, ValueError, KeyError, TypeError):
             continue
         if result.is_file() and result.resolve().is_relative_to((private / "prefect" / "results").resolve()):
-            yield _of(result, "a flow's result of a step of no run")
+            yield _get_data_set(result, "a flow's result of a step of no run")
 
 
-def _data_sets(private: Path) -> list[str]:
-    places = [*_children(private / "store"), *_children(private / "records")]
+def _list_data_sets(private: Path) -> list[str]:
+    places = [*_list_children(private / "store"), *_list_children(private / "records")]
     return sorted({path.name for path in places if path.is_dir()})
 
 
-def _notes(private: Path) -> list[dict[str, Any]]:
+def _list_notes(private: Path) -> list[dict[str, Any]]:
     return [read_note(path) for path in sorted((private / "runs").glob("*/run.json"))]
 
 
-def _keys(note: dict[str, Any]) -> dict[str, str]:
+def _list_keys(note: dict[str, Any]) -> dict[str, str]:
     keys = note.get("keys")
     return {str(k): str(v) for k, v in keys.items()} if isinstance(keys, dict) else {}
 
 
-def _children(folder: Path) -> list[Path]:
+def _list_children(folder: Path) -> list[Path]:
     return sorted(p for p in folder.iterdir() if not p.name.startswith(".")) if folder.is_dir() else []
 
 
-def _of(path: Path, reason: str) -> Unneeded:
+def _get_data_set(path: Path, reason: str) -> Unneeded:
     files = [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file()]
     return Unneeded(path, sum(file.stat().st_size for file in files), reason)

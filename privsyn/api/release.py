@@ -12,14 +12,14 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from privsyn.api.draft import AnySpec, spec_of
+from privsyn.api.draft import AnySpec, load_any_spec
 from privsyn.api.open_release import Release
-from privsyn.api.progress import shown_progress
+from privsyn.api.progress import show_progress
 from privsyn.base.errors import PeriodReleasedError, RequestError
-from privsyn.base.loading import no_collection
-from privsyn.base.notebook import in_notebook
-from privsyn.base.paths import expanded
-from privsyn.base.settings import Settings, settings_for
+from privsyn.base.loading import pause_gc
+from privsyn.base.notebook import is_in_notebook
+from privsyn.base.paths import expand_path
+from privsyn.base.settings import Settings, load_settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.private_table import SupportsArrowStream, Table
 
@@ -75,17 +75,17 @@ def release(
     Privacy: the released folder is (epsilon, delta)-differentially private for adding or removing one person, which is
     what the spec's ``unit`` says.  The ledger reserves the whole price before anything is counted.
     """
-    asked = spec_of(spec, {"privacy": {"epsilon": epsilon, "delta": delta}})
+    asked = load_any_spec(spec, {"privacy": {"epsilon": epsilon, "delta": delta}})
     in_memory = None
     if isinstance(data, str | Path):
         if not str(data):
             raise RequestError("names no table", "Give a path, or hand over a table in memory", "release.data")
-        asked = asked.model_copy(update={"data": str(expanded(data, "release.data").absolute())})
+        asked = asked.model_copy(update={"data": str(expand_path(data, "release.data").absolute())})
     else:
         in_memory = data
-    settings = settings_for(out)
-    shown = in_notebook() if progress is None else progress
-    with _shown(asked, period) if shown else nullcontext(_silent) as report:
+    settings = load_settings(out)
+    shown = is_in_notebook() if progress is None else progress
+    with _choose_progress(asked, period) if shown else nullcontext(_ignore) as report:
         try:
             summary = release_in_process(
                 asked, settings, data=in_memory, fresh=fresh, period=period, new_dataset=new_dataset, report=report
@@ -130,12 +130,12 @@ def improve(
     Privacy: the released folder is (epsilon, delta)-differentially private with its certificate's epsilon; by the
     ledger's sum, so are the earlier releases and this one together.
     """
-    from privsyn.api.improve import improved_spec
+    from privsyn.api.improve import build_improved_spec
 
-    settings = settings_for(out)
+    settings = load_settings(out)
     run = release.run if isinstance(release, Release) else str(release)
     path = data if isinstance(data, str | Path) else None
-    spec = improved_spec(run, settings, epsilon, path)
+    spec = build_improved_spec(run, settings, epsilon, path)
     if data is None and not spec.data:
         raise RequestError(
             f"the table of {run} was handed over in memory, and is not here", "Hand it over again", "release.data"
@@ -160,7 +160,7 @@ def release_in_process(
     the run not private and keeps it private.  Guarantee and errors as ``release``; PeriodReleasedError for a
     period that has its release.
     """
-    with no_collection():
+    with pause_gc():
         from privsyn.engine.open_run import open_run
         from privsyn.engine.runner import run_steps
         from privsyn.pipelines.release_job import release_job
@@ -205,7 +205,7 @@ def evaluate(
     from privsyn.evaluation.settings_file import load_evaluation_spec
 
     asked = load_evaluation_spec(None if settings is None else Path(settings), labels)
-    return run_evaluation(EvaluationRequest(_name_of(release), data, holdout, against, asked), settings_for(out))
+    return run_evaluation(EvaluationRequest(_name_spec(release), data, holdout, against, asked), load_settings(out))
 
 
 def rerun(
@@ -234,7 +234,7 @@ def rerun(
     from privsyn.api.rerun import rerun as run_again
 
     places = [None if place is None else Path(place) for place in (keep, prior)]
-    return run_again(_name_of(release), settings_for(out), places[0], prior=places[1])
+    return run_again(_name_spec(release), load_settings(out), places[0], prior=places[1])
 
 
 def ledger(*, out: str | Path | None = None) -> LedgerView:
@@ -253,19 +253,19 @@ def ledger(*, out: str | Path | None = None) -> LedgerView:
     """
     from privsyn.api.ledger import LedgerView
 
-    return LedgerView(settings_for(out))
+    return LedgerView(load_settings(out))
 
 
-def _shown(spec: ReleaseSpec, period: str | None) -> AbstractContextManager[ReportProgress]:
+def _choose_progress(spec: ReleaseSpec, period: str | None) -> AbstractContextManager[ReportProgress]:
     """Return a bar over the steps of a release."""
     from privsyn.pipelines.release_job import release_job
 
-    return shown_progress(release_job(spec, period).steps)
+    return show_progress(release_job(spec, period).steps)
 
 
-def _name_of(release: Release | str | Path) -> str:
+def _name_spec(release: Release | str | Path) -> str:
     return str(release.folder if isinstance(release, Release) else release)
 
 
-def _silent(step: str, done: int, total: int) -> None:
+def _ignore(step: str, done: int, total: int) -> None:
     """No progress."""

@@ -28,17 +28,17 @@ from privsyn.engine.contract_checks import check_table
 from privsyn.engine.execute import ReportProgress, Shell
 from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.runner import run_steps
-from privsyn.engine.step import ReleaseStep, Step, published_files, release_steps
+from privsyn.engine.step import ReleaseStep, Step, list_published_files, release_steps
 from privsyn.engine.step_tables import StepRefs
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.release_job import plan_of
 from privsyn.publish.folder import fill
-from privsyn.publish.formats.described import files_in
-from privsyn.publish.versions import versions
+from privsyn.publish.formats.described import list_files
+from privsyn.publish.versions import list_versions
 from privsyn.storage.records import Records
-from privsyn.storage.released_files import public_spec, read_certificate, read_manifest, release_folder
+from privsyn.storage.released_files import read_certificate, read_manifest, read_public_spec, release_folder
 from privsyn.storage.store import Store
-from privsyn.tasks.estimation.noisy import receipts_from_table
+from privsyn.tasks.estimation.noisy import read_receipts
 
 FIELD = "rerun.release"
 PRIOR = "rerun.prior"
@@ -154,7 +154,7 @@ class _Reproduction:
     def _check_plan(self, step: ReleaseStep, noisy: StepRefs, inputs: Mapping[str, StepRefs]) -> None:
         """Record a problem unless the earlier released tables lead to the queries that the receipts state."""
         try:
-            receipts = receipts_from_table(self.store.read_table(noisy.tables["receipts"]))
+            receipts = read_receipts(self.store.read_table(noisy.tables["receipts"]))
         except _UNFIT as error:
             raise PrivsynError(f"the receipts of the step {step.title!r} hold no possible query: {error}", "") from None
         if self.shell.planned(step, inputs) != receipts:
@@ -193,23 +193,23 @@ def rerun(
     """
     folder = release_folder(release, settings, FIELD)
     manifest = read_manifest(folder)
-    spec = _with_prior(public_spec(manifest, FIELD), prior)
-    noisy = {*_noisy_files(spec), "certificate.json"}
-    on_disk = files_in(folder)
-    with _workplace(keep) as work:
+    spec = _add_prior(read_public_spec(manifest, FIELD), prior)
+    noisy = {*_list_noisy_files(spec), "certificate.json"}
+    on_disk = list_files(folder)
+    with _open_workplace(keep) as work:
         made, problems = _make(folder, manifest, spec, work, settings.threads, report)
         if keep is not None and made is not None:
             made = made.rename(keep)
-        reproduced = files_in(made) if made is not None else {}
+        reproduced = list_files(made) if made is not None else {}
     files = tuple(
         FileComparison(name, on_disk.get(name) == listed, None if name in noisy else reproduced.get(name) == listed)
         for name, listed in manifest.files.items()
     )
     unknown = tuple(sorted(set(on_disk) - set(manifest.files)))
-    return Rerun(manifest.run, files, unknown, tuple(problems), _other_versions(manifest), made if keep else None)
+    return Rerun(manifest.run, files, unknown, tuple(problems), _list_other_versions(manifest), made if keep else None)
 
 
-def _with_prior(spec: ReleaseSpec, file: Path | None) -> ReleaseSpec:
+def _add_prior(spec: ReleaseSpec, file: Path | None) -> ReleaseSpec:
     """Return the released spec with the place of its prior's file, which no folder says."""
     if spec.prior is None:
         if file is not None:
@@ -225,7 +225,7 @@ def _make(
     folder: Path, manifest: Manifest, spec: ReleaseSpec, work: Path, threads: int, report: ReportProgress
 ) -> tuple[Path | None, list[str]]:
     """Return the folder made again (None if that failed), and sentences on what did not agree on the way."""
-    reproduction = _Reproduction(folder, manifest, _shell(manifest, spec, work, threads, report))
+    reproduction = _Reproduction(folder, manifest, _build_shell(manifest, spec, work, threads, report))
     try:
         reproduction.run()
         return reproduction.publish(), reproduction.problems
@@ -239,7 +239,7 @@ def _make(
         return None, [*reproduction.problems, f"the release cannot be made again from its noisy tables: {error!r}"]
 
 
-def _shell(manifest: Manifest, spec: ReleaseSpec, work: Path, threads: int, report: ReportProgress) -> Shell:
+def _build_shell(manifest: Manifest, spec: ReleaseSpec, work: Path, threads: int, report: ReportProgress) -> Shell:
     """Return a shell over a folder of its own, with an empty ledger and no noise.
 
     Only post-processing can run in it.
@@ -249,16 +249,18 @@ def _shell(manifest: Manifest, spec: ReleaseSpec, work: Path, threads: int, repo
     store = Store(work / "private", work / "released", spec.dataset)
     records, ledger = Records(work / "private", spec.dataset), Ledger(work / "ledger.sqlite")
     plan = replace(plan, request=replace(plan.request, threads=threads))
-    return Shell(plan, PrivateAccess(_no_rows), keys, manifest.run, store, records, ledger, _RefusingNoise(), report)
+    return Shell(
+        plan, PrivateAccess(_yield_no_rows), keys, manifest.run, store, records, ledger, _RefusingNoise(), report
+    )
 
 
-def _no_rows(repairs: object = None) -> Iterator[pa.RecordBatch]:
+def _yield_no_rows(repairs: object = None) -> Iterator[pa.RecordBatch]:
     raise TypeError("a reproduction has no private rows")
 
 
-def _noisy_files(spec: ReleaseSpec) -> set[str]:
+def _list_noisy_files(spec: ReleaseSpec) -> set[str]:
     """Return the released files that hold noise, which nobody can draw again."""
-    return set(published_files(release_steps(plan_of(spec).steps)))
+    return set(list_published_files(release_steps(plan_of(spec).steps)))
 
 
 def _read(path: Path) -> pa.Table:
@@ -271,7 +273,7 @@ def _read(path: Path) -> pa.Table:
 
 
 @contextmanager
-def _workplace(keep: Path | None) -> Iterator[Path]:
+def _open_workplace(keep: Path | None) -> Iterator[Path]:
     """Make a temporary folder: beside ``keep``, so that the result can be renamed to it, else the system's."""
     if keep is not None and (keep.exists() or not keep.absolute().parent.is_dir()):
         raise RequestError(f"{keep} exists already, or its folder does not", "Name a new folder", "rerun.keep")
@@ -282,8 +284,8 @@ def _workplace(keep: Path | None) -> Iterator[Path]:
         raise PrivsynError(f"the files could not be written: {error.strerror}", "Free some space") from None
 
 
-def _other_versions(manifest: Manifest) -> dict[str, tuple[str, str]]:
+def _list_other_versions(manifest: Manifest) -> dict[str, tuple[str, str]]:
     """Package -> (version of the release, version here), where they differ."""
-    then, here = manifest.versions, versions()
+    then, here = manifest.versions, list_versions()
     names = sorted({*then, *here})
     return {n: (then.get(n, "none"), here.get(n, "none")) for n in names if then.get(n) != here.get(n)}

@@ -23,14 +23,14 @@ RENAMED = {"sslmode": "ssl"}
 """Options that the server's driver has under another name.  A certificate goes into PGSSLROOTCERT, which both read."""
 
 
-def for_ledger(address: str, password_file: Path | None = None) -> str:
+def check_ledger_url(address: str, password_file: Path | None = None) -> str:
     """Return the ledger's address.  Raises RequestError that names the setting for one that will not do."""
-    return _parsed(address, password_file).render_as_string(hide_password=False)
+    return _parse_url(address, password_file).render_as_string(hide_password=False)
 
 
-def for_server(address: str, password_file: Path | None = None) -> str:
+def check_server_url(address: str, password_file: Path | None = None) -> str:
     """Return the same database for Prefect's server, in the words of its driver (asyncpg)."""
-    url = _parsed(address, password_file)
+    url = _parse_url(address, password_file)
     names = {name: RENAMED.get(name, name) for name in url.query}
     for name in names:
         if name not in (*SAME, *RENAMED):
@@ -45,7 +45,7 @@ def for_server(address: str, password_file: Path | None = None) -> str:
     return url.set(drivername="postgresql+asyncpg", query=query).render_as_string(hide_password=False)
 
 
-def _parsed(address: str, password_file: Path | None) -> URL:
+def _parse_url(address: str, password_file: Path | None) -> URL:
     from sqlalchemy.engine import make_url  # here: it loads slowly, and most runs have no such address
     from sqlalchemy.exc import ArgumentError
 
@@ -56,11 +56,11 @@ def _parsed(address: str, password_file: Path | None) -> URL:
     if url.get_backend_name() != "postgresql" or not url.database:
         raise RequestError("this does not name a PostgreSQL database", WRITE, FIELD)
     if password_file is not None:
-        url = url.set(password=_password(password_file))
+        url = url.set(password=_read_password(password_file))
     return url.set(drivername="postgresql")
 
 
-def _password(path: Path) -> str:
+def _read_password(path: Path) -> str:
     try:
         text = path.read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:

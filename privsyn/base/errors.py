@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from copy import copy
 from typing import Any, Self
 
-from privsyn.base.wording import API, Phrase, Text, Vocabulary, mention, sentence
+from privsyn.base.wording import API, Phrase, Text, Vocabulary, make_sentence, mention
 
 
 class PrivsynError(Exception):
@@ -34,9 +34,9 @@ class PrivsynError(Exception):
         """
         words = vocabulary or self.vocabulary
         where = words.field(self.field) + (f" (line {self.line})" if self.line else "")
-        text = words.text(sentence(f"{where}: " + self.problem if self.field else self.problem))
+        text = words.text(make_sentence(f"{where}: " + self.problem if self.field else self.problem))
         if self.cure:
-            text = f"{text} {words.text(sentence(self.cure))}"
+            text = f"{text} {words.text(make_sentence(self.cure))}"
         return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
 
     def about(self, field: str, mentioning: Mapping[str, str] | None = None) -> Self:
@@ -57,10 +57,10 @@ class PrivsynError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """By its attributes, for the errors whose constructors take other arguments."""
-        return _restored, (type(self), self.args, vars(self))
+        return _restore_error, (type(self), self.args, vars(self))
 
 
-def _restored(kind: type[PrivsynError], args: tuple[Any, ...], attributes: dict[str, Any]) -> PrivsynError:
+def _restore_error(kind: type[PrivsynError], args: tuple[Any, ...], attributes: dict[str, Any]) -> PrivsynError:
     error = kind.__new__(kind)
     error.args = args
     vars(error).update(attributes)
@@ -122,7 +122,7 @@ class ContractError(PrivsynError):
         super().__init__(problem, cure)
 
 
-def error_place(error: BaseException) -> str:
+def locate_error(error: BaseException) -> str:
     """Return the function and line that raised ``error``: unlike the error's own text, they hold no private value."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

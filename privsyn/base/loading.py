@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def no_collection() -> Iterator[None]:
+def pause_gc() -> Iterator[None]:
     """No collection of garbage meanwhile: an import makes hundreds of thousands of objects, and all of them stay."""
     was_on = gc.isenabled()
     gc.disable()

@@ -7,26 +7,26 @@ from collections.abc import Sequence
 from html import escape
 
 
-def in_notebook() -> bool:
+def is_in_notebook() -> bool:
     """Return whether this runs in a notebook's kernel."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return shell is not None and type(shell).__name__ == "ZMQInteractiveShell"
 
 
-def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]], mark: str = "") -> str:
+def format_html_table(headings: Sequence[str], rows: Sequence[Sequence[str]], mark: str = "") -> str:
     """Return a plain HTML table of texts; ``mark``: a word that is marked wherever it stands in a cell."""
     head = "".join(f"<th>{escape(h)}</th>" for h in headings)
-    body = "".join("<tr>" + "".join(f"<td>{marked(c, mark)}</td>" for c in row) + "</tr>" for row in rows)
+    body = "".join("<tr>" + "".join(f"<td>{mark_up(c, mark)}</td>" for c in row) + "</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def marked(text: str, word: str) -> str:
+def mark_up(text: str, word: str) -> str:
     """Return the text as HTML, with ``word`` (empty: nothing) marked."""
     shown = escape(text)
     return shown.replace(escape(word), f"<mark>{escape(word)}</mark>") if word else shown
 
 
-def paragraph(*lines: str) -> str:
+def format_paragraph(*lines: str) -> str:
     """Return lines of text as one paragraph."""
     return "<p>" + "<br>".join(escape(line) for line in lines) + "</p>"

@@ -8,7 +8,7 @@ from privsyn.base.errors import RequestError
 from privsyn.data_contracts.unicode import is_unicode
 
 
-def expanded(path: str | Path, field: str) -> Path:
+def expand_path(path: str | Path, field: str) -> Path:
     """Return the path with ``~`` as the home folder.
 
     Raises RequestError that names ``field`` if nobody is of that name.

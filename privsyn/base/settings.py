@@ -9,9 +9,9 @@ import platformdirs
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from privsyn.base.database_url import for_ledger, for_server
+from privsyn.base.database_url import check_ledger_url, check_server_url
 from privsyn.base.errors import RequestError
-from privsyn.base.paths import expanded, refuse_undecodable
+from privsyn.base.paths import expand_path, refuse_undecodable
 
 PREFIX = "PRIVSYN_"
 
@@ -38,7 +38,7 @@ class Settings(BaseSettings):
         default=None, description="File with the password for the database URL, so that it need not stand in it."
     )
     ledger: str = Field(
-        default_factory=lambda others: _ledger(others),
+        default_factory=lambda others: _choose_ledger(others),
         repr=False,
         description="PostgreSQL URL, SQLite URL or path.  Default: the database URL; without one ledger.sqlite in the "
         "user's data folder, so that a data set's cap does not depend on the output folder.",
@@ -93,30 +93,30 @@ class Settings(BaseSettings):
     def _root(self, own: Path | None, name: str) -> Path:
         """Return the root's own setting, or its folder in ``out``; RequestError that names the setting."""
         field = f"settings.{name if own else 'out'}"
-        root = (expanded(own, field) if own else expanded(self.out, field) / name).absolute()
+        root = (expand_path(own, field) if own else expand_path(self.out, field) / name).absolute()
         refuse_undecodable(root, field)
         return root
 
     @property
     def server_database(self) -> str | None:
         """The address of the database URL for Prefect's server; None if it is not set."""
-        return for_server(self.database_url, self.database_password_file) if self.database_url else None
+        return check_server_url(self.database_url, self.database_password_file) if self.database_url else None
 
 
-def settings_for(out: str | Path | None = None) -> Settings:
+def load_settings(out: str | Path | None = None) -> Settings:
     """Return the settings of the environment, with the output folder ``out`` where one is given.
 
     RequestError as Settings.
     """
-    return Settings() if out is None else Settings(out=expanded(out, "settings.out").absolute())
+    return Settings() if out is None else Settings(out=expand_path(out, "settings.out").absolute())
 
 
-def user_data() -> Path:
+def locate_user_data() -> Path:
     """Return the user's data folder for what must outlive any output folder: the ledger, the server's history."""
     return Path(platformdirs.user_data_dir("privsyn"))
 
 
-def _ledger(others: dict[str, Any]) -> str:
+def _choose_ledger(others: dict[str, Any]) -> str:
     if others.get("database_url"):
-        return for_ledger(others["database_url"], others.get("database_password_file"))
-    return str(user_data() / "ledger.sqlite")
+        return check_ledger_url(others["database_url"], others.get("database_password_file"))
+    return str(locate_user_data() / "ledger.sqlite")

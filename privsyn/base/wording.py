@@ -53,7 +53,7 @@ class Phrase:
     parts: tuple[str | Mention | Action, ...]
 
     def __add__(self, other: str | Phrase) -> Phrase:
-        return Phrase((*self.parts, *_parts(other)))
+        return Phrase((*self.parts, *_split_parts(other)))
 
     def __radd__(self, other: str) -> Phrase:
         return Phrase((other, *self.parts))
@@ -75,7 +75,7 @@ def mention(field: str) -> Phrase:
     return Phrase((Mention(field),))
 
 
-def action(name: str) -> Phrase:
+def refer_to_action(name: str) -> Phrase:
     """Something to do, to be put into a text; each vocabulary has it as a clause without a subject."""
     return Phrase((Action(name),))
 
@@ -101,7 +101,7 @@ class Vocabulary:
 
     def text(self, text: Text) -> str:
         """Return the text with every field and action in this vocabulary's words."""
-        return "".join(self._part(part) for part in _parts(text))
+        return "".join(self._part(part) for part in _split_parts(text))
 
     def _part(self, part: str | Mention | Action) -> str:
         if isinstance(part, Mention):
@@ -109,7 +109,7 @@ class Vocabulary:
         return self.action(part.name) if isinstance(part, Action) else part
 
 
-def _parts(text: Text) -> tuple[str | Mention | Action, ...]:
+def _split_parts(text: Text) -> tuple[str | Mention | Action, ...]:
     return text.parts if isinstance(text, Phrase) else (text,)
 
 
@@ -192,9 +192,9 @@ API = Vocabulary(
 """The words of the Python functions: arguments by their names, settings by their environment variables."""
 
 
-def sentence(text: Text) -> Text:
+def make_sentence(text: Text) -> Text:
     """Return the text with one mark at its end: a full stop, or its own question mark."""
-    *head, last = _parts(text)
+    *head, last = _split_parts(text)
     if isinstance(last, str):
         last = last.rstrip(". ")
         last = last if last.endswith("?") else f"{last}."
@@ -202,9 +202,9 @@ def sentence(text: Text) -> Text:
     return Phrase((*head, last, "."))
 
 
-def sentences(texts: Iterable[Text]) -> Text:
+def join_sentences(texts: Iterable[Text]) -> Text:
     """Return the texts as sentences after each other; empty ones are left out."""
     whole: Text = ""
     for text in (t for t in texts if t):
-        whole = whole + (" " if whole else "") + sentence(text)
+        whole = whole + (" " if whole else "") + make_sentence(text)
     return whole

@@ -11,27 +11,27 @@ from rich.table import Table
 from rich.text import Text
 
 from privsyn.api.check import CheckReport
-from privsyn.specs.table_fit import Fit, printable
+from privsyn.specs.table_fit import Fit, make_printable
 
 
 def render(report: CheckReport, console: Console) -> None:
     """Print the report: a table a section, and a banner over what is private."""
     console.print(
-        _table(
+        _build_table(
             "Columns",
             ["column", "kind", "codes", "bins"],
             report.columns_rows(),
         )
     )
     console.print(
-        _table(
+        _build_table(
             "Predicted noise (standard deviation of each count)",
             ["what", "how many", "sd"],
             report.noise_rows(),
         )
     )
     if report.warnings:
-        console.print(_table("Worth a thought", ["warning"], [[w] for w in report.warnings]))
+        console.print(_build_table("Worth a thought", ["warning"], [[w] for w in report.warnings]))
     if report.fit is not None:
         _render_fit(report.fit, console)
 
@@ -61,23 +61,25 @@ def _render_fit(fit: Fit, console: Console) -> None:
         for c in fit.columns
     ]
     headers = ["column", "stored", "released", "null", "repairs", "e.g."]
-    console.print(_table("PRIVATE - how the table fits", headers, rows))
+    console.print(_build_table("PRIVATE - how the table fits", headers, rows))
     cures = [[c.column, f"{cure}."] for c in fit.columns for cure in c.cures]
     if cures:
-        console.print(_table("PRIVATE - likely cures", ["column", "cure"], cures))
+        console.print(_build_table("PRIVATE - likely cures", ["column", "cure"], cures))
 
 
-def defaults_table(filled: Mapping[str, Mapping[str, Any]]) -> Table:
+def build_defaults_table(filled: Mapping[str, Mapping[str, Any]]) -> Table:
     """Return what each column has from ``defaults`` of the spec's file; public."""
-    rows = [[name, ", ".join(f"{f}: {printable(v)}" for f, v in fields.items())] for name, fields in filled.items()]
-    return _table("Columns with fields from `defaults`", ["column", "fields"], rows)
+    rows = [
+        [name, ", ".join(f"{f}: {make_printable(v)}" for f, v in fields.items())] for name, fields in filled.items()
+    ]
+    return _build_table("Columns with fields from `defaults`", ["column", "fields"], rows)
 
 
 def _share(part: int, whole: int) -> str:
     return f"{part:,} ({part / whole:.1%})" if part and whole else str(part)
 
 
-def _table(title: str, headers: list[str], rows: list[list[str]]) -> Table:
+def _build_table(title: str, headers: list[str], rows: list[list[str]]) -> Table:
     table = Table(title=Text(title), title_justify="left")
     for header in headers:
         table.add_column(header, justify="right" if header in ("codes", "bins", "how many", "sd") else "left")

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.text import Text
 
 from privsyn.base.errors import PrivsynError, RequestError
-from privsyn.base.paths import expanded, refuse_undecodable
+from privsyn.base.paths import expand_path, refuse_undecodable
 from privsyn.cli.vocabulary import COMMAND_LINE
 from privsyn.storage.disk import OF_THE_DISK
 
@@ -44,7 +44,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the whole error. It m
 
 
 @contextmanager
-def errors_for_people(*, debug: bool) -> Iterator[None]:
+def print_errors(*, debug: bool) -> Iterator[None]:
     """Turn errors into one paragraph and an exit code: 2 request, 3 budget, 1 anything else; SIGTERM is a Ctrl-C."""
     started, interrupts = time.time(), Interrupts()
     try:
@@ -61,7 +61,7 @@ def errors_for_people(*, debug: bool) -> Iterator[None]:
         if debug:
             _print_failure(since=started)
             traceback.print_exc()
-        known = error if isinstance(error, PrivsynError) else _unexpected(error)
+        known = error if isinstance(error, PrivsynError) else _make_unexpected_error(error)
         people.print(Text.assemble(("privsyn: ", "bold red"), known.paragraph(COMMAND_LINE)), soft_wrap=True)
         raise typer.Exit(known.exit_code) from None
 
@@ -91,7 +91,7 @@ class Interrupts:
         raise KeyboardInterrupt
 
 
-def _unexpected(error: Exception) -> PrivsynError:
+def _make_unexpected_error(error: Exception) -> PrivsynError:
     named = error.filename if isinstance(error, OSError) and error.errno not in OF_THE_DISK else None
     if isinstance(error, OSError) and error.strerror and isinstance(named, (str, bytes, os.PathLike)):
         problem = f"{os.fsdecode(named)[:200]} cannot be opened or written: {error.strerror}"
@@ -113,7 +113,7 @@ def _print_failure(since: float) -> None:
             people.print(path.read_text(encoding="utf-8"), markup=False)
 
 
-def named_path(path: str | None, field: str) -> Path | None:
+def parse_path(path: str | None, field: str) -> Path | None:
     """Return the path of an option; an empty one would silently mean the working folder, so it is refused.
 
     So is one that is not UTF-8, before anything is made or reserved.
@@ -148,7 +148,7 @@ def make_folder(settings: Settings) -> None:
 
     Raises RequestError if it cannot be made, or not written for the private folder.
     """
-    out, private = expanded(settings.out, "--out"), settings.private_root
+    out, private = expand_path(settings.out, "--out"), settings.private_root
     try:
         out.mkdir(parents=True, exist_ok=True)
         place = private if private.is_dir() else out
@@ -198,7 +198,7 @@ def warn(text: str) -> None:
     people.print(Text.assemble(("Warning:", "yellow"), " ", text), soft_wrap=True)
 
 
-def command_name() -> str:
+def get_command_name() -> str:
     """Return how the reader starts this program again, on the same ledger."""
     started = Path(sys.argv[0])
     name = "privsyn" if shutil.which("privsyn") == str(started.absolute()) else str(started)

@@ -16,11 +16,11 @@ from privsyn.cli.common import (
     Debug,
     SpecPath,
     Tables,
-    errors_for_people,
     make_folder,
-    named_path,
+    parse_path,
     people,
     print_answer,
+    print_errors,
 )
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ def compare_command(
     results stay in private/compare/. Charges nothing, since nothing is released. Exit code 1 when no run was done.
     """
     start = time.monotonic()
-    with errors_for_people(debug=debug):
-        table, held, folder = named_path(data, "--data"), named_path(holdout, "--holdout"), named_path(out, "--out")
+    with print_errors(debug=debug):
+        table, held, folder = parse_path(data, "--data"), parse_path(holdout, "--holdout"), parse_path(out, "--out")
         if folder is not None:
             os.environ["PRIVSYN_OUT"] = str(folder.absolute())
         from privsyn.base.settings import Settings
@@ -61,12 +61,12 @@ def compare_command(
         settings = Settings()
         from privsyn.comparison.compare_methods import CompareRequest
         from privsyn.evaluation.settings_file import load_evaluation_spec
-        from privsyn.specs.spec_file import load_spec, override
+        from privsyn.specs.spec_file import load_spec, override_options
 
         request = CompareRequest(
-            spec=override(load_spec(spec), data=table),
-            methods=_methods(methods),
-            epsilons=_numbers(epsilons),
+            spec=override_options(load_spec(spec), data=table),
+            methods=_parse_methods(methods),
+            epsilons=_parse_numbers(epsilons),
             seeds=seeds,
             holdout=None if held is None else str(held),
             evaluation=load_evaluation_spec(None, label or "auto"),
@@ -80,14 +80,14 @@ def compare_command(
             raise typer.Exit(1)
 
 
-def _methods(text: str) -> tuple[str, ...]:
+def _parse_methods(text: str) -> tuple[str, ...]:
     from privsyn.comparison.methods import METHODS
 
     named = tuple(name.strip() for name in text.split(",") if name.strip())
     return tuple(METHODS) if named == ("all",) else named
 
 
-def _numbers(text: str) -> tuple[float, ...]:
+def _parse_numbers(text: str) -> tuple[float, ...]:
     found = []
     for part in (p.strip() for p in text.split(",") if p.strip()):
         try:
@@ -115,14 +115,14 @@ def _compare(request: CompareRequest, settings: Settings) -> Compared:
 
 
 def _show(compared: Compared, seconds: float, *, as_json: bool) -> None:
-    from privsyn.comparison.result_tables import missing, table
+    from privsyn.comparison.result_tables import build_table, describe_missing
 
     results = compared.results
     if as_json:
         print_answer(json.dumps(_as_json(compared, seconds)))
     else:
-        Tables(max(PIPED_WIDTH, 60 + 24 * len(results.methods))).print(table(results))
-        for sentence in missing(results):
+        Tables(max(PIPED_WIDTH, 60 + 24 * len(results.methods))).print(build_table(results))
+        for sentence in describe_missing(results):
             people.print(sentence, soft_wrap=True)
     undone = [r for r in results.runs if r.outcome != "done"]
     for name in dict.fromkeys(r.method for r in undone):
@@ -136,12 +136,12 @@ def _show(compared: Compared, seconds: float, *, as_json: bool) -> None:
 
 
 def _as_json(compared: Compared, seconds: float) -> dict[str, Any]:
-    from privsyn.comparison.result_tables import lines, missing
+    from privsyn.comparison.result_tables import describe_missing, list_lines
 
     results = compared.results
     figures = [
         {"method": method, "epsilon": epsilon, "metric": line.name, "mean": cell.mean, "sd": cell.sd, "n": cell.values}
-        for line in lines(results)
+        for line in list_lines(results)
         for (method, epsilon), cell in line.cells.items()
     ]
     return {
@@ -152,6 +152,6 @@ def _as_json(compared: Compared, seconds: float) -> dict[str, Any]:
         "runs": len(results.runs),
         "done": sum(r.outcome == "done" for r in results.runs),
         "figures": figures,
-        "not_computed": missing(results),
+        "not_computed": describe_missing(results),
         "seconds": seconds,
     }

@@ -9,8 +9,16 @@ from typing import Annotated
 import typer
 
 from privsyn.base.errors import RequestError
-from privsyn.cli.common import Debug, Tables, errors_for_people, print_answer
-from privsyn.cli.forecast_options import EarlierRelease, Plot, PublicTable, RowsAbout, Strength, asked_forecast, numbers
+from privsyn.cli.common import Debug, Tables, print_answer, print_errors
+from privsyn.cli.forecast_options import (
+    EarlierRelease,
+    Plot,
+    PublicTable,
+    RowsAbout,
+    Strength,
+    forecast_as_asked,
+    parse_numbers,
+)
 
 
 def epsilon_command(
@@ -31,8 +39,8 @@ def epsilon_command(
 
     The last needs SPEC and --rows-about. Reads no private table, spends nothing.
     """
-    with errors_for_people(debug=debug):
-        from privsyn.forecasts.attacker import USUAL_DELTA, risks
+    with print_errors(debug=debug):
+        from privsyn.forecasts.attacker import USUAL_DELTA, compute_risks
         from privsyn.forecasts.published_epsilons import PUBLISHED, SOURCE
         from privsyn.specs.spec_file import load_spec
 
@@ -40,12 +48,12 @@ def epsilon_command(
         if asked is None and rows_about is not None:
             raise RequestError("--rows-about needs a spec", "Name one: privsyn epsilon SPEC --rows-about N")
         promised = delta if delta is not None else USUAL_DELTA if asked is None else asked.privacy.delta
-        wanted = [*numbers(epsilons), *(() if asked is None else (asked.privacy.epsilon,))]
-        found = risks(wanted, promised)
+        wanted = [*parse_numbers(epsilons), *(() if asked is None else (asked.privacy.epsilon,))]
+        found = compute_risks(wanted, promised)
         made = (
             None
             if asked is None
-            else asked_forecast(asked, rows_about, wanted, earlier, public, strength, plot)
+            else forecast_as_asked(asked, rows_about, wanted, earlier, public, strength, plot)
         )  # fmt: skip
         if as_json:
             content = {

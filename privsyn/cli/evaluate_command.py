@@ -14,7 +14,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from privsyn.base.errors import RequestError
-from privsyn.cli.common import Debug, errors_for_people, named_path, people, print_answer, warn_of_epsilon
+from privsyn.cli.common import Debug, parse_path, people, print_answer, print_errors, warn_of_epsilon
 
 if TYPE_CHECKING:
     from privsyn.base.settings import Settings
@@ -63,8 +63,8 @@ def evaluate_command(
     With --epsilon-report, a few noisy figures are released instead, at a cost.
     """
     start = time.monotonic()
-    with errors_for_people(debug=debug):
-        table, folder = named_path(data, "--data"), named_path(out, "--out")
+    with print_errors(debug=debug):
+        table, folder = parse_path(data, "--data"), parse_path(out, "--out")
         if folder is not None:
             os.environ["PRIVSYN_OUT"] = str(folder.absolute())
         from privsyn.base.settings import Settings
@@ -82,9 +82,13 @@ def evaluate_command(
         from privsyn.evaluation.private_evaluation import EvaluationRequest
         from privsyn.evaluation.settings_file import load_evaluation_spec
 
-        spec = load_evaluation_spec(named_path(settings_file, "--settings"), label or ())
+        spec = load_evaluation_spec(parse_path(settings_file, "--settings"), label or ())
         request = EvaluationRequest(
-            release, None if table is None else str(table), _checked(holdout, "--holdout"), _each(against), spec
+            release,
+            None if table is None else str(table),
+            _check_choice(holdout, "--holdout"),
+            _list_each(against),
+            spec,
         )
         report = _evaluate(request, settings)
         seconds = round(time.monotonic() - start, 1)
@@ -93,13 +97,13 @@ def evaluate_command(
         _print_summary(report, seconds)
 
 
-def _checked(path: str | None, field: str) -> str | None:
-    named = named_path(path, field)
+def _check_choice(path: str | None, field: str) -> str | None:
+    named = parse_path(path, field)
     return None if named is None else str(named)
 
 
-def _each(paths: list[str] | None) -> list[str]:
-    return [str(named_path(p, "--against")) for p in paths or ()]
+def _list_each(paths: list[str] | None) -> list[str]:
+    return [str(parse_path(p, "--against")) for p in paths or ()]
 
 
 def _evaluate(request: EvaluationRequest, settings: Settings) -> Report:
@@ -129,9 +133,9 @@ def _print_summary(report: Report, seconds: float) -> None:
     grid.add_column("like a sample of", justify="right", no_wrap=True)
     for i, metric in enumerate(evaluation.release.metrics):
         if metric.headline:
-            values = [_value(s.metrics[i]) for s in evaluation.scores]
+            values = [_format_value(s.metrics[i]) for s in evaluation.scores]
             arrow = "" if wide else " ↓" if metric.better == "lower" else " ↑"
-            grid.add_row(metric.title + arrow, *values, *([_range(metric)] if wide else []), _sample(metric))
+            grid.add_row(metric.title + arrow, *values, *([_format_range(metric)] if wide else []), _sample(metric))
     title = f"privsyn evaluate {evaluation.run}: private, computed from the real rows"
     people.print(Panel(grid, title=title, border_style="yellow", expand=False))
     for metric in evaluation.release.metrics:
@@ -146,11 +150,11 @@ def _print_summary(report: Report, seconds: float) -> None:
     people.print(f"  {report.figures}   the same figures", soft_wrap=True)
 
 
-def _value(metric: Metric) -> str:
+def _format_value(metric: Metric) -> str:
     return "not known" if metric.value is None else f"{metric.value:,.4g}"
 
 
-def _range(metric: Metric) -> str:
+def _format_range(metric: Metric) -> str:
     high = "" if metric.high is None else f"{metric.high:g}"
     return f"{metric.low:g}..{high}, {metric.better} is better"
 

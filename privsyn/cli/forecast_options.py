@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from privsyn.base.errors import RequestError
-from privsyn.cli.common import named_path
+from privsyn.cli.common import parse_path
 
 if TYPE_CHECKING:
     from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -29,7 +29,7 @@ Strength = Annotated[
 Plot = Annotated[str | None, typer.Option(metavar="FILE", help="Picture of the forecast, .png or .svg.")]
 
 
-def numbers(text: str) -> list[float]:
+def parse_numbers(text: str) -> list[float]:
     """Return the numbers of ``0.2,1``.  Raises RequestError for anything else."""
     try:
         return [float(part) for part in text.split(",")]
@@ -37,7 +37,7 @@ def numbers(text: str) -> list[float]:
         raise RequestError(f"{text!r} are not numbers", "Write them as 0.2,1,5", "forecast.epsilons") from None
 
 
-def asked_forecast(
+def forecast_as_asked(
     spec: ReleaseSpec,
     rows: int | None,
     epsilons: Sequence[float] | None,
@@ -51,18 +51,18 @@ def asked_forecast(
     Raises RequestError for options that only a forecast has where there is none.
     """
     picture, table, folder = (
-        named_path(plot, "--plot"),
-        named_path(public, "--public"),
-        named_path(earlier, "--earlier"),
+        parse_path(plot, "--plot"),
+        parse_path(public, "--public"),
+        parse_path(earlier, "--earlier"),
     )
     if rows is None:
         if any(option is not None for option in (earlier, public, strength, plot)):
             raise RequestError("is missing", "Say about how many rows, from public knowledge", "forecast.rows")
         return None
-    from privsyn.api.progress import one_bar
+    from privsyn.api.progress import show_bar
     from privsyn.forecasts.forecast import forecast
 
-    with one_bar("simulating") as report:
+    with show_bar("simulating") as report:
         made = forecast(
             spec, rows, epsilons=epsilons, earlier=folder, public=table, strength=strength, progress=report
         )  # fmt: skip

@@ -19,9 +19,9 @@ def render_forecast(forecast: Forecast, console: Console) -> None:
     from privsyn.forecasts.forecast import HEADINGS
 
     title = f"Forecast for about {forecast.rows:,} rows"
-    console.print(_table(title, HEADINGS, forecast.epsilon_rows()))
+    console.print(_build_table(title, HEADINGS, forecast.epsilon_rows()))
     console.print(
-        _table(
+        _build_table(
             "Columns: share of rows in a wrong bin, standard error of the mean",
             forecast.column_headings(),
             forecast.column_rows(),
@@ -47,14 +47,16 @@ def render_risks(risks: Sequence[Risk], console: Console) -> None:
         rows.append(
             [
                 f"{r.epsilon:g}",
-                f"{_percent(half.after)} ({_percent(half.any_promise)})",
-                _percent(tenth.typical),
-                _percent(tenth.most),
-                _percent(hundredth.most),
-                _percent(r.found),
+                f"{_format_percent(half.after)} ({_format_percent(half.any_promise)})",
+                _format_percent(tenth.typical),
+                _format_percent(tenth.most),
+                _format_percent(hundredth.most),
+                _format_percent(r.found),
             ]
         )
-    console.print(_table(f"What an attacker can learn of one person, at delta {risks[0].delta:g}", headings, rows))
+    console.print(
+        _build_table(f"What an attacker can learn of one person, at delta {risks[0].delta:g}", headings, rows)
+    )
     for words in RISK_WORDS:
         console.print(words, soft_wrap=True, style="dim")
 
@@ -68,7 +70,7 @@ RISK_WORDS = (
 )
 
 
-def _percent(share: float) -> str:
+def _format_percent(share: float) -> str:
     """Return a share that is not all never reads as all."""
     return "over 99.9%" if 0.9995 <= share < 1 else f"{share:.1%}"
 
@@ -78,13 +80,13 @@ def render_published(console: Console) -> None:
     from privsyn.forecasts.published_epsilons import PUBLISHED, SOURCE
 
     rows = [[p.parameters, p.name, p.curator, str(p.year), p.unit] for p in PUBLISHED]
-    console.print(_table("What others published with", ["parameters", "what", "by", "year", "unit"], rows))
+    console.print(_build_table("What others published with", ["parameters", "what", "by", "year", "unit"], rows))
     console.print(
         f"From {SOURCE}; pending review there. Compare the unit before the number.", soft_wrap=True, style="dim"
     )
 
 
-def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+def _build_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     table = Table(title=Text(title), title_justify="left")
     for heading in headings:
         table.add_column(heading)

@@ -9,7 +9,7 @@ from typing import Annotated, get_args
 import typer
 
 from privsyn.base.errors import RequestError
-from privsyn.cli.common import Debug, errors_for_people, named_path, people, print_answer
+from privsyn.cli.common import Debug, parse_path, people, print_answer, print_errors
 
 
 def formats_command(
@@ -20,8 +20,8 @@ def formats_command(
     debug: Debug = False,
 ) -> None:
     """Add a file format to a RELEASE that is there: no noise, no cost, no look at anything private."""
-    with errors_for_people(debug=debug):
-        folder = named_path(out, "--out")
+    with print_errors(debug=debug):
+        folder = parse_path(out, "--out")
         if folder is not None:
             os.environ["PRIVSYN_OUT"] = str(folder.absolute())
         from privsyn.base.settings import Settings

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from privsyn.cli.common import Debug, errors_for_people, named_path, warn_of_epsilon
+from privsyn.cli.common import Debug, parse_path, print_errors, warn_of_epsilon
 from privsyn.cli.release_command import run_request, show_summary
 
 
@@ -33,16 +33,16 @@ def improve_command(
     Only the new looks are charged. The result is a release of its own, whose epsilon is that of all looks together.
     """
     start = time.monotonic()
-    with errors_for_people(debug=debug):
-        from privsyn.api.improve import improved_spec
+    with print_errors(debug=debug):
+        from privsyn.api.improve import build_improved_spec
         from privsyn.base.settings import Settings
         from privsyn.pipelines.release_job import release_job
 
-        table, folder = named_path(data, "--data"), named_path(out, "--out")
+        table, folder = parse_path(data, "--data"), parse_path(out, "--out")
         if folder is not None:
             os.environ["PRIVSYN_OUT"] = str(folder.absolute())
         settings = Settings()
-        request = improved_spec(release, settings, epsilon, table)
+        request = build_improved_spec(release, settings, epsilon, table)
         warn_of_epsilon(request.privacy.epsilon)
         summary = run_request(request, settings, release_job(request), fresh=fresh, prefect=prefect)
         show_summary(request, summary, start, as_json=as_json)

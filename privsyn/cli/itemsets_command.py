@@ -11,7 +11,7 @@ import typer
 from rich.panel import Panel
 from rich.table import Table
 
-from privsyn.cli.common import Debug, errors_for_people, make_folder, named_path, people, print_answer, warn_of_epsilon
+from privsyn.cli.common import Debug, make_folder, parse_path, people, print_answer, print_errors, warn_of_epsilon
 
 if TYPE_CHECKING:
     from privsyn.itemsets.publish_itemsets import ItemsetSummary
@@ -36,14 +36,14 @@ def itemsets_command(
 
     The same request again finds its release and costs nothing.
     """
-    with errors_for_people(debug=debug):
-        from privsyn.api.progress import progress_bars
+    with print_errors(debug=debug):
+        from privsyn.api.progress import show_progress_bars
         from privsyn.base.settings import Settings
         from privsyn.itemsets.itemset_spec_file import load_itemset_spec
         from privsyn.itemsets.publish_itemsets import publish_itemsets
-        from privsyn.itemsets.steps import itemset_steps
+        from privsyn.itemsets.steps import build_itemset_steps
 
-        table, folder = named_path(data, "--data"), named_path(out, "--out")
+        table, folder = parse_path(data, "--data"), parse_path(out, "--out")
         if folder is not None:
             os.environ["PRIVSYN_OUT"] = str(folder.absolute())
         settings = Settings()
@@ -51,7 +51,7 @@ def itemsets_command(
         if folder is not None:
             make_folder(settings)
         warn_of_epsilon(asked.privacy.epsilon)
-        with progress_bars(itemset_steps(asked), people) as report:
+        with show_progress_bars(build_itemset_steps(asked), people) as report:
             summary = publish_itemsets(asked, settings, fresh=fresh, report=report)
         if as_json:
             print_answer(json.dumps(summary.model_dump(mode="json")))

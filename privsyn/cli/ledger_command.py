@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from privsyn.cli.common import Debug, Tables, errors_for_people, named_path, people, print_answer, write_new
+from privsyn.cli.common import Debug, Tables, parse_path, people, print_answer, print_errors, write_new
 from privsyn.cli.vocabulary import COMMAND_LINE
 
 app = typer.Typer(no_args_is_help=True, help="Look into the privacy ledger.")
@@ -27,7 +27,7 @@ def show_command(
 
     Exit code 1 when the audit finds a problem.  A ledger that does not exist yet is no error, and is not made.
     """
-    with errors_for_people(debug=debug):
+    with print_errors(debug=debug):
         from privsyn.api.ledger import LedgerView
         from privsyn.base.settings import Settings
         from privsyn.cli.ledger_tables import print_ledger
@@ -58,13 +58,13 @@ def verify_command(
 
     Exit code 1 when anything does not agree.  Reads no private table and writes nothing.
     """
-    with errors_for_people(debug=debug):
+    with print_errors(debug=debug):
         from privsyn.api.ledger import LedgerView
         from privsyn.base.settings import Settings
         from privsyn.cli.ledger_tables import print_verified
 
-        folder = named_path(out, "--out")
-        places = [named_path(place, "--against") or Path() for place in against or ()]
+        folder = parse_path(out, "--out")
+        places = [parse_path(place, "--against") or Path() for place in against or ()]
         if folder is not None:
             os.environ["PRIVSYN_OUT"] = str(folder.absolute())
         verified = LedgerView(Settings()).verify(dataset, places)
@@ -91,12 +91,12 @@ def export_command(
     debug: Debug = False,
 ) -> None:
     """Write the ledger's history for a notebook or an auditor: every entry, with exact rho and its hash."""
-    with errors_for_people(debug=debug):
+    with print_errors(debug=debug):
         from privsyn.api.ledger import LedgerView
         from privsyn.base.settings import Settings
         from privsyn.ledgers.export import export_csv, export_json
 
-        path = named_path(output, "--output")
+        path = parse_path(output, "--output")
         ledger = LedgerView(Settings()).opened(dataset)
         text = (export_json if form is Format.JSON else export_csv)(ledger, dataset)
         if path is None:
@@ -112,7 +112,7 @@ def create_command(debug: Debug = False) -> None:
 
     A release makes what is missing by itself where it may.  Twice is once.
     """
-    with errors_for_people(debug=debug):
+    with print_errors(debug=debug):
         from privsyn.base.settings import Settings
         from privsyn.ledgers.ledger import Ledger
 
@@ -127,7 +127,7 @@ def backup_command(
     debug: Debug = False,
 ) -> None:
     """Copy the ledger, in SQLite or PostgreSQL, as it is now, while others may write it, and check the copy."""
-    with errors_for_people(debug=debug):
+    with print_errors(debug=debug):
         from privsyn.base.settings import Settings
         from privsyn.ledgers.backup import back_up
 
@@ -141,11 +141,11 @@ def restore_command(
     debug: Debug = False,
 ) -> None:
     """Fill a ledger that holds nothing yet, in SQLite or PostgreSQL, from a backup."""
-    with errors_for_people(debug=debug):
+    with print_errors(debug=debug):
         from privsyn.base.settings import Settings
         from privsyn.ledgers.backup import restore
-        from privsyn.ledgers.database import shown_address
+        from privsyn.ledgers.database import hide_password
 
         address = Settings().ledger
         entries = restore(file, address)
-        people.print(f"Restored {entries} entries into {shown_address(address)}.", soft_wrap=True, markup=False)
+        people.print(f"Restored {entries} entries into {hide_password(address)}.", soft_wrap=True, markup=False)

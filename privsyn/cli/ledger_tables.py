@@ -39,13 +39,13 @@ def print_ledger(view: LedgerView, dataset: str | None, console: Console) -> boo
         return True
     problems = ledger.verify()
     if summaries:
-        console.print(_figures(summaries))
+        console.print(_build_figures(summaries))
     else:
         console.print("The ledger is empty: no data set has been released yet.")
     if dataset is not None:
-        console.print(_entries(ledger, dataset))
+        console.print(_build_entries(ledger, dataset))
         if ledger.periods(dataset):
-            console.print(_periods(ledger, dataset))
+            console.print(_build_periods(ledger, dataset))
     for problem in problems:
         console.print(f"PROBLEM: {problem}", style="red", soft_wrap=True)
     if not problems:
@@ -54,20 +54,20 @@ def print_ledger(view: LedgerView, dataset: str | None, console: Console) -> boo
     return not problems
 
 
-def _figures(summaries: Sequence[DatasetSummary]) -> Table:
-    table = Table(*HEADINGS, title="Privacy ledger", caption=_counted(summaries), caption_justify="left")
+def _build_figures(summaries: Sequence[DatasetSummary]) -> Table:
+    table = Table(*HEADINGS, title="Privacy ledger", caption=_build_counted(summaries), caption_justify="left")
     for row in Budgets(tuple(summaries)).rows:
         table.add_row(*row)
     return table
 
 
-def _counted(summaries: Sequence[DatasetSummary]) -> Text:
+def _build_counted(summaries: Sequence[DatasetSummary]) -> Text:
     """Return which accountant turns whose rho into epsilon."""
     names = {a: ", ".join(s.dataset for s in summaries if s.accountant == a) for a in ("gaussian", "tight")}
     return Text("\n".join(f"epsilon by accountant {a}: {sets}" for a, sets in names.items() if sets))
 
 
-def _entries(ledger: Ledger, dataset: str) -> Table:
+def _build_entries(ledger: Ledger, dataset: str) -> Table:
     table = Table("#", "when (UTC)", "run", "step", "event", "rho", title=f"Entries of {dataset}")
     for row in ledger.export(dataset):
         step, moment = str(row["step"]).replace("_", " "), str(row["created"])[:19].replace("T", " ")
@@ -78,7 +78,7 @@ def _entries(ledger: Ledger, dataset: str) -> Table:
     return table
 
 
-def _periods(ledger: Ledger, dataset: str) -> Table:
+def _build_periods(ledger: Ledger, dataset: str) -> Table:
     """Return where each period stands, in the order in which they were begun."""
     table = Table("period", "run", "state", "since (UTC)", title=f"Periods of {dataset}")
     for row in {row.period: row for row in ledger.periods(dataset)}.values():

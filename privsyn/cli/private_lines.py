@@ -14,30 +14,30 @@ from rich.text import Text
 from privsyn.cli.common import people
 
 
-def say_misread(private_folder: Path, spec: Path) -> None:
+def print_misread(private_folder: Path, spec: Path) -> None:
     """Name the columns of which so much was repaired that the ``spec`` is likely wrong; silent but on a terminal."""
-    from privsyn.publish.folder import repairs_of
-    from privsyn.specs.misread import misread_columns
+    from privsyn.publish.folder import count_repairs
+    from privsyn.specs.misread import list_misread_columns
 
-    if not on_terminal():
+    if not is_on_terminal():
         return
-    found = repairs_of(private_folder)
-    lines = [f"{misread.sentence()}." for misread in misread_columns(found.counts, found.rows)]
+    found = count_repairs(private_folder)
+    lines = [f"{misread.sentence()}." for misread in list_misread_columns(found.counts, found.rows)]
     if lines:
         cure = f"The spec is likely wrong there: privsyn spec check {spec} --data TABLE shows why. Do not share this."
-        _say([*lines, cure])
+        _print_line([*lines, cure])
 
 
-def on_terminal() -> bool:
+def is_on_terminal() -> bool:
     """Return whether standard error is a terminal, whatever variables ask Rich to pretend."""
     return sys.stderr.isatty()
 
 
-def _say(lines: Iterable[str]) -> None:
+def _print_line(lines: Iterable[str]) -> None:
     for line in lines:
-        people.print(Text.assemble(("PRIVATE: ", "bold red"), printable(line)), soft_wrap=True)
+        people.print(Text.assemble(("PRIVATE: ", "bold red"), make_printable(line)), soft_wrap=True)
 
 
-def printable(text: str) -> str:
+def make_printable(text: str) -> str:
     """Return the text without characters that a terminal would obey."""
     return "".join(c if c.isprintable() else "\ufffd" for c in text)

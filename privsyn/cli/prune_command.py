@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from privsyn.cli.common import Debug, errors_for_people, named_path, people
+from privsyn.cli.common import Debug, parse_path, people, print_errors
 
 
 def prune_command(
@@ -26,11 +26,11 @@ def prune_command(
     Nothing that was paid for, no key, note or released folder is touched.  A data set that a running release holds is
     left out.
     """
-    with errors_for_people(debug=debug):
+    with print_errors(debug=debug):
         from privsyn.api.prune import prune
         from privsyn.base.settings import Settings
 
-        folder = named_path(out, "--out")
+        folder = parse_path(out, "--out")
         if folder is not None:
             os.environ["PRIVSYN_OUT"] = str(folder.absolute())
         pruned = prune(Settings(), rows=rows, reports=reports, delete=delete)

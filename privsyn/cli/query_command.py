@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from privsyn.base.errors import RequestError
-from privsyn.cli.common import PIPED_WIDTH, Debug, errors_for_people, named_path, people, print_answer
+from privsyn.cli.common import PIPED_WIDTH, Debug, parse_path, people, print_answer, print_errors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,13 +44,13 @@ def query_command(
 
     Needs the released folder only: no ledger, no table. Draws nothing, costs nothing.
     """
-    with errors_for_people(debug=debug):
-        picture, folder = named_path(plot, "--plot"), named_path(out, "--out")
+    with print_errors(debug=debug):
+        picture, folder = parse_path(plot, "--plot"), parse_path(out, "--out")
         if as_json and as_csv:
             raise RequestError("--json and --csv are two formats", "Choose one of them")
         if folder is not None:
             os.environ["PRIVSYN_OUT"] = str(folder.absolute())
-        answers = _answers(release, earlier, question, level, population=population)
+        answers = _build_answers(release, earlier, question, level, population=population)
         if picture is not None:
             from privsyn.answers.answer_plot import write_plot
 
@@ -58,8 +58,8 @@ def query_command(
         _print(answers, as_json=as_json, as_csv=as_csv)
 
 
-def _answers(release: str, earlier: str | None, question: str, level: float, *, population: bool) -> pd.DataFrame:
-    from privsyn.answers.question_text import answer, difference
+def _build_answers(release: str, earlier: str | None, question: str, level: float, *, population: bool) -> pd.DataFrame:
+    from privsyn.answers.question_text import answer, parse_difference
     from privsyn.api.open_release import open_release
 
     opened = open_release(release)
@@ -67,7 +67,7 @@ def _answers(release: str, earlier: str | None, question: str, level: float, *, 
         return answer(opened, question, level, population=population)
     if population:
         raise RequestError("--population is not for differences", "Leave --earlier or --population out")
-    return difference(opened, open_release(earlier), question, level)
+    return parse_difference(opened, open_release(earlier), question, level)
 
 
 def _print(answers: pd.DataFrame, *, as_json: bool, as_csv: bool) -> None:
@@ -76,16 +76,16 @@ def _print(answers: pd.DataFrame, *, as_json: bool, as_csv: bool) -> None:
         print_answer(json.dumps({"question": answers.attrs["about"], "answers": rows, "words": answers.attrs["words"]}))
         return
     if as_csv:
-        print_answer(_csv(answers))
+        print_answer(_format_csv(answers))
     else:
         figures = {"estimate", "std_error", "low", "high"} & {*answers.columns}
-        shown = answers.assign(**{name: [_figure(v) for v in answers[name]] for name in figures})
+        shown = answers.assign(**{name: [_format_figure(v) for v in answers[name]] for name in figures})
         print_answer(shown.to_string(index=False, line_width=PIPED_WIDTH))
     for words in answers.attrs["words"]:
         people.print(words, soft_wrap=True, style="dim")
 
 
-def _csv(answers: pd.DataFrame) -> str:
+def _format_csv(answers: pd.DataFrame) -> str:
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n")
     writer.writerow(answers.columns)
@@ -93,7 +93,7 @@ def _csv(answers: pd.DataFrame) -> str:
     return lines.getvalue().rstrip("\n")
 
 
-def _figure(value: float) -> str:
+def _format_figure(value: float) -> str:
     """Return counts to whole rows, shares and small figures to four digits; what is not known is a dash."""
     if value != value:
         return "-"

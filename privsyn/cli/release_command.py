@@ -17,16 +17,16 @@ from rich.table import Table
 from privsyn.cli.common import (
     Debug,
     SpecPath,
-    command_name,
-    errors_for_people,
+    get_command_name,
     make_folder,
-    named_path,
+    parse_path,
     people,
     print_answer,
+    print_errors,
     warn,
     warn_of_epsilon,
 )
-from privsyn.cli.private_lines import say_misread
+from privsyn.cli.private_lines import print_misread
 from privsyn.cli.vocabulary import COMMAND_LINE
 
 if TYPE_CHECKING:
@@ -67,24 +67,24 @@ def release_command(
     It runs in this process, or as a Prefect flow where a server is configured (PREFECT_API_URL or a profile).
     """
     start = time.monotonic()
-    with errors_for_people(debug=debug):
+    with print_errors(debug=debug):
         from privsyn.base.settings import Settings
         from privsyn.pipelines.release_job import release_job
-        from privsyn.specs.spec_file import load_spec, override
+        from privsyn.specs.spec_file import load_spec, override_options
 
-        table, folder = named_path(data, "--data"), named_path(out, "--out")
+        table, folder = parse_path(data, "--data"), parse_path(out, "--out")
         if folder is not None:
             os.environ["PRIVSYN_OUT"] = str(folder.absolute())
         settings = Settings()  # a wrong variable is refused before anything starts
-        request = override(load_spec(spec), epsilon, delta, table, seed_synthesis, engine)
+        request = override_options(load_spec(spec), epsilon, delta, table, seed_synthesis, engine)
         if folder is not None:
             make_folder(settings)
         warn_of_epsilon(request.privacy.epsilon)
         job = release_job(request, period, new_dataset)
-        with _released_before(request.dataset, settings, as_json=as_json):
+        with _describe_earlier_release(request.dataset, settings, as_json=as_json):
             summary = run_request(request, settings, job, fresh=fresh, prefect=prefect)
         show_summary(request, summary, start, as_json=as_json)
-        say_misread(Path(summary.private), spec)
+        print_misread(Path(summary.private), spec)
         if summary.rows == 0 and request.mechanism.synthesis.rows == "auto":
             warn(
                 f"the release has 0 rows: the noisy total is zero, since epsilon {request.privacy.epsilon:g} is too "
@@ -95,12 +95,12 @@ def release_command(
 def run_request(request: ReleaseSpec, settings: Settings, job: Job, *, fresh: bool, prefect: bool) -> ReleaseSummary:
     """Return the release as a Prefect flow, where that is asked for or a server is configured, else in this process."""
     from privsyn.engine.open_run import check_request
-    from privsyn.server.configured import server_is_configured
+    from privsyn.server.configured import is_server_configured
 
-    if not (prefect or server_is_configured()):
+    if not (prefect or is_server_configured()):
         return _run_here(request, settings, job, fresh=fresh)
     check_request(request, settings, fresh=fresh, job=job)  # what is wrong is said before a server starts
-    for line in _what_is_opened(request, settings):
+    for line in _list_opened_files(request, settings):
         people.print(line, soft_wrap=True, markup=False)
     return _run_flow(request, job, fresh=fresh)
 
@@ -111,26 +111,26 @@ def show_summary(request: ReleaseSpec, summary: ReleaseSummary, start: float, *,
     if as_json:
         print_answer(json.dumps({**_as_json(request.dataset, summary), "seconds": seconds}))
     _print_summary(request, summary, seconds)
-    _say_relations(request, summary)
+    _print_relations(request, summary)
 
 
-def _say_relations(request: ReleaseSpec, summary: ReleaseSummary) -> None:
+def _print_relations(request: ReleaseSpec, summary: ReleaseSummary) -> None:
     """Say so where no two columns were counted together."""
     from privsyn.base.errors import RequestError
-    from privsyn.data_contracts.certificate import said_without_relations
+    from privsyn.data_contracts.certificate import explain_missing_relations
     from privsyn.pipelines.release_job import plan_of
-    from privsyn.publish.relations_note import measured_relations
+    from privsyn.publish.relations_note import list_measured_relations
     from privsyn.storage.released_files import read_certificate
 
     try:
         certificate = read_certificate(Path(summary.released))
     except RequestError:
         return  # what is not private is told elsewhere
-    if measured_relations(plan_of(request), certificate) == []:
-        warn(f"{said_without_relations(prior=certificate.prior is not None)}.")
+    if list_measured_relations(plan_of(request), certificate) == []:
+        warn(f"{explain_missing_relations(prior=certificate.prior is not None)}.")
 
 
-def _what_is_opened(request: ReleaseSpec, settings: Settings) -> list[str]:
+def _list_opened_files(request: ReleaseSpec, settings: Settings) -> list[str]:
     """Return what to say where the ledger does not know the name.
 
     It is a new data set, whose cap cannot be changed later.
@@ -152,16 +152,16 @@ def _what_is_opened(request: ReleaseSpec, settings: Settings) -> list[str]:
 
 
 @contextmanager
-def _released_before(dataset: str, settings: Settings, *, as_json: bool) -> Iterator[None]:
+def _describe_earlier_release(dataset: str, settings: Settings, *, as_json: bool) -> Iterator[None]:
     """Say so, and end with 0, where the period is released already; with JSON, print the earlier release's object."""
     from privsyn.base.errors import PeriodReleasedError
 
     try:
         yield
     except PeriodReleasedError as done:
-        from privsyn.publish.folder import summary_on_disk
+        from privsyn.publish.folder import read_summary
 
-        summary = summary_on_disk(done.run, settings)
+        summary = read_summary(done.run, settings)
         people.print(done.paragraph(COMMAND_LINE), soft_wrap=True, markup=False)
         if summary is not None:
             people.print(f"  {summary.released}", soft_wrap=True, markup=False)
@@ -173,13 +173,13 @@ def _released_before(dataset: str, settings: Settings, *, as_json: bool) -> Iter
 
 def _run_here(request: ReleaseSpec, settings: Settings, job: Job, *, fresh: bool) -> ReleaseSummary:
     """Return the release in this process, which says so once nothing is wrong with the request."""
-    from privsyn.api.progress import progress_bars
+    from privsyn.api.progress import show_progress_bars
     from privsyn.api.release import release_in_process
 
-    with progress_bars(job.steps, people) as report:
+    with show_progress_bars(job.steps, people) as report:
         first = [
             "Running in this process: no Prefect server is configured (--prefect starts one).",
-            *_what_is_opened(request, settings),
+            *_list_opened_files(request, settings),
         ]
 
         def told(step: str, done: int, total: int) -> None:
@@ -194,15 +194,15 @@ def _run_here(request: ReleaseSpec, settings: Settings, job: Job, *, fresh: bool
 
 def _run_flow(request: ReleaseSpec, job: Job, *, fresh: bool) -> ReleaseSummary:
     """Return the release as a Prefect flow."""
-    from privsyn.api.progress import progress_bars
+    from privsyn.api.progress import show_progress_bars
 
     people.print("Starting Prefect ...", style="dim")
-    from privsyn.server.temporary_server import server_loss_in_words, temporary_server_starting
+    from privsyn.server.temporary_server import start_temporary_server, translate_server_loss
 
-    with temporary_server_starting():
-        from privsyn.flows.release import release, reporting
+    with start_temporary_server():
+        from privsyn.flows.release import release, report_steps
         from privsyn.flows.schedule import scheduled_release
-    with server_loss_in_words(), progress_bars(job.steps, people) as report, reporting(report):
+    with translate_server_loss(), show_progress_bars(job.steps, people) as report, report_steps(report):
         if job.period is not None:
             return scheduled_release(request, period=job.period, new_dataset=job.new_dataset)
         return release(request, fresh=fresh, new_dataset=job.new_dataset)
@@ -235,7 +235,7 @@ def _print_summary(request: ReleaseSpec, summary: ReleaseSummary, seconds: float
     promise = f"({summary.epsilon:g}, {summary.delta:g})-differential privacy"
     grid.add_row("Promise", f"{promise} for adding or removing {request.unit.describe()}")
     grid.add_row("This run cost", cost)
-    grid.add_row("Budget", _budget_bar(state.epsilon, state.cap.epsilon, state.cap.delta))
+    grid.add_row("Budget", _draw_budget_bar(state.epsilon, state.cap.epsilon, state.cap.delta))
     grid.add_row("Files", f"{summary.released}  (give away)")
     grid.add_row("", f"{summary.private}  (keep: private)")
     grid.add_row("Time", f"{seconds:g} s")
@@ -246,11 +246,13 @@ def _print_summary(request: ReleaseSpec, summary: ReleaseSummary, seconds: float
     people.print(f"  {table if table.exists() else table.with_suffix('')}   the table", soft_wrap=True)
     out = Settings().out
     where = "" if out == Settings.model_fields["out"].default else f" --out {out}"
-    people.print(f"  {command_name()} evaluate {summary.run}{where}   how good it is: a private report", soft_wrap=True)
-    people.print(f"  {command_name()} ledger show {request.dataset}   every charge so far", soft_wrap=True)
+    people.print(
+        f"  {get_command_name()} evaluate {summary.run}{where}   how good it is: a private report", soft_wrap=True
+    )
+    people.print(f"  {get_command_name()} ledger show {request.dataset}   every charge so far", soft_wrap=True)
 
 
-def _budget_bar(spent: float, cap: float, delta: float, width: int = 24) -> str:
+def _draw_budget_bar(spent: float, cap: float, delta: float, width: int = 24) -> str:
     full = min(width, round(width * spent / cap))
     bar = "█" * full + "░" * (width - full)
     return f"{bar} epsilon {spent:.3g} of {cap:g} used in this data set's life (delta {delta:g})"

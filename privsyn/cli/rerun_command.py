@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from privsyn.cli.common import Debug, errors_for_people, named_path, people, print_answer
+from privsyn.cli.common import Debug, parse_path, people, print_answer, print_errors
 
 if TYPE_CHECKING:
     from privsyn.api.rerun import Rerun
@@ -31,14 +31,14 @@ def rerun_command(
 
     Needs no ledger, no private folder and no table; draws nothing and costs nothing. Exit code 1 when a file differs.
     """
-    with errors_for_people(debug=debug):
-        keep, folder = named_path(output, "--output"), named_path(out, "--out")
+    with print_errors(debug=debug):
+        keep, folder = parse_path(output, "--output"), parse_path(out, "--out")
         if folder is not None:
             os.environ["PRIVSYN_OUT"] = str(folder.absolute())
         from privsyn.api.rerun import rerun
         from privsyn.base.settings import Settings
 
-        result = rerun(release, Settings(), keep, prior=named_path(prior, "--prior"))
+        result = rerun(release, Settings(), keep, prior=parse_path(prior, "--prior"))
         if as_json:
             print_answer(json.dumps(_as_json(result)))
         _print(result)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from privsyn.cli.common import Debug, errors_for_people, people
+from privsyn.cli.common import Debug, people, print_errors
 
 COMMANDS = ("server", "worker", "deploy")
 """Their logs are an operator's: not silenced, as Prefect's are elsewhere."""
@@ -22,11 +22,11 @@ def server_command(
 
     PREFECT_SERVER_API_PORT sets the port (4200), PRIVSYN_DATABASE_URL a PostgreSQL database for it and for the ledger.
     """
-    with errors_for_people(debug=debug):
+    with print_errors(debug=debug):
         from privsyn.base.settings import Settings
         from privsyn.server.server_and_worker import run_server
 
-        _until_stopped(lambda: run_server(Settings(), _say, worker=worker))
+        _run_until_stopped(lambda: run_server(Settings(), _print_line, worker=worker))
 
 
 def worker_command(
@@ -36,11 +36,11 @@ def worker_command(
     debug: Debug = False,
 ) -> None:
     """Run a worker for the server at PREFECT_API_URL, until Ctrl-C."""
-    with errors_for_people(debug=debug):
+    with print_errors(debug=debug):
         from privsyn.base.settings import Settings
         from privsyn.server.server_and_worker import run_worker
 
-        _until_stopped(lambda: run_worker(Settings(), _say, health_port=health_port))
+        _run_until_stopped(lambda: run_worker(Settings(), _print_line, health_port=health_port))
 
 
 def deploy_command(
@@ -48,19 +48,19 @@ def deploy_command(
     debug: Debug = False,
 ) -> None:
     """Register the deployments and notifications with the server at PREFECT_API_URL, or bring them up to date."""
-    with errors_for_people(debug=debug):
+    with print_errors(debug=debug):
         from privsyn.base.settings import Settings
         from privsyn.server.registration import register
 
-        register(Settings(), _say, file)
+        register(Settings(), _print_line, file)
 
 
-def _until_stopped(run: Callable[[], None]) -> None:
+def _run_until_stopped(run: Callable[[], None]) -> None:
     try:
         run()
     except KeyboardInterrupt:
         people.print("privsyn: stopped.")
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     people.print(text, soft_wrap=True, markup=False)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from privsyn.cli.common import Debug, SpecPath, errors_for_people, named_path, people, print_answer, write_new
+from privsyn.cli.common import Debug, SpecPath, parse_path, people, print_answer, print_errors, write_new
 from privsyn.cli.forecast_options import (
     EarlierRelease,
     Epsilons,
@@ -16,8 +16,8 @@ from privsyn.cli.forecast_options import (
     PublicTable,
     RowsAbout,
     Strength,
-    asked_forecast,
-    numbers,
+    forecast_as_asked,
+    parse_numbers,
 )
 
 app = typer.Typer(no_args_is_help=True, help="Write and check release specs.")
@@ -42,7 +42,7 @@ def draft_command(
     debug: Debug = False,
 ) -> None:
     """Draft a spec from the data's column names and a public dictionary; unknowns become TODOs."""
-    with errors_for_people(debug=debug):
+    with print_errors(debug=debug):
         from privsyn.specs.draft import draft, open_todos
 
         marks = {"delimiter": delimiter, "decimal": decimal, "thousands": thousands, "quote": quote}
@@ -72,23 +72,23 @@ def check_command(
     With --rows-about also what a release would be worth, by simulation on a table from public things; --data plays no
     part in that.
     """
-    with errors_for_people(debug=debug):
+    with print_errors(debug=debug):
         from privsyn.api.check import check
-        from privsyn.cli.check_tables import defaults_table, render
+        from privsyn.cli.check_tables import build_defaults_table, render
         from privsyn.cli.forecast_tables import render_forecast
         from privsyn.sources.open_source import open_source
         from privsyn.specs.defaults import with_defaults
-        from privsyn.specs.spec_file import load_spec, override
+        from privsyn.specs.spec_file import load_spec, override_options
         from privsyn.specs.yaml_file import read_yaml
 
-        table = named_path(data, "--data")
+        table = parse_path(data, "--data")
         filled = with_defaults(read_yaml(spec))[1]
         loaded = load_spec(spec)
-        request = override(loaded, data=table)
+        request = override_options(loaded, data=table)
         source = open_source(request.data, request) if table is not None else None
         report = check(request, source)
-        wanted = None if epsilons is None else numbers(epsilons)
-        made = asked_forecast(loaded, rows_about, wanted, earlier, public, strength, plot)
+        wanted = None if epsilons is None else parse_numbers(epsilons)
+        made = forecast_as_asked(loaded, rows_about, wanted, earlier, public, strength, plot)
         if as_json:
             more = {
                 name: value for name, value in (("defaults", filled), ("forecast", made and made.as_json())) if value
@@ -96,7 +96,7 @@ def check_command(
             print_answer(json.dumps({**report.as_json(), **more}, default=str))
         render(report, people)
         if filled:
-            people.print(defaults_table(filled))
+            people.print(build_defaults_table(filled))
         if made is not None:
             render_forecast(made, people)
 
@@ -110,7 +110,7 @@ def json_command(
     debug: Debug = False,
 ) -> None:
     """Print a spec as a deployment's parameters: for Prefect's run form, its command line and its REST API."""
-    with errors_for_people(debug=debug):
+    with print_errors(debug=debug):
         from privsyn.base.errors import RequestError
         from privsyn.flows.deploy import read_spec
 

@@ -13,7 +13,7 @@ from privsyn.comparison.method import Trial
 from privsyn.data_contracts.columns import BooleanColumn
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, PrivSyn
-from privsyn.data_contracts.prior import knows_prior
+from privsyn.data_contracts.prior import uses_prior
 from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
@@ -72,5 +72,5 @@ def request_of(trial: Trial, mechanism: AnyMechanism) -> CodeRequest:
         isinstance(mechanism, PrivSyn) and mechanism.selection.criterion == "expected_error"
     ):
         spec = spec.model_copy(update={"focus": trial.settings.focus, "workload": trial.settings.workload})
-    prior = trial.prior if knows_prior(mechanism) else None
+    prior = trial.prior if uses_prior(mechanism) else None
     return CodeRequest(spec, trial.rows.domain.attributes, trial.threads, prior=prior, trial=trial)

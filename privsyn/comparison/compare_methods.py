@@ -16,24 +16,24 @@ from pathlib import Path
 
 import numpy as np
 
-from privsyn.base.errors import RequestError, error_place
+from privsyn.base.errors import RequestError, locate_error
 from privsyn.base.settings import Settings
 from privsyn.comparison.method import DomainTooLargeError, Method, MethodResult, MethodSettings, Trial, spread_evenly
 from privsyn.comparison.methods import METHODS
-from privsyn.comparison.result_tables import markdown
+from privsyn.comparison.result_tables import format_markdown
 from privsyn.data_contracts.comparison_results import ComparedMethod, Comparison, MethodRun
 from privsyn.data_contracts.evaluation_results import Metric
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.plan import accounted
+from privsyn.engine.plan import account_rho
 from privsyn.engine.policy_checks import check_prior, check_table
-from privsyn.evaluation.coded_tables import Coded, coded, read_table
+from privsyn.evaluation.coded_tables import Coded, encode_table, read_table
 from privsyn.sources.open_source import open_source
 from privsyn.sources.private_table import Source
-from privsyn.sources.public_table import public_rows
-from privsyn.storage.disk import in_words, replacing
-from privsyn.storage.zones import private_folder, roots
+from privsyn.sources.public_table import read_public_rows
+from privsyn.storage.disk import replace_file, translate_os_errors
+from privsyn.storage.zones import get_roots, locate_private_folder
 from privsyn.tasks.codecs import EncodingPlan, plan_of_columns
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.noise import SeededNoise
@@ -76,7 +76,7 @@ class CompareRequest:
                 raise RequestError(
                     f"{epsilon:g} is not above 0 and at most 1,000,000", "Correct it", "compare.epsilons"
                 )
-            accounted(
+            account_rho(
                 Guarantee(epsilon=epsilon, delta=self.spec.privacy.delta), "compare.epsilons", self.spec.accountant
             )
         for values, field_, what in (
@@ -121,7 +121,7 @@ def compare(
     ``only``: names of the metrics wanted (privsyn/evaluation/score_kinds.py), None for all.  A method that is not
     installed or fails is reported as such and stops nothing.  Raises RequestError (exit 2) for a wrong request.
     """
-    roots(settings.private_root, settings.released_root)
+    get_roots(settings.private_root, settings.released_root)
     for table, argument in ((request.spec.data, "data"), (request.holdout, "compare.holdout")):
         if table is not None:
             check_table(request.spec.dataset, table, settings, argument)
@@ -139,8 +139,8 @@ def run_all(
     source = open_source(spec.data, spec)
     encoding = plan_of_columns(spec, tuple(c for c in source.columns if c in spec.released_columns))
     holdout = None if request.holdout is None else read_table(request.holdout, encoding, spec, "compare.holdout")
-    rows = _training_rows(source, spec, encoding)
-    real = coded(source.batches(), encoding)
+    rows = _split_training_rows(source, spec, encoding)
+    real = encode_table(source.batches(), encoding)
 
     def score(table: Coded) -> tuple[Metric, ...]:
         from privsyn.evaluation.scores import Scorer
@@ -149,7 +149,7 @@ def run_all(
         return Scorer(real, holdout, encoding, request.evaluation, threads).score(table, only)
 
     methods = [METHODS[name] for name in request.methods]
-    runs = tuple(_runs(request, methods, rows, encoding, threads, score, report))
+    runs = tuple(_iterate_runs(request, methods, rows, encoding, threads, score, report))
     return Comparison(
         dataset=spec.dataset,
         rows_real=real.bins.rows,
@@ -158,7 +158,7 @@ def run_all(
         delta=spec.privacy.delta,
         unit_of_protection=spec.unit.describe(),
         settings=request.evaluation,
-        machine=_machine(),
+        machine=_describe_machine(),
         methods=tuple(
             ComparedMethod(name=m.name, title=m.title, description=m.description, source=m.source, private=m.private)
             for m in methods
@@ -169,12 +169,12 @@ def run_all(
     )
 
 
-def _training_rows(source: Source, spec: ReleaseSpec, encoding: EncodingPlan) -> CodeTable:
+def _split_training_rows(source: Source, spec: ReleaseSpec, encoding: EncodingPlan) -> CodeTable:
     """Return what a release would encode: with a person identifier, at most ``max_records`` rows of each person."""
     return CodeTable.from_arrow(list(encode(source.batches, encoding, spec.unit, Repairs())), encoding.domain)
 
 
-def _runs(
+def _iterate_runs(
     request: CompareRequest,
     methods: Sequence[Method],
     rows: CodeTable,
@@ -185,7 +185,7 @@ def _runs(
 ) -> Iterator[MethodRun]:
     spec, done = request.spec, 0
     total = len(methods) * len(request.epsilons) * request.seeds
-    public = None if spec.prior is None else public_rows(spec, encoding)
+    public = None if spec.prior is None else read_public_rows(spec, encoding)
     few = CodeTable(rows.domain, tuple(c[:WARM_UP_ROWS].copy() for c in rows.columns))
 
     def trial(table: CodeTable, epsilon: float, seed: int) -> Trial:
@@ -230,7 +230,7 @@ def run_method(method: Method, trial: Trial, score: Score) -> MethodRun:
     except (TimeoutError, MemoryError) as error:
         return base.model_copy(update={"outcome": "did not finish", "note": type(error).__name__})
     except Exception as error:
-        return base.model_copy(update={"note": f"{type(error).__name__} at {error_place(error)}"})
+        return base.model_copy(update={"note": f"{type(error).__name__} at {locate_error(error)}"})
     seconds = time.perf_counter() - started
     spent = made.epsilon(trial.delta) if made.zcdp or made.pure or made.choices else None
     if spent is not None and spent > trial.epsilon:
@@ -242,43 +242,43 @@ def run_method(method: Method, trial: Trial, score: Score) -> MethodRun:
             "rows": made.table.rows,
             "marginals": made.marginals,
             "receipts_epsilon": spent,
-            "metrics": score(_coded(made, trial)),
+            "metrics": score(_encode_tables(made, trial)),
         }
     )
 
 
-def _coded(made: MethodResult, trial: Trial) -> Coded:
+def _encode_tables(made: MethodResult, trial: Trial) -> Coded:
     """Return both forms of the table; a method that knows only public bins gets fine codes spread evenly."""
     fine = made.fine if made.fine is not None else spread_evenly(made.table, trial.groups, trial.seed)
     return Coded(fine, made.table)
 
 
-def _machine() -> str:
+def _describe_machine() -> str:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return f"{cores} cores, {platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}"
 
 
 def _write(results: Comparison, settings: Settings) -> Path:
     """results.json, table.md and the plots, in a new folder ``private/compare/<dataset>-<number>/``."""
-    from privsyn.comparison.plot import chart, drawn  # here: drawing packages load slowly
+    from privsyn.comparison.plot import build_chart, draw_chart  # here: drawing packages load slowly
 
-    plots = chart(results)
+    plots = build_chart(results)
     contents = {
         "results.json": (results.model_dump_json(indent=1) + "\n").encode(),
-        "table.md": markdown(results).encode(),
-        "plot.svg": drawn(plots, "svg"),
-        "plot.png": drawn(plots, "png"),
+        "table.md": format_markdown(results).encode(),
+        "plot.svg": draw_chart(plots, "svg"),
+        "plot.png": draw_chart(plots, "png"),
     }
-    folder = _new_folder(private_folder(settings, "compare"), results.dataset)
-    with in_words(folder):
+    folder = _make_new_folder(locate_private_folder(settings, "compare"), results.dataset)
+    with translate_os_errors(folder):
         for name, content in contents.items():
-            with replacing(folder / name) as temporary:
+            with replace_file(folder / name) as temporary:
                 temporary.write_bytes(content)
     return folder
 
 
-def _new_folder(parent: Path, dataset: str) -> Path:
-    with in_words(parent):
+def _make_new_folder(parent: Path, dataset: str) -> Path:
+    with translate_os_errors(parent):
         number = 1
         while True:
             folder = parent / f"{dataset}-{number}"

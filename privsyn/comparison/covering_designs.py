@@ -13,7 +13,7 @@ LARGEST = max(_FIELDS) ** 2
 """Points at most of a plane here."""
 
 
-def affine_plane(points: int) -> list[tuple[int, ...]]:
+def build_affine_plane(points: int) -> list[tuple[int, ...]]:
     """Return the lines of the smallest affine plane with at least so many points, cut to these, each ascending.
 
     Points are 0 to ``points`` - 1; every pair of them is on exactly one line.  Lines of fewer than two are left out.
@@ -24,7 +24,7 @@ def affine_plane(points: int) -> list[tuple[int, ...]]:
         return []
     elements = range(order)
     sloped = [
-        [x * order + _add(_times(slope, x, order), offset, order) for x in elements]
+        [x * order + _add(_multiply(slope, x, order), offset, order) for x in elements]
         for slope in elements
         for offset in elements
     ]
@@ -37,7 +37,7 @@ def _add(a: int, b: int, order: int) -> int:
     return a ^ b if _FIELDS[order] else (a + b) % order
 
 
-def _times(a: int, b: int, order: int) -> int:
+def _multiply(a: int, b: int, order: int) -> int:
     modulus = _FIELDS[order]
     if not modulus:
         return a * b % order

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.receipts import sigma_for
+from privsyn.data_contracts.receipts import compute_sigma
 from privsyn.tasks.privacy.noise import NoiseSource
 
 Floats = NDArray[np.float64]
@@ -35,7 +35,7 @@ INDIF_SENSITIVITY = 4
 _GRAIN = 2.0**20  # the noise is drawn in whole numbers; this many make one standard deviation
 
 
-def information_sensitivity(n: int) -> float:
+def compute_information_sensitivity(n: int) -> float:
     """(2 / n) log((n + 1) / 2) + ((n - 1) / n) log((n + 1) / (n - 1)): PrivBayes (Zhang et al. 2017), Lemma 1.
 
     Of the mutual information of two columns of ``n`` >= 2 rows, for replacing one row (bounded neighbours).  PrivSyn
@@ -44,7 +44,7 @@ def information_sensitivity(n: int) -> float:
     return (2.0 * math.log2((n + 1) / 2) + (n - 1) * math.log2((n + 1) / (n - 1))) / n
 
 
-def entropy_sensitivity(n: int) -> float:
+def compute_entropy_sensitivity(n: int) -> float:
     """(2 + 1 / ln 2 + 2 log n) / n: BSG (Bindschaedler et al. 2017), as PrivSyn quotes it, for ``n`` >= 1 rows.
 
     Of the entropy of one column or of two together, for replacing one row as for adding or removing one.
@@ -52,17 +52,17 @@ def entropy_sensitivity(n: int) -> float:
     return (2.0 + 1.0 / math.log(2.0) + 2.0 * math.log2(n)) / n
 
 
-def noise_range_ratios(n: int, codes: int) -> dict[str, float]:
+def list_noise_range_ratios(n: int, codes: int) -> dict[str, float]:
     """Sensitivity over range, times n, of each metric: ranges are [0, 2n] of InDif, [0, log c] of the others."""
     width = math.log2(codes)
     return {
         "InDif": n * INDIF_SENSITIVITY / (2.0 * n),
-        "mutual information": n * information_sensitivity(n) / width,
-        "entropy": n * entropy_sensitivity(n) / width,
+        "mutual information": n * compute_information_sensitivity(n) / width,
+        "entropy": n * compute_entropy_sensitivity(n) / width,
     }
 
 
-def in_dif(counts: NDArray[np.int64]) -> float:
+def compute_in_dif(counts: NDArray[np.int64]) -> float:
     """InDif (section 4.1): L1 distance from the counts of independent columns, in rows; 0 without rows."""
     n = counts.sum()
     if n == 0:
@@ -70,30 +70,30 @@ def in_dif(counts: NDArray[np.int64]) -> float:
     return float(np.abs(counts - np.outer(counts.sum(axis=1), counts.sum(axis=0)) / n).sum())
 
 
-def entropy(counts: NDArray[np.int64]) -> float:
+def compute_entropy(counts: NDArray[np.int64]) -> float:
     """H of the shares that ``counts`` are, in bits; 0 without rows."""
     held = counts[counts > 0]
     n = held.sum()
     return float(math.log2(n) - (held * np.log2(held)).sum() / n) if n else 0.0
 
 
-def entropies(counts: NDArray[np.int64]) -> tuple[float, float, float]:
+def compute_entropies(counts: NDArray[np.int64]) -> tuple[float, float, float]:
     """H(A), H(B) and H(A, B), in bits."""
-    return entropy(counts.sum(axis=1)), entropy(counts.sum(axis=0)), entropy(counts)
+    return compute_entropy(counts.sum(axis=1)), compute_entropy(counts.sum(axis=0)), compute_entropy(counts)
 
 
-def mutual_information(counts: NDArray[np.int64]) -> float:
+def compute_mutual_information(counts: NDArray[np.int64]) -> float:
     """I(A; B) = H(A) + H(B) - H(A, B), in bits; never negative."""
-    a, b, both = entropies(counts)
+    a, b, both = compute_entropies(counts)
     return max(0.0, a + b - both)
 
 
-def symmetrical_uncertainty(a: Any, b: Any, both: Any) -> Any:
+def compute_symmetrical_uncertainty(a: Any, b: Any, both: Any) -> Any:
     """2 - 2 H(A, B) / (H(A) + H(B)) from entropies, 0..1; numbers or arrays."""
     return 2.0 - 2.0 * both / (a + b)
 
 
-def relative_errors(
+def list_relative_errors(
     tables: Sequence[NDArray[np.int64]], rho: Fraction, repeats: int, source: NoiseSource
 ) -> dict[str, float]:
     """Return table 4: mean of |s - noisy s| / s over pairs of columns and ``repeats`` draws, for each metric.
@@ -105,27 +105,34 @@ def relative_errors(
     part, n = rho / len(tables), int(tables[0].sum())
     found: dict[str, list[Floats]] = {"InDif": [], "mutual information": [], "symmetrical uncertainty": []}
     for counts in tables:
-        h = entropies(counts)
-        truth = in_dif(counts), mutual_information(counts), symmetrical_uncertainty(*h) if sum(h[:2]) else 0.0
+        h = compute_entropies(counts)
+        truth = (
+            compute_in_dif(counts),
+            compute_mutual_information(counts),
+            compute_symmetrical_uncertainty(*h) if sum(h[:2]) else 0.0,
+        )
         if min(truth) <= 0:
             continue
-        unit = sigma_for(part, 1)  # per unit of sensitivity
+        unit = compute_sigma(part, 1)  # per unit of sensitivity
         noise = source.draw(_GRAIN, 5 * repeats).reshape(5, repeats) / _GRAIN
-        noisy = [e + z * entropy_sensitivity(n) * sigma_for(part / 3, 1) for e, z in zip(h, noise[2:], strict=True)]
+        noisy = [
+            e + z * compute_entropy_sensitivity(n) * compute_sigma(part / 3, 1)
+            for e, z in zip(h, noise[2:], strict=True)
+        ]
         answers = (
             truth[0] + noise[0] * unit * INDIF_SENSITIVITY,
-            truth[1] + noise[1] * unit * information_sensitivity(n),
-            symmetrical_uncertainty(*noisy),
+            truth[1] + noise[1] * unit * compute_information_sensitivity(n),
+            compute_symmetrical_uncertainty(*noisy),
         )
         for name, exact, answer in zip(found, truth, answers, strict=True):
             found[name].append(np.abs(answer - exact) / exact)
     return {name: float(np.mean(parts)) for name, parts in found.items()}
 
 
-def ratios_table() -> list[str]:
+def list_ratios() -> list[str]:
     """Return table 3 beside the paper's figures, as markdown."""
     rows = ["| metric | " + " | ".join(f"c = {c:,}" for c in CODES) + " |", "|---|" + "---|" * len(CODES)]
-    ratios = [noise_range_ratios(ROWS, c) for c in CODES]
+    ratios = [list_noise_range_ratios(ROWS, c) for c in CODES]
     for name, reported in REPORTED.items():
         cells = [f"{r[name]:.2f} ({paper})" for r, paper in zip(ratios, reported, strict=True)]
         rows.append(f"| {name} | " + " | ".join(cells) + " |")

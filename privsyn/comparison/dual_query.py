@@ -8,9 +8,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.comparison.full_domain import TOTAL_SHARE, number_of_rows, pairs_of, rho_of
+from privsyn.comparison.full_domain import TOTAL_SHARE, list_pairs, round_number_of_rows, split_rho
 from privsyn.comparison.method import Choices, MethodResult, Trial
-from privsyn.data_contracts.domain import Clique, Domain, code_dtype
+from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.tasks.kernels.counting import CodeTable, count_all
 
 Floats = NDArray[np.float64]
@@ -37,10 +37,10 @@ def dual_query(trial: Trial) -> MethodResult:
     the draws compose in zCDP up to the rest.  A round's row is the best that coordinate ascent finds for the sampled
     queries, where the original has an integer program: post-processing.
     """
-    domain, budget = trial.bins, rho_of(trial)
-    counted_rows, rows = number_of_rows(trial, budget * TOTAL_SHARE)
-    spreads = spreads_of(budget * (1 - TOTAL_SHARE), trial.records, rows)
-    workload = pairs_of(domain)
+    domain, budget = trial.bins, split_rho(trial)
+    counted_rows, rows = round_number_of_rows(trial, budget * TOTAL_SHARE)
+    spreads = list_spreads(budget * (1 - TOTAL_SHARE), trial.records, rows)
+    workload = list_pairs(domain)
     counted = list(count_all(trial.to_bins(trial.rows), workload, threads=trial.threads))
     truth = np.concatenate([c.ravel() for c in counted]).astype(np.float64)
     whole, hits = float(trial.rows.rows), np.zeros(truth.size)
@@ -51,16 +51,16 @@ def dual_query(trial: Trial) -> MethodResult:
         absent = STEP * (done * (whole - truth) / rows - (done - hits))
         drawn = trial.noise.choose(np.concatenate([present, absent]), SAMPLE)
         votes = np.bincount(drawn, minlength=2 * truth.size).astype(np.float64)
-        row = best_row(places.tables(votes[: truth.size] - votes[truth.size :]), domain, workload, generator)
+        row = find_best_row(places.tables(votes[: truth.size] - votes[truth.size :]), domain, workload, generator)
         hits[places.of(row)] += 1
         made.append(row)
     codes = np.array(made, dtype=np.int64).T
-    columns = tuple(c.astype(code_dtype(n)) for c, n in zip(codes, domain.sizes, strict=True))
+    columns = tuple(c.astype(choose_code_dtype(n)) for c, n in zip(codes, domain.sizes, strict=True))
     choices = tuple(Choices(SAMPLE, spread) for spread in spreads if spread)
     return MethodResult(CodeTable(domain, columns), zcdp=(counted_rows,), choices=choices)
 
 
-def spreads_of(rho: Fraction, records: int, rows: int) -> list[Fraction]:
+def list_spreads(rho: Fraction, records: int, rows: int) -> list[Fraction]:
     """Return the spread of each round's draws, as many rounds as cost at most ``rho`` together; the first is free."""
     spreads, spent = [Fraction(0)], Fraction(0)
     while len(spreads) < MOST_ROUNDS:
@@ -72,7 +72,7 @@ def spreads_of(rho: Fraction, records: int, rows: int) -> list[Fraction]:
     return spreads
 
 
-def best_row(
+def find_best_row(
     tables: Sequence[Floats], domain: Domain, workload: Sequence[Clique], generator: np.random.Generator
 ) -> Ints:
     """Return codes of a row with a high sum of its cells in ``tables``, one table a clique of ``workload``.

@@ -14,16 +14,16 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.comparison.dependency_metrics import INDIF_SENSITIVITY, in_dif
-from privsyn.comparison.full_domain import TOTAL_SHARE, number_of_rows, rho_of, spread_for
+from privsyn.comparison.dependency_metrics import INDIF_SENSITIVITY, compute_in_dif
+from privsyn.comparison.full_domain import TOTAL_SHARE, round_number_of_rows, split_rho, spread_for
 from privsyn.comparison.method import Choices, DomainTooLargeError, MethodResult, Trial
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.mechanism_options import PrivBayes
-from privsyn.data_contracts.receipts import Query, sigma_for
+from privsyn.data_contracts.receipts import Query, compute_sigma
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count_all
-from privsyn.tasks.steps.ancestral_rows import ancestral_rows
-from privsyn.tasks.steps.build_network import useful_cells
+from privsyn.tasks.steps.ancestral_rows import draw_ancestral_rows
+from privsyn.tasks.steps.build_network import count_useful_cells
 
 NETWORK_SHARE = Fraction(3, 10)
 """beta: part of the budget for the network; the families get the rest."""
@@ -42,21 +42,21 @@ def privbayes_exponential(trial: Trial) -> MethodResult:
     """
     domain, records, rows = trial.bins, trial.records, trial.to_bins(trial.rows)
     options, rounds = PrivBayes(), len(domain.attributes) - 1
-    rho = rho_of(trial)
-    counted_rows, total = number_of_rows(trial, rho * TOTAL_SHARE)
+    rho = split_rho(trial)
+    counted_rows, total = round_number_of_rows(trial, rho * TOTAL_SHARE)
     left = rho * (1 - TOTAL_SHARE)
     spread = spread_for(left * NETWORK_SHARE / max(rounds, 1))
     each = left * (1 - NETWORK_SHARE) / (rounds + 1) if rounds else left
-    most_cells = useful_cells(total, 1, each, records, options.usefulness)
+    most_cells = count_useful_cells(total, 1, each, records, options.usefulness)
     known, families = [domain.attributes[0]], [domain.attributes[:1]]
     for _ in range(rounds):
-        candidates = _candidates(domain, known, options.degree, most_cells)
-        scores = np.array([in_dif(c) for c in _counts(rows, candidates, trial.threads)])
+        candidates = _list_candidates(domain, known, options.degree, most_cells)
+        scores = np.array([compute_in_dif(c) for c in _count_candidates(rows, candidates, trial.threads)])
         picked = trial.noise.choose(scores * (float(spread) / (2 * INDIF_SENSITIVITY * records)), 1)[0]
         child, parents = candidates[int(picked)]
         families.append(domain.ordered((child, *parents)))
         known.append(child)
-    sigma = sigma_for(each, records)
+    sigma = compute_sigma(each, records)
     queries = [Query(c, domain.cells(c), records, sigma) for c in families]
     exact = count_all(rows, families, threads=trial.threads)
     noisy = [
@@ -68,14 +68,14 @@ def privbayes_exponential(trial: Trial) -> MethodResult:
         for a in family.attributes:
             ones.setdefault(a, family.project((a,)).counts)
     return MethodResult(
-        ancestral_rows(noisy, ones, domain, total, trial.seed),
+        draw_ancestral_rows(noisy, ones, domain, total, trial.seed),
         zcdp=(counted_rows, *queries),
         marginals=tuple(c for c in families if len(c) > 1),
         choices=(Choices(rounds, spread),) if rounds else (),
     )
 
 
-def _candidates(domain: Domain, known: Sequence[str], degree: int, most_cells: int) -> list[tuple[str, Clique]]:
+def _list_candidates(domain: Domain, known: Sequence[str], degree: int, most_cells: int) -> list[tuple[str, Clique]]:
     """Yield (further attribute, its parents): for each attribute the largest sets of known ones that are theta-useful.
 
     An attribute that has no useful parent may come without any.  A set that another one holds is left out, since R
@@ -98,7 +98,9 @@ def _candidates(domain: Domain, known: Sequence[str], degree: int, most_cells: i
     return found
 
 
-def _counts(rows: CodeTable, candidates: Sequence[tuple[str, Clique]], threads: int) -> Iterator[NDArray[np.int64]]:
+def _count_candidates(
+    rows: CodeTable, candidates: Sequence[tuple[str, Clique]], threads: int
+) -> Iterator[NDArray[np.int64]]:
     """Yield counts of each candidate, shape (codes of the attribute, joint codes of its parents)."""
     for (child, _), counts in zip(
         candidates, count_all(rows, [(c, *parents) for c, parents in candidates], threads=threads), strict=True

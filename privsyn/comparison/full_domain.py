@@ -13,13 +13,13 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.comparison.method import Choices, LaplaceQuery, MethodResult, Trial, check_cells, laplace_scale
-from privsyn.data_contracts.domain import Clique, Domain, code_dtype
-from privsyn.data_contracts.receipts import Query, sigma_for
-from privsyn.tasks.estimation.projection import norm_sub
+from privsyn.comparison.method import Choices, LaplaceQuery, MethodResult, Trial, check_cells, compute_laplace_scale
+from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
+from privsyn.data_contracts.receipts import Query, compute_sigma
+from privsyn.tasks.estimation.projection import apply_norm_sub
 from privsyn.tasks.kernels.counting import CodeTable, count, count_all
-from privsyn.tasks.kernels.streams import systematic
-from privsyn.tasks.privacy.accountant import rho_for
+from privsyn.tasks.kernels.streams import draw_systematically
+from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 
 Floats = NDArray[np.float64]
 Measured = Sequence[tuple[NDArray[np.intp], Floats]]
@@ -46,11 +46,11 @@ def laplace_table(trial: Trial) -> MethodResult:
     """
     domain = trial.bins
     check_cells(domain, LAPLACE_CELLS, "laplace-table")
-    scale = laplace_scale(Fraction(trial.epsilon), trial.records)
+    scale = compute_laplace_scale(Fraction(trial.epsilon), trial.records)
     exact = count(trial.to_bins(trial.rows), domain.attributes)
     noisy = exact + trial.noise.draw_laplace(scale, exact.size).reshape(exact.shape)
     total = max(0, int(noisy.sum()))
-    rows = rows_of(norm_sub(noisy.astype(np.float64), total), total, domain, trial.seed)
+    rows = decode_rows(apply_norm_sub(noisy.astype(np.float64), total), total, domain, trial.seed)
     return MethodResult(rows, pure=(LaplaceQuery(domain.attributes, exact.size, trial.records, scale),))
 
 
@@ -65,29 +65,29 @@ def mwem(trial: Trial) -> MethodResult:
     """
     domain, records = trial.bins, trial.records
     check_cells(domain, MWEM_CELLS, "mwem")
-    rows, rho = trial.to_bins(trial.rows), rho_of(trial)
-    workload = pairs_of(domain)
+    rows, rho = trial.to_bins(trial.rows), split_rho(trial)
+    workload = list_pairs(domain)
     truth = list(count_all(rows, workload, threads=trial.threads))
     each = rho * (1 - TOTAL_SHARE) / (2 * ROUNDS)
-    spread, sigma = spread_for(each), sigma_for(each, records)
-    counted_rows, total = number_of_rows(trial, rho * TOTAL_SHARE)
+    spread, sigma = spread_for(each), compute_sigma(each, records)
+    counted_rows, total = round_number_of_rows(trial, rho * TOTAL_SHARE)
     queries, measured = [counted_rows], []
     estimate = np.full(domain.cells(domain.attributes), total / domain.cells(domain.attributes))
     for _ in range(ROUNDS):
-        own = [project(estimate, cells_in(clique, domain), domain.cells(clique)) for clique in workload]
+        own = [project(estimate, find_cells(clique, domain), domain.cells(clique)) for clique in workload]
         errors = [float(np.abs(t.ravel() - o).sum()) for t, o in zip(truth, own, strict=True)]
         picked = int(trial.noise.choose(np.array(errors) * (float(spread) / (2 * records)), 1)[0])
         counts, clique = truth[picked], workload[picked]
         queries.append(Query(clique, counts.size, records, sigma))
         answer = counts.ravel() + trial.noise.draw(sigma, counts.size)
-        measured.append((cells_in(clique, domain), answer.astype(np.float64)))
-        estimate = reweighed(estimate, measured, total)
+        measured.append((find_cells(clique, domain), answer.astype(np.float64)))
+        estimate = reweigh(estimate, measured, total)
     chosen = tuple(dict.fromkeys(q.attributes for q in queries[1:] if len(q.attributes) > 1))
-    table = rows_of(estimate, total, domain, trial.seed)
+    table = decode_rows(estimate, total, domain, trial.seed)
     return MethodResult(table, zcdp=tuple(queries), marginals=chosen, choices=(Choices(ROUNDS, spread),))
 
 
-def reweighed(estimate: Floats, measured: Measured, total: float) -> Floats:
+def reweigh(estimate: Floats, measured: Measured, total: float) -> Floats:
     """INNER passes of multiplicative weights: each cell times exp((answer - estimate) / (2 total)), then scaled.
 
     ``estimate``: flat, shape (cells,).
@@ -100,7 +100,7 @@ def reweighed(estimate: Floats, measured: Measured, total: float) -> Floats:
     return estimate
 
 
-def cells_in(clique: Clique, domain: Domain) -> NDArray[np.intp]:
+def find_cells(clique: Clique, domain: Domain) -> NDArray[np.intp]:
     """Return for each cell of the whole domain, in row-major order, the cell of the clique's marginal that it is in."""
     codes = np.indices(domain.sizes, sparse=True)
     places = [domain.index(a) for a in clique]
@@ -113,10 +113,10 @@ def project(estimate: Floats, cells: NDArray[np.intp], size: int) -> Floats:
     return np.bincount(cells, weights=estimate, minlength=size).astype(np.float64, copy=False)
 
 
-def rho_of(trial: Trial) -> Fraction:
+def split_rho(trial: Trial) -> Fraction:
     """Return the trial's promise as a budget of zCDP; Gaussian DP does not price the exponential mechanism."""
     accountant = trial.settings.accountant
-    return rho_for(trial.epsilon, trial.delta, "tight" if accountant == "gaussian" else accountant)
+    return convert_epsilon_to_rho(trial.epsilon, trial.delta, "tight" if accountant == "gaussian" else accountant)
 
 
 def spread_for(rho: Fraction) -> Fraction:
@@ -127,20 +127,20 @@ def spread_for(rho: Fraction) -> Fraction:
     return Fraction(spread)
 
 
-def number_of_rows(trial: Trial, rho: Fraction) -> tuple[Query, int]:
+def round_number_of_rows(trial: Trial, rho: Fraction) -> tuple[Query, int]:
     """Return the query of the number of rows at ``rho``, and its noisy answer, at least 1."""
-    query = Query(("rows",), 1, trial.records, sigma_for(rho, trial.records))
+    query = Query(("rows",), 1, trial.records, compute_sigma(rho, trial.records))
     return query, max(1, trial.rows.rows + int(trial.noise.draw(query.sigma, 1)[0]))
 
 
-def pairs_of(domain: Domain) -> list[Clique]:
+def list_pairs(domain: Domain) -> list[Clique]:
     """Return the workload: every pair, or the one attribute."""
     return list(combinations(domain.attributes, 2)) or [domain.attributes]
 
 
-def rows_of(counts: Floats, rows: int, domain: Domain, seed: int) -> CodeTable:
+def decode_rows(counts: Floats, rows: int, domain: Domain, seed: int) -> CodeTable:
     """``rows`` rows in random order, each cell as often as its share says, rounded up or down."""
     generator = np.random.default_rng([seed, 0xF11])
-    cells = np.repeat(np.arange(counts.size), systematic(counts.ravel(), rows, generator.random()))
+    cells = np.repeat(np.arange(counts.size), draw_systematically(counts.ravel(), rows, generator.random()))
     codes = np.unravel_index(generator.permutation(cells), domain.sizes)
-    return CodeTable(domain, tuple(c.astype(code_dtype(n)) for c, n in zip(codes, domain.sizes, strict=True)))
+    return CodeTable(domain, tuple(c.astype(choose_code_dtype(n)) for c, n in zip(codes, domain.sizes, strict=True)))

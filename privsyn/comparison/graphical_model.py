@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from privsyn.comparison.method import DomainTooLargeError, MethodResult, Trial
-from privsyn.comparison.variants import Steps, paper_but
+from privsyn.comparison.variants import Steps, vary_paper
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress
-from privsyn.pipelines.common_steps import wide_codes
-from privsyn.pipelines.registry import steps_of
-from privsyn.pipelines.synthesis_steps import MARGINALS, refined, synthesis_of
+from privsyn.pipelines.common_steps import list_wide_codes
+from privsyn.pipelines.registry import build_steps
+from privsyn.pipelines.synthesis_steps import MARGINALS, get_synthesis, pool_one_ways
 from privsyn.tasks.estimation import marginals
-from privsyn.tasks.estimation.recode import coarse_one_ways, noisy_total
+from privsyn.tasks.estimation.recode import estimate_total, sum_coarse_one_ways
 from privsyn.tasks.steps import append_attributes, make_consistent, synthesize
 from privsyn.tasks.synthesis import graphical_rows
 
@@ -30,28 +30,28 @@ def exact_selection_pgm(trial: Trial) -> MethodResult:
 
     Raises ModuleNotFoundError where mbi is not installed, DomainTooLargeError for a larger junction tree than MOST_MB.
     """
-    return paper_but(trial, _with_model, exact_scores=True)
+    return vary_paper(trial, _use_model, exact_scores=True)
 
 
-def _with_model(request: Request) -> Steps:
-    return tuple(replace(s, run=_synthesize) if s.name == "synthesize" else s for s in steps_of(request))
+def _use_model(request: Request) -> Steps:
+    return tuple(replace(s, run=_synthesize) if s.name == "synthesize" else s for s in build_steps(request))
 
 
 def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     """As the step's own, from the noisy counts in the place of the consistent ones, which the model fits itself."""
-    domain, settings = inputs.domain(), synthesis_of(request)
-    core = append_attributes.core_marginals(marginals.from_table(inputs.table(MARGINALS), domain), domain).domain
-    recode = refined(request, inputs, ["measure_marginals"])
+    domain, settings = inputs.domain(), get_synthesis(request)
+    core = append_attributes.select_core_marginals(marginals.from_table(inputs.table(MARGINALS), domain), domain).domain
+    recode = pool_one_ways(request, inputs, ["measure_marginals"])
     measured = [
         m
-        for m in make_consistent.measured_marginals(*inputs.measured(["measure_marginals"]), domain)
+        for m in make_consistent.build_measured_marginals(*inputs.measured(["measure_marginals"]), domain)
         if set(m.attributes) <= set(core.attributes)
     ]
-    size = graphical_rows.model_mb([m.attributes for m in measured], core)
+    size = graphical_rows.estimate_model_mb([m.attributes for m in measured], core)
     if size > MOST_MB:
         raise DomainTooLargeError(f"the junction tree of these marginals may have {MOST_MB:g} MB, not {size:,.3g}")
-    counts, variances = coarse_one_ways(recode)
+    counts, variances = sum_coarse_one_ways(recode)
     ones = {m.attributes[0]: (m.counts, v) for m, v in zip(counts, variances, strict=True)}
-    rows = synthesize.output_rows(noisy_total(recode), settings)
-    made = graphical_rows.graphical_rows(measured, ones, core, rows, settings.seed)
-    return {"core_codes": wide_codes(iter(made.to_arrow().to_batches()), core)}
+    rows = synthesize.compute_output_rows(estimate_total(recode), settings)
+    made = graphical_rows.draw_graphical_rows(measured, ones, core, rows, settings.seed)
+    return {"core_codes": list_wide_codes(iter(made.to_arrow().to_batches()), core)}

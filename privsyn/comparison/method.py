@@ -15,14 +15,14 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.domain import Clique, Domain, code_dtype
+from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.data_contracts.focus import Focus, NamedMarginal
 from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
-from privsyn.data_contracts.presets import PAPER_ACCOUNTANT, as_in_the_paper
-from privsyn.data_contracts.receipts import Query, total_rho
+from privsyn.data_contracts.presets import PAPER_ACCOUNTANT, apply_paper_preset
+from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.privacy.accountant import Accountant, epsilon_for
+from privsyn.tasks.privacy.accountant import Accountant, convert_rho_to_epsilon
 from privsyn.tasks.privacy.noise import ComparisonNoise
 
 
@@ -49,7 +49,7 @@ class MethodSettings:
         Accountant: Theorem 2; split: 0.1, 0.1, 0.8 (Algorithm 3); values below 3 sigma are combined, gamma 5,000
         (section 5.3, Algorithm 2); GUM replaces and duplicates in equal parts (section 5.2), alpha decays in steps.
         """
-        return MethodSettings(PAPER_ACCOUNTANT, as_in_the_paper(self.mechanism))
+        return MethodSettings(PAPER_ACCOUNTANT, apply_paper_preset(self.mechanism))
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ class Trial:
         """Return fine codes as codes of the public bins."""
         domain = self.bins
         columns = (
-            self.groups[a].astype(code_dtype(size))[fine.column(a)]
+            self.groups[a].astype(choose_code_dtype(size))[fine.column(a)]
             for a, size in zip(domain.attributes, domain.sizes, strict=True)
         )
         return CodeTable(domain, tuple(columns))
@@ -115,7 +115,7 @@ class LaplaceQuery:
         return math.sqrt(2.0) * self.scale
 
 
-def laplace_scale(epsilon: Fraction, sensitivity: int) -> float:
+def compute_laplace_scale(epsilon: Fraction, sensitivity: int) -> float:
     """Return a scale whose exact price is at most ``epsilon``: the smallest float, or the next.
 
     ValueError: epsilon <= 0.
@@ -183,8 +183,8 @@ class MethodResult:
         """
         gaussian = not self.choices and all(q.pricing == "gaussian" for q in self.zcdp)
         accountant: Accountant = "gaussian" if gaussian else "tight"
-        rho = total_rho(self.zcdp) + sum((c.rho for c in self.choices), Fraction(0))
-        composed = Fraction(epsilon_for(rho, delta, accountant))
+        rho = sum_rho(self.zcdp) + sum((c.rho for c in self.choices), Fraction(0))
+        composed = Fraction(convert_rho_to_epsilon(rho, delta, accountant))
         exact = composed + sum((q.epsilon for q in self.pure), Fraction(0))
         nearest = float(exact)
         return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
@@ -196,7 +196,7 @@ def spread_evenly(table: CodeTable, groups: Mapping[str, NDArray[np.int32]], see
     domain = Domain.of({a: len(groups[a]) for a in table.domain.attributes})
     columns = []
     for attribute, size in zip(domain.attributes, domain.sizes, strict=True):
-        members = np.argsort(groups[attribute], kind="stable").astype(code_dtype(size))
+        members = np.argsort(groups[attribute], kind="stable").astype(choose_code_dtype(size))
         width = np.bincount(groups[attribute])
         code = table.column(attribute)
         columns.append(members[(np.cumsum(width) - width)[code] + rng.integers(0, width[code])])

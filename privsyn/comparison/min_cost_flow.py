@@ -13,20 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.comparison.method import MethodResult, Trial
-from privsyn.comparison.variants import Steps, paper_but
+from privsyn.comparison.variants import Steps, vary_paper
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.step_options import Synthesis
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress
-from privsyn.pipelines.common_steps import wide_codes
-from privsyn.pipelines.registry import steps_of
-from privsyn.pipelines.synthesis_steps import MARGINALS, refined, synthesis_of
+from privsyn.pipelines.common_steps import list_wide_codes
+from privsyn.pipelines.registry import build_steps
+from privsyn.pipelines.synthesis_steps import MARGINALS, get_synthesis, pool_one_ways
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.estimation.recode import noisy_total
+from privsyn.tasks.estimation.recode import estimate_total
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.kernels.streams import systematic
+from privsyn.tasks.kernels.streams import draw_systematically
 from privsyn.tasks.steps import append_attributes, synthesize
 
 Ints = NDArray[np.int64]
@@ -40,12 +40,12 @@ ENOUGH = 0.001
 
 def mcf(trial: Trial) -> MethodResult:
     """Return the paper's settings, but rows by minimum-cost flow in place of GUM."""
-    return paper_but(trial, steps_with_flow)
+    return vary_paper(trial, replace_synthesis)
 
 
-def steps_with_flow(request: Request) -> Steps:
+def replace_synthesis(request: Request) -> Steps:
     """Return the request's steps, its rows made by minimum-cost flow."""
-    return tuple(replace(s, run=_synthesize) if s.name == "synthesize" else s for s in steps_of(request))
+    return tuple(replace(s, run=_synthesize) if s.name == "synthesize" else s for s in build_steps(request))
 
 
 def follow(wanted: Sequence[Marginal], domain: Domain, rows: int, seed: int) -> CodeTable:
@@ -59,7 +59,7 @@ def follow(wanted: Sequence[Marginal], domain: Domain, rows: int, seed: int) -> 
     columns = {a: start.column(a).copy() for a in domain.attributes}
     generator = np.random.default_rng([seed, 0x3CF])
     larger = [m for m in wanted if len(m.attributes) > 1]
-    targets = [systematic(m.counts.ravel(), rows, 0.5).reshape(m.counts.shape) for m in larger]
+    targets = [draw_systematically(m.counts.ravel(), rows, 0.5).reshape(m.counts.shape) for m in larger]
     for _ in range(PASSES if rows else 0):
         changed = 0
         for marginal, target in zip(larger, targets, strict=True):
@@ -77,7 +77,7 @@ def change_rows(columns: Sequence[np.ndarray], target: Ints, generator: np.rando
     """
     cells = np.ravel_multi_index([c.astype(np.int64) for c in columns], target.shape)
     current = np.bincount(cells, minlength=target.size)
-    senders, receivers, amounts = fewest_changes(current.reshape(target.shape), target)
+    senders, receivers, amounts = find_fewest_changes(current.reshape(target.shape), target)
     shuffled = generator.permutation(cells.size)
     by_cell = shuffled[np.argsort(cells[shuffled], kind="stable")]
     order = np.argsort(senders, kind="stable")
@@ -91,25 +91,25 @@ def change_rows(columns: Sequence[np.ndarray], target: Ints, generator: np.rando
     return int(moved.size)
 
 
-def fewest_changes(current: Ints, target: Ints) -> tuple[Ints, Ints, Ints]:
+def find_fewest_changes(current: Ints, target: Ints) -> tuple[Ints, Ints, Ints]:
     """(from cell, to cell, rows) of a cheapest plan, by OR-Tools; cells are numbered in row-major order.
 
     ``current``, ``target``: counts of one shape and sum.  A row that goes from one cell to another costs the number of
     attributes in which these differ, in units of 1 / (number of attributes), so that no row is dropped and none added.
     """
-    from privsyn.tasks.metrics.earth_mover_network import cheapest_moves, scale_for  # here: OR-Tools loads slowly
-    from privsyn.tasks.metrics.generalization import default_hierarchy
+    from privsyn.tasks.metrics.earth_mover_network import find_cheapest_moves, scale_for  # here: OR-Tools loads slowly
+    from privsyn.tasks.metrics.generalization import build_default_hierarchy
 
     sizes = target.shape
-    graphs = [default_hierarchy([str(i) for i in range(n)], ordered=False).at(1).graph() for n in sizes]
+    graphs = [build_default_hierarchy([str(i) for i in range(n)], ordered=False).at(1).graph() for n in sizes]
     weights = [1.0 / len(sizes)] * len(sizes)
     scale = scale_for(graphs, weights, 0.0, target.size)
-    return cheapest_moves(current[np.newaxis], target[np.newaxis], graphs, weights, scale)
+    return find_cheapest_moves(current[np.newaxis], target[np.newaxis], graphs, weights, scale)
 
 
 def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    domain, settings = inputs.domain(), synthesis_of(request)
-    core = append_attributes.core_marginals(marginals.from_table(inputs.table(MARGINALS), domain), domain)
-    total = noisy_total(refined(request, inputs, ["measure_marginals"]))
-    rows = follow(core.marginals, core.domain, synthesize.output_rows(total, settings), settings.seed)
-    return {"core_codes": wide_codes(iter(rows.to_arrow().to_batches()), core.domain)}
+    domain, settings = inputs.domain(), get_synthesis(request)
+    core = append_attributes.select_core_marginals(marginals.from_table(inputs.table(MARGINALS), domain), domain)
+    total = estimate_total(pool_one_ways(request, inputs, ["measure_marginals"]))
+    rows = follow(core.marginals, core.domain, synthesize.compute_output_rows(total, settings), settings.seed)
+    return {"core_codes": list_wide_codes(iter(rows.to_arrow().to_batches()), core.domain)}

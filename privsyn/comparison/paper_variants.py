@@ -10,44 +10,44 @@ from dataclasses import replace
 
 from privsyn.comparison import min_cost_flow
 from privsyn.comparison.method import MethodResult, Trial
-from privsyn.comparison.variants import Steps, paper_but
+from privsyn.comparison.variants import Steps, vary_paper
 from privsyn.data_contracts.mechanism_options import PrivBayes
 from privsyn.data_contracts.step_options import Rows, Synthesis
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress, ReleaseStep, Step
-from privsyn.pipelines.common_steps import RECODE, counts_of
-from privsyn.pipelines.privsyn import evenly_weighed, noisy_scores
-from privsyn.pipelines.registry import steps_of
-from privsyn.tasks.estimation.recode import noisy_total
+from privsyn.pipelines.common_steps import RECODE, read_one_way_counts
+from privsyn.pipelines.privsyn import read_noisy_scores, weigh_evenly
+from privsyn.pipelines.registry import build_steps
+from privsyn.tasks.estimation.recode import estimate_total
 from privsyn.tasks.steps import build_network
 
 
 def privbayes_selection(trial: Trial) -> MethodResult:
     """Return the paper's settings, but the marginals are the families of a Bayesian network, PrivBayes(InDif)."""
-    return paper_but(trial, _with_families)
+    return vary_paper(trial, _use_families)
 
 
 def exact_privbayes_selection(trial: Trial) -> MethodResult:
     """As :func:`privbayes_selection`, the scores without noise: NOT private."""
-    return paper_but(trial, _with_families, exact_scores=True)
+    return vary_paper(trial, _use_families, exact_scores=True)
 
 
 def exact_selection_mcf(trial: Trial) -> MethodResult:
     """Return the paper's marginals chosen without noise, rows by minimum-cost flow: NOT private."""
-    return paper_but(trial, min_cost_flow.steps_with_flow, exact_scores=True)
+    return vary_paper(trial, min_cost_flow.replace_synthesis, exact_scores=True)
 
 
 def exact_selection_sweeps(trial: Trial) -> MethodResult:
     """Return the paper's marginals chosen without noise, rows by sweeps: NOT private."""
-    return paper_but(trial, _with_sweeps, exact_scores=True)
+    return vary_paper(trial, _use_sweeps, exact_scores=True)
 
 
-def _with_sweeps(request: Request) -> Steps:
-    return tuple(_by_sweeps(s) if s.name == "synthesize" else s for s in steps_of(request))
+def _use_sweeps(request: Request) -> Steps:
+    return tuple(_synthesize_by_sweeps(s) if s.name == "synthesize" else s for s in build_steps(request))
 
 
-def _by_sweeps(step: Step) -> Step:
+def _synthesize_by_sweeps(step: Step) -> Step:
     """Return the step ``synthesize``, its request asking for sweeps."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -61,23 +61,23 @@ def _by_sweeps(step: Step) -> Step:
     return replace(step, run=run)
 
 
-def _with_families(request: Request) -> Steps:
+def _use_families(request: Request) -> Steps:
     """Return the paper's steps, the families of a network in the place of the combined cliques."""
-    steps = steps_of(request)
+    steps = build_steps(request)
     (measure,) = (s for s in steps if isinstance(s, ReleaseStep) and s.name == "measure_marginals")
-    return tuple(_network_step(s, measure) if s.name == "combine_cliques" else s for s in steps)
+    return tuple(_build_network_step(s, measure) if s.name == "combine_cliques" else s for s in steps)
 
 
-def _network_step(step: Step, measure: ReleaseStep) -> Step:
+def _build_network_step(step: Step, measure: ReleaseStep) -> Step:
     """Return in the place of ``step``: PrivBayes' network of degree 3 and theta 4, its defaults."""
     options = PrivBayes()
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        domain, total = inputs.domain(), noisy_total(inputs.recode())
+        domain, total = inputs.domain(), estimate_total(inputs.recode())
         rho, families = measure.rho(request), len(domain.attributes) - 1
-        useful = build_network.useful_cells(total, families, rho, request.records, options.usefulness)
+        useful = build_network.count_useful_cells(total, families, rho, request.records, options.usefulness)
         limit = min(useful, options.max_cells)
-        network = build_network.bayesian_network(noisy_scores(inputs), domain, options.degree, limit)
-        return {"cliques": evenly_weighed(network, request, inputs)}
+        network = build_network.build_bayesian_network(read_noisy_scores(inputs), domain, options.degree, limit)
+        return {"cliques": weigh_evenly(network, request, inputs)}
 
-    return replace(step, inputs=(*counts_of(["indif_scores"]), RECODE), run=run)
+    return replace(step, inputs=(*read_one_way_counts(["indif_scores"]), RECODE), run=run)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import altair as alt
 import vl_convert
 
-from privsyn.comparison.result_tables import Line, heading, lines
+from privsyn.comparison.result_tables import Line, format_heading, list_lines
 from privsyn.data_contracts.comparison_results import Comparison
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8B6D00")
@@ -22,12 +22,12 @@ _WIDTH, _HEIGHT, _ACROSS = 250, 170, 3
 _LOG_FROM = 20  # epsilons that span more than this factor get a logarithmic axis
 
 
-def chart(results: Comparison, only: Sequence[str] | None = None, title: str = "") -> dict[str, Any]:
+def build_chart(results: Comparison, only: Sequence[str] | None = None, title: str = "") -> dict[str, Any]:
     """Return one panel a metric, epsilon against mean, bars of one standard deviation, a line a method; as Vega-Lite.
 
     ``only`` names the metrics, in their order.  Without ``title`` the notice stands on top.
     """
-    shown = [line for line in lines(results) if line.known]
+    shown = [line for line in list_lines(results) if line.known]
     if only is not None:
         by_name = {line.name: line for line in shown}
         shown = [by_name[name] for name in only if name in by_name]
@@ -41,7 +41,7 @@ def chart(results: Comparison, only: Sequence[str] | None = None, title: str = "
     return {  # put together by Altair, each panel would be copied a dozen times
         "$schema": alt.SCHEMA_URL,
         "title": top.to_dict(),
-        "concat": [_panel(results, line) for line in shown],
+        "concat": [_build_panel(results, line) for line in shown],
         "columns": _ACROSS,
         "config": {
             "view": {"stroke": "#ccc", "continuousWidth": _WIDTH, "continuousHeight": _HEIGHT},
@@ -51,14 +51,14 @@ def chart(results: Comparison, only: Sequence[str] | None = None, title: str = "
     }
 
 
-def drawn(content: Mapping[str, Any], format_: Literal["svg", "png"]) -> bytes:
+def draw_chart(content: Mapping[str, Any], format_: Literal["svg", "png"]) -> bytes:
     """Return the picture of a chart."""
     if format_ == "svg":
         return str(vl_convert.vegalite_to_svg(dict(content))).encode()
     return bytes(vl_convert.vegalite_to_png(dict(content), scale=1.5))
 
 
-def _panel(results: Comparison, line: Line) -> dict[str, Any]:
+def _build_panel(results: Comparison, line: Line) -> dict[str, Any]:
     titles = {m.name: m.title for m in results.methods}
     values = [
         {"epsilon": e, "method": titles[m], "mean": c.mean, "low": c.mean - (c.sd or 0), "high": c.mean + (c.sd or 0)}
@@ -79,13 +79,13 @@ def _panel(results: Comparison, line: Line) -> dict[str, Any]:
         base.mark_line(strokeWidth=1.5).encode(x, y, color),
         base.mark_rule(strokeWidth=1.5).encode(x, alt.Y("low:Q", title=line.unit), alt.Y2("high:Q"), color),
         base.mark_point(filled=True, size=45, opacity=1).encode(x, y, color, shape),
-        *_references(line),
+        *_build_references(line),
     ]
-    panel = alt.layer(*layers).properties(width=_WIDTH, height=_HEIGHT, title=heading(line))
+    panel = alt.layer(*layers).properties(width=_WIDTH, height=_HEIGHT, title=format_heading(line))
     return {k: v for k, v in panel.to_dict().items() if k not in ("$schema", "config")}
 
 
-def _references(line: Line) -> list[Any]:
+def _build_references(line: Line) -> list[Any]:
     """Dashed lines of Majority and NonPriv, with their names."""
     if not line.references:
         return []

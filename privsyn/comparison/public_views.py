@@ -9,16 +9,16 @@ import numpy as np
 
 from privsyn.comparison import covering_designs
 from privsyn.comparison.method import MethodResult, Trial
-from privsyn.comparison.variants import Steps, paper_but
+from privsyn.comparison.variants import Steps, vary_paper
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress, Step
-from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, RECODE, one_way_step
-from privsyn.pipelines.privsyn import CHOSEN, RECODE_ROWS, first_measurement, options_of
-from privsyn.pipelines.synthesis_steps import rows_from
+from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, RECODE, build_one_way_step
+from privsyn.pipelines.privsyn import CHOSEN, RECODE_ROWS, build_first_measurement, get_options
+from privsyn.pipelines.synthesis_steps import build_row_steps
 from privsyn.tasks.steps import combine_cliques
 
 WIDTH = 8
@@ -34,12 +34,12 @@ Choose = Callable[[Domain, int], list[Clique]]
 
 def all_pairs(trial: Trial) -> MethodResult:
     """Return the paper's settings, but every pair is measured, with the scores' budget too."""
-    return _chosen(trial, _pairs)
+    return _choose_views(trial, _list_pairs)
 
 
 def priview(trial: Trial) -> MethodResult:
     """Return the paper's settings, but the measured marginals are views that cover every pair."""
-    return _chosen(trial, covering_views)
+    return _choose_views(trial, list_covering_views)
 
 
 def random_views(trial: Trial) -> MethodResult:
@@ -48,12 +48,12 @@ def random_views(trial: Trial) -> MethodResult:
     def choose(domain: Domain, most: int) -> list[Clique]:
         generator = np.random.default_rng([trial.seed, 0x71E5])
         found: dict[Clique, None] = {}
-        for _ in covering_views(domain, most):
+        for _ in list_covering_views(domain, most):
             order = [domain.attributes[i] for i in generator.permutation(len(domain.attributes))]
-            found[_widened(order[:1], order[1:], domain, min(most, CELLS))] = None
+            found[_widen_views(order[:1], order[1:], domain, min(most, CELLS))] = None
         return [view for view in found if len(view) > 1]
 
-    return _chosen(trial, choose)
+    return _choose_views(trial, choose)
 
 
 def manual_list(trial: Trial) -> MethodResult:
@@ -67,29 +67,29 @@ def manual_list(trial: Trial) -> MethodResult:
         cliques = [domain.ordered([a for a in domain.attributes if a in columns]) for columns in named]
         return list(dict.fromkeys(c for c in cliques if len(c) > 1 and domain.cells(c) <= most))
 
-    return _chosen(trial, choose)
+    return _choose_views(trial, choose)
 
 
-def covering_views(domain: Domain, most: int) -> list[Clique]:
+def list_covering_views(domain: Domain, most: int) -> list[Clique]:
     """Return views of at most WIDTH attributes and CELLS cells that hold every pair of at most ``most`` cells.
 
     A covering design (t = 2): the lines of an affine plane (for 64 attributes the known design of 72 views of 8), those
     of them that fit, and greedy views for the pairs left; or greedy views only, where these are fewer.
     """
     names, limit = domain.attributes, min(most, CELLS)
-    lines = [tuple(names[i] for i in line) for line in covering_designs.affine_plane(len(names))]
-    plane = greedy_views(domain, most, [line for line in lines if domain.cells(line) <= limit])
-    greedy = greedy_views(domain, most)
+    lines = [tuple(names[i] for i in line) for line in covering_designs.build_affine_plane(len(names))]
+    plane = list_greedy_views(domain, most, [line for line in lines if domain.cells(line) <= limit])
+    greedy = list_greedy_views(domain, most)
     return plane if len(plane) < len(greedy) else greedy
 
 
-def greedy_views(domain: Domain, most: int, first: Sequence[Clique] = ()) -> list[Clique]:
+def list_greedy_views(domain: Domain, most: int, first: Sequence[Clique] = ()) -> list[Clique]:
     """Return the views ``first``, and views for pairs in none; each begins with the first pair not yet covered.
 
-    Then the attribute that covers most pairs not covered yet joins, up to the limits of :func:`covering_views`.
+    Then the attribute that covers most pairs not covered yet joins, up to the limits of :func:`list_covering_views`.
     """
     limit = min(most, CELLS)
-    pairs = _pairs(domain, most)
+    pairs = _list_pairs(domain, most)
     views = [domain.ordered(view) for view in first]
     left = set(pairs).difference(*(combinations(view, 2) for view in views))
     while left:
@@ -109,7 +109,7 @@ def greedy_views(domain: Domain, most: int, first: Sequence[Clique] = ()) -> lis
     return views
 
 
-def _widened(view: list[str], others: list[str], domain: Domain, most: int) -> Clique:
+def _widen_views(view: list[str], others: list[str], domain: Domain, most: int) -> Clique:
     """``view`` with the first of ``others`` that fit."""
     for attribute in others:
         if len(view) < WIDTH and domain.cells([*view, attribute]) <= most:
@@ -117,41 +117,41 @@ def _widened(view: list[str], others: list[str], domain: Domain, most: int) -> C
     return domain.ordered(view)
 
 
-def _pairs(domain: Domain, most: int) -> list[Clique]:
+def _list_pairs(domain: Domain, most: int) -> list[Clique]:
     """Return every pair of at most ``most`` cells."""
     return [p for p in combinations(domain.attributes, 2) if domain.cells(p) <= most]
 
 
-def _chosen(trial: Trial, choose: Choose) -> MethodResult:
+def _choose_views(trial: Trial, choose: Choose) -> MethodResult:
     """Return the paper's settings, but ``choose`` names what is measured; the scores' budget goes there."""
-    return paper_but(trial, steps_choosing(choose))
+    return vary_paper(trial, replace_selection(choose))
 
 
-def steps_choosing(choose: Choose) -> Callable[[Request], Steps]:
+def replace_selection(choose: Choose) -> Callable[[Request], Steps]:
     """PrivSyn's steps, but ``choose`` names what is measured; the scores' budget goes there."""
 
     def steps(request: Request) -> Steps:
-        one_way, selection, measurement = options_of(request).split.exact()
+        one_way, selection, measurement = get_options(request).split.exact()
         return (
             ENCODE,
-            one_way_step(one_way, options_of(request).split.one_ways),
+            build_one_way_step(one_way, get_options(request).split.one_ways),
             COMPRESS_DOMAIN,
             RECODE_ROWS,
-            _choice(choose),
-            first_measurement(selection + measurement),
-            *rows_from(["measure_marginals"]),
+            _build_choice_step(choose),
+            build_first_measurement(selection + measurement),
+            *build_row_steps(["measure_marginals"]),
         )
 
     return steps
 
 
-def _choice(choose: Choose) -> Step:
+def _build_choice_step(choose: Choose) -> Step:
     """Return in the place of the chosen cliques: those of ``choose``, at most ``selection.max_cells`` cells each."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         domain, fine = inputs.domain(), request.encoding.domain
-        weighed = combine_cliques.weigh(choose(domain, options_of(request).selection.max_cells), domain, fine, None)
-        return {"cliques": combine_cliques.cliques_to_table(weighed, domain, fine)}
+        weighed = combine_cliques.weigh(choose(domain, get_options(request).selection.max_cells), domain, fine, None)
+        return {"cliques": combine_cliques.tabulate_cliques(weighed, domain, fine)}
 
     return Step(
         CHOSEN.split(".")[0],
@@ -159,6 +159,6 @@ def _choice(choose: Choose) -> Step:
         Kind.POSTPROCESS,
         (RECODE,),
         {"cliques": tables.CLIQUES},
-        lambda r: options_of(r).selection.max_cells,
+        lambda r: get_options(r).selection.max_cells,
         run,
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from privsyn.data_contracts.comparison_results import Comparison, MethodRun
 from privsyn.data_contracts.evaluation_results import Metric
-from privsyn.publish.markdown import plain
+from privsyn.publish.markdown import escape_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -40,7 +40,7 @@ class Cell:
         """``mean ±sd``, or the note."""
         if self.mean is None:
             return self.note or "-"
-        return _number(self.mean) + ("" if self.sd is None else f" ±{_number(self.sd, 2)}")
+        return _format_number(self.mean) + ("" if self.sd is None else f" ±{_format_number(self.sd, 2)}")
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,14 @@ class Line:
         return min(means) if self.better == "lower" else max(means)
 
 
-def lines(results: Comparison) -> list[Line]:
+def list_lines(results: Comparison) -> list[Line]:
     """Return every metric in the order in which it is computed, then the wall time."""
     kinds: dict[str, Metric] = {m.name: m for run in results.runs for m in run.metrics}
     found = []
     for name, kind in kinds.items():
-        cells = {key: _cell([_value(r, name) for r in runs], note) for key, runs, note in _groups(results)}
+        cells = {
+            key: _format_cell([_format_value(r, name) for r in runs], note) for key, runs, note in _group_runs(results)
+        }
         every = [m for run in results.runs for m in run.metrics if m.name == name]
         references = {
             label: statistics.fmean(m.references[label] for m in every)
@@ -83,17 +85,17 @@ def lines(results: Comparison) -> list[Line]:
             if every and all(label in m.references for m in every)
         }
         found.append(Line(name, kind.title, kind.unit, kind.better, cells, references))
-    cells = {key: _cell([r.seconds for r in runs], note) for key, runs, note in _groups(results)}
+    cells = {key: _format_cell([r.seconds for r in runs], note) for key, runs, note in _group_runs(results)}
     return [*found, Line(SECONDS, "Wall time", "seconds", "lower", cells, {})]
 
 
-def missing(results: Comparison) -> list[str]:
+def describe_missing(results: Comparison) -> list[str]:
     """Return why a metric without any value has none, one sentence each."""
     found = {m.name: f"{m.title}: {m.note or 'no value'}." for run in results.runs for m in run.metrics}
-    return [found[line.name] for line in lines(results) if not line.known and line.name in found]
+    return [found[line.name] for line in list_lines(results) if not line.known and line.name in found]
 
 
-def _groups(results: Comparison) -> Iterator[tuple[tuple[str, float], tuple[MethodRun, ...], str]]:
+def _group_runs(results: Comparison) -> Iterator[tuple[tuple[str, float], tuple[MethodRun, ...], str]]:
     """Yield (method, epsilon), its whole runs, and why there are none."""
     for epsilon in results.epsilons:
         for method in results.methods:
@@ -102,23 +104,23 @@ def _groups(results: Comparison) -> Iterator[tuple[tuple[str, float], tuple[Meth
             yield (method.name, epsilon), results.done(method.name, epsilon), undone[0] if undone else ""
 
 
-def _value(run: MethodRun, name: str) -> float | None:
+def _format_value(run: MethodRun, name: str) -> float | None:
     return next((m.value for m in run.metrics if m.name == name), None)
 
 
-def _cell(values: Sequence[float | None], note: str) -> Cell:
+def _format_cell(values: Sequence[float | None], note: str) -> Cell:
     known = [v for v in values if v is not None]
     if not known:
         return Cell(None, None, 0, note)
     return Cell(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None, len(known))
 
 
-def _number(value: float, digits: int = 4) -> str:
+def _format_number(value: float, digits: int = 4) -> str:
     """Format that many significant digits; whole numbers where those would not reach the decimal point."""
     return f"{value:,.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:.{digits}g}"
 
 
-def table(results: Comparison) -> Table:
+def build_table(results: Comparison) -> Table:
     """Return all metrics and wall times for a terminal; the best mean of every row is bold."""
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -129,19 +131,19 @@ def table(results: Comparison) -> Table:
     for method in results.methods:
         grid.add_column(method.name, justify="right", overflow="fold")
     for epsilon in results.epsilons:
-        for i, line in enumerate(lines(results)):
-            cells = [Text(cell, "bold" if best else "") for cell, best in _row(results, line, epsilon)]
-            grid.add_row(f"{epsilon:g}" if i == 0 else "", Text(heading(line)), *cells)
+        for i, line in enumerate(list_lines(results)):
+            cells = [Text(cell, "bold" if best else "") for cell, best in _list_row(results, line, epsilon)]
+            grid.add_row(f"{epsilon:g}" if i == 0 else "", Text(format_heading(line)), *cells)
         grid.add_section()
     return grid
 
 
-def heading(line: Line) -> str:
+def format_heading(line: Line) -> str:
     """Return the metric's title, with an arrow to where better is; none for the wall time."""
     return "Wall time, seconds" if line.name == SECONDS else f"{line.title} {'↓' if line.better == 'lower' else '↑'}"
 
 
-def _row(results: Comparison, line: Line, epsilon: float) -> list[tuple[str, bool]]:
+def _list_row(results: Comparison, line: Line, epsilon: float) -> list[tuple[str, bool]]:
     """Return a cell's text for each method, and whether it is the best of several."""
     best = line.best(epsilon)
     found = []
@@ -152,7 +154,7 @@ def _row(results: Comparison, line: Line, epsilon: float) -> list[tuple[str, boo
     return found
 
 
-def markdown(results: Comparison) -> str:
+def format_markdown(results: Comparison) -> str:
     """Return the whole page of a comparison: notice, what was compared, the methods, and the table."""
     hold_out = "" if results.rows_holdout is None else f", {results.rows_holdout:,} hold-out rows"
     head = [
@@ -161,29 +163,29 @@ def markdown(results: Comparison) -> str:
         f"**{results.notice}**",
         "",
         f"{results.rows_real:,} rows, {len(results.columns)} columns{hold_out}; delta {results.delta:g}, "
-        f"{plain(results.unit_of_protection)}; {results.seeds} seeds. Wall times: {results.machine}.",
+        f"{escape_text(results.unit_of_protection)}; {results.seeds} seeds. Wall times: {results.machine}.",
         "",
     ]
-    notes = [f"\n{sentence}" for sentence in missing(results)]
-    return "\n".join([*head, *markdown_methods(results), "", *markdown_table(results), *notes, ""])
+    notes = [f"\n{sentence}" for sentence in describe_missing(results)]
+    return "\n".join([*head, *list_markdown_methods(results), "", *list_markdown_table(results), *notes, ""])
 
 
-def markdown_methods(results: Comparison) -> list[str]:
+def list_markdown_methods(results: Comparison) -> list[str]:
     """Return one row a method: what it is and where it is from."""
     rows = [f"| {m.name} | {m.description} | {m.source} |" for m in results.methods]
     return ["| method | what it does | from |", "|---|---|---|", *rows]
 
 
-def markdown_table(results: Comparison, only: Sequence[str] | None = None) -> list[str]:
+def list_markdown_table(results: Comparison, only: Sequence[str] | None = None) -> list[str]:
     """Return mean ±sd over the seeds, one row a metric and epsilon, the best in bold; ``only`` some metrics."""
     names = [m.name for m in results.methods]
     rows = [
         "| metric (↓ lower, ↑ higher is better) | epsilon | " + " | ".join(names) + " |",
         "|---|---|" + "---|" * len(names),
     ]
-    for line in lines(results):
+    for line in list_lines(results):
         if line.known and (only is None or line.name in only):
             for epsilon in results.epsilons:
-                cells = " | ".join(f"**{cell}**" if best else cell for cell, best in _row(results, line, epsilon))
-                rows.append(f"| {heading(line)} | {epsilon:g} | {cells} |")
+                cells = " | ".join(f"**{cell}**" if best else cell for cell, best in _list_row(results, line, epsilon))
+                rows.append(f"| {format_heading(line)} | {epsilon:g} | {cells} |")
     return rows

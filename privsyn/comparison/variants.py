@@ -16,23 +16,23 @@ import numpy as np
 import pyarrow as pa
 
 from privsyn.comparison.code_request import CodeRequest, request_of
-from privsyn.comparison.method import LaplaceQuery, MethodResult, Trial, laplace_scale
+from privsyn.comparison.method import LaplaceQuery, MethodResult, Trial, compute_laplace_scale
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, Independent, Mst, PrivBayes
 from privsyn.data_contracts.pooled_releases import Improvement
-from privsyn.data_contracts.receipts import Query, sigma_for, total_rho
+from privsyn.data_contracts.receipts import Query, compute_sigma, sum_rho
 from privsyn.data_contracts.step_options import Rows, Synthesis
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.memory import Draw, MemoryRun
 from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress, ReleaseStep, Step
-from privsyn.pipelines.common_steps import ENCODE, counts_of
-from privsyn.pipelines.registry import steps_of
-from privsyn.pipelines.synthesis_steps import refined
+from privsyn.pipelines.common_steps import ENCODE, read_one_way_counts
+from privsyn.pipelines.registry import build_steps
+from privsyn.pipelines.synthesis_steps import pool_one_ways
 from privsyn.tasks.estimation import noisy
-from privsyn.tasks.estimation.recode import coarse_domain
+from privsyn.tasks.estimation.recode import build_coarse_domain
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.privacy.accountant import epsilon_for
+from privsyn.tasks.privacy.accountant import convert_rho_to_epsilon
 from privsyn.tasks.steps import decode
 
 Steps = tuple[Step, ...]
@@ -42,7 +42,7 @@ _SCORES = re.compile("(indif|residual)_scores")
 def default(trial: Trial) -> MethodResult:
     """Return what a release does, by the trial's own settings."""
     request = request_of(trial, trial.settings.mechanism)
-    return _run_steps(trial, request, steps_of(request))
+    return _run_steps(trial, request, build_steps(request))
 
 
 def pooled_releases(trial: Trial, epsilons: Sequence[float]) -> MethodResult:
@@ -51,31 +51,31 @@ def pooled_releases(trial: Trial, epsilons: Sequence[float]) -> MethodResult:
     improves = Improvement.model_validate({"earlier": names[:-1], "epsilon": epsilons[-1], "delta": trial.delta})
     request = request_of(trial, trial.settings.mechanism)
     request = replace(request, spec=request.spec.model_copy(update={"improves": improves}))
-    return _run_steps(trial, request, steps_of(request))
+    return _run_steps(trial, request, build_steps(request))
 
 
 def paper(trial: Trial) -> MethodResult:
     """Return the paper's settings."""
-    return default(_as_in_the_paper(trial))
+    return default(_apply_paper_options(trial))
 
 
-def paper_but(trial: Trial, steps: Callable[[Request], Steps], *, exact_scores: bool = False) -> MethodResult:
+def vary_paper(trial: Trial, steps: Callable[[Request], Steps], *, exact_scores: bool = False) -> MethodResult:
     """Return the paper's settings, but the steps that ``steps`` names for the request.
 
     ``exact_scores``: scores without noise, whose budget is not spent: NOT private.
     """
-    trial = _as_in_the_paper(trial)
+    trial = _apply_paper_options(trial)
     request = request_of(trial, trial.settings.mechanism)
     if not exact_scores:
         return _run_steps(trial, request, steps(request))
-    return _run_steps(trial, request, steps(request), _without_noise_of_scores(trial), unpriced=("indif_scores",))
+    return _run_steps(trial, request, steps(request), _drop_score_noise(trial), unpriced=("indif_scores",))
 
 
 def independent(trial: Trial) -> MethodResult:
     """One-ways only, with the whole budget."""
     own = trial.settings.mechanism
-    request = request_of(trial, Independent(compression=own.compression, synthesis=_rows_of(own)))
-    return _run_steps(trial, request, steps_of(request))
+    request = request_of(trial, Independent(compression=own.compression, synthesis=_run_spec(own)))
+    return _run_steps(trial, request, build_steps(request))
 
 
 def mst(trial: Trial, rows_by: Literal["sweeps", "mbi"] = "sweeps") -> MethodResult:
@@ -84,42 +84,42 @@ def mst(trial: Trial, rows_by: Literal["sweeps", "mbi"] = "sweeps") -> MethodRes
     Raises ModuleNotFoundError where mbi is not installed.
     """
     own = trial.settings.mechanism
-    rows = Synthesis(**_rows_of(own).model_dump())
+    rows = Synthesis(**_run_spec(own).model_dump())
     request = request_of(trial, Mst(compression=own.compression, rows_by=rows_by, synthesis=rows))
-    return _run_steps(trial, request, steps_of(request))
+    return _run_steps(trial, request, build_steps(request))
 
 
 def privbayes(trial: Trial) -> MethodResult:
     """Return the mechanism ``privbayes``, with the trial's compression."""
     own = trial.settings.mechanism
-    request = request_of(trial, PrivBayes(compression=own.compression, synthesis=_rows_of(own)))
-    return _run_steps(trial, request, steps_of(request))
+    request = request_of(trial, PrivBayes(compression=own.compression, synthesis=_run_spec(own)))
+    return _run_steps(trial, request, build_steps(request))
 
 
 def aim(trial: Trial, *, exact_scores: bool = False) -> MethodResult:
     """Return the mechanism ``aim``, by the trial's options of it, or its compression; ``exact_scores``: NOT private."""
     own = trial.settings.mechanism
-    rows = Synthesis(**_rows_of(own).model_dump())
+    rows = Synthesis(**_run_spec(own).model_dump())
     request = request_of(trial, own if isinstance(own, Aim) else Aim(compression=own.compression, synthesis=rows))
-    steps = steps_of(request)
+    steps = build_steps(request)
     if not exact_scores:
         return _run_steps(trial, request, steps)
     asked = [s.name for s in steps if _SCORES.match(s.name)]
-    return _run_steps(trial, request, steps, _without_noise_of_scores(trial), unpriced=asked)
+    return _run_steps(trial, request, steps, _drop_score_noise(trial), unpriced=asked)
 
 
-def _rows_of(options: AnyMechanism) -> Rows:
+def _run_spec(options: AnyMechanism) -> Rows:
     """Return how many rows the options ask for, and their seed."""
     return Rows(**{name: getattr(options.synthesis, name) for name in Rows.model_fields})
 
 
 def non_private_selection(trial: Trial) -> MethodResult:
     """Return the paper's settings, but scores without noise, whose budget is not spent: NOT private."""
-    return paper_but(trial, steps_of, exact_scores=True)
+    return vary_paper(trial, build_steps, exact_scores=True)
 
 
-def _without_noise_of_scores(trial: Trial) -> Draw:
-    gaussian = _gaussian(trial)
+def _drop_score_noise(trial: Trial) -> Draw:
+    gaussian = _draw_gaussian(trial)
 
     def draw(step: ReleaseStep, queries: Sequence[Query]) -> noisy.Answers:
         if _SCORES.match(step.name):
@@ -131,21 +131,21 @@ def _without_noise_of_scores(trial: Trial) -> Draw:
 
 def equal_gaussian(trial: Trial) -> MethodResult:
     """Return the paper's settings, but each measured marginal gets the same rho."""
-    trial = _as_in_the_paper(trial)
+    trial = _apply_paper_options(trial)
     request = request_of(trial, trial.settings.mechanism)
-    steps = steps_of(request)
+    steps = build_steps(request)
 
     def equal(step: ReleaseStep) -> ReleaseStep:
         def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
             queries = step.plan(request, inputs, rho)
             if not queries:
                 return []
-            sigma = sigma_for(rho / len(queries), request.records)
+            sigma = compute_sigma(rho / len(queries), request.records)
             return [replace(q, sigma=sigma) for q in queries]
 
         return replace(step, plan=plan)
 
-    return _run_steps(trial, request, tuple(equal(s) if _measures(s) else s for s in steps))  # type: ignore[arg-type]
+    return _run_steps(trial, request, tuple(equal(s) if _is_measuring(s) else s for s in steps))  # type: ignore[arg-type]
 
 
 def equal_laplace(trial: Trial) -> MethodResult:
@@ -155,9 +155,9 @@ def equal_laplace(trial: Trial) -> MethodResult:
     ``delta``; what is left of the trial's is split evenly, and pure epsilons add up. A marginal's L1 sensitivity is
     the number of records of one person.
     """
-    trial = _as_in_the_paper(trial)
+    trial = _apply_paper_options(trial)
     request = request_of(trial, trial.settings.mechanism)
-    gaussian, scales = _gaussian(trial), dict[str, float]()
+    gaussian, scales = _draw_gaussian(trial), dict[str, float]()
 
     def with_laplace_noise(step: ReleaseStep) -> ReleaseStep:
         def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
@@ -165,12 +165,12 @@ def equal_laplace(trial: Trial) -> MethodResult:
             if not queries:
                 return []
             before = [q for stage in ("one_way_marginals", "indif_scores") for q in inputs.noisy(stage)[0]]
-            spent = epsilon_for(total_rho(before), trial.delta, trial.settings.accountant)
-            scale = laplace_scale((Fraction(trial.epsilon) - Fraction(spent)) / len(queries), trial.records)
+            spent = convert_rho_to_epsilon(sum_rho(before), trial.delta, trial.settings.accountant)
+            scale = compute_laplace_scale((Fraction(trial.epsilon) - Fraction(spent)) / len(queries), trial.records)
             scales[step.name] = scale
             return [replace(q, sigma=np.sqrt(2.0) * scale, pricing=request.pricing) for q in queries]
 
-        looks = counts_of(["one_way_marginals", "indif_scores"])
+        looks = read_one_way_counts(["one_way_marginals", "indif_scores"])
         return replace(step, plan=plan, inputs=(*step.inputs, *looks))
 
     def draw(step: ReleaseStep, queries: Sequence[Query]) -> noisy.Answers:
@@ -178,7 +178,7 @@ def equal_laplace(trial: Trial) -> MethodResult:
             return gaussian(step, queries)
         return [trial.noise.draw_laplace(scales[step.name], q.cells) for q in queries]
 
-    steps = tuple(with_laplace_noise(s) if _measures(s) else s for s in steps_of(request))  # type: ignore[arg-type]
+    steps = tuple(with_laplace_noise(s) if _is_measuring(s) else s for s in build_steps(request))  # type: ignore[arg-type]
     made = _run_steps(trial, request, steps, draw, unpriced=("measure_marginals",))
     pure = [
         LaplaceQuery(q.attributes, q.cells, trial.records, scales["measure_marginals"])
@@ -187,35 +187,35 @@ def equal_laplace(trial: Trial) -> MethodResult:
     return replace(made, pure=tuple(pure))
 
 
-def _measures(step: Step) -> bool:
+def _is_measuring(step: Step) -> bool:
     return step.name == "measure_marginals"
 
 
-def _as_in_the_paper(trial: Trial) -> Trial:
+def _apply_paper_options(trial: Trial) -> Trial:
     return replace(trial, settings=trial.settings.as_in_the_paper())
 
 
-def _fine_rows(step: Step) -> Step:
+def _decode_fine_rows(step: Step) -> Step:
     """Return in the place of decode: fine codes of the rows, which metrics count, and no values."""
     stages = [name for name in step.producers if f"{name}.receipts" in step.inputs]
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        recode, fine = refined(request, inputs, stages), request.encoding.domain
-        codes = CodeTable.from_arrow(list(inputs.batches(step.inputs[0])), coarse_domain(recode))
-        generator = decode.generator(request.spec.mechanism.synthesis.seed)
-        schema = tables.code_schema(fine)
+        recode, fine = pool_one_ways(request, inputs, stages), request.encoding.domain
+        codes = CodeTable.from_arrow(list(inputs.batches(step.inputs[0])), build_coarse_domain(recode))
+        generator = decode.seed_generator(request.spec.mechanism.synthesis.seed)
+        schema = tables.build_code_schema(fine)
         batches = [
             pa.RecordBatch.from_arrays(
                 [pa.array(part[f.name].astype(f.type.to_pandas_dtype())) for f in schema], schema=schema
             )
-            for part in decode.fine_codes(codes, recode, generator)
+            for part in decode.iterate_fine_codes(codes, recode, generator)
         ]
         return {"fine": pa.Table.from_batches(batches, schema=schema)}
 
     return replace(step, title="Fine rows", outputs={"fine": tables.SYNTHETIC_CODES}, run=run)
 
 
-def _gaussian(trial: Trial) -> Draw:
+def _draw_gaussian(trial: Trial) -> Draw:
     """Return the trial's own noise, query by query."""
     return lambda step, queries: [trial.noise.draw(q.sigma, q.cells) for q in queries]
 
@@ -226,8 +226,8 @@ def _run_steps(
     """Run the steps on the trial's rows; ``unpriced``: looks whose queries are no Gaussian receipts."""
     fine = trial.rows.domain
     given = {ENCODE.name: {"encoded_rows": trial.rows.to_arrow()}}
-    steps = (*steps[:-1], _fine_rows(steps[-1]))
-    run = MemoryRun(request, steps, draw or _gaussian(trial), given=given)
+    steps = (*steps[:-1], _decode_fine_rows(steps[-1]))
+    run = MemoryRun(request, steps, draw or _draw_gaussian(trial), given=given)
     rows = CodeTable.from_arrow(run.run()[steps[-1].name]["fine"].to_batches(), fine)
     larger = [q.attributes for queries in run.receipts.values() for q in queries if len(q.attributes) > 1]
     measured = {

@@ -13,7 +13,7 @@ from privsyn.data_contracts.engine_choice import EngineChoice
 
 
 @contextmanager
-def engine_of(choice: EngineChoice, settings: Settings) -> Iterator[Engine]:
+def open_engine(choice: EngineChoice, settings: Settings) -> Iterator[Engine]:
     """Open the engine of a run, and close it at its end.  It opens nothing before a run needs to count.
 
     Raises RequestError if the settings of a cluster cannot be trusted.

@@ -22,11 +22,11 @@ import numpy as np
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.base.wording import mention
-from privsyn.counting.partitions import add_up, count_partition, partitions, worker_version
+from privsyn.counting.partitions import add_up, count_partition, get_worker_version, list_partitions
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.storage.table_files import StoredTable
-from privsyn.tasks.kernels.blocks import in_shape, passes
-from privsyn.tasks.kernels.counting import Countable, thread_count
+from privsyn.tasks.kernels.blocks import iterate_in_shape, iterate_passes
+from privsyn.tasks.kernels.counting import Countable, choose_thread_count
 
 TASK_ROWS = 1 << 22
 """Rows of a partition at most, unless one row group has more; smaller tables are cut so that every worker has some."""
@@ -51,7 +51,7 @@ class DaskEngine:
         Raises RequestError for an address beyond this machine without TLS, certificates that are not all there, and
         workers for a cluster that has its own.
         """
-        self._workers, self._address, self._files = workers, settings.dask, _certificates(settings)
+        self._workers, self._address, self._files = workers, settings.dask, _list_certificates(settings)
         if self._address and workers:
             raise RequestError(
                 "the operator's cluster has the workers that it has", "Leave out `workers`", "engine.workers"
@@ -79,7 +79,7 @@ class DaskEngine:
         if not self._address:
             with dask.config.set(_NO_PAGES):
                 self._cluster = distributed.LocalCluster(
-                    n_workers=self._workers or thread_count(0), threads_per_worker=1, processes=True,
+                    n_workers=self._workers or choose_thread_count(0), threads_per_worker=1, processes=True,
                     dashboard_address=None, scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
                     security=True, memory_limit=_NO_LIMIT, silence_logs=50,
                 )  # fmt: skip
@@ -89,7 +89,7 @@ class DaskEngine:
                 security = distributed.Security(require_encryption=True, **self._files)
             self._client = distributed.Client(where, timeout=_CONNECT, set_as_default=False, security=security)
             self._client.wait_for_workers(1, timeout=_CONNECT)
-            found = set(self._client.run(worker_version).values())
+            found = set(self._client.run(get_worker_version).values())
         except (OSError, TimeoutError, ImportError, ValueError) as error:
             self.close()
             raise RequestError(
@@ -122,7 +122,7 @@ class DaskEngine:
         self.open()
         workers = max(1, len(self._client.nthreads()))
         most = min(TASK_ROWS, -(-stored.num_rows // (_TASKS_A_WORKER * workers)))
-        parts = partitions(stored.files, max(1, most))
+        parts = list_partitions(stored.files, max(1, most))
         name = uuid.uuid4().hex  # tells nothing, and no result of an earlier look is taken for this one's
         level = [
             self._client.submit(count_partition, part, domain, cliques, padded=padded, key=f"count-{name}-{i}")
@@ -132,12 +132,12 @@ class DaskEngine:
             name = uuid.uuid4().hex
             groups = [level[i : i + _ADDED] for i in range(0, len(level), _ADDED)]
             level = [self._client.submit(add_up, group, key=f"add-{name}-{i}") for i, group in enumerate(groups)]
-        with _in_words():
+        with _translate_worker_errors():
             found: list[np.ndarray] = level[0].result()
         return found
 
 
-def _certificates(settings: Settings) -> dict[str, str]:
+def _list_certificates(settings: Settings) -> dict[str, str]:
     """Return what Dask's ``Security`` is told of the operator's files.
 
     Empty for a cluster on this machine without TLS.
@@ -190,13 +190,13 @@ class _Rows:
     ) -> Iterator[np.ndarray]:
         """Yield the counts of each clique, in order; ``threads`` is for this machine, and takes no part."""
         rows = self.stored.num_rows
-        for group in passes(self.domain, cliques, padded=self.padded):
+        for group in iterate_passes(self.domain, cliques, padded=self.padded):
             found = self.engine.count(self.stored, self.domain, group, padded=self.padded)
-            yield from in_shape(found, self.domain, group, rows, padded=self.padded, filtered=padded_result)
+            yield from iterate_in_shape(found, self.domain, group, rows, padded=self.padded, filtered=padded_result)
 
 
 @contextmanager
-def _in_words() -> Iterator[None]:
+def _translate_worker_errors() -> Iterator[None]:
     """Translate errors of workers, without their words; noise is kept, so that a second run costs nothing new."""
     from distributed.scheduler import KilledWorker
 

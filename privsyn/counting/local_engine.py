@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from privsyn.counting.partitions import partitions, read_blocks
+from privsyn.counting.partitions import list_partitions, read_blocks
 from privsyn.data_contracts.domain import Domain
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.kernels.blocks import Blocks
@@ -23,7 +23,7 @@ class LocalEngine:
 
     def rows(self, stored: StoredTable, domain: Domain, *, padded: bool = False) -> Countable:
         """Yield the rows, read anew for every pass."""
-        parts = partitions(stored.files, _WHOLE)
+        parts = list_partitions(stored.files, _WHOLE)
 
         def read(columns: Domain) -> Iterator[CodeTable]:
             for part in parts:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.storage.table_files import open_parquet
-from privsyn.tasks.kernels.blocks import block_rows, count_blocks, subdomain
+from privsyn.tasks.kernels.blocks import block_rows, count_blocks, restrict_domain
 from privsyn.tasks.kernels.counting import CodeTable
 
 
@@ -27,7 +27,7 @@ class Partition:
     rows: int
 
 
-def partitions(files: Sequence[Path], most_rows: int) -> list[Partition]:
+def list_partitions(files: Sequence[Path], most_rows: int) -> list[Partition]:
     """Return the partitions of all row groups, each of at most ``most_rows`` rows unless one group alone has more."""
     found = []
     for file in files:
@@ -51,11 +51,11 @@ def read_blocks(part: Partition, domain: Domain, *, padded: bool = False) -> Ite
     with open_parquet(part.path) as file:
         groups = range(part.first, part.stop)
         batches = file.iter_batches(rows, row_groups=list(groups), columns=list(domain.attributes), use_threads=False)
-        for block in gathered(batches, rows):
+        for block in gather_counts(batches, rows):
             yield CodeTable.from_arrow([b.select(list(domain.attributes)) for b in block], domain, padded=padded)
 
 
-def gathered(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[list[pa.RecordBatch]]:
+def gather_counts(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[list[pa.RecordBatch]]:
     """Consecutive batches in lists of about ``rows`` rows: small row groups cost little each."""
     waiting: list[pa.RecordBatch] = []
     held = 0
@@ -73,7 +73,7 @@ def count_partition(
     part: Partition, domain: Domain, cliques: Sequence[Clique], *, padded: bool = False, threads: int = 1
 ) -> list[np.ndarray]:
     """Flat exact counts (int64) of each clique over one partition, filtered values included: all that a worker does."""
-    blocks = read_blocks(part, subdomain(domain, cliques), padded=padded)
+    blocks = read_blocks(part, restrict_domain(domain, cliques), padded=padded)
     return count_blocks(blocks, domain, cliques, padded=padded, threads=threads)
 
 
@@ -89,6 +89,6 @@ def add_up(parts: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
     return total
 
 
-def worker_version() -> str:
+def get_worker_version() -> str:
     """Return the version of this program where this runs."""
     return version("privsyn-flows")

@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from privsyn.base.errors import ContractError
-from privsyn.base.loading import no_collection
-from privsyn.data_contracts.receipts import Query, total_rho
+from privsyn.base.loading import pause_gc
+from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.data_contracts.tables import PROFILE_SCHEMA, Expectation, TableContract
 from privsyn.engine.step import Wide
 
@@ -42,11 +42,11 @@ BROKEN: dict[str, Callable[[Any], bool]] = {
 def check_table(contract: TableContract, table: pa.Table) -> None:
     """Raise ContractError unless ``table`` meets ``contract``: the whole table, or its profile if wide."""
     expected = PROFILE_SCHEMA if contract.wide else contract.schema
-    failures = _schema_failures(contract, table, expected)
+    failures = _check_schema(contract, table, expected)
     if not failures and table.num_rows:
         failures = _run(contract.name, contract.expectations, table)
         if contract.wide:
-            failures = [named for failure in failures for named in _by_attribute(failure, table)]
+            failures = [named for failure in failures for named in _group_by_attribute(failure, table)]
     if failures:
         what = "; ".join(f"{f['column']}: {f['expectation']}" for f in failures[:5])
         raise ContractError(
@@ -56,7 +56,7 @@ def check_table(contract: TableContract, table: pa.Table) -> None:
         )
 
 
-def checked_stream(contract: TableContract, wide: Wide) -> Iterator[pa.RecordBatch]:
+def check_stream(contract: TableContract, wide: Wide) -> Iterator[pa.RecordBatch]:
     """Pass batches through, profile each, and check the contract before the stream ends.
 
     A writer that commits only after the last batch therefore never commits a table that fails.
@@ -74,7 +74,7 @@ def checked_stream(contract: TableContract, wide: Wide) -> Iterator[pa.RecordBat
 def check_stage(stage: str, queries: Iterable[Query], budget: Fraction) -> None:
     """Raise ContractError unless the planned receipts cost the stage's exact budget: no more, and all but rounding."""
     planned = list(queries)
-    spent = total_rho(planned)
+    spent = sum_rho(planned)
     broken = {"within_budget": spent > budget, "budget_used": bool(planned) and spent < budget * USED_UP}
     failures = [{"table": "receipts", "column": stage, "expectation": name} for name, fails in broken.items() if fails]
     if failures:
@@ -82,17 +82,17 @@ def check_stage(stage: str, queries: Iterable[Query], budget: Fraction) -> None:
         raise ContractError(f"the plan of {stage!r} breaks its budget ({what})", failures, FAULT)
 
 
-def _schema_failures(contract: TableContract, table: pa.Table, expected: pa.Schema | None) -> list[Failure]:
+def _check_schema(contract: TableContract, table: pa.Table, expected: pa.Schema | None) -> list[Failure]:
     if expected is None or table.schema.equals(expected):
         return []
-    want, have = ({_field(f) for f in schema} for schema in (expected, table.schema))
+    want, have = ({_format_field(f) for f in schema} for schema in (expected, table.schema))
     wrong = [(field, "schema: missing") for field in sorted(want - have)]
     wrong += [(field, "schema: not asked for") for field in sorted(have - want)]
     wrong = wrong or [("all", "schema: order of the columns")]
     return [{"table": contract.name, "column": field, "expectation": what} for field, what in wrong]
 
 
-def _field(field: pa.Field) -> str:
+def _format_field(field: pa.Field) -> str:
     return f"{field.name} ({field.type}{'' if field.nullable else ', not null'})"
 
 
@@ -101,7 +101,7 @@ def _run(name: str, expectations: Iterable[Expectation], table: pa.Table) -> lis
     in_doubt = tuple(e for e in expectations if not surely_holds(e, table))
     if not in_doubt:
         return []
-    return asked_of_great_expectations(name, in_doubt, table) or [_failure(name, e) for e in in_doubt]
+    return validate_with_great_expectations(name, in_doubt, table) or [_make_failure(name, e) for e in in_doubt]
 
 
 def surely_holds(expectation: Expectation, table: pa.Table) -> bool:
@@ -113,24 +113,24 @@ def surely_holds(expectation: Expectation, table: pa.Table) -> bool:
     return answer is not None and expectation.kwargs.keys() <= arguments and answer(table, **expectation.kwargs)
 
 
-def _no_nulls(table: pa.Table, column: str) -> bool:
+def _has_no_nulls(table: pa.Table, column: str) -> bool:
     values = table[column]
     return values.null_count == 0 and not (
         pa.types.is_floating(values.type) and bool(pc.any(pc.is_nan(values)).as_py())
     )
 
 
-def _unique(table: pa.Table, column: str) -> bool:
-    return _no_nulls(table, column) and int(pc.count_distinct(table[column]).as_py()) == table.num_rows
+def _is_unique(table: pa.Table, column: str) -> bool:
+    return _has_no_nulls(table, column) and int(pc.count_distinct(table[column]).as_py()) == table.num_rows
 
 
-def _unique_together(table: pa.Table, column_list: Sequence[str]) -> bool:
+def _are_unique_together(table: pa.Table, column_list: Sequence[str]) -> bool:
     columns = list(column_list)
-    alone = all(_no_nulls(table, column) for column in columns)
+    alone = all(_has_no_nulls(table, column) for column in columns)
     return alone and table.group_by(columns).aggregate([]).num_rows == table.num_rows
 
 
-def _extreme_between(
+def _is_extreme_between(
     extreme: Callable[[pa.ChunkedArray], pa.Scalar],
     table: pa.Table,
     column: str,
@@ -139,7 +139,7 @@ def _extreme_between(
     *,
     strict_min: bool = False,
 ) -> bool:
-    value = extreme(table[column]).as_py() if _no_nulls(table, column) else None
+    value = extreme(table[column]).as_py() if _has_no_nulls(table, column) else None
     if value is None:
         return False
     high_enough = min_value is None or (value > min_value if strict_min else value >= min_value)
@@ -148,21 +148,21 @@ def _extreme_between(
 
 _RANGE = frozenset({"column", "min_value", "max_value", "strict_min"})
 _ANSWERS: dict[str, tuple[Callable[..., bool], frozenset[str]]] = {
-    "expect_column_values_to_not_be_null": (_no_nulls, frozenset({"column"})),
-    "expect_column_values_to_be_unique": (_unique, frozenset({"column"})),
-    "expect_compound_columns_to_be_unique": (_unique_together, frozenset({"column_list"})),
-    "expect_column_min_to_be_between": (partial(_extreme_between, pc.min), _RANGE),
-    "expect_column_max_to_be_between": (partial(_extreme_between, pc.max), _RANGE),
+    "expect_column_values_to_not_be_null": (_has_no_nulls, frozenset({"column"})),
+    "expect_column_values_to_be_unique": (_is_unique, frozenset({"column"})),
+    "expect_compound_columns_to_be_unique": (_are_unique_together, frozenset({"column_list"})),
+    "expect_column_min_to_be_between": (partial(_is_extreme_between, pc.min), _RANGE),
+    "expect_column_max_to_be_between": (partial(_is_extreme_between, pc.max), _RANGE),
 }
 """How Arrow answers: kind of expectation -> function, and the arguments that it knows."""
 
 
-def asked_of_great_expectations(name: str, expectations: Iterable[Expectation], table: pa.Table) -> list[Failure]:
+def validate_with_great_expectations(name: str, expectations: Iterable[Expectation], table: pa.Table) -> list[Failure]:
     """Return what Great Expectations finds broken in the columns that the expectations name."""
     asked = tuple(expectations)
     named = {c for e in asked for c in (e.kwargs.get("column_list") or [e.kwargs["column"]])}
     frame = table.select([c for c in table.column_names if c in named]).to_pandas()
-    gx, whole = _great_expectations(), _batch_definition()
+    gx, whole = _get_context(), _build_batch_definition()
     suite = gx.ExpectationSuite(name=name)
     for e in asked:
         kind = getattr(gx.expectations, "".join(part.capitalize() for part in e.type.split("_")))
@@ -171,15 +171,15 @@ def asked_of_great_expectations(name: str, expectations: Iterable[Expectation], 
     outcomes = batch.validate(suite, result_format="BOOLEAN_ONLY").results
     # An expectation that could not run reports success=False too, with the reason in exception_info.
     broken = (o.expectation_config for o in outcomes if not o.success)
-    return [_failure(name, Expectation(str(config.type), config.kwargs)) for config in broken]
+    return [_make_failure(name, Expectation(str(config.type), config.kwargs)) for config in broken]
 
 
-def _failure(name: str, expectation: Expectation) -> Failure:
+def _make_failure(name: str, expectation: Expectation) -> Failure:
     column = expectation.kwargs.get("column") or ", ".join(expectation.kwargs.get("column_list", []))
     return {"table": name, "column": str(column), "expectation": expectation.type}
 
 
-def _by_attribute(failure: Failure, profile: pa.Table) -> list[Failure]:
+def _group_by_attribute(failure: Failure, profile: pa.Table) -> list[Failure]:
     """Return a failure of a profile, told of the wide table's own columns: one a column that breaks it."""
     measure = failure["column"]
     attributes = [r["column"] for r in profile.to_pylist() if measure in BROKEN and BROKEN[measure](r[measure])]
@@ -190,9 +190,9 @@ def _by_attribute(failure: Failure, profile: pa.Table) -> list[Failure]:
 
 
 @lru_cache(maxsize=1)
-def _great_expectations() -> Any:
+def _get_context() -> Any:
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
-    with no_collection():
+    with pause_gc():
         import great_expectations
 
     logging.getLogger("great_expectations").setLevel(logging.ERROR)
@@ -200,8 +200,8 @@ def _great_expectations() -> Any:
 
 
 @lru_cache(maxsize=1)
-def _batch_definition() -> Any:
-    context = _great_expectations().get_context(mode="ephemeral")
+def _build_batch_definition() -> Any:
+    context = _get_context().get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}
     asset = context.data_sources.add_pandas("tables").add_dataframe_asset("table")
     return asset.add_batch_definition_whole_dataframe("whole")

@@ -20,10 +20,10 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import Shell
 from privsyn.engine.plan import Plan
 from privsyn.engine.step import release_steps
-from privsyn.storage.released_files import manifest_if_readable, public_spec
+from privsyn.storage.released_files import read_manifest_if_readable, read_public_spec
 
 FREE = frozenset({"data", "engine", "formats", "about", "preset"})
-"""Fields that no noise depends on, besides the words of a column and what :func:`_free_fields` finds."""
+"""Fields that no noise depends on, besides the words of a column and what :func:`_list_free_fields` finds."""
 
 
 def refuse_silent_redraw(shell: Shell, settings: Settings, fingerprint: str, asks: Mapping[str, Any]) -> None:
@@ -39,25 +39,26 @@ def refuse_silent_redraw(shell: Shell, settings: Settings, fingerprint: str, ask
         run = read_note(note)
         if run.get("fingerprint") != fingerprint or run.get("run") == shell.run:
             continue
-        if _asks(run, periods) != asks:
+        if _list_asks(run, periods) != asks:
             continue
-        program, content = _origin(run, settings)
+        program, content = _describe_origin(run, settings)
         if program is None or content is None:
             continue
-        free = FREE | _free_fields(shell.plan, content)
-        if any(True for _ in _unlike(spec, content, free, explicit_only=True)):
+        free = FREE | _list_free_fields(shell.plan, content)
+        if any(True for _ in _find_unlike(spec, content, free, explicit_only=True)):
             continue
-        if program == version("privsyn-flows") and not _by_other_steps(run, settings, shell):
+        if program == version("privsyn-flows") and not _has_other_steps(run, settings, shell):
             continue
         keys = run.get("keys")
         paid = isinstance(keys, Mapping) and any(
             shell.ledger.state(shell.dataset, str(key)) == "spent" for key in keys.values()
         )
         if paid:
-            changed = ", ".join(_unlike(spec, content, free, explicit_only=False)) or "its steps"
+            changed = ", ".join(_find_unlike(spec, content, free, explicit_only=False)) or "its steps"
             privacy = spec.privacy
             raise RequestError(
-                f"the run {run['run']} of version {program} was paid for this request, and {_this(program)} would draw "
+                f"the run {run['run']} of version {program} was paid for this request, and "
+                f"{_describe_this(program)} would draw "
                 f"it anew ({changed} changed); nothing was spent",
                 f"Its release stands. New noise costs epsilon {privacy.epsilon:g} with delta {privacy.delta:g} "
                 f"(rho {float(shell.plan.rho):.4g}) once more: for that, " + shell.redraw,
@@ -74,7 +75,7 @@ def read_note(note: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _asks(run: Mapping[str, Any], periods: Mapping[str, str]) -> Mapping[str, Any] | None:
+def _list_asks(run: Mapping[str, Any], periods: Mapping[str, str]) -> Mapping[str, Any] | None:
     """Return the request of a run beyond its spec.
 
     None for figures of a release before 0.3.0, whose notes do not state it.
@@ -86,7 +87,7 @@ def _asks(run: Mapping[str, Any], periods: Mapping[str, str]) -> Mapping[str, An
     return {"period": periods[run["run"]]} if run.get("run") in periods else {}
 
 
-def _origin(run: Mapping[str, Any], settings: Settings) -> tuple[str | None, ReleaseSpec | None]:
+def _describe_origin(run: Mapping[str, Any], settings: Settings) -> tuple[str | None, ReleaseSpec | None]:
     """Return the version that made a run, and its spec.
 
     From the run's note or, before 0.3.0, from its released folder.
@@ -96,16 +97,16 @@ def _origin(run: Mapping[str, Any], settings: Settings) -> tuple[str | None, Rel
             return str(run["version"]), ReleaseSpec.model_validate({**run["spec"], "data": "not-known"})
         except ValidationError:  # of a version with other fields
             return None, None
-    manifest = manifest_if_readable(settings.released_root / str(run.get("run", "")))
+    manifest = read_manifest_if_readable(settings.released_root / str(run.get("run", "")))
     if manifest is None:
         return None, None
     try:
-        return manifest.versions.get("privsyn-flows"), public_spec(manifest)
+        return manifest.versions.get("privsyn-flows"), read_public_spec(manifest)
     except RequestError:
         return None, None
 
 
-def _free_fields(plan: Plan, earlier: ReleaseSpec) -> frozenset[str]:
+def _list_free_fields(plan: Plan, earlier: ReleaseSpec) -> frozenset[str]:
     """Return which fields may have had other values without another look.
 
     ``null_values`` and the fields of ``mechanism.synthesis``, dotted, whose earlier values would leave every look's
@@ -131,14 +132,14 @@ def _free_fields(plan: Plan, earlier: ReleaseSpec) -> frozenset[str]:
     return frozenset(free | ({"null_values"} if settings(null_values=earlier.null_values) == asked else set()))
 
 
-def _this(program: str) -> str:
+def _describe_this(program: str) -> str:
     here = version("privsyn-flows")
     return f"version {here}" if here != program else "this program"
 
 
-def _by_other_steps(run: Mapping[str, Any], settings: Settings, shell: Shell) -> bool:
+def _has_other_steps(run: Mapping[str, Any], settings: Settings, shell: Shell) -> bool:
     """Return whether the run's noise was drawn by steps of other versions, as its released folder says."""
-    manifest = manifest_if_readable(settings.released_root / str(run.get("run", "")))
+    manifest = read_manifest_if_readable(settings.released_root / str(run.get("run", "")))
     if manifest is None:
         return False
     then = {str(step.get("step")): step.get("version") for step in manifest.steps}
@@ -146,7 +147,7 @@ def _by_other_steps(run: Mapping[str, Any], settings: Settings, shell: Shell) ->
     return any(step.name in then and then[step.name] != step.version for step in shell.steps[: last + 1])
 
 
-def _unlike(
+def _find_unlike(
     request: BaseModel, earlier: BaseModel, free: AbstractSet[str], *, explicit_only: bool, place: str = ""
 ) -> Iterator[str]:
     """Yield the fields in which the two requests differ, dotted, without the ``free`` ones.
@@ -160,9 +161,9 @@ def _unlike(
         if dotted in free or (place.startswith("columns.") and name in WORDS):
             continue
         if isinstance(here, BaseModel) and isinstance(there, BaseModel):
-            yield from _unlike(here, there, free, explicit_only=explicit_only, place=dotted)
+            yield from _find_unlike(here, there, free, explicit_only=explicit_only, place=dotted)
         elif isinstance(here, dict) and isinstance(there, dict) and here.keys() == there.keys():
             for key, value in here.items():
-                yield from _unlike(value, there[key], free, explicit_only=explicit_only, place=f"{dotted}.{key}")
+                yield from _find_unlike(value, there[key], free, explicit_only=explicit_only, place=f"{dotted}.{key}")
         elif here != there:
             yield dotted

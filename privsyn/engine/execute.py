@@ -15,21 +15,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from privsyn.base.errors import LedgerError, PrivsynError, RequestError, error_place
-from privsyn.base.wording import Text, action
+from privsyn.base.errors import LedgerError, PrivsynError, RequestError, locate_error
+from privsyn.base.wording import Text, refer_to_action
 from privsyn.data_contracts.artifacts import ArtifactRef, Kind, Zone
-from privsyn.data_contracts.receipts import Query, total_rho
+from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.engine.contract_checks import check_stage
 from privsyn.engine.inputs import Inputs, PrivateAccess
-from privsyn.engine.plan import Plan, digest_of
+from privsyn.engine.plan import Plan, compute_digest
 from privsyn.engine.request import Request
-from privsyn.engine.step import Output, ReleaseStep, Step, release_steps, step_of
-from privsyn.engine.step_tables import StepRefs, recorded_outputs, write_outputs
+from privsyn.engine.step import Output, ReleaseStep, Step, get_step, release_steps
+from privsyn.engine.step_tables import StepRefs, read_recorded_outputs, write_outputs
 from privsyn.ledgers.ledger import Ledger, Line
 from privsyn.storage.records import Records
 from privsyn.storage.store import Store
 from privsyn.tasks.estimation import noisy
-from privsyn.tasks.kernels.counting import thread_count
+from privsyn.tasks.kernels.counting import choose_thread_count
 from privsyn.tasks.privacy.noise import NoiseSource, draw_all
 
 ReportProgress = Callable[[str, int, int], None]
@@ -37,7 +37,7 @@ ReportProgress = Callable[[str, int, int], None]
 
 _PLAN = b"plan"
 
-REDRAW: Text = action("redraw") + " to draw new noise at new cost"
+REDRAW: Text = refer_to_action("redraw") + " to draw new noise at new cost"
 """How a release asks for new noise."""
 
 
@@ -162,8 +162,9 @@ class Shell:
             raise
         except Exception as error:
             raise StepFailedError(
-                f"the step {step.name!r} failed with {type(error).__name__} at {error_place(error)}",
-                "Run again: finished steps are kept and nothing is charged twice; " + action("show_whole_error"),
+                f"the step {step.name!r} failed with {type(error).__name__} at {locate_error(error)}",
+                "Run again: finished steps are kept and nothing is charged twice; "
+                + refer_to_action("show_whole_error"),
             ) from error
 
     def _execute_plain(self, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
@@ -205,8 +206,8 @@ class Shell:
                 answers.append(counts + draw)
                 self.report(step.name, i + 1, len(queries))
             self.drawn.append(step.name)
-        receipts = noisy.receipts_to_table(queries)
-        return self._write(step, {"noisy": noisy.answers_to_table(answers), "receipts": receipts})
+        receipts = noisy.tabulate_receipts(queries)
+        return self._write(step, {"noisy": noisy.tabulate_answers(answers), "receipts": receipts})
 
     def planned(self, step: ReleaseStep, inputs: Mapping[str, StepRefs]) -> list[Query]:
         """Return what the step asks of the rows, priced: a function of the public request and of released tables."""
@@ -214,26 +215,26 @@ class Shell:
 
     def _noise(self, step: ReleaseStep, key: str, queries: list[Query]) -> noisy.Answers:
         """Return the noise of this charge, drawn once for this plan and kept privately until the charge is settled."""
-        kept, plan = self.records.kept_noise(key), digest_of(queries)
+        kept, plan = self.records.kept_noise(key), compute_digest(queries)
         if kept is None:
             draws = self._draws(queries)
-            kept = noisy.answers_to_table(draws).replace_schema_metadata({_PLAN: plan})
+            kept = noisy.tabulate_answers(draws).replace_schema_metadata({_PLAN: plan})
             self.records.keep_noise(key, kept)
         elif (kept.schema.metadata or {}).get(_PLAN) != plan:
             raise LedgerError(
                 f"the noise kept for the step {step.name!r} was drawn for other queries, by another version",
                 "Run it with the version that began it, or " + self.redraw,
             )
-        return noisy.answers_from_table(kept, queries)
+        return noisy.read_answers(kept, queries)
 
     def _draws(self, queries: list[Query]) -> noisy.Answers:
         """Independent noise for every cell of every query."""
-        threads = thread_count(self.request.threads)
-        return noisy.draws_for(queries, lambda asked: draw_all(self.noise, asked, threads))
+        threads = choose_thread_count(self.request.threads)
+        return noisy.draw_noise(queries, lambda asked: draw_all(self.noise, asked, threads))
 
     def _settle(self, step: ReleaseStep, refs: StepRefs) -> None:
-        receipts = noisy.receipts_from_table(self.store.read_table(refs.tables["receipts"]))
-        spent, budget = total_rho(receipts), step.rho(self.request)
+        receipts = noisy.read_receipts(self.store.read_table(refs.tables["receipts"]))
+        spent, budget = sum_rho(receipts), step.rho(self.request)
         if spent > budget or any(q.pricing != self.request.pricing for q in receipts):
             raise LedgerError(
                 f"the receipts of {step.name!r} cost more than their reservation, or are priced for another accountant",
@@ -289,7 +290,7 @@ class Shell:
                 raise RequestError(
                     f"the table {name!r} is missing, changed, or from another run", "Run again to make it anew"
                 )
-            contract = step_of(self.steps, producer).outputs[table]
+            contract = get_step(self.steps, producer).outputs[table]
             read[name] = self._reader(ref, wide=contract.wide)
         return Inputs(read, self.private if looks else None)
 
@@ -300,7 +301,7 @@ class Shell:
         return write_outputs(step, outputs, self.keys[step.name], self.store, self.records)
 
     def _recorded(self, step: Step) -> StepRefs | None:
-        return recorded_outputs(step, self.keys[step.name], self.store, self.records)
+        return read_recorded_outputs(step, self.keys[step.name], self.store, self.records)
 
     def _progress(self, step: Step) -> Callable[[int, int], None]:
         return lambda done, total: self.report(step.name, done, total)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.job import Job
-from privsyn.engine.keys import lineage_keys
+from privsyn.engine.keys import compute_lineage_keys
 from privsyn.engine.request import Request
 from privsyn.engine.step import Step, release_steps
 from privsyn.storage.record_kinds import CounterRecord, GenerationRecord, RunRecord
@@ -24,7 +24,7 @@ def request_name(spec: ReleaseSpec, job: Job) -> str:
     Two requests of one name draw the same from the same data: they differ in post-processing and publishing only.
     """
     request = Request(spec, job.order or tuple(sorted(spec.released_columns)))
-    keys = lineage_keys(request, "", 0, OpenDPNoise, job.steps, job.period)
+    keys = compute_lineage_keys(request, "", 0, OpenDPNoise, job.steps, job.period)
     drawn_for = [keys[step.name] for step in release_steps(job.steps)]
     asked = json.dumps([drawn_for, dict(job.asks)], sort_keys=True)
     return f"request-{hashlib.sha256(asked.encode()).hexdigest()}"
@@ -47,7 +47,7 @@ class Generation:
     last: int
 
 
-def current_generation(records: Records, keys: Mapping[str, str], steps: Sequence[Step]) -> Generation:
+def read_generation(records: Records, keys: Mapping[str, str], steps: Sequence[Step]) -> Generation:
     """Return the current generation of a request, named by the keys (at generation 0) of its first and last steps."""
     last_release = release_steps(steps)[-1].name
     record, counter = f"generation-{keys[last_release]}", f"generations-{keys[steps[0].name]}"

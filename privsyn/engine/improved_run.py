@@ -9,22 +9,22 @@ from typing import Any
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.engine.earlier_runs import read_note
-from privsyn.engine.keys import lineage_keys
+from privsyn.engine.keys import compute_lineage_keys
 from privsyn.engine.plan import Plan
 from privsyn.engine.step import ReleaseStep, Step
-from privsyn.engine.step_tables import recorded_outputs
+from privsyn.engine.step_tables import read_recorded_outputs
 from privsyn.ledgers.ledger import Ledger
 from privsyn.storage.record_kinds import CounterRecord
 from privsyn.storage.records import Records
-from privsyn.storage.released_files import ITEMSETS, of_itemsets
-from privsyn.storage.safe_names import safe_name
+from privsyn.storage.released_files import ITEMSETS, make_itemsets_error
+from privsyn.storage.safe_names import make_safe_name
 from privsyn.storage.store import Store
 from privsyn.tasks.privacy.noise import NoiseSource
 
 FIELD = "improve.release"
 
 
-def keys_of_earlier(
+def read_earlier_keys(
     plan: Plan,
     fingerprint: str,
     noise: type[NoiseSource],
@@ -51,7 +51,7 @@ def keys_of_earlier(
             "Give the unchanged table, or make a release of the new one",
             "release.data",
         )
-    if [look.run for look in improves.earlier[:-1]] != earlier_of(note):
+    if [look.run for look in improves.earlier[:-1]] != find_earlier_run(note):
         raise RequestError(
             f"the runs before {run} are not those that it improved", "Leave the spec as it was written", FIELD
         )
@@ -72,7 +72,7 @@ def note_of(run: str, settings: Settings) -> dict[str, Any]:
 
     Raises RequestError where there is none, or it cannot be.
     """
-    note = read_note(settings.private_root / "runs" / safe_name(run, FIELD) / "run.json")
+    note = read_note(settings.private_root / "runs" / make_safe_name(run, FIELD) / "run.json")
     if not isinstance(note.get("keys"), Mapping) or not isinstance(note.get("spec"), Mapping):
         raise RequestError(
             f"there is no run {run!r} in the private folder {settings.private_root}",
@@ -80,7 +80,7 @@ def note_of(run: str, settings: Settings) -> dict[str, Any]:
             FIELD,
         )
     if ITEMSETS in (note.get("asks") or {}):
-        raise of_itemsets(run, FIELD)
+        raise make_itemsets_error(run, FIELD)
     if note.get("asks"):
         raise RequestError(
             f"{run} is a release of a period, or of quality figures, which cannot be improved",
@@ -90,7 +90,7 @@ def note_of(run: str, settings: Settings) -> dict[str, Any]:
     return note
 
 
-def earlier_of(note: Mapping[str, Any]) -> list[str]:
+def find_earlier_run(note: Mapping[str, Any]) -> list[str]:
     """Return the runs that the run of a note improved, in order."""
     improves = note["spec"].get("improves") or {}
     return [str(look["run"]) for look in improves.get("earlier", ())]
@@ -103,7 +103,9 @@ def _check_keys(
     fingerprint, noise, last = made
     sure: dict[str, str] = {}
     while len(sure) < len(steps):
-        found = max((_agreeing(plan, steps, keys, (fingerprint, noise, g), sure) for g in range(last + 1)), key=len)
+        found = max(
+            (_list_agreeing(plan, steps, keys, (fingerprint, noise, g), sure) for g in range(last + 1)), key=len
+        )
         if len(found) == len(sure):
             raise RequestError(
                 f"{run} was made from another spec, or by steps of another version, than this request says, so counts "
@@ -114,7 +116,7 @@ def _check_keys(
         sure = found
 
 
-def _agreeing(
+def _list_agreeing(
     plan: Plan,
     steps: tuple[Step, ...],
     keys: Mapping[str, str],
@@ -123,12 +125,12 @@ def _agreeing(
 ) -> dict[str, str]:
     """Return the first steps whose keys are those that the request has at this generation after ``sure``."""
     fingerprint, noise, generation = made
-    own = lineage_keys(plan.request, fingerprint, generation, noise, steps, given=sure)
+    own = compute_lineage_keys(plan.request, fingerprint, generation, noise, steps, given=sure)
     return {step.name: own[step.name] for step in takewhile(lambda s: own[s.name] == keys[s.name], steps)}
 
 
 def _check_paid(step: ReleaseStep, key: str, run: str, store: Store, records: Records, ledger: Ledger) -> None:
-    refs = recorded_outputs(step, key, store, records)
+    refs = read_recorded_outputs(step, key, store, records)
     asked_nothing = refs is not None and store.read_table(refs.tables["receipts"]).num_rows == 0
     if refs is None or not (asked_nothing or ledger.state(store.dataset, key) == "spent"):
         raise RequestError(

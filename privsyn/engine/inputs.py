@@ -18,7 +18,7 @@ from privsyn.data_contracts.step_options import Compression
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation import noisy
-from privsyn.tasks.estimation.recode import Recode, coarse_domain, recode_from_table, refined
+from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, pool_one_ways, recode_from_table
 from privsyn.tasks.estimation.recompress import recompress
 from privsyn.tasks.kernels.counting import CodeTable, Countable
 from privsyn.tasks.steps import encode
@@ -85,7 +85,7 @@ class Inputs:
     def refined(self, encoding: EncodingPlan, settings: Compression, stages: Sequence[str]) -> Recode:
         """Return the recoding with the one-ways that ``stages`` measured pooled in, and what they say together."""
         queries, answers = self.measured(stages)
-        pooled = refined(self.recode(), queries, answers, encoding.groups, encoding.levels)
+        pooled = pool_one_ways(self.recode(), queries, answers, encoding.groups, encoding.levels)
         return recompress(
             pooled, queries, encoding.groups, settings, encoding.in_order, encoding.added, encoding.levels
         )
@@ -93,13 +93,13 @@ class Inputs:
     def measured(self, stages: Sequence[str]) -> tuple[list[Query], list[NDArray[Any]]]:
         """Return queries and noisy answers of these release steps, each marginal once."""
         receipts = [self.table(f"{stage}.receipts") for stage in stages]
-        return noisy.all_measured(receipts, [self.table(f"{stage}.noisy") for stage in stages])
+        return noisy.list_all_measured(receipts, [self.table(f"{stage}.noisy") for stage in stages])
 
     def domain(self) -> Domain:
         """Return the compressed domain."""
-        return coarse_domain(self.recode())
+        return build_coarse_domain(self.recode())
 
     def noisy(self, stage: str) -> tuple[list[Query], list[NDArray[np.int64]]]:
         """Return queries and noisy answers of an earlier release step."""
-        queries = noisy.receipts_from_table(self.table(f"{stage}.receipts"))
-        return queries, noisy.answers_from_table(self.table(f"{stage}.noisy"), queries)
+        queries = noisy.read_receipts(self.table(f"{stage}.receipts"))
+        return queries, noisy.read_answers(self.table(f"{stage}.noisy"), queries)

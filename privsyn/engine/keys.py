@@ -14,7 +14,7 @@ from privsyn.engine.step import Step
 from privsyn.tasks.privacy.noise import NoiseSource
 
 
-def lineage_keys(
+def compute_lineage_keys(
     request: Request,
     fingerprint: str,
     generation: int,

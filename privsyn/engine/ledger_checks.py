@@ -9,9 +9,9 @@ from privsyn.base.wording import mention
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
 from privsyn.ledgers.ledger import Ledger, Line
-from privsyn.ledgers.noted_history import noted_ledger, refuse_older
+from privsyn.ledgers.noted_history import open_noted_ledger, refuse_older
 from privsyn.storage.records import Records
-from privsyn.tasks.privacy.accountant import cap_accountant, rho_for
+from privsyn.tasks.privacy.accountant import cap_accountant, convert_epsilon_to_rho
 
 
 def refuse_released_period(ledger: Ledger, dataset: str, period: str | None, *, fresh: bool) -> None:
@@ -36,7 +36,7 @@ def check_ledger(ledger: Ledger, records: Records, spec: ReleaseSpec) -> None:
     """
     ledger.check()
     known = ledger.summary(spec.dataset)
-    before = noted_ledger(records)
+    before = open_noted_ledger(records)
     if before is not None and (not known or known[0].created != before.created):
         raise LedgerError(
             f"the releases of {spec.dataset!r} in this private folder were charged to another ledger, not to "
@@ -55,7 +55,7 @@ def check_room(ledger: Ledger, spec: ReleaseSpec) -> None:
     if ledger.summary(spec.dataset):
         line = Line("release", f"room-{secrets.token_hex(8)}", asked, {"accountant": spec.accountant})
         ledger.check_room(spec.dataset, [line], spec.privacy.delta)
-    elif asked > rho_for(spec.budget.epsilon, spec.budget.delta, cap_accountant(spec.accountant)):
+    elif asked > convert_epsilon_to_rho(spec.budget.epsilon, spec.budget.delta, cap_accountant(spec.accountant)):
         raise BudgetRefusedError(
             f"privacy ({spec.privacy.epsilon:g}, {spec.privacy.delta:g}) costs more than the whole lifetime cap "
             f"({spec.budget.epsilon:g}, {spec.budget.delta:g}); nothing was read, nothing was spent",

@@ -49,42 +49,42 @@ class MemoryRun:
     def _step(self, plan: Plan, step: Step, inputs: Mapping[str, Tables]) -> Tables:
         if step.name in self.given:
             return self.given[step.name]
-        read = {name: partial(_table, inputs, name) for name in step.inputs}
+        read = {name: partial(_get_table, inputs, name) for name in step.inputs}
         if isinstance(step, ReleaseStep):
             return self._look(plan, step, read)
-        visible = Inputs(read, self.private) if step.kind is Kind.TRANSFORM else _released(plan, step, read)
+        visible = Inputs(read, self.private) if step.kind is Kind.TRANSFORM else _check_released(plan, step, read)
         assert step.run is not None  # noqa: S101 - only release steps have none
         outputs = step.run(self.request, visible, lambda done, total: None)
-        return {name: _whole(output) for name, output in _in_order(outputs)}
+        return {name: _join_batches(output) for name, output in _sort_outputs(outputs)}
 
     def _look(self, plan: Plan, step: ReleaseStep, read: Mapping[str, Callable[[], pa.Table]]) -> Tables:
         inputs = Inputs(read, self.private)
-        queries = plan.queries(step, _released(plan, step, read))
+        queries = plan.queries(step, _check_released(plan, step, read))
         noise = self.draw(step, queries)
         answers = []
         if queries:
             exact = step.exact(self.request, inputs, step.read_rows(self.request, inputs), queries)
             answers = [counts + drawn for counts, drawn in zip(exact, noise, strict=True)]
         self.receipts[step.name] = queries
-        return {"noisy": noisy.answers_to_table(answers), "receipts": noisy.receipts_to_table(queries)}
+        return {"noisy": noisy.tabulate_answers(answers), "receipts": noisy.tabulate_receipts(queries)}
 
 
-def _released(plan: Plan, step: Step, read: Mapping[str, Callable[[], pa.Table]]) -> Inputs:
+def _check_released(plan: Plan, step: Step, read: Mapping[str, Callable[[], pa.Table]]) -> Inputs:
     """Return the step's released inputs, without access to private rows."""
     return Inputs({name: read[name] for name in plan.released_inputs(step)})
 
 
-def _table(inputs: Mapping[str, Tables], name: str) -> pa.Table:
+def _get_table(inputs: Mapping[str, Tables], name: str) -> pa.Table:
     producer, table = name.split(".")
     return inputs[producer][table]
 
 
-def _in_order(outputs: Mapping[str, Output]) -> list[tuple[str, Output]]:
+def _sort_outputs(outputs: Mapping[str, Output]) -> list[tuple[str, Output]]:
     """Wide tables first: others may be known only once these have streamed."""
     return sorted(outputs.items(), key=lambda item: not isinstance(item[1], Wide))
 
 
-def _whole(output: Output) -> pa.Table:
+def _join_batches(output: Output) -> pa.Table:
     if isinstance(output, Wide):
         return pa.Table.from_batches(list(output.batches), schema=output.schema)
     return output() if callable(output) else output

@@ -11,13 +11,13 @@ from typing import Any
 from privsyn.base.errors import RequestError
 from privsyn.engine.earlier_runs import read_note
 from privsyn.ledgers.audit import Entry
-from privsyn.ledgers.known_tables import given_back
+from privsyn.ledgers.known_tables import list_given_back
 
 LONGEST_REASON = 500
 """Characters of a stated reason."""
 
 
-def checked_reason(reason: str | None) -> str:
+def check_reason(reason: str | None) -> str:
     """Return the stated reason for a second name, or nothing.  Raises RequestError for an empty or a very long one."""
     if reason is None:
         return ""
@@ -30,43 +30,43 @@ def checked_reason(reason: str | None) -> str:
     return reason.strip()
 
 
-def names_of(known: Mapping[str, Collection[str]], fingerprints: Collection[str]) -> frozenset[str]:
+def find_names(known: Mapping[str, Collection[str]], fingerprints: Collection[str]) -> frozenset[str]:
     """Return data sets of which a run here read a table with one of these fingerprints, whole or as one of its files.
 
-    ``known``: as :func:`fingerprints_by_name`.
+    ``known``: as :func:`map_fingerprints`.
     """
     return frozenset(name for name, theirs in known.items() if not set(fingerprints).isdisjoint(theirs))
 
 
-def same_tables(private_root: Path, entries: Sequence[Entry]) -> list[tuple[str, str]]:
+def find_same_tables(private_root: Path, entries: Sequence[Entry]) -> list[tuple[str, str]]:
     """Return the pairs of data sets that have a table, or a file of one, in common, by name."""
-    known = fingerprints_by_name(private_root, entries)
+    known = map_fingerprints(private_root, entries)
     return [(a, b) for a, b in combinations(sorted(known), 2) if known[a] & known[b]]
 
 
-def fingerprints_by_name(private_root: Path, entries: Sequence[Entry]) -> dict[str, set[str]]:
+def map_fingerprints(private_root: Path, entries: Sequence[Entry]) -> dict[str, set[str]]:
     """Return data set -> the fingerprints of its tables and of their files, by the notes of runs.
 
     ``entries``: the ledger's, which know the data set of a run whose note does not say, and the runs that gave back
     all that they had reserved: those do not count.
     """
     found: dict[str, set[str]] = defaultdict(set)
-    by_run, unspent = {entry.run: entry.dataset for entry in entries}, given_back(entries)
-    for note in _notes(private_root):
+    by_run, unspent = {entry.run: entry.dataset for entry in entries}, list_given_back(entries)
+    for note in _iterate_notes(private_root):
         run = str(note.get("run"))
-        name = _dataset(note) or by_run.get(run)
+        name = _read_dataset(note) or by_run.get(run)
         if name is not None and (name, run) not in unspent:
             found[name] |= {str(note.get("fingerprint")), *map(str, note.get("file_fingerprints") or ())}
     return found
 
 
-def _notes(private_root: Path) -> Iterator[dict[str, Any]]:
+def _iterate_notes(private_root: Path) -> Iterator[dict[str, Any]]:
     for path in sorted((private_root / "runs").glob("*/run.json")):
         note = read_note(path)
         if isinstance(note.get("fingerprint"), str):
             yield note
 
 
-def _dataset(note: Mapping[str, Any]) -> str | None:
+def _read_dataset(note: Mapping[str, Any]) -> str | None:
     spec = note.get("spec")
     return str(spec["dataset"]) if isinstance(spec, Mapping) and "dataset" in spec else None

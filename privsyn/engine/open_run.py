@@ -17,29 +17,29 @@ from pathlib import Path
 
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
-from privsyn.counting.chosen_engine import engine_of
+from privsyn.counting.chosen_engine import open_engine
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.earlier_runs import refuse_silent_redraw
 from privsyn.engine.execute import ReportProgress, Shell
-from privsyn.engine.generations import current_generation, keep_run_name, request_name, run_name
-from privsyn.engine.improved_run import keys_of_earlier
+from privsyn.engine.generations import keep_run_name, read_generation, request_name, run_name
+from privsyn.engine.improved_run import read_earlier_keys
 from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.job import Job
-from privsyn.engine.keys import lineage_keys
+from privsyn.engine.keys import compute_lineage_keys
 from privsyn.engine.ledger_checks import check_ledger, check_room, refuse_released_period
-from privsyn.engine.names_of_tables import checked_reason, fingerprints_by_name, names_of
+from privsyn.engine.names_of_tables import check_reason, find_names, map_fingerprints
 from privsyn.engine.policy_checks import check_policy
 from privsyn.engine.prior_checks import refuse_private_prior
 from privsyn.engine.request import Request
-from privsyn.engine.request_checks import check_package, checked_rules
+from privsyn.engine.request_checks import check_package, check_rules
 from privsyn.ledgers.known_tables import KnownTable
 from privsyn.ledgers.ledger import Ledger
-from privsyn.ledgers.noted_history import note_ledger, noted_ledger
+from privsyn.ledgers.noted_history import note_ledger, open_noted_ledger
 from privsyn.ledgers.released_periods import PeriodRow
 from privsyn.sources.open_source import open_source
 from privsyn.sources.private_table import Source, SupportsArrowStream
-from privsyn.sources.public_table import public_file
-from privsyn.storage.disk import in_words, remove_parts
+from privsyn.sources.public_table import locate_public_file
+from privsyn.storage.disk import remove_parts, translate_os_errors
 from privsyn.storage.record_kinds import DataRecord, RequestRecord
 from privsyn.storage.records import Records, write_json
 from privsyn.storage.store import Store
@@ -85,22 +85,24 @@ def open_run(
     result.  The operating system holds it, so a killed process leaves none behind; Prefect's own lock files can
     then only be left-overs of a killed run, and are removed.
     """
-    checked_reason(job.new_dataset)
+    check_reason(job.new_dataset)
     spec = spec if data is None else spec.model_copy(update={"data": ""})
-    agreed = _agreed(spec, settings, fresh=fresh, job=job)
-    with agreed as (store, records, ledger), engine_of(spec.engine, settings) as engine:
+    agreed = _translate_disagreement(spec, settings, fresh=fresh, job=job)
+    with agreed as (store, records, ledger), open_engine(spec.engine, settings) as engine:
         request_record = request_name(spec, job)
         source = (job.opened or open_source)(spec.data if data is None else data, spec)
         fingerprint, *file_fingerprints = source.fingerprints(store)
         refuse_private_prior(spec, (fingerprint, *file_fingerprints), store, ledger, settings.private_root)
-        plan = job.plan(Request(spec, job.order or _released_order(source, spec), settings.threads))
+        plan = job.plan(Request(spec, job.order or _list_released_order(source, spec), settings.threads))
         private = PrivateAccess(source.batches, lambda: source.fingerprint(store) == fingerprint, engine)
         source_of_noise = noise or OpenDPNoise()
 
-        given = keys_of_earlier(plan, fingerprint, type(source_of_noise), settings, store, records, ledger)
+        given = read_earlier_keys(plan, fingerprint, type(source_of_noise), settings, store, records, ledger)
 
         def keys_of(number: int, data: str) -> dict[str, str]:
-            return lineage_keys(plan.request, data, number, type(source_of_noise), job.steps, job.period, given=given)
+            return compute_lineage_keys(
+                plan.request, data, number, type(source_of_noise), job.steps, job.period, given=given
+            )
 
         def shell_of(number: int, data: str) -> Shell:
             keys = keys_of(number, data)
@@ -115,8 +117,8 @@ def open_run(
 
         if job.period is not None:
             begun = ledger.period(spec.dataset, job.period)
-            fingerprint = _data_to_finish(records, begun, fingerprint, partial(shell_of, 0))
-        generation = current_generation(records, keys_of(0, fingerprint), job.steps)
+            fingerprint = _choose_data(records, begun, fingerprint, partial(shell_of, 0))
+        generation = read_generation(records, keys_of(0, fingerprint), job.steps)
         shell = shell_of(generation.number, fingerprint)
         if fresh and not generation.killed_fresh and (generation.finished or shell.has_drawn(given)):
             generation = replace(generation, number=generation.last + 1, finished=False)
@@ -137,7 +139,7 @@ def open_run(
             records.save(f"data-of-{shell.run}", {"fingerprint": fingerprint})
         try:
             lines = shell.missing_budget()
-            table = _known_table(shell, settings, (fingerprint, *file_fingerprints), job) if lines else None
+            table = _find_known_table(shell, settings, (fingerprint, *file_fingerprints), job) if lines else None
             if table is not None:
                 ledger.check_table(spec.dataset, table)  # before its name is entered
             ledger.register(spec.dataset, spec.budget, cap_accountant(spec.accountant))
@@ -170,8 +172,8 @@ def check_request(
     For a command that starts a server for its run: what is wrong is said before that.  The rows of a request that was
     seen before are left to :func:`open_run`, which knows whether they are encoded already.
     """
-    checked_reason(job.new_dataset)
-    with _agreed(spec, settings, fresh=fresh, job=job) as (store, records, ledger):
+    check_reason(job.new_dataset)
+    with _translate_disagreement(spec, settings, fresh=fresh, job=job) as (store, records, ledger):
         source = (job.opened or open_source)(spec.data if data is None else data, spec)
         if spec.prior is not None:
             refuse_private_prior(spec, source.fingerprints(store), store, ledger, settings.private_root)
@@ -180,11 +182,13 @@ def check_request(
 
 
 @contextmanager
-def _agreed(spec: ReleaseSpec, settings: Settings, *, fresh: bool, job: Job) -> Iterator[tuple[Store, Records, Ledger]]:
+def _translate_disagreement(
+    spec: ReleaseSpec, settings: Settings, *, fresh: bool, job: Job
+) -> Iterator[tuple[Store, Records, Ledger]]:
     """Hold the data set's lock, once the promises can be accounted and the ledger agrees; no data is looked for."""
     check_policy(spec, job, settings)
     check_package(spec)
-    plan = job.plan(checked_rules(Request(spec)))
+    plan = job.plan(check_rules(Request(spec)))
     plan.check_noise()
     store = Store(settings.private_root, settings.released_root, spec.dataset)
     records = Records(settings.private_root, spec.dataset)
@@ -192,7 +196,7 @@ def _agreed(spec: ReleaseSpec, settings: Settings, *, fresh: bool, job: Job) -> 
         store.remove_leftovers()
         records.remove_leftovers()
         _clear_stale_locks(settings.private_root / "prefect" / "locks" / spec.dataset)
-        ledger = Ledger(settings.ledger, create=noted_ledger(records) is None)
+        ledger = Ledger(settings.ledger, create=open_noted_ledger(records) is None)
         check_ledger(ledger, records, spec)
         refuse_released_period(ledger, spec.dataset, job.period, fresh=fresh)
         seen = records.load_as(request_name(spec, job), RequestRecord)
@@ -202,7 +206,7 @@ def _agreed(spec: ReleaseSpec, settings: Settings, *, fresh: bool, job: Job) -> 
         yield store, records, ledger
 
 
-def _data_to_finish(records: Records, begun: PeriodRow | None, current: str, shell_of: Callable[[str], Shell]) -> str:
+def _choose_data(records: Records, begun: PeriodRow | None, current: str, shell_of: Callable[[str], Shell]) -> str:
     """Return the fingerprint of the data that a begun period is to be released from.
 
     A run that has encoded its rows is finished from those, though the table has changed since: its noise may be drawn.
@@ -220,24 +224,24 @@ def _data_to_finish(records: Records, begun: PeriodRow | None, current: str, she
     return current
 
 
-def _released_order(source: Source, spec: ReleaseSpec) -> tuple[str, ...]:
+def _list_released_order(source: Source, spec: ReleaseSpec) -> tuple[str, ...]:
     released = spec.released_columns
     return tuple(name for name in source.columns if name in released)
 
 
-def _known_table(shell: Shell, settings: Settings, fingerprints: Sequence[str], job: Job) -> KnownTable:
+def _find_known_table(shell: Shell, settings: Settings, fingerprints: Sequence[str], job: Job) -> KnownTable:
     """Return the run's table as this private folder and the ledger may know it under another name."""
-    known = fingerprints_by_name(settings.private_root, shell.ledger.entries())
+    known = map_fingerprints(settings.private_root, shell.ledger.entries())
     own = frozenset(known.get(shell.dataset, ()))
-    elsewhere = names_of(known, set(fingerprints) - own) - {shell.dataset}
+    elsewhere = find_names(known, set(fingerprints) - own) - {shell.dataset}
     mark = partial(shell.store.mark, "table")
-    return KnownTable(fingerprints, mark, elsewhere, own, checked_reason(job.new_dataset))
+    return KnownTable(fingerprints, mark, elsewhere, own, check_reason(job.new_dataset))
 
 
 def _write_private_note(opened: OpenRun, source: Source, fingerprints: Sequence[str], job: Job) -> None:
     """Write the run's private folder: where the data came from and which stored tables belong to the run."""
     folder = opened.private_folder
-    with in_words(folder):
+    with translate_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     remove_parts(folder)
     note = {
@@ -253,7 +257,7 @@ def _write_private_note(opened: OpenRun, source: Source, fingerprints: Sequence[
     }
     stated = opened.shell.request.spec.prior
     if stated is not None:
-        note["prior"] = str(public_file(stated))
+        note["prior"] = str(locate_public_file(stated))
     write_json(folder / "run.json", note)
 
 

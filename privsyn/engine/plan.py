@@ -13,11 +13,11 @@ from privsyn.base.errors import RequestError
 from privsyn.data_contracts.artifacts import Zone
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.promise import Guarantee
-from privsyn.data_contracts.receipts import Query, sigma_for
+from privsyn.data_contracts.receipts import Query, compute_sigma
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step, release_steps
-from privsyn.tasks.privacy.accountant import Accountant, cap_accountant, epsilon_for, rho_for
+from privsyn.tasks.privacy.accountant import Accountant, cap_accountant, convert_epsilon_to_rho, convert_rho_to_epsilon
 
 MOST_NOISE = 1e8
 """Largest standard deviation of a table's total, in records: beyond it `rows: auto` may be too many to make."""
@@ -36,7 +36,7 @@ class Stage:
 
     def sigma_if(self, request: Request, queries: int) -> float:
         """Return standard deviation of a count's noise if so many marginals shared the budget equally, in records."""
-        return sigma_for(self.rho / queries, request.records, request.pricing)
+        return compute_sigma(self.rho / queries, request.records, request.pricing)
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Plan:
     def of(cls, request: Request, steps: Sequence[Step]) -> Plan:
         """Return the plan of ``steps``.  Raises RequestError if the promise or the lifetime cap cannot be accounted."""
         spec = request.spec
-        allowed = accounted(spec.privacy, "privacy", spec.accountant)
-        accounted(spec.budget, "budget", cap_accountant(spec.accountant))
+        allowed = account_rho(spec.privacy, "privacy", spec.accountant)
+        account_rho(spec.budget, "budget", cap_accountant(spec.accountant))
         if spec.improves is not None:
             _check_sum(request, allowed)
         return cls(request, tuple(steps))
@@ -108,9 +108,9 @@ class Plan:
 def _check_sum(request: Request, allowed: Fraction) -> None:
     """Raise RequestError if the looks of an improved release cost more together than ``privacy`` says."""
     privacy = request.spec.privacy
-    if request.total_rho > allowed and epsilon_for(request.total_rho, privacy.delta, request.spec.accountant) > (
-        privacy.epsilon
-    ):
+    if request.total_rho > allowed and convert_rho_to_epsilon(
+        request.total_rho, privacy.delta, request.spec.accountant
+    ) > (privacy.epsilon):
         raise RequestError(
             f"epsilon {privacy.epsilon:g} is less than what this release and those that it improves cost together",
             "Leave the spec as it was written for the improvement",
@@ -118,10 +118,10 @@ def _check_sum(request: Request, allowed: Fraction) -> None:
         )
 
 
-def accounted(promise: Guarantee, field: str, accountant: Accountant) -> Fraction:
+def account_rho(promise: Guarantee, field: str, accountant: Accountant) -> Fraction:
     """Return the rho of a promise.  Raises RequestError that names ``field`` if it cannot be accounted."""
     try:
-        return rho_for(promise.epsilon, promise.delta, accountant)
+        return convert_epsilon_to_rho(promise.epsilon, promise.delta, accountant)
     except (ValueError, OverflowError):
         raise RequestError(
             f"epsilon {promise.epsilon:g} with delta {promise.delta:g} cannot be accounted",
@@ -130,7 +130,7 @@ def accounted(promise: Guarantee, field: str, accountant: Accountant) -> Fractio
         ) from None
 
 
-def digest_of(queries: Sequence[Query]) -> bytes:
+def compute_digest(queries: Sequence[Query]) -> bytes:
     """Return a digest (SHA-256, hex) of planned queries: noise that was drawn for them fits no others."""
     facts = [[q.attributes, q.cells, q.sensitivity, q.sigma.hex(), q.pricing] for q in queries]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest().encode()

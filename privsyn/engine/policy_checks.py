@@ -13,9 +13,9 @@ from privsyn.base.wording import Text, mention
 from privsyn.data_contracts.policy import LENGTHS, DatasetPolicy, Policy
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.job import Job
-from privsyn.ledgers.calendar_periods import period as period_named
+from privsyn.ledgers.calendar_periods import parse_period as period_named
 from privsyn.specs.policy_file import load_policy
-from privsyn.storage.table_files import entries_of_folder
+from privsyn.storage.table_files import list_folder_entries
 
 
 def check_policy(spec: ReleaseSpec, job: Job, settings: Settings) -> None:
@@ -23,7 +23,7 @@ def check_policy(spec: ReleaseSpec, job: Job, settings: Settings) -> None:
 
     Nothing but the policy's file is read; without one everything is allowed.
     """
-    found = _rules(spec.dataset, settings)
+    found = _list_rules(spec.dataset, settings)
     if found is None:
         return
     rules, at = found
@@ -37,9 +37,9 @@ def check_policy(spec: ReleaseSpec, job: Job, settings: Settings) -> None:
     ):
         if asked > most:
             rule = field.removeprefix("privacy.")
-            raise _refused(f"is {asked:g}, and the policy's {at}.{rule} allows at most {most:g}", field)
+            raise _make_refusal(f"is {asked:g}, and the policy's {at}.{rule} allows at most {most:g}", field)
     if rules.unit is not None and spec.unit != rules.unit:
-        raise _refused(f"is not the unit of the policy's {at}.unit, which is {rules.unit.describe()}", "unit")
+        raise _make_refusal(f"is not the unit of the policy's {at}.unit, which is {rules.unit.describe()}", "unit")
     if job.output is not None:
         _check_output(rules, at, job.output, {"figures": "evaluate.epsilon_report"}.get(job.output, "dataset"))
     else:
@@ -51,7 +51,7 @@ def check_policy(spec: ReleaseSpec, job: Job, settings: Settings) -> None:
 
 def check_formats(dataset: str, formats: Iterable[str], settings: Settings) -> None:
     """Raise RequestError that names the rule if the policy does not allow these formats for the data set."""
-    found = _rules(dataset, settings)
+    found = _list_rules(dataset, settings)
     if found is not None:
         for output in formats:
             _check_output(*found, output, "add_formats.formats")
@@ -62,14 +62,14 @@ def check_table(dataset: str, table: object, settings: Settings, field: str) -> 
 
     ``table``: a path, or a table in memory; ``field``: the argument that names it.
     """
-    found = _rules(dataset, settings)
+    found = _list_rules(dataset, settings)
     if found is not None:
         _check_path(*found, str(table) if isinstance(table, str | Path) else None, field)
 
 
 def check_prior(spec: ReleaseSpec, settings: Settings) -> None:
     """Raise RequestError that names the rule if the policy does not allow the place of the spec's prior."""
-    found = _rules(spec.dataset, settings)
+    found = _list_rules(spec.dataset, settings)
     if found is not None:
         _check_prior(*found, spec)
 
@@ -77,32 +77,34 @@ def check_prior(spec: ReleaseSpec, settings: Settings) -> None:
 def _check_prior(rules: DatasetPolicy, at: str, spec: ReleaseSpec) -> None:
     prior = spec.prior
     if prior is not None and prior.place and not _is_within(Path(prior.place).resolve(), rules.priors):
-        raise _refused(f"is not among the policy's {at}.priors", "prior.table" if prior.table else "prior.release")
+        raise _make_refusal(f"is not among the policy's {at}.priors", "prior.table" if prior.table else "prior.release")
 
 
-def _rules(dataset: str, settings: Settings) -> tuple[DatasetPolicy, str] | None:
+def _list_rules(dataset: str, settings: Settings) -> tuple[DatasetPolicy, str] | None:
     """Return the data set's rules and their place in the file; None without a policy."""
     if settings.policy is None:
         return None
     policy: Policy = load_policy(settings.policy)
     rules = policy.of(dataset)
     if rules is None:
-        raise _refused(f"{dataset!r} is not among the policy's datasets, and its `others` allows nothing", "dataset")
+        raise _make_refusal(
+            f"{dataset!r} is not among the policy's datasets, and its `others` allows nothing", "dataset"
+        )
     return rules, policy.place_of(dataset)
 
 
 def _check_path(rules: DatasetPolicy, at: str, path: str | None, field: str) -> None:
     if path is None:
         if not rules.in_memory:
-            raise _refused(f"is a table in memory, which the policy's {at}.in_memory does not allow", field)
+            raise _make_refusal(f"is a table in memory, which the policy's {at}.in_memory does not allow", field)
         return
     place = Path(path).resolve()
     if not _is_within(place, rules.paths):
-        raise _refused(f"is not among the policy's {at}.paths", field)
+        raise _make_refusal(f"is not among the policy's {at}.paths", field)
     with suppress(OSError):  # what cannot be listed cannot be read either, and the source says why
-        for entry in entries_of_folder(place) if place.is_dir() else ():
+        for entry in list_folder_entries(place) if place.is_dir() else ():
             if not _is_within(entry.resolve(), rules.paths):
-                raise _refused(f"holds the link {entry.name!r}, which leads out of the policy's {at}.paths", field)
+                raise _make_refusal(f"holds the link {entry.name!r}, which leads out of the policy's {at}.paths", field)
 
 
 def _is_within(place: Path, allowed: Iterable[str]) -> bool:
@@ -112,7 +114,7 @@ def _is_within(place: Path, allowed: Iterable[str]) -> bool:
 
 def _check_output(rules: DatasetPolicy, at: str, output: str, field: str) -> None:
     if output not in rules.outputs:
-        raise _refused(f"{output!r} is not among the policy's {at}.outputs", field)
+        raise _make_refusal(f"{output!r} is not among the policy's {at}.outputs", field)
 
 
 def _check_period(rules: DatasetPolicy, at: str, period: str | None) -> None:
@@ -120,14 +122,14 @@ def _check_period(rules: DatasetPolicy, at: str, period: str | None) -> None:
         return
     rule = f"the policy's {at}.period allows releases of one {rules.period} or longer"
     if period is None:
-        raise _refused(f"is missing, and {rule}", "release.period")
+        raise _make_refusal(f"is missing, and {rule}", "release.period")
     length, begins = period_named(period)
     if LENGTHS.index(length) < LENGTHS.index(rules.period):
-        raise _refused(f"{period!r} is one {length}, and {rule}", "release.period")
+        raise _make_refusal(f"{period!r} is one {length}, and {rule}", "release.period")
     if begins > dt.datetime.now(dt.UTC).date() + dt.timedelta(days=1):  # somewhere it is tomorrow
-        raise _refused(f"{period!r} has not begun, and {rule}", "release.period")
+        raise _make_refusal(f"{period!r} has not begun, and {rule}", "release.period")
 
 
-def _refused(problem: str, field: str) -> RequestError:
+def _make_refusal(problem: str, field: str) -> RequestError:
     cure: Text = "Ask for what it allows, or ask the operator, who keeps the file that " + mention("settings.policy")
     return RequestError(problem, cure + " names; nothing was read, nothing was spent", field)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.names_of_tables import fingerprints_by_name, names_of
+from privsyn.engine.names_of_tables import find_names, map_fingerprints
 from privsyn.ledgers.known_tables import KnownTable
 from privsyn.ledgers.ledger import Ledger
-from privsyn.sources.public_table import checked_file
+from privsyn.sources.public_table import check_file
 from privsyn.storage.store import Store
 
 _NOBODY = ""
@@ -28,7 +28,7 @@ def refuse_private_prior(
     """
     if spec.prior is None:
         return
-    path = checked_file(spec.prior)
+    path = check_file(spec.prior)
     fingerprint = store.fingerprint([path])
     field = "prior.table" if spec.prior.table else "prior.release"
     cure = "Name a table that anybody may have: its statistics show in the release"
@@ -36,7 +36,7 @@ def refuse_private_prior(
         raise RequestError("lies in the private folder, where nothing is public; nothing was spent", cure, field)
     if fingerprint in own:
         raise RequestError("is the private table itself, or a file of it; nothing was spent", cure, field)
-    known = names_of(fingerprints_by_name(private_root, ledger.entries()), {fingerprint})
+    known = find_names(map_fingerprints(private_root, ledger.entries()), {fingerprint})
     table = KnownTable((fingerprint,), partial(store.mark, "table"), known)
     try:
         ledger.check_table(_NOBODY, table)

@@ -11,11 +11,11 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.receipts import Pricing
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.specs.places import dotted
+from privsyn.specs.places import format_place
 from privsyn.tasks.codecs import EncodingPlan, plan
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.totals import KnownTotals
-from privsyn.tasks.privacy.accountant import pricing_of, rho_for
+from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho, get_pricing
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class Request:
         """Read the public rows.  Raises RequestError for a prior whose file does not fit the spec or its hash."""
         stated = self.spec.prior
         if self.prior is None and stated is not None and stated.place:
-            from privsyn.sources.public_table import public_rows  # here: most requests have none
+            from privsyn.sources.public_table import read_public_rows  # here: most requests have none
 
-            object.__setattr__(self, "prior", public_rows(self.spec, self.encoding))
+            object.__setattr__(self, "prior", read_public_rows(self.spec, self.encoding))
 
     @property
     def records(self) -> int:
@@ -58,7 +58,7 @@ class Request:
         try:
             return KnownTotals.of(self.spec.totals, self.encoding) if self.spec.totals else None
         except FieldError as error:
-            raise RequestError(error.problem, error.cure, dotted(error.place)) from None
+            raise RequestError(error.problem, error.cure, format_place(error.place)) from None
 
     @property
     def measured_alone(self) -> Domain:
@@ -69,7 +69,7 @@ class Request:
     @property
     def pricing(self) -> Pricing:
         """How the noise of every release step is priced: for what the release's accountant proves."""
-        return pricing_of(self.spec.accountant)
+        return get_pricing(self.spec.accountant)
 
     @cached_property
     def total_rho(self) -> Fraction:
@@ -81,4 +81,4 @@ class Request:
         """The budget of each release that is pooled, in order, this one's last; one number where none is improved."""
         improves, privacy = self.spec.improves, self.spec.privacy
         looks = ((privacy.epsilon, privacy.delta),) if improves is None else improves.looks
-        return tuple(rho_for(epsilon, delta, self.spec.accountant) for epsilon, delta in looks)
+        return tuple(convert_epsilon_to_rho(epsilon, delta, self.spec.accountant) for epsilon, delta in looks)

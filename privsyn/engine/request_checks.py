@@ -27,7 +27,7 @@ def check_package(spec: ReleaseSpec) -> None:
         )
 
 
-def checked_rules(request: Request) -> Request:
+def check_rules(request: Request) -> Request:
     """Return the request, if some row keeps its rules, and rows its totals.  Raises RequestError that names the field.
 
     A lookup whose table was not read is refused: whoever may start runs must not choose which file is published.

@@ -157,7 +157,7 @@ def release_steps(steps: Iterable[Step]) -> tuple[ReleaseStep, ...]:
 AnyStep = TypeVar("AnyStep", bound=Step)
 
 
-def step_of(steps: Iterable[AnyStep], name: str) -> AnyStep:
+def get_step(steps: Iterable[AnyStep], name: str) -> AnyStep:
     """Return the step of that name.  Raises LookupError if there is none."""
     for step in steps:
         if step.name == name:
@@ -165,7 +165,7 @@ def step_of(steps: Iterable[AnyStep], name: str) -> AnyStep:
     raise LookupError(f"there is no step {name!r}")
 
 
-def published_files(steps: Iterable[Step]) -> dict[str, str]:
+def list_published_files(steps: Iterable[Step]) -> dict[str, str]:
     """Return released file -> table (``step.table``) of a run of these steps.
 
     All that the synthetic table was made from.

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pydantic import BaseModel, ConfigDict
 
 from privsyn.data_contracts.artifacts import ArtifactRef, Kind
-from privsyn.engine.contract_checks import check_table, checked_stream
+from privsyn.engine.contract_checks import check_stream, check_table
 from privsyn.engine.step import Output, Step, Wide
 from privsyn.storage.records import Records
 from privsyn.storage.store import Store
@@ -35,7 +35,7 @@ def write_outputs(step: Step, outputs: Mapping[str, Output], key: str, store: St
             output = output()
         parts: tuple[int, ...] = ()
         if isinstance(output, Wide):
-            rows, schema, parts = checked_stream(contract, output), output.schema, output.parts
+            rows, schema, parts = check_stream(contract, output), output.schema, output.parts
         else:
             check_table(contract, output)
             rows, schema = output, output.schema
@@ -44,23 +44,23 @@ def write_outputs(step: Step, outputs: Mapping[str, Output], key: str, store: St
         where = (name, step.name, key, contract.zone)
         refs[name] = store.write_table(rows, schema, *where, parts=parts, for_good=for_good)
     done = StepRefs(step=step.name, key=key, tables=refs)
-    records.save(record_name(key), done.model_dump(mode="json"))
+    records.save(format_record_name(key), done.model_dump(mode="json"))
     return done
 
 
-def recorded_outputs(step: Step, key: str, store: Store, records: Records) -> StepRefs | None:
+def read_recorded_outputs(step: Step, key: str, store: Store, records: Records) -> StepRefs | None:
     """Return the step's tables if all are on disk, unchanged since they passed their contracts.
 
     Raises PrivsynError for a record of other tables than the step's.
     """
-    refs = records.load_as(record_name(key), StepRefs)
+    refs = records.load_as(format_record_name(key), StepRefs)
     if refs is None:
         return None
     if refs.tables.keys() != step.outputs.keys():
-        raise records.damaged(record_name(key))
+        raise records.damaged(format_record_name(key))
     return refs if all(store.verify(ref) for ref in refs.tables.values()) else None
 
 
-def record_name(key: str) -> str:
+def format_record_name(key: str) -> str:
     """Return the record of the step with this lineage key."""
     return f"step-{key}"

@@ -18,13 +18,13 @@ from privsyn.data_contracts.analyses import Analysis
 from privsyn.data_contracts.evaluation_results import AnalysisFigure, AnalysisResult
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.data_contracts.rules import type_of
+from privsyn.data_contracts.rules import infer_type
 from privsyn.data_contracts.unmeasured import NOT_MEASURED
-from privsyn.evaluation.analysis_terms import NULL, Parts, Rows, Term, parsed
-from privsyn.specs.places import dotted
+from privsyn.evaluation.analysis_terms import NULL, Parts, Rows, Term, parse_analysis
+from privsyn.specs.places import format_place
 from privsyn.tasks.codecs import EncodingPlan
-from privsyn.tasks.metrics.regressions import fitted
-from privsyn.tasks.metrics.sample_errors import quantile, share
+from privsyn.tasks.metrics.regressions import fit_regression
+from privsyn.tasks.metrics.sample_errors import compute_quantile, share
 
 Floats = NDArray[np.float64]
 
@@ -46,18 +46,18 @@ def check_analyses(analyses: Sequence[Analysis], spec: ReleaseSpec) -> tuple[Par
 
     Needs no rows.
     """
-    types = {name: type_of(column) for name, column in spec.released_columns.items()}
+    types = {name: infer_type(column) for name, column in spec.released_columns.items()}
     found = []
     for i, analysis in enumerate(analyses):
         try:
-            found.append(_measured(parsed(analysis, types), spec))
+            found.append(_measure(parse_analysis(analysis, types), spec))
         except FieldError as error:
-            place = dotted(("analyses", i, *error.place))
+            place = format_place(("analyses", i, *error.place))
             raise RequestError(error.problem, error.cure or "Correct it in the settings", place) from None
     return tuple(found)
 
 
-def _measured(parts: Parts, spec: ReleaseSpec) -> Parts:
+def _measure(parts: Parts, spec: ReleaseSpec) -> Parts:
     """Return the parts, whose columns were all measured.  Raises FieldError for one that was not."""
     name = next((c for c in parts.columns if c in spec.unmeasured_columns), None)
     if name is not None:
@@ -65,7 +65,7 @@ def _measured(parts: Parts, spec: ReleaseSpec) -> Parts:
     return parts
 
 
-def analyses_of(
+def run_analyses(
     analyses: Sequence[Analysis],
     spec: ReleaseSpec,
     encoding: EncodingPlan,
@@ -78,22 +78,24 @@ def analyses_of(
     parts = check_analyses(analyses, spec)
     columns = list(dict.fromkeys(c for part in parts for c in part.columns))
     tables = [Rows.read(batches, encoding, columns) for batches in (real, synthetic)]
-    return tuple(analysed(analysis, part, *tables) for analysis, part in zip(analyses, parts, strict=True))
+    return tuple(analyse(analysis, part, *tables) for analysis, part in zip(analyses, parts, strict=True))
 
 
-def analysed(analysis: Analysis, parts: Parts, real: Rows, synthetic: Rows) -> AnalysisResult:
+def analyse(analysis: Analysis, parts: Parts, real: Rows, synthetic: Rows) -> AnalysisResult:
     """Return one analysis of the two tables."""
     tables = real.chosen(parts.where), synthetic.chosen(parts.where)
     if not all(table.number for table in tables):
         rows = tables[0].number, tables[1].number
-        return _result(analysis, rows, {}, {}, "No row of one of the tables takes part")
-    compute = _regressions if analysis.kind == "regression" else _groups
+        return _build_result(analysis, rows, {}, {}, "No row of one of the tables takes part")
+    compute = _fit_regressions if analysis.kind == "regression" else _list_groups
     return compute(analysis, parts, *tables)
 
 
-def _result(analysis: Analysis, rows: tuple[int, int], real: Found, synthetic: Found, note: str = "") -> AnalysisResult:
+def _build_result(
+    analysis: Analysis, rows: tuple[int, int], real: Found, synthetic: Found, note: str = ""
+) -> AnalysisResult:
     unknown = (np.nan, np.nan)
-    figures = tuple(_figure(name, *found, synthetic.get(name, unknown)[0]) for name, found in real.items())
+    figures = tuple(_build_figure(name, *found, synthetic.get(name, unknown)[0]) for name, found in real.items())
     return AnalysisResult(
         title=analysis.title,
         kind=analysis.kind,
@@ -104,24 +106,24 @@ def _result(analysis: Analysis, rows: tuple[int, int], real: Found, synthetic: F
     )
 
 
-def _figure(name: str, real: float, error: float, made: float) -> AnalysisFigure:
+def _build_figure(name: str, real: float, error: float, made: float) -> AnalysisFigure:
     apart = (made - real) / error if error > 0 else np.nan
     close = abs(made - real) <= max(CLOSE * abs(real), ERRORS * error if isfinite(error) else 0.0)
     return AnalysisFigure(
         name=name,
-        real=_known(real),
-        std_error=_known(error),
-        synthetic=_known(made),
-        apart=_known(apart),
+        real=_keep_known(real),
+        std_error=_keep_known(error),
+        synthetic=_keep_known(made),
+        apart=_keep_known(apart),
         close=bool(close),
     )
 
 
-def _known(value: float) -> float | None:
+def _keep_known(value: float) -> float | None:
     return float(value) if isfinite(value) else None
 
 
-def _regressions(analysis: Analysis, parts: Parts, real: Rows, synthetic: Rows) -> AnalysisResult:
+def _fit_regressions(analysis: Analysis, parts: Parts, real: Rows, synthetic: Rows) -> AnalysisResult:
     levels: dict[str, list[str]] = {}
     words, few = [], 0
     for term in parts.terms:
@@ -136,12 +138,12 @@ def _regressions(analysis: Analysis, parts: Parts, real: Rows, synthetic: Rows) 
     if few:
         note += f"{'; ' if note else ''}rows of {few} values that fewer than {LEAST_ROWS} real rows have are left out"
     if 1 + sum(max(1, len(levels.get(t.text, ())) - 1) for t in parts.terms) > MOST_COLUMNS:
-        return _result(analysis, (0, 0), {}, {}, f"It has more than {MOST_COLUMNS} coefficients")
-    one, other = (_regression(table, parts, levels) for table in (real, synthetic))
-    return _result(analysis, (one[1], other[1]), one[0], other[0], note)
+        return _build_result(analysis, (0, 0), {}, {}, f"It has more than {MOST_COLUMNS} coefficients")
+    one, other = (_fit_regression(table, parts, levels) for table in (real, synthetic))
+    return _build_result(analysis, (one[1], other[1]), one[0], other[0], note)
 
 
-def _regression(table: Rows, parts: Parts, levels: dict[str, list[str]]) -> tuple[Found, int]:
+def _fit_regression(table: Rows, parts: Parts, levels: dict[str, list[str]]) -> tuple[Found, int]:
     """Return the coefficients, and how many rows they are from; those of columns that do not vary are not known."""
     y = table.numbers(parts.target)
     whole = np.isfinite(y)
@@ -163,7 +165,7 @@ def _regression(table: Rows, parts: Parts, levels: dict[str, list[str]]) -> tupl
     found = dict.fromkeys(names, (np.nan, np.nan))
     if kept.number > sum(varies) and (not two_values or np.ptp(y) > 0):
         x = np.stack([c for c, there in zip(columns, varies, strict=True) if there], axis=1)
-        fit = fitted(x, y, two_values=two_values)
+        fit = fit_regression(x, y, two_values=two_values)
         there = [name for name, is_there in zip(names, varies, strict=True) if is_there]
         found |= dict(zip(there, zip(fit.coefficients.tolist(), fit.errors.tolist(), strict=True), strict=True))
         if not two_values:
@@ -171,21 +173,21 @@ def _regression(table: Rows, parts: Parts, levels: dict[str, list[str]]) -> tupl
     return found, kept.number
 
 
-def _groups(analysis: Analysis, parts: Parts, real: Rows, synthetic: Rows) -> AnalysisResult:
+def _list_groups(analysis: Analysis, parts: Parts, real: Rows, synthetic: Rows) -> AnalysisResult:
     tables = [table.taken(np.isfinite(table.numbers(parts.target))) for table in (real, synthetic)]
-    values = [(table.numbers(parts.target), _labels(table, parts.terms)) for table in tables]
+    values = [(table.numbers(parts.target), _label_groups(table, parts.terms)) for table in tables]
     counts = Counter(values[0][1].tolist())
     names = sorted(group for group, rows in counts.items() if rows >= LEAST_ROWS)
-    one, other = (_by_group(analysis, names, *found) for found in values)
+    one, other = (_compare_groups(analysis, names, *found) for found in values)
     if analysis.kind == "share" and len(names) > 1:
         base = max(names, key=lambda name: counts[name])
-        one, other = (found | _differences(found, names, base) for found in (one, other))
+        one, other = (found | _compare_figures(found, names, base) for found in (one, other))
     few = len(counts) - len(names)
     note = f"{few} groups of fewer than {LEAST_ROWS} real rows are left out" if few else ""
-    return _result(analysis, (tables[0].number, tables[1].number), one, other, note)
+    return _build_result(analysis, (tables[0].number, tables[1].number), one, other, note)
 
 
-def _labels(table: Rows, terms: Sequence[Term]) -> NDArray[np.object_]:
+def _label_groups(table: Rows, terms: Sequence[Term]) -> NDArray[np.object_]:
     """Return the group of every row, as text."""
     found = np.full(table.number, "" if terms else "all", dtype=object)
     for i, term in enumerate(terms):
@@ -193,20 +195,20 @@ def _labels(table: Rows, terms: Sequence[Term]) -> NDArray[np.object_]:
     return found
 
 
-def _by_group(analysis: Analysis, names: Sequence[str], numbers: Floats, groups: NDArray[np.object_]) -> Found:
+def _compare_groups(analysis: Analysis, names: Sequence[str], numbers: Floats, groups: NDArray[np.object_]) -> Found:
     found: Found = {}
     for name in names:
         mine = numbers[groups == name]
         if not len(mine):
             found[name] = (np.nan, np.nan)
         elif analysis.kind == "quantile":
-            found[name] = quantile(mine, analysis.q)
+            found[name] = compute_quantile(mine, analysis.q)
         else:
             found[name] = share(int(mine.sum()), len(mine))
     return found
 
 
-def _differences(found: Found, names: Sequence[str], base: str) -> Found:
+def _compare_figures(found: Found, names: Sequence[str], base: str) -> Found:
     """Return every group's share less that of the largest group."""
     return {
         f"{name} minus {base}": (found[name][0] - found[base][0], sqrt(found[name][1] ** 2 + found[base][1] ** 2))

@@ -21,7 +21,7 @@ from privsyn.data_contracts.rule_nodes import Node, Type
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.numbers import SteppedCodec
 from privsyn.tasks.rules import evaluate
-from privsyn.tasks.rules.spans import rows_span
+from privsyn.tasks.rules.spans import span_rows
 from privsyn.tasks.rules.values import Span
 
 Floats = NDArray[np.float64]
@@ -62,34 +62,34 @@ class Parts:
         return tuple(dict.fromkeys(c for node in nodes for c in node.columns))
 
 
-def parsed(analysis: Analysis, types: Mapping[str, Type]) -> Parts:
+def parse_analysis(analysis: Analysis, types: Mapping[str, Type]) -> Parts:
     """Return the parts of ``analysis``; ``types``: of every released column.
 
     Raises FieldError whose place is the field of the analysis.
     """
     field = "where"
     try:
-        where = parse_condition(_line(analysis.where), types) if analysis.where.strip() else None
+        where = parse_condition(_format_line(analysis.where), types) if analysis.where.strip() else None
         if analysis.kind == "regression":
             field = "formula"
-            return _formula(analysis.formula, types, where)
+            return _parse_formula(analysis.formula, types, where)
         field = "column" if analysis.kind == "quantile" else "of"
-        target = _number(analysis.column, types) if field == "column" else _condition(analysis.of, types)
+        target = _parse_number(analysis.column, types) if field == "column" else _parse_condition(analysis.of, types)
         field = "by"
-        return Parts(target, tuple(_group(text, types) for text in analysis.by), where)
+        return Parts(target, tuple(_parse_group(text, types) for text in analysis.by), where)
     except FieldError as error:
         raise FieldError(error.problem, error.cure, (field,)) from None
 
 
-def _formula(text: str, types: Mapping[str, Type], where: Node | None) -> Parts:
-    sides = _split(_line(text), "~")
+def _parse_formula(text: str, types: Mapping[str, Type], where: Node | None) -> Parts:
+    sides = _split(_format_line(text), "~")
     if len(sides) != 2 or not all(side.strip() for side in sides):
         raise FieldError(f"`{text}` is not of the form y ~ a + b", "Write, say, `log(wage) ~ age + sex`")
-    left = _term(sides[0], types)
+    left = _parse_term(sides[0], types)
     if left.of_values:
         cure = f"Write a condition, such as `{sides[0].strip()} == 'yes' ~ ...`"
         raise FieldError(f"`{left.text}` is neither a number nor a condition", cure)
-    terms = tuple(_term(part, types) for part in _split(sides[1], "+"))
+    terms = tuple(_parse_term(part, types) for part in _split(sides[1], "+"))
     if len({t.text for t in terms}) < len(terms):
         raise FieldError(f"`{text}` names one term twice", "Name each once")
     return Parts(left, terms, where)
@@ -107,46 +107,46 @@ def _split(text: str, mark: str) -> list[str]:
     return parts
 
 
-def _term(text: str, types: Mapping[str, Type]) -> Term:
+def _parse_term(text: str, types: Mapping[str, Type]) -> Term:
     found = _LOG.fullmatch(text)
     if found is not None and "log" not in types:
-        return Term(text.strip(), _number(found[1], types).node, True)
+        return Term(text.strip(), _parse_number(found[1], types).node, True)
     node = parse_expression(text.strip(), types)
     if node.type == "moment" or (node.type == "text" and node.op != "column") or not node.columns:
         raise FieldError(
-            f"{_ticked(text)} is no number, condition or column of values",
+            f"{_quote_names(text)} is no number, condition or column of values",
             "Name a column, or compute a number, such as days from `day - '2020-01-01'`",
         )
-    return Term(_name(text, node), node)
+    return Term(_parse_name(text, node), node)
 
 
-def _number(text: str, types: Mapping[str, Type]) -> Term:
-    node = parse_expression(_line(text), types)
+def _parse_number(text: str, types: Mapping[str, Type]) -> Term:
+    node = parse_expression(_format_line(text), types)
     if node.type != "number" or not node.columns:
         raise FieldError(f"`{text.strip()}` is not a number of a row", "Name a column of numbers")
-    return Term(_name(text, node), node)
+    return Term(_parse_name(text, node), node)
 
 
-def _condition(text: str, types: Mapping[str, Type]) -> Term:
-    node = parse_condition(_line(text), types)
+def _parse_condition(text: str, types: Mapping[str, Type]) -> Term:
+    node = parse_condition(_format_line(text), types)
     if not node.columns:
         raise FieldError(f"`{text.strip()}` names no column", "Compare a column, as in `age < 15`")
-    return Term(_name(text, node), node)
+    return Term(_parse_name(text, node), node)
 
 
-def _group(text: str, types: Mapping[str, Type]) -> Term:
-    return _term(f"`{text}`" if text in types else _line(text), types)
+def _parse_group(text: str, types: Mapping[str, Type]) -> Term:
+    return _parse_term(f"`{text}`" if text in types else _format_line(text), types)
 
 
-def _ticked(text: str) -> str:
+def _quote_names(text: str) -> str:
     return f"`{text.strip().strip('`')}`"
 
 
-def _name(text: str, node: Node) -> str:
+def _parse_name(text: str, node: Node) -> str:
     return str(node.value) if node.op == "column" else text.strip()
 
 
-def _line(text: str) -> str:
+def _format_line(text: str) -> str:
     return " ".join(text.splitlines()).strip()
 
 
@@ -222,9 +222,9 @@ class Rows:
 
     def _truth(self, node: Node) -> tuple[Bools, Bools]:
         vocabulary = self._vocabulary(node)
-        found = evaluate.truth(node, lambda name: rows_span(self.values[name], vocabulary), vocabulary)
+        found = evaluate.evaluate_condition(node, lambda name: span_rows(self.values[name], vocabulary), vocabulary)
         return np.broadcast_to(found.true, self.number), np.broadcast_to(found.unknown, self.number)
 
     def _span(self, node: Node) -> Span:
         vocabulary = self._vocabulary(node)
-        return evaluate.span(node, lambda name: rows_span(self.values[name], vocabulary), vocabulary)
+        return evaluate.evaluate_expression(node, lambda name: span_rows(self.values[name], vocabulary), vocabulary)

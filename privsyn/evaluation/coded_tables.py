@@ -20,20 +20,20 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from privsyn.base.errors import RequestError
-from privsyn.base.paths import expanded
+from privsyn.base.paths import expand_path
 from privsyn.base.settings import Settings
-from privsyn.base.wording import action, mention
+from privsyn.base.wording import mention, refer_to_action
 from privsyn.data_contracts.certificate import Manifest
-from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.sources.open_source import open_source, table_columns
+from privsyn.sources.open_source import list_table_columns, open_source
 from privsyn.sources.private_table import Source, SupportsArrowStream
-from privsyn.storage.released_files import VersionError, check_table, read_manifest, request_of, synthetic_names
+from privsyn.storage.released_files import VersionError, check_table, list_synthetic_names, read_manifest, request_of
 from privsyn.storage.table_files import Place
 from privsyn.tasks.codecs import EncodingPlan, plan, plan_of_columns, with_even_cells
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.steps.encode import Repairs, encode_batch, kept_batches
+from privsyn.tasks.steps.encode import Repairs, encode_batch, iterate_kept_batches
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +78,7 @@ class Release:
     @property
     def synthetic(self) -> tuple[Path, ...]:
         """The files of the synthetic table."""
-        return tuple(self.folder / name for name in synthetic_names(self.manifest))
+        return tuple(self.folder / name for name in list_synthetic_names(self.manifest))
 
 
 def open_release(
@@ -88,7 +88,7 @@ def open_release(
 
     Raises RequestError that names the argument when there is no whole release, or no private table is known.
     """
-    folder = _folder(release, settings)
+    folder = _locate_folder(release, settings)
     try:
         manifest = read_manifest(folder)
     except VersionError as error:
@@ -96,30 +96,30 @@ def open_release(
     except RequestError:
         raise RequestError(
             f"{release} is not a release: no readable manifest.json in {folder}",
-            "Name a run (" + action("list_runs") + " lists them) or its folder under released/",
+            "Name a run (" + refer_to_action("list_runs") + " lists them) or its folder under released/",
             "evaluate.release",
         ) from None
     check_table(manifest, "evaluate.release")
     if data is None:
-        data = _remembered(manifest.run, settings)
+        data = _read_remembered(manifest.run, settings)
     elif isinstance(data, str | os.PathLike):
-        data = str(expanded(data, "evaluate.data").absolute())
+        data = str(expand_path(data, "evaluate.data").absolute())
     spec = request_of(manifest, "evaluate.release")
     where = data if isinstance(data, str) else ""
     return Release(folder, manifest, spec.model_copy(update={"data": where}), data)
 
 
-def _folder(release: str | Path, settings: Settings) -> Path:
+def _locate_folder(release: str | Path, settings: Settings) -> Path:
     if not str(release).strip():
         raise RequestError("is empty", "Name a run or its folder under released/", "evaluate.release")
-    path = expanded(release, "evaluate.release")
+    path = expand_path(release, "evaluate.release")
     if path.is_dir():
         return path.absolute()
     named = path.name == str(release) and (settings.released_root / path.name).is_dir()
     return settings.released_root / path.name if named else path.absolute()
 
 
-def _remembered(run: str, settings: Settings) -> str:
+def _read_remembered(run: str, settings: Settings) -> str:
     note = settings.private_root / "runs" / run / "run.json"
     try:
         data = str(json.loads(note.read_text(encoding="utf-8"))["data"])
@@ -165,7 +165,7 @@ class OpenTable:
         return self._kept(Repairs())
 
     def _kept(self, repairs: Repairs) -> Iterator[pa.RecordBatch]:
-        return kept_batches(self.source.batches, self.kept_by, self.unit, repairs)
+        return iterate_kept_batches(self.source.batches, self.kept_by, self.unit, repairs)
 
 
 ALL_ROWS = Unit(records_per_person=1)
@@ -190,7 +190,7 @@ def open_table(
     unit = spec.unit if kept_only else ALL_ROWS
     needed = {*spec.measured_columns, unit.person_id}
     try:
-        names = set(table_columns(table, spec))
+        names = set(list_table_columns(table, spec))
         known = {n: c for n, c in spec.columns.items() if n in names or n in needed}
         source = open_source(table, spec.model_copy(update={"columns": known, "unit": unit}))
     except RequestError as error:
@@ -205,7 +205,7 @@ def read_table(path: Place, encoding: EncodingPlan, spec: ReleaseSpec, field: st
     return open_table(path, encoding, spec, field).read()
 
 
-def coded(batches: Iterable[pa.RecordBatch], encoding: EncodingPlan) -> Coded:
+def encode_table(batches: Iterable[pa.RecordBatch], encoding: EncodingPlan) -> Coded:
     """Return rows of the spec's columns as codes, in bounded memory but for the codes themselves."""
     return _from_codes((encode_batch(batch, encoding, Repairs()) for batch in batches), encoding)
 
@@ -218,7 +218,7 @@ def _from_codes(batches: Iterable[pa.RecordBatch], encoding: EncodingPlan) -> Co
             parts[attribute].append(batch.column(attribute).to_numpy())
     fine = []
     for attribute, size in zip(domain.attributes, domain.sizes, strict=True):
-        fine.append(np.concatenate([np.zeros(0, code_dtype(size)), *parts.pop(attribute)]))
+        fine.append(np.concatenate([np.zeros(0, choose_code_dtype(size)), *parts.pop(attribute)]))
     table = CodeTable(domain, tuple(fine))
     return Coded(table, to_bins(table, groups))
 
@@ -233,27 +233,27 @@ def to_bins(fine: CodeTable, groups: Mapping[str, NDArray[np.int32]]) -> CodeTab
     domain = bin_domain(groups)
     columns = []
     for attribute, size in zip(domain.attributes, domain.sizes, strict=True):
-        columns.append(groups[attribute].astype(code_dtype(size))[fine.column(attribute)])
+        columns.append(groups[attribute].astype(choose_code_dtype(size))[fine.column(attribute)])
     return CodeTable(domain, tuple(columns))
 
 
-def mgd_columns(encoding: EncodingPlan) -> tuple[dict[str, list[str]], dict[str, bool], dict[str, int]]:
+def list_mgd_columns(encoding: EncodingPlan) -> tuple[dict[str, list[str]], dict[str, bool], dict[str, int]]:
     """Return what MGD must know of the public bins, by column.
 
     Labels, whether they have an order, and the code of null.
     """
-    labels = {c.attribute: _unlike(c.bin_labels()) for c in encoding.codecs}
+    labels = {c.attribute: _find_unlike_columns(c.bin_labels()) for c in encoding.codecs}
     ordered = {c.attribute: c.values(fine=False) is not None for c in encoding.codecs}
-    return labels, ordered, _null_codes(encoding)
+    return labels, ordered, _list_null_codes(encoding)
 
 
-def _unlike(labels: Sequence[str]) -> list[str]:
+def _find_unlike_columns(labels: Sequence[str]) -> list[str]:
     """Labels made different from each other: very close edges can read the same."""
     seen = Counter(labels)
     return [label if seen[label] == 1 else f"{label} #{i}" for i, label in enumerate(labels)]
 
 
-def _null_codes(encoding: EncodingPlan) -> dict[str, int]:
+def _list_null_codes(encoding: EncodingPlan) -> dict[str, int]:
     """Return the null bin of ordered columns; a nominal null is a value like any other."""
     found = {}
     for codec in encoding.codecs:

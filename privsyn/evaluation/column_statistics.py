@@ -78,7 +78,7 @@ class _Values:
         return sqrt(max(0.0, float(self.sums[1]) / self.known - (float(self.sums[0]) / self.known) ** 2))
 
 
-def column_statistics(
+def compute_column_statistics(
     spec: ReleaseSpec,
     encoding: EncodingPlan,
     real: Iterable[pa.RecordBatch],
@@ -92,13 +92,16 @@ def column_statistics(
     """
     codecs = [c for c in encoding.codecs if isinstance(c, OrderedCodec)]
     true, made = (_read(spec, codecs, batches) for batches in (real, synthetic))
-    return tuple(_column(spec, codec, true[i], made[i], noise.get(codec.attribute)) for i, codec in enumerate(codecs))
+    return tuple(
+        _describe_column(spec, codec, true[i], made[i], noise.get(codec.attribute)) for i, codec in enumerate(codecs)
+    )
 
 
 def _read(spec: ReleaseSpec, codecs: Sequence[OrderedCodec], batches: Iterable[pa.RecordBatch]) -> list[_Values]:
+    exact = [spec.columns[c.attribute].exact_values() for c in codecs]  # type: ignore[union-attr]
     found = [
-        _Values(float(np.nanmin(_middles(c))), np.array(spec.columns[c.attribute].exact_values(), dtype=np.float64))  # type: ignore[union-attr]
-        for c in codecs
+        _Values(float(np.nanmin(_compute_middles(c))), np.array(values, dtype=np.float64))
+        for c, values in zip(codecs, exact, strict=True)
     ]
     for batch in batches:
         for codec, values in zip(codecs, found, strict=True):
@@ -106,55 +109,60 @@ def _read(spec: ReleaseSpec, codecs: Sequence[OrderedCodec], batches: Iterable[p
     return found
 
 
-def _middles(codec: OrderedCodec) -> Floats:
+def _compute_middles(codec: OrderedCodec) -> Floats:
     found = codec.values(fine=True)
     assert found is not None  # noqa: S101 - an ordered codec has values
     return found
 
 
-def _column(
+def _describe_column(
     spec: ReleaseSpec, codec: OrderedCodec, real: _Values, made: _Values, noise: AttributeRecode | None
 ) -> ColumnStatistics:
     column: Any = spec.columns[codec.attribute]
     name, listed = codec.attribute, sorted(getattr(column, "exact", ()))
-    form, unit = _form(column), str(getattr(column, "unit", ""))
+    form, unit = _choose_format(column), str(getattr(column, "unit", ""))
     if not real.known or not made.known:
         return ColumnStatistics(column=name, form=form, unit=unit, statistics=())
     known = None if noise is None else _Noise.of(codec, noise, made)
     values = [
-        _statistic("mean", "value", real.mean, made.mean, None if known is None else known.mean()),
-        _statistic("standard deviation", "width", real.sd, made.sd, None if known is None else known.sd()),
+        _build_statistic("mean", "value", real.mean, made.mean, None if known is None else known.mean()),
+        _build_statistic("standard deviation", "width", real.sd, made.sd, None if known is None else known.sd()),
     ]
     first, second = real.sorted(), made.sorted()
     for q in QUANTILES:
         title = "median" if q == 0.5 else f"{q:.0%} quantile"
         one = Statistic(
-            name=title, kind="value", real=_quantile(first, q), synthetic=_quantile(second, q), low=None, high=None
+            name=title,
+            kind="value",
+            real=_compute_quantile(first, q),
+            synthetic=_compute_quantile(second, q),
+            low=None,
+            high=None,
         )
         if known is not None:
-            reach = BAND * known.below(_quantile(second, q), q)
-            ends = {"low": _quantile(second, q - reach), "high": _quantile(second, q + reach)}
+            reach = BAND * known.below(_compute_quantile(second, q), q)
+            ends = {"low": _compute_quantile(second, q - reach), "high": _compute_quantile(second, q + reach)}
             one = one.model_copy(update=ends)
         values.append(one)
     for i, (value, number) in enumerate(zip(listed, real.exact, strict=True)):
         sd = None if known is None else known.share(codec, number)
         shares = int(real.hits[i]) / real.rows, int(made.hits[i]) / made.rows
         shown = f"{value:.12g}" if isinstance(value, float) else str(value)
-        values.append(_statistic(f"share of {shown}", "share", *shares, sd))
-    unit_seconds = _seconds(column)
+        values.append(_build_statistic(f"share of {shown}", "share", *shares, sd))
+    unit_seconds = _to_seconds(column)
     return ColumnStatistics(
-        column=name, form=form, unit=unit, statistics=tuple(_times(v, unit_seconds) for v in values)
+        column=name, form=form, unit=unit, statistics=tuple(_describe_times(v, unit_seconds) for v in values)
     )
 
 
-def _seconds(column: Any) -> float:
+def _to_seconds(column: Any) -> float:
     """Return the factor that turns the codec's numbers of a column into seconds (days and times), else 1."""
     if column.kind == "time":
         return _DAY / column.per_day
     return _DAY if column.kind == "date" else 1.0
 
 
-def _times(statistic: Statistic, factor: float) -> Statistic:
+def _describe_times(statistic: Statistic, factor: float) -> Statistic:
     if factor == 1 or statistic.kind == "share":
         return statistic
     figures = ("real", "synthetic", "low", "high")
@@ -162,7 +170,7 @@ def _times(statistic: Statistic, factor: float) -> Statistic:
     return statistic.model_copy(update={f: None if v is None else v * factor for f, v in known.items()})
 
 
-def _form(column: Any) -> Form:
+def _choose_format(column: Any) -> Form:
     if column.kind in ("date", "time"):
         return "date" if column.kind == "date" else "time"
     if column.kind == "datetime":
@@ -170,7 +178,7 @@ def _form(column: Any) -> Form:
     return "number"
 
 
-def _statistic(
+def _build_statistic(
     name: str, kind: Literal["value", "width", "share"], real: float, synthetic: float, sd: float | None
 ) -> Statistic:
     reach = None if sd is None else BAND * sd
@@ -179,7 +187,7 @@ def _statistic(
     return Statistic(name=name, kind=kind, real=real, synthetic=synthetic, low=low, high=high)
 
 
-def _quantile(ordered: Floats, q: float) -> float:
+def _compute_quantile(ordered: Floats, q: float) -> float:
     """Return the value at the share ``q`` of sorted values, cut to 0..1."""
     place = min(max(q, 0.0), 1.0) * (len(ordered) - 1)
     return float(ordered[round(place)])
@@ -200,7 +208,7 @@ class _Noise:
     @classmethod
     def of(cls, codec: OrderedCodec, noise: AttributeRecode, made: _Values) -> _Noise:
         """Of this column."""
-        middles = _middles(codec)
+        middles = _compute_middles(codec)
         there = ~np.isnan(middles)
         of_code = {i: float(v) for i, v in enumerate(noise.variance)}
         return cls(middles[there], noise.variance[there], of_code, made.mean, made.sd, made.known, made.rows)
@@ -222,5 +230,5 @@ class _Noise:
 
     def share(self, codec: OrderedCodec, value: float) -> float:
         """Return standard deviation of the share of the cell that an exact value has for itself."""
-        nearest = int(np.nanargmin(np.abs(_middles(codec) - value)))
+        nearest = int(np.nanargmin(np.abs(_compute_middles(codec) - value)))
         return sqrt(self.of_code[nearest]) / self.all_rows

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.evaluation_results import OneWay, Pair, SizeError, StageError
-from privsyn.engine.step import release_steps, step_of
+from privsyn.engine.step import get_step, release_steps
 from privsyn.evaluation.coded_tables import Coded, Release
 from privsyn.evaluation.misread_columns import MisreadCodec
 from privsyn.pipelines.release_job import plan_of
@@ -23,19 +23,25 @@ from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation import marginals, noisy
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.estimation.recode import AttributeRecode, Recode, coarse_domain, recode_from_table, refined
+from privsyn.tasks.estimation.recode import (
+    AttributeRecode,
+    Recode,
+    build_coarse_domain,
+    pool_one_ways,
+    recode_from_table,
+)
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.metrics.error_sources import (
     PairError,
     bin_noise,
-    clique_errors,
-    dependency,
-    expected_l1,
-    pair_errors,
-    recoded,
+    compute_clique_errors,
+    compute_dependency,
+    compute_pair_errors,
+    expect_l1,
+    recode_codes,
 )
 from privsyn.tasks.metrics.pairs import PairFigures
-from privsyn.tasks.steps.make_consistent import measured_marginals
+from privsyn.tasks.steps.make_consistent import build_measured_marginals
 
 SIZE_CLASSES = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
 """Marginals are grouped by their number of cells: 2..10, 11..100 and so on; the last class is open."""
@@ -89,16 +95,16 @@ class ReleasedTables:
     def _read(cls, release: Release) -> ReleasedTables:
         where, steps = release.folder / "marginals", plan_of(release.spec).steps
         first = recode_from_table(pq.read_table(where / "recode.parquet"))
-        domain = coarse_domain(first)
+        domain = build_coarse_domain(first)
         looks = {step.name: step for step in release_steps(steps)}
-        measured_in = [looks[name] for name in step_of(steps, "make_consistent").producers if name in looks]
+        measured_in = [looks[name] for name in get_step(steps, "make_consistent").producers if name in looks]
 
         def tables(name: str) -> list[pa.Table]:
             return [pq.read_table(release.folder / step.published[name].name) for step in measured_in]
 
-        queries, answers = noisy.all_measured(tables("receipts"), tables("noisy"))
-        recode = refined(first, queries, answers, release.measured.groups, release.measured.levels)
-        measured = tuple(measured_marginals(queries, answers, domain))
+        queries, answers = noisy.list_all_measured(tables("receipts"), tables("noisy"))
+        recode = pool_one_ways(first, queries, answers, release.measured.groups, release.measured.levels)
+        measured = tuple(build_measured_marginals(queries, answers, domain))
         consistent = tuple(marginals.from_table(pq.read_table(where / "consistent.parquet"), domain))
         return cls(recode, measured, tuple(m.sigma for m in measured), consistent)
 
@@ -107,22 +113,22 @@ class ReleasedTables:
 
         Misread ones count as filtered.
         """
-        recode = {a: _filtering_the_rest(r, real.fine.domain.size(a)) for a, r in self.recode.items()}
-        return recoded(real.fine, recode), recoded(synthetic.fine, recode)
+        recode = {a: _filter_rest(r, real.fine.domain.size(a)) for a, r in self.recode.items()}
+        return recode_codes(real.fine, recode), recode_codes(synthetic.fine, recode)
 
     def measured_pairs(self) -> set[Clique]:
         """Return every pair inside a measured marginal, in the domain's order."""
         return {(a, b) for m in self.measured for i, a in enumerate(m.attributes) for b in m.attributes[i + 1 :]}
 
 
-def _filtering_the_rest(recode: AttributeRecode, size: int) -> AttributeRecode:
+def _filter_rest(recode: AttributeRecode, size: int) -> AttributeRecode:
     """Return a recoding of ``size`` fine codes: those after its own are filtered."""
     more = size - len(recode.coarse)
     coarse = np.append(recode.coarse, np.full(more, recode.size, recode.coarse.dtype))
     return replace(recode, coarse=coarse, kept=np.append(recode.kept, np.zeros(more, bool)))
 
 
-def one_ways(
+def describe_one_ways(
     release: Release, encoding: EncodingPlan, real: Coded, synthetic: Coded, tables: ReleasedTables
 ) -> tuple[OneWay, ...]:
     """Return every column, in table order; ``encoding``: the tables', which may have bins for misread values.
@@ -144,18 +150,18 @@ def one_ways(
                 column=name,
                 ordered=codec.values(fine=False) is not None,
                 labels=tuple(codec.bin_labels()),
-                real=_floats(true),
-                synthetic=_floats(made),
-                noise_sd=_floats(sd),
+                real=_compute_floats(true),
+                synthetic=_compute_floats(made),
+                noise_sd=_compute_floats(sd),
                 l1=float(np.abs(true - made).sum()),
-                noise_l1=expected_l1(sd),
+                noise_l1=expect_l1(sd),
                 misread=isinstance(codec, MisreadCodec),
             )
         )
     return tuple(found)
 
 
-def pairs(
+def describe_pairs(
     figures: PairFigures,
     coarse: tuple[CodeTable, CodeTable],
     tables: ReleasedTables,
@@ -163,7 +169,7 @@ def pairs(
     misread: Collection[str] = (),
 ) -> tuple[Pair, ...]:
     """Return every pair of columns, in table order, with what its error is made of; ``misread``: columns that are."""
-    parts = pair_errors(*coarse, [m for m in tables.consistent if len(m.attributes) > 1], threads)
+    parts = compute_pair_errors(*coarse, [m for m in tables.consistent if len(m.attributes) > 1], threads)
     found = []
     for i, (a, b) in enumerate(figures.pairs):
         part = parts.get((a, b))
@@ -175,22 +181,22 @@ def pairs(
                 l1=float(figures.l1[i]),
                 measured=part is not None,
                 consistent_l1=None if part is None else part.consistent,
-                cause="misread" if {a, b} & set(misread) else _cause(part),
-                association_real=_known(figures.association_real[i]),
-                association_synthetic=_known(figures.association_synthetic[i]),
+                cause="misread" if {a, b} & set(misread) else _find_cause(part),
+                association_real=_compute_known(figures.association_real[i]),
+                association_synthetic=_compute_known(figures.association_synthetic[i]),
             )
         )
     return tuple(found)
 
 
-def _cause(part: PairError | None) -> Literal["noise", "synthesis", "not selected"]:
+def _find_cause(part: PairError | None) -> Literal["noise", "synthesis", "not selected"]:
     """Return the larger part of a pair's error; a pair in no measured marginal has no noise of its own."""
     if part is None:
         return "not selected"
     return "noise" if part.consistent >= part.synthesis else "synthesis"
 
 
-def sizes(errors: Sequence[tuple[Sequence[int], NDArray[np.float64]]]) -> tuple[SizeError, ...]:
+def list_sizes(errors: Sequence[tuple[Sequence[int], NDArray[np.float64]]]) -> tuple[SizeError, ...]:
     """Return mean error by number of attributes and size class.
 
     ``errors[w - 1]``: cells and L1 of the w-way marginals.
@@ -213,35 +219,41 @@ def sizes(errors: Sequence[tuple[Sequence[int], NDArray[np.float64]]]) -> tuple[
     return tuple(found)
 
 
-def stages(
+def list_stages(
     found: Sequence[Pair], real: Coded, coarse: tuple[CodeTable, CodeTable], tables: ReleasedTables, threads: int
 ) -> tuple[StageError, ...]:
     """Return mean errors of the measured marginals after each stage, and of the pairs that were not measured."""
-    measured = clique_errors(*coarse, tables.measured, tables.consistent, threads)
+    measured = compute_clique_errors(*coarse, tables.measured, tables.consistent, threads)
     out = []
     if measured:
         out += [
-            StageError(stage="measured", marginals=len(measured), mean_l1=_mean([e.measured for e in measured])),
-            StageError(stage="consistent", marginals=len(measured), mean_l1=_mean([e.consistent for e in measured])),
-            StageError(stage="synthetic", marginals=len(measured), mean_l1=_mean([e.synthetic for e in measured])),
+            StageError(
+                stage="measured", marginals=len(measured), mean_l1=_compute_mean([e.measured for e in measured])
+            ),
+            StageError(
+                stage="consistent", marginals=len(measured), mean_l1=_compute_mean([e.consistent for e in measured])
+            ),
+            StageError(
+                stage="synthetic", marginals=len(measured), mean_l1=_compute_mean([e.synthetic for e in measured])
+            ),
         ]
     left = [p for p in found if not p.measured]
     if left:
-        independent = dependency(real.bins, [(p.a, p.b) for p in left], threads)
+        independent = compute_dependency(real.bins, [(p.a, p.b) for p in left], threads)
         out += [
-            StageError(stage="not selected", marginals=len(left), mean_l1=_mean([p.l1 for p in left])),
+            StageError(stage="not selected", marginals=len(left), mean_l1=_compute_mean([p.l1 for p in left])),
             StageError(stage="not selected, if independent", marginals=len(left), mean_l1=float(independent.mean())),
         ]
     return tuple(out)
 
 
-def _floats(values: NDArray[np.float64]) -> tuple[float, ...]:
+def _compute_floats(values: NDArray[np.float64]) -> tuple[float, ...]:
     return tuple(float(v) for v in values)
 
 
-def _mean(values: Sequence[float]) -> float:
+def _compute_mean(values: Sequence[float]) -> float:
     return float(np.mean(values))
 
 
-def _known(value: float) -> float | None:
+def _compute_known(value: float) -> float | None:
     return None if np.isnan(value) else float(value)

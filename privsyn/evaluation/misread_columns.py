@@ -16,15 +16,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.domain import code_dtype
+from privsyn.data_contracts.domain import choose_code_dtype
 from privsyn.data_contracts.evaluation_results import MisreadColumn
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import ValueRange
-from privsyn.specs.likely_cures import likely_cures
-from privsyn.specs.misread import MISREAD_SHARE, Misread, meant, misread_columns, odd_texts, repaired_rows
+from privsyn.specs.likely_cures import suggest_cures
+from privsyn.specs.misread import (
+    MISREAD_SHARE,
+    Misread,
+    count_repaired_rows,
+    find_odd_texts,
+    list_meant_repairs,
+    list_misread_columns,
+)
 from privsyn.tasks.codecs import Codec, EncodingPlan
 from privsyn.tasks.codecs.codec import Codes, Columns
-from privsyn.tasks.codecs.parsing import plain, to_keys
+from privsyn.tasks.codecs.parsing import decode_dictionary, to_keys
 from privsyn.tasks.steps.encode import OF_RULE, Repairs
 
 MISREAD = "(misread)"
@@ -43,20 +50,20 @@ class Reading:
 
     def misread(self) -> tuple[Misread, ...]:
         """Return columns of which more than MISREAD_SHARE was repaired, most first."""
-        return misread_columns(self.repairs.counts, self.rows)
+        return list_misread_columns(self.repairs.counts, self.rows)
 
     def not_meant(self, spec: ReleaseSpec, columns: Collection[str]) -> tuple[str, ...]:
         """Return the ``columns`` of which more than MISREAD_SHARE no longer means what it says."""
         counts, found = self.repairs.counts, []
         for column in columns:
-            kept = meant(spec, column)
+            kept = list_meant_repairs(spec, column)
             lost = sum(n for (c, repair), n in counts.items() if c == column and repair not in kept)
             if lost > MISREAD_SHARE * self.rows:
                 found.append(column)
         return tuple(found)
 
 
-def broken_rules(reading: Reading) -> tuple[str, ...]:
+def list_broken_rules(reading: Reading) -> tuple[str, ...]:
     """Return what real rows break, one sentence a rule."""
     starts = (f"{OF_RULE}[", f"{OF_RULE}.")
     return tuple(
@@ -82,16 +89,16 @@ class MisreadCodec(Codec):
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
         """As the codec, but for the values that it repairs."""
         codes, repairs = self._codec.encode(columns)
-        codes = codes.astype(code_dtype(self.size))
+        codes = codes.astype(choose_code_dtype(self.size))
         if set(repairs) - self._keeping:
             codes[self._misread(columns, codes)] = self.size - 1
-            self.odd = Counter(dict((self.odd + odd_texts(self._codec, columns, _TEXTS)).most_common(_TEXTS)))
+            self.odd = Counter(dict((self.odd + find_odd_texts(self._codec, columns, _TEXTS)).most_common(_TEXTS)))
         return codes, repairs
 
     def _misread(self, columns: Columns, codes: Codes) -> NDArray[np.bool_]:
         """Mask of repaired values, but for those that a release writes so itself, such as an unlisted `other`."""
-        mask = repaired_rows(self._codec, columns, self._keeping)
-        texts = to_keys(plain(columns[self.sources[0]]).filter(pa.array(mask)), pa.string())
+        mask = count_repaired_rows(self._codec, columns, self._keeping)
+        texts = to_keys(decode_dictionary(columns[self.sources[0]]).filter(pa.array(mask)), pa.string())
         labels = pa.array(self._codec.labels(), pa.string()).take(pa.array(codes[mask]))
         mask[mask] = ~np.asarray(pc.fill_null(pc.equal(texts, labels), False))
         return mask
@@ -118,14 +125,16 @@ class MisreadCodec(Codec):
         return self._codec.ranges()
 
 
-def with_misread(plan: EncodingPlan, spec: ReleaseSpec, columns: Collection[str]) -> EncodingPlan:
+def add_misread(plan: EncodingPlan, spec: ReleaseSpec, columns: Collection[str]) -> EncodingPlan:
     """Return the plan with a bin for the repaired values of these ``columns``."""
     return EncodingPlan(
-        tuple(MisreadCodec(c, meant(spec, c.attribute)) if c.attribute in columns else c for c in plan.codecs)
+        tuple(
+            MisreadCodec(c, list_meant_repairs(spec, c.attribute)) if c.attribute in columns else c for c in plan.codecs
+        )
     )
 
 
-def described(reading: Reading, plan: EncodingPlan, spec: ReleaseSpec) -> Iterator[MisreadColumn]:
+def describe_misread(reading: Reading, plan: EncodingPlan, spec: ReleaseSpec) -> Iterator[MisreadColumn]:
     """Yield every misread column for the report: what was repaired, and likely cures."""
     own = {c.attribute: c for c in plan.codecs if isinstance(c, MisreadCodec)}
     for misread in reading.misread():
@@ -135,6 +144,6 @@ def described(reading: Reading, plan: EncodingPlan, spec: ReleaseSpec) -> Iterat
             column=misread.column,
             repairs=dict(misread.repairs),
             words=f"{misread.shares()}.",
-            cures=tuple(f"{cure}." for cure in likely_cures(column, odd, misread.repairs)),
+            cures=tuple(f"{cure}." for cure in suggest_cures(column, odd, misread.repairs)),
             counted=misread.column in own,
         )

@@ -18,16 +18,16 @@ from privsyn.data_contracts.evaluation_results import Evaluation, MisreadColumn,
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.engine.policy_checks import check_table
 from privsyn.evaluation import details
-from privsyn.evaluation.analysis_figures import analyses_of, check_analyses
+from privsyn.evaluation.analysis_figures import check_analyses, run_analyses
 from privsyn.evaluation.coded_tables import Coded, OpenTable, Release, open_release, open_table
-from privsyn.evaluation.column_statistics import column_statistics
-from privsyn.evaluation.misread_columns import Reading, broken_rules, described, with_misread
+from privsyn.evaluation.column_statistics import compute_column_statistics
+from privsyn.evaluation.misread_columns import Reading, add_misread, describe_misread, list_broken_rules
 from privsyn.evaluation.scores import Scorer
 from privsyn.evaluation.settings_file import check_settings
 from privsyn.report.page import render
 from privsyn.sources.private_table import SupportsArrowStream
-from privsyn.storage.disk import in_words, replacing
-from privsyn.storage.zones import private_folder, roots
+from privsyn.storage.disk import replace_file, translate_os_errors
+from privsyn.storage.zones import get_roots, locate_private_folder
 from privsyn.tasks.codecs import EncodingPlan
 
 Result = TypeVar("Result")
@@ -94,7 +94,7 @@ def evaluate(
     Raises RequestError (exit 2) for a wrong argument before any row is read, and for tables that do not fit the
     release's spec.  Spends nothing, releases nothing.
     """
-    roots(settings.private_root, settings.released_root)
+    get_roots(settings.private_root, settings.released_root)
     release = open_release(request.release, settings, request.data)
     for table, argument in (
         (release.private_table, "evaluate.data"),
@@ -116,7 +116,7 @@ def evaluate(
     ]  # fmt: skip
     statistics = stage(
         "Compute statistics",
-        lambda: column_statistics(
+        lambda: compute_column_statistics(
             release.spec,
             release.encoding,
             opened.real.batches(),
@@ -126,7 +126,7 @@ def evaluate(
     )
     analyses = request.spec.analyses and stage(
         "Run analyses",
-        lambda: analyses_of(
+        lambda: run_analyses(
             request.spec.analyses,
             release.spec,
             release.encoding,
@@ -134,9 +134,9 @@ def evaluate(
             opened.compared["release"].batches(),
         ),
     )
-    evaluation = stage("Find causes", lambda: _evaluation(release, released, tables, scorer, scores))
+    evaluation = stage("Find causes", lambda: _build_evaluation(release, released, tables, scorer, scores))
     evaluation = evaluation.model_copy(update={"statistics": statistics, "analyses": analyses})
-    return stage("Write report", lambda: _write(private_folder(settings, "reports", evaluation.run), evaluation))
+    return stage("Write report", lambda: _write(locate_private_folder(settings, "reports", evaluation.run), evaluation))
 
 
 def report_folder(run: str, settings: Settings) -> Path:
@@ -161,13 +161,18 @@ class _Opened:
         real = self.real.read(reading.repairs)
         reading.rows = real.fine.rows
         free = [c.attribute for c in plain.codecs if c.attribute not in settings.mgd.hierarchies]
-        encoding = with_misread(plain, spec, reading.not_meant(spec, free))
+        encoding = add_misread(plain, spec, reading.not_meant(spec, free))
         if encoding != plain:
             real = self.real.read(as_if=encoding)
         compared = {name: table.read(as_if=encoding) for name, table in self.compared.items()}
         holdout = None if self.holdout is None else self.holdout.read(as_if=encoding)
         return _Tables(
-            real, holdout, compared, encoding, tuple(described(reading, encoding, spec)), broken_rules(reading)
+            real,
+            holdout,
+            compared,
+            encoding,
+            tuple(describe_misread(reading, encoding, spec)),
+            list_broken_rules(reading),
         )
 
 
@@ -183,7 +188,7 @@ def _open(request: EvaluationRequest, release: Release) -> _Opened:
     return _Opened(opened(release.private_table, field="evaluate.data", kept_only=True), holdout, compared)
 
 
-def _evaluation(
+def _build_evaluation(
     release: Release,
     released: details.ReleasedTables,
     tables: _Tables,
@@ -193,7 +198,7 @@ def _evaluation(
     real, synthetic = tables.real, tables.compared["release"]
     coarse = released.recoded(real, synthetic)
     own_bin = [m.column for m in tables.misread if m.counted]
-    pairs = details.pairs(scorer.pairs(synthetic), coarse, released, scorer.threads, own_bin)
+    pairs = details.describe_pairs(scorer.pairs(synthetic), coarse, released, scorer.threads, own_bin)
     return Evaluation(
         run=release.manifest.run,
         dataset=release.spec.dataset,
@@ -204,18 +209,18 @@ def _evaluation(
         rows_holdout=None if tables.holdout is None else tables.holdout.bins.rows,
         settings=scorer.spec,
         scores=tuple(scores),
-        one_ways=details.one_ways(release, tables.encoding, real, synthetic, released),
+        one_ways=details.describe_one_ways(release, tables.encoding, real, synthetic, released),
         pairs=pairs,
-        sizes=details.sizes(scorer.size_errors(synthetic)),
-        stages=details.stages(pairs, real, coarse, released, scorer.threads),
+        sizes=details.list_sizes(scorer.size_errors(synthetic)),
+        stages=details.list_stages(pairs, real, coarse, released, scorer.threads),
         earth_mover=scorer.earth_mover(synthetic).marginals,
-        notes=tuple(_notes(release, tables)),
+        notes=tuple(_list_notes(release, tables)),
         misread=tables.misread,
         prior=release.spec.prior is not None,
     )
 
 
-def _notes(release: Release, tables: _Tables) -> list[str]:
+def _list_notes(release: Release, tables: _Tables) -> list[str]:
     notes = ["Columns are compared in the public bins of the release spec."]
     if not release.manifest.differentially_private:
         notes.append("This run was made with test noise: it is not private, whatever epsilon says.")
@@ -235,9 +240,9 @@ def _notes(release: Release, tables: _Tables) -> list[str]:
 
 def _write(folder: Path, evaluation: Evaluation) -> Report:
     html, figures = folder / REPORT, folder / FIGURES
-    with in_words(folder):
-        with replacing(figures) as temporary:
+    with translate_os_errors(folder):
+        with replace_file(figures) as temporary:
             temporary.write_text(evaluation.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        with replacing(html) as temporary:
+        with replace_file(html) as temporary:
             temporary.write_text(render(evaluation), encoding="utf-8")
     return Report(html, figures, evaluation)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from privsyn.data_contracts.certificate import Certificate
 from privsyn.data_contracts.quality_report import QualityReport
-from privsyn.publish.markdown import plain
-from privsyn.publish.release_note import Looks, cost, promise
+from privsyn.publish.markdown import escape_text
+from privsyn.publish.release_note import Looks, describe_cost, write_promise
 
 TITLES = {
     "one_way": "Columns: mean difference of the counts",
@@ -27,7 +27,7 @@ _MEANINGS = {
 }
 
 
-def meaning(figure: str, columns: int) -> str:
+def describe_figure(figure: str, columns: int) -> str:
     """Return what a figure says of tables of that many columns, in plain words.
 
     A range query has three of them, or all.
@@ -36,7 +36,7 @@ def meaning(figure: str, columns: int) -> str:
     return _MEANINGS[figure].format(ranges=ranges)
 
 
-def quality_note(report: QualityReport, certificate: Certificate, looks: Looks, *, private: bool) -> str:
+def write_quality_note(report: QualityReport, certificate: Certificate, looks: Looks, *, private: bool) -> str:
     """Markdown: what the figures are about, what is promised, the figures with their noise, how to read them."""
     warning = "" if private else "\n\n**NOT PRIVATE: made with test noise. Do not publish this folder.**"
     heading = (
@@ -46,19 +46,27 @@ def quality_note(report: QualityReport, certificate: Certificate, looks: Looks, 
         "is released."
     )
     return (
-        "\n\n".join([heading, promise(certificate), _figures(report), _reading(certificate), cost(certificate, looks)])
+        "\n\n".join(
+            [
+                heading,
+                write_promise(certificate),
+                _format_figures(report),
+                _explain_figures(certificate),
+                describe_cost(certificate, looks),
+            ]
+        )
         + "\n"
     )
 
 
-def _figures(report: QualityReport) -> str:
+def _format_figures(report: QualityReport) -> str:
     lines = ["## The figures", "", "| figure | value | standard deviation of its noise |", "|---|---|---|"]
     lines += [f"| {f.title} | {f.value:.4g} | {f.noise_sd:.2g} |" for f in report.figures]
     return "\n".join([*lines, "", *(f"- **{f.title}.** {f.meaning}." for f in report.figures)])
 
 
-def _reading(certificate: Certificate) -> str:
-    unmeasured = ", ".join(map(plain, (certificate.not_measured or {}).get("columns", ())))
+def _explain_figures(certificate: Certificate) -> str:
+    unmeasured = ", ".join(map(escape_text, (certificate.not_measured or {}).get("columns", ())))
     return (
         "## How to read them\n\n"
         "- Two standard deviations of noise to either side hold the exact figure in about 95 of 100 cases; noise may "

@@ -20,27 +20,27 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.job import Job
 from privsyn.engine.open_run import OpenRun, open_run
-from privsyn.engine.plan import accounted
+from privsyn.engine.plan import account_rho
 from privsyn.engine.request import Request
 from privsyn.engine.runner import run_steps
 from privsyn.engine.step import Look, ReleaseStep
 from privsyn.engine.step_tables import StepRefs
 from privsyn.evaluation.coded_tables import Release, open_release, read_table, to_bins
-from privsyn.evaluation.quality_note import TITLES, meaning, quality_note
+from privsyn.evaluation.quality_note import TITLES, describe_figure, write_quality_note
 from privsyn.evaluation.quality_request import (
     FIELD,
+    build_figures_spec,
     check_charged,
     check_release,
-    published_keys,
-    refusals,
-    spec_of_figures,
+    read_published_keys,
+    translate_refusals,
 )
 from privsyn.pipelines.common_steps import ENCODE, ENCODED, RELEASED
-from privsyn.publish.certificate_of_run import certificate_of
-from privsyn.publish.folder import place, write_manifest
-from privsyn.publish.release_note import looks_of
-from privsyn.publish.versions import versions_of_files
-from privsyn.storage.released_files import synthetic_digest
+from privsyn.publish.certificate_of_run import build_certificate
+from privsyn.publish.folder import locate_folder, write_manifest
+from privsyn.publish.release_note import list_looks
+from privsyn.publish.versions import list_file_versions
+from privsyn.storage.released_files import compute_synthetic_digest
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.noise import MAX_SIGMA, NoiseSource
@@ -102,12 +102,12 @@ def publish_quality(
     """
     release = open_release(run_name_or_folder, settings, data)
     check_release(release)
-    keys = published_keys(release, settings)
-    spec = spec_of_figures(release, epsilon_report, delta)
+    keys = read_published_keys(release, settings)
+    spec = build_figures_spec(release, epsilon_report, delta)
     comparison = _compare(release, spec)
     _check_noise(comparison, spec)
     check_charged(release.spec, keys, settings)
-    step = quality_step(comparison)
+    step = build_quality_step(comparison)
     job = Job(
         steps=(ENCODE, step),
         asks={STEP: {"release": release.manifest.run, "synthetic": comparison.sha256}},
@@ -117,12 +117,12 @@ def publish_quality(
         redraw="ask for another epsilon: that draws new noise at new cost",
     )
     report = lambda step, done, total: None  # noqa: E731
-    with refusals(), open_run(spec, settings, fresh=False, report=report, noise=noise, job=job) as run:
+    with translate_refusals(), open_run(spec, settings, fresh=False, report=report, noise=noise, job=job) as run:
         refs = run_steps(run.shell.steps, run.shell.execute)
         return _publish(run, refs[STEP], release, comparison)
 
 
-def quality_step(comparison: Comparison) -> ReleaseStep:
+def build_quality_step(comparison: Comparison) -> ReleaseStep:
     """Return the release step over the encoded rows, for one public comparison."""
 
     def settings(request: Request) -> dict[str, Any]:
@@ -136,9 +136,9 @@ def quality_step(comparison: Comparison) -> ReleaseStep:
         (ENCODED,),
         RELEASED,
         settings,
-        plan=lambda r, i, rho: quality_figures.plan(comparison.figures, rho, r.records),
-        exact=lambda r, i, rows, queries: quality_figures.exact(
-            to_bins(_in_memory(r, i), comparison.groups), comparison.synthetic, comparison.figures, r.threads
+        plan=lambda r, i, rho: quality_figures.plan_queries(comparison.figures, rho, r.records),
+        exact=lambda r, i, rows, queries: quality_figures.count_exactly(
+            to_bins(_evaluate_in_memory(r, i), comparison.groups), comparison.synthetic, comparison.figures, r.threads
         ),
         look=Look(
             "how far the synthetic table is from the private one",
@@ -150,7 +150,7 @@ def quality_step(comparison: Comparison) -> ReleaseStep:
     )
 
 
-def _in_memory(request: Request, inputs: Inputs) -> CodeTable:
+def _evaluate_in_memory(request: Request, inputs: Inputs) -> CodeTable:
     """Return the private rows: range queries look at whole rows, again and again."""
     return CodeTable.from_arrow(list(inputs.batches(ENCODED)), request.encoding.domain)
 
@@ -161,16 +161,16 @@ def _compare(release: Release, spec: ReleaseSpec) -> Comparison:
         raise RequestError(
             f"{release.manifest.run} has no synthetic rows", "There is nothing to compare", "evaluate.release"
         )
-    sha256 = synthetic_digest(release.manifest)
-    return Comparison(synthetic, release.measured.groups, sha256, quality_figures.figures(synthetic.domain))
+    sha256 = compute_synthetic_digest(release.manifest)
+    return Comparison(synthetic, release.measured.groups, sha256, quality_figures.build_figures(synthetic.domain))
 
 
 def _check_noise(comparison: Comparison, spec: ReleaseSpec) -> None:
     """Raise RequestError if so small an epsilon asks for noise that no integer holds, or that hides every figure."""
-    rho, rows = accounted(spec.privacy, FIELD, spec.accountant), comparison.synthetic.rows
-    planned = quality_figures.plan(comparison.figures, rho, spec.unit.records)
+    rho, rows = account_rho(spec.privacy, FIELD, spec.accountant), comparison.synthetic.rows
+    planned = quality_figures.plan_queries(comparison.figures, rho, spec.unit.records)
     pairs = zip(comparison.figures, planned, strict=True)
-    least = min(quality_figures.per_row(q.sigma, f, rows) for f, q in pairs)
+    least = min(quality_figures.divide_by_rows(q.sigma, f, rows) for f, q in pairs)
     if max(q.sigma for q in planned) > MAX_SIGMA or least > WHOLE_RANGE:
         raise RequestError(
             f"{spec.privacy.epsilon:g} is too small: the noise of every figure (standard deviation {least:.2g} and "
@@ -184,12 +184,12 @@ def _publish(run: OpenRun, refs: StepRefs, release: Release, comparison: Compari
     """Write the released folder of the figures, or find it whole."""
     shell = run.shell
     report = _report(run, refs, release, comparison)
-    certificate = certificate_of(shell, {STEP: refs})
-    note = quality_note(report, certificate, looks_of(shell.steps), private=shell.noise.private)
+    certificate = build_certificate(shell, {STEP: refs})
+    note = write_quality_note(report, certificate, list_looks(shell.steps), private=shell.noise.private)
 
     def build(folder: Path) -> None:
         _write(folder / "figures.json", report)
-        made = versions_of_files(shell.records, folder, run.released / shell.run)
+        made = list_file_versions(shell.records, folder, run.released / shell.run)
         _write(folder / "certificate.json", certificate)
         (folder / "README.md").write_text(note, encoding="utf-8")
         write_manifest(shell, folder, 0, made)
@@ -197,7 +197,7 @@ def _publish(run: OpenRun, refs: StepRefs, release: Release, comparison: Compari
     return QualitySummary(
         run=shell.run,
         release=report.release,
-        released=str(place(run, build)),
+        released=str(locate_folder(run, build)),
         epsilon=report.epsilon,
         delta=report.delta,
         rho=float(shell.request.total_rho),
@@ -213,8 +213,8 @@ def _write(path: Path, model: QualityReport | Certificate) -> None:
 def _report(run: OpenRun, refs: StepRefs, release: Release, comparison: Comparison) -> QualityReport:
     """Return the figures from the noisy table and its receipts: nothing else of the private table is at hand here."""
     store, privacy = run.shell.store, run.shell.request.spec.privacy
-    queries = noisy.receipts_from_table(store.read_table(refs.tables["receipts"]))
-    answers = noisy.answers_from_table(store.read_table(refs.tables["noisy"]), queries)
+    queries = noisy.read_receipts(store.read_table(refs.tables["receipts"]))
+    answers = noisy.read_answers(store.read_table(refs.tables["noisy"]), queries)
     rows = comparison.synthetic.rows
     return QualityReport(
         run=run.shell.run,
@@ -228,9 +228,9 @@ def _report(run: OpenRun, refs: StepRefs, release: Release, comparison: Comparis
             QualityFigure(
                 name=figure.name,
                 title=TITLES[figure.name],
-                meaning=meaning(figure.name, len(comparison.synthetic.domain.attributes)),
-                value=quality_figures.per_row(int(answer[0]), figure, rows),
-                noise_sd=quality_figures.per_row(query.sigma, figure, rows),
+                meaning=describe_figure(figure.name, len(comparison.synthetic.domain.attributes)),
+                value=quality_figures.divide_by_rows(int(answer[0]), figure, rows),
+                noise_sd=quality_figures.divide_by_rows(query.sigma, figure, rows),
                 compared=figure.compared,
                 noisy_sum=int(answer[0]),
                 sigma=query.sigma,

@@ -16,14 +16,14 @@ from privsyn.data_contracts.artifacts import Zone
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.step import release_steps
-from privsyn.engine.step_tables import StepRefs, record_name
+from privsyn.engine.step_tables import StepRefs, format_record_name
 from privsyn.evaluation.coded_tables import Release
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.release_job import plan_of
 from privsyn.publish.folder import is_whole
 from privsyn.storage.records import Records
-from privsyn.storage.safe_names import safe_name
-from privsyn.storage.store import Store, part_files
+from privsyn.storage.safe_names import make_safe_name
+from privsyn.storage.store import Store, list_part_files
 
 FIELD, DELTA = "evaluate.epsilon_report", "evaluate.delta"
 """The arguments with the price."""
@@ -32,7 +32,7 @@ FIELD, DELTA = "evaluate.epsilon_report", "evaluate.delta"
 def check_release(release: Release) -> None:
     """Only a whole release counts as public: its synthetic table is what the sums take as given."""
     name = release.manifest.run
-    safe_name(name, "evaluate.release")
+    make_safe_name(name, "evaluate.release")
     if not release.manifest.differentially_private:
         raise RequestError(
             f"{name} was made with test noise, so its synthetic table is not public",
@@ -47,7 +47,7 @@ def check_release(release: Release) -> None:
         )
 
 
-def published_keys(release: Release, settings: Settings) -> Mapping[str, str]:
+def read_published_keys(release: Release, settings: Settings) -> Mapping[str, str]:
     """Return the lineage keys of the run, once its released synthetic table equals the synthesized one byte for byte.
 
     The released folder and its manifest can be edited; the private zone's signed reference cannot.
@@ -56,7 +56,7 @@ def published_keys(release: Release, settings: Settings) -> Mapping[str, str]:
     folder = settings.private_root / "runs" / name
     try:
         keys = dict(json.loads((folder / "run.json").read_text(encoding="utf-8"))["keys"])
-        record = Records(settings.private_root, dataset).load_as(record_name(keys["decode"]), StepRefs)
+        record = Records(settings.private_root, dataset).load_as(format_record_name(keys["decode"]), StepRefs)
     except (OSError, ValueError, KeyError, TypeError):
         record = None
     if record is None or "synthetic" not in record.tables or (folder / "not-private").exists():
@@ -68,7 +68,7 @@ def published_keys(release: Release, settings: Settings) -> Mapping[str, str]:
     ref = record.tables["synthetic"]
     store = Store(settings.private_root, settings.released_root, dataset)
     whole = ref.zone is Zone.RELEASED and ref.key == keys["decode"] and store.verify(ref)
-    kept = [store.mac(path) for path in part_files(Path(ref.path))]
+    kept = [store.mac(path) for path in list_part_files(Path(ref.path))]
     if not whole or kept != [store.mac(path) for path in release.synthetic]:
         raise RequestError(
             f"the synthetic table of {name} is not the one that the private folder recorded for this run",
@@ -78,18 +78,18 @@ def published_keys(release: Release, settings: Settings) -> Mapping[str, str]:
     return keys
 
 
-def spec_of_figures(release: Release, epsilon: float, delta: float | None) -> ReleaseSpec:
+def build_figures_spec(release: Release, epsilon: float, delta: float | None) -> ReleaseSpec:
     """Return the release's own spec at this request's price, of this one look.
 
     No prior, and no releases that it improves.
     """
-    privacy = _guarantee(epsilon, release.spec.privacy.delta, FIELD)
+    privacy = _build_guarantee(epsilon, release.spec.privacy.delta, FIELD)
     if delta is not None:
-        privacy = _guarantee(epsilon, delta, DELTA)
+        privacy = _build_guarantee(epsilon, delta, DELTA)
     return release.spec.model_copy(update={"privacy": privacy, "prior": None, "improves": None})
 
 
-def _guarantee(epsilon: float, delta: float, field: str) -> Guarantee:
+def _build_guarantee(epsilon: float, delta: float, field: str) -> Guarantee:
     try:
         return Guarantee(epsilon=epsilon, delta=delta)
     except ValidationError as error:
@@ -115,7 +115,7 @@ def check_charged(spec: ReleaseSpec, keys: Mapping[str, str], settings: Settings
 
 
 @contextmanager
-def refusals() -> Iterator[None]:
+def translate_refusals() -> Iterator[None]:
     """Translate the ledger's refusal to one about this request's epsilon."""
     try:
         yield

@@ -15,8 +15,8 @@ from privsyn.evaluation.coded_tables import Coded
 from privsyn.evaluation.score_kinds import KINDS
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.income import Income, income
-from privsyn.tasks.metrics.subsample import SHARES, equivalent_share
+from privsyn.tasks.metrics.income import Income, score_income
+from privsyn.tasks.metrics.subsample import SHARES, find_equivalent_share
 
 SUBSAMPLED = ("l1_1way", "l1_2way", "l1_3way", "k_marginal", "range_query")
 """Metrics that are also read as a random sample of the real rows."""
@@ -31,7 +31,7 @@ class Value:
     note: str = ""
 
 
-def metric_of(name: str, value: Value) -> Metric:
+def compute_metric(name: str, value: Value) -> Metric:
     """Return the metric of this name with its value, in the contract's form."""
     kind = KINDS[name]
     return Metric(
@@ -61,7 +61,9 @@ class Subsamples:
         """Return the share of the real rows that each value is as good as, where there is one."""
         found = {}
         for name, measured in self.measured.items():
-            share = equivalent_share(SHARES, measured, values[name], KINDS[name].better) if name in values else None
+            share = (
+                find_equivalent_share(SHARES, measured, values[name], KINDS[name].better) if name in values else None
+            )
             if share is not None:
                 found[name] = share
         if "l1_2way" in found and "k_marginal" not in self.measured:
@@ -69,7 +71,7 @@ class Subsamples:
         return found
 
 
-def income_of(real: Coded, table: Coded, encoding: EncodingPlan, columns: IncomeColumns | None) -> Income:
+def compute_income(real: Coded, table: Coded, encoding: EncodingPlan, columns: IncomeColumns | None) -> Income:
     """Return the income metric on the fine codes of the wage, so that a bin's width does not blur the index."""
     if columns is None:
         raise ValueError("no columns of the income metric")
@@ -79,11 +81,11 @@ def income_of(real: Coded, table: Coded, encoding: EncodingPlan, columns: Income
         raise ValueError("the wage has no order")
     first, second = columns.sexes or labels[:2]
     pair = labels.index(first), labels.index(second)
-    in_real, in_table = (_with_fine(t, (columns.place, columns.sex), columns.wage) for t in (real, table))
-    return income(in_real, in_table, columns.place, columns.sex, columns.wage, wages, pair)
+    in_real, in_table = (_add_fine(t, (columns.place, columns.sex), columns.wage) for t in (real, table))
+    return score_income(in_real, in_table, columns.place, columns.sex, columns.wage, wages, pair)
 
 
-def _with_fine(table: Coded, bins: Sequence[str], fine: str) -> CodeTable:
+def _add_fine(table: Coded, bins: Sequence[str], fine: str) -> CodeTable:
     """Return some columns in public bins, one in fine codes."""
     sizes = {a: table.bins.domain.size(a) for a in bins} | {fine: table.fine.domain.size(fine)}
     return CodeTable(Domain.of(sizes), (*(table.bins.column(a) for a in bins), table.fine.column(fine)))

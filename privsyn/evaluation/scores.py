@@ -14,35 +14,35 @@ from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.evaluation_results import Metric
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.evaluation.coded_tables import Coded, mgd_columns
+from privsyn.evaluation.coded_tables import Coded, list_mgd_columns
 from privsyn.evaluation.score_kinds import KINDS
-from privsyn.evaluation.score_values import SUBSAMPLED, Subsamples, Value, income_of, metric_of
+from privsyn.evaluation.score_values import SUBSAMPLED, Subsamples, Value, compute_income, compute_metric
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.classification import classification
+from privsyn.tasks.metrics.classification import compare_classifiers
 from privsyn.tasks.metrics.income import Income
-from privsyn.tasks.metrics.k_marginal import GroupScores, group_k_marginal, k_marginal_score
+from privsyn.tasks.metrics.k_marginal import GroupScores, compute_group_k_marginal, compute_k_marginal_score
 from privsyn.tasks.metrics.marginal_distance import (
-    all_cliques,
-    density_estimation,
-    l1_distances,
-    mean_l1,
-    random_cliques,
+    average_l1,
+    compute_l1_distances,
+    draw_cliques,
+    estimate_density_error,
+    list_all_cliques,
 )
-from privsyn.tasks.metrics.membership import membership
-from privsyn.tasks.metrics.mgd import MgdResult, mgd
-from privsyn.tasks.metrics.pairs import PairFigures, correlation_difference, pair_figures
-from privsyn.tasks.metrics.pie_chart import pie_chart
-from privsyn.tasks.metrics.propensity import propensity
+from privsyn.tasks.metrics.membership import measure_membership
+from privsyn.tasks.metrics.mgd import MgdResult, compute_mgd
+from privsyn.tasks.metrics.pairs import PairFigures, average_correlation_difference, compute_pair_figures
+from privsyn.tasks.metrics.pie_chart import score_pie_charts
+from privsyn.tasks.metrics.propensity import measure_propensity
 from privsyn.tasks.metrics.range_queries import (
     RangeQuery,
-    nist_queries,
-    nist_range_score,
-    privsyn_queries,
-    range_query_error,
+    compute_nist_range_score,
+    compute_range_query_error,
+    draw_nist_queries,
+    draw_privsyn_queries,
 )
-from privsyn.tasks.metrics.subsample import SHARES, subsample_scores
-from privsyn.tasks.metrics.uniqueness import uniqueness
+from privsyn.tasks.metrics.subsample import SHARES, score_subsamples
+from privsyn.tasks.metrics.uniqueness import measure_uniqueness
 
 MOST_TRIPLES = 300
 
@@ -80,7 +80,7 @@ class Scorer:
             if name == "svm":
                 found += [self._svm(label, table) for label in self.labels()]
             else:
-                found.append(metric_of(name, self._value(name, table)))
+                found.append(compute_metric(name, self._value(name, table)))
         return tuple(found)
 
     def with_subsamples(self, metrics: Sequence[Metric]) -> tuple[Metric, ...]:
@@ -93,7 +93,7 @@ class Scorer:
         """Return every pair's figures."""
         if table not in self._pairs:
             values = {c.attribute: c.values(fine=False) for c in self.encoding.codecs}
-            self._pairs[table] = pair_figures(self.real.bins, table.bins, values, self.threads)
+            self._pairs[table] = compute_pair_figures(self.real.bins, table.bins, values, self.threads)
         return self._pairs[table]
 
     def size_errors(self, table: Coded) -> list[tuple[list[int], NDArray[np.float64]]]:
@@ -108,11 +108,11 @@ class Scorer:
         """MGD's score and its marginals, worst first.  Raises RequestError if the settings do not fit the columns."""
         if table not in self._mgd:
             try:
-                self._mgd[table] = mgd(
+                self._mgd[table] = compute_mgd(
                     self.real.bins,
                     table.bins,
                     self.spec.mgd,
-                    *mgd_columns(self.encoding),
+                    *list_mgd_columns(self.encoding),
                 )
             except FieldError as error:
                 raise RequestError(error.problem, error.cure or "Correct it in the settings", "mgd") from None
@@ -149,13 +149,13 @@ class Scorer:
         spec, real, made = self.spec, self.real.bins, table.bins
         match name:
             case "l1_2way":
-                return Value(_mean(self.pairs(table).l1))
+                return Value(_compute_mean(self.pairs(table).l1))
             case "l1_1way" | "l1_3way" | "range_query":
                 return Value(self._curves[name](made))
             case "k_marginal":
                 return self._k_marginal(table)
             case "nist_density":
-                return Value(density_estimation(real, made, spec.nist_schemas, spec.seed, self.threads))
+                return Value(estimate_density_error(real, made, spec.nist_schemas, spec.seed, self.threads))
             case "group_k_marginal":
                 others = set(real.domain.attributes) - set(spec.groups)
                 return Value(self._groups(made).score) if others else Value(None, note="no column outside the groups")
@@ -164,7 +164,7 @@ class Scorer:
             case "mgd":
                 return Value(self.earth_mover(table).score)
             case "nist_range":
-                return Value(nist_range_score(real, made, self._nist_queries, self.threads))
+                return Value(compute_nist_range_score(real, made, self._nist_queries, self.threads))
             case "gini":
                 return Value(self._income(table).gini_score)
             case "pay_gap":
@@ -181,35 +181,35 @@ class Scorer:
 
     @cached_property
     def _singles(self) -> list[Clique]:
-        return all_cliques(self.real.bins.domain, 1)
+        return list_all_cliques(self.real.bins.domain, 1)
 
     @cached_property
     def _triples(self) -> list[Clique]:
         domain = self.real.bins.domain
-        return random_cliques(domain, 3, MOST_TRIPLES, self.spec.seed) if len(domain.attributes) > 2 else []
+        return draw_cliques(domain, 3, MOST_TRIPLES, self.spec.seed) if len(domain.attributes) > 2 else []
 
     @cached_property
     def _queries(self) -> tuple[RangeQuery, ...]:
-        return privsyn_queries(self.real.bins.domain, self.spec.range_queries, seed=self.spec.seed)
+        return draw_privsyn_queries(self.real.bins.domain, self.spec.range_queries, seed=self.spec.seed)
 
     @cached_property
     def _nist_queries(self) -> tuple[RangeQuery, ...]:
         ordered = {c.attribute for c in self.encoding.codecs if c.values(fine=False) is not None}
-        return nist_queries(self.real.bins, ordered, self.spec.nist_queries, self.spec.seed)
+        return draw_nist_queries(self.real.bins, ordered, self.spec.nist_queries, self.spec.seed)
 
     @cached_property
     def _curves(self) -> dict[str, Callable[[CodeTable], float]]:
         """Metrics that are cheap enough for many tables: those of a subsample reading."""
         real, spec, threads = self.real.bins, self.spec, self.threads
-        pairs = all_cliques(real.domain, 2)
+        pairs = list_all_cliques(real.domain, 2)
         return {
-            "l1_1way": lambda t: mean_l1(real, t, self._singles, threads),
-            "l1_2way": lambda t: mean_l1(real, t, pairs, threads),
-            "l1_3way": lambda t: mean_l1(real, t, self._triples, threads),
-            "k_marginal": lambda t: k_marginal_score(
+            "l1_1way": lambda t: average_l1(real, t, self._singles, threads),
+            "l1_2way": lambda t: average_l1(real, t, pairs, threads),
+            "l1_3way": lambda t: average_l1(real, t, self._triples, threads),
+            "k_marginal": lambda t: compute_k_marginal_score(
                 real, t, spec.k, number=MOST_TRIPLES, seed=spec.seed, threads=threads
             ),
-            "range_query": lambda t: range_query_error(real, t, self._queries, threads),
+            "range_query": lambda t: compute_range_query_error(real, t, self._queries, threads),
         }
 
     @property
@@ -220,7 +220,7 @@ class Scorer:
     def _k_marginal(self, table: Coded) -> Value:
         """With fewer than k columns over the one marginal of all of them, as ``k_marginal_score`` has it."""
         if self._pairs_are_all:
-            return Value(1000 - 500 * _mean(self.pairs(table).l1))
+            return Value(1000 - 500 * _compute_mean(self.pairs(table).l1))
         fewer = len(self.real.bins.domain.attributes) < self.spec.k
         note = f"there are fewer than {self.spec.k} columns: the table of all of them" if fewer else ""
         return Value(self._curves["k_marginal"](table.bins), note=note)
@@ -229,45 +229,45 @@ class Scorer:
         figures = self.pairs(table)
         if not np.isfinite(figures.association_real - figures.association_synthetic).any():
             return Value(None, note="no pair has a defined association in both tables")
-        return Value(correlation_difference(figures))
+        return Value(average_correlation_difference(figures))
 
     def _l1(self, table: CodeTable, cliques: Sequence[Clique]) -> NDArray[np.float64]:
-        return l1_distances(self.real.bins, table, cliques, self.threads)
+        return compute_l1_distances(self.real.bins, table, cliques, self.threads)
 
     def _svm(self, label: str, table: Coded) -> Metric:
         holdout = None if self.holdout is None else self.holdout.bins
-        found = classification(self.real.bins, table.bins, holdout, label, self.spec.model_rows, self.spec.seed)
+        found = compare_classifiers(self.real.bins, table.bins, holdout, label, self.spec.model_rows, self.spec.seed)
         references = {"Majority": found.majority, "NonPriv": found.non_private}
         note = "" if found.held_out else "tested on real rows that the release has seen"
         value = Value(found.error, references, note) if found.test_rows else Value(None, note="no real row to test on")
-        metric = metric_of("svm", value)
+        metric = compute_metric("svm", value)
         return metric.model_copy(update={"name": f"svm:{label}", "title": f"{metric.title} of {label}"})
 
     def _pmse(self, table: CodeTable) -> Value:
-        found = propensity(self.real.bins, table, self.spec.model_rows, self.spec.seed)
+        found = measure_propensity(self.real.bins, table, self.spec.model_rows, self.spec.seed)
         if found is None:
             return Value(None, note="a table without rows cannot be told apart")
         references = {"ratio to chance": found.ratio, "AUC of trees": found.auc}
         return Value(found.pmse, {name: v for name, v in references.items() if v is not None})
 
     def _groups(self, table: CodeTable) -> GroupScores:
-        return group_k_marginal(
+        return compute_group_k_marginal(
             self.real.bins, table, self.spec.groups, self.spec.k, seed=self.spec.seed, threads=self.threads
         )
 
     def _pie_chart(self, table: CodeTable) -> Value:
         if self.spec.pie is None:
             raise ValueError("no columns of the pie chart")
-        found = pie_chart(self.real.bins, table, self.spec.pie.place, self.spec.pie.time, self.spec.pie.kind)
+        found = score_pie_charts(self.real.bins, table, self.spec.pie.place, self.spec.pie.time, self.spec.pie.kind)
         return Value(found.score, {"pies": float(found.scores.size)})
 
     def _income(self, table: Coded) -> Income:
-        return income_of(self.real, table, self.encoding, self.spec.income)
+        return compute_income(self.real, table, self.encoding, self.spec.income)
 
     def _unique(self, table: CodeTable) -> Value:
         if not self.real.bins.rows or not table.rows:
             return Value(None, note="a table has no rows")
-        found = uniqueness(self.real.bins, table, None if self.holdout is None else self.holdout.bins)
+        found = measure_uniqueness(self.real.bins, table, None if self.holdout is None else self.holdout.bins)
         references = {"unique real rows": found.unique}
         if found.holdout_share is not None:
             references["hold-out rows"] = found.holdout_share
@@ -277,7 +277,9 @@ class Scorer:
         if self.holdout is None:
             return Value(None, note="needs real rows that the release has not seen, in a hold-out table")
         ordered = {c.attribute for c in self.encoding.codecs if c.values(fine=False) is not None}
-        attack = partial(membership, max_targets=self.spec.attack_rows, seed=self.spec.seed, threads=self.threads)
+        attack = partial(
+            measure_membership, max_targets=self.spec.attack_rows, seed=self.spec.seed, threads=self.threads
+        )
         found = attack(self.real.bins, self.holdout.bins, table, ordered)
         if found is None:
             return Value(None, note="a table has no rows")
@@ -292,8 +294,8 @@ class Scorer:
             del curves["k_marginal"]
         if not self.real.bins.rows:
             return Subsamples({})
-        return Subsamples(subsample_scores(curves, self.real.bins, SHARES, self.spec.seed))
+        return Subsamples(score_subsamples(curves, self.real.bins, SHARES, self.spec.seed))
 
 
-def _mean(values: NDArray[np.float64]) -> float:
+def _compute_mean(values: NDArray[np.float64]) -> float:
     return float(values.mean()) if values.size else 0.0

@@ -14,13 +14,13 @@ from privsyn.data_contracts.evaluation_spec import EvaluationSpec, IncomeColumns
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.mgd_spec import MgdSpec
 from privsyn.data_contracts.unmeasured import NOT_MEASURED
-from privsyn.evaluation.coded_tables import coded, mgd_columns
-from privsyn.specs.messages import refused, suggestion, wrong_value
-from privsyn.specs.places import dotted, model_at
+from privsyn.evaluation.coded_tables import encode_table, list_mgd_columns
+from privsyn.specs.messages import describe_refused, describe_wrong_value, suggest_name
+from privsyn.specs.places import format_place, get_model_at
 from privsyn.specs.yaml_file import Document, read_yaml
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.codec import Codec
-from privsyn.tasks.metrics.mgd import mgd
+from privsyn.tasks.metrics.mgd import compute_mgd
 
 EXAMPLE = "an evaluation's fields as YAML, such as `k: 2`"
 """What settings can be made from."""
@@ -41,40 +41,40 @@ def load_evaluation_spec(path: Path | None, labels: Sequence[str] | Literal["aut
     try:
         return EvaluationSpec.model_validate(content)
     except ValidationError as error:
-        refusal = _refusal(error, document)
+        refusal = _make_refusal(error, document)
         raise (refusal.about("evaluate.labels") if labels and refusal.field == "labels" else refusal) from None
 
 
-def _refusal(error: ValidationError, document: Document) -> RequestError:
+def _make_refusal(error: ValidationError, document: Document) -> RequestError:
     first = error.errors(include_url=False)[0]
-    place = _place(first["loc"])
+    place = _locate(first["loc"])
     line = document.line_of(place)
-    where = dotted(place)
+    where = format_place(place)
     if first["type"] == "extra_forbidden":
-        known = list(model_at(EvaluationSpec, place).model_fields)
-        inside = "the evaluation's settings" if len(place) == 1 else f"`{dotted(place[:-1])}`"
+        known = list(get_model_at(EvaluationSpec, place).model_fields)
+        inside = "the evaluation's settings" if len(place) == 1 else f"`{format_place(place[:-1])}`"
         return RequestError(
             f"is not a field of {inside}",
-            suggestion(str(place[-1]), known) or f"Known are {', '.join(known)}",
+            suggest_name(str(place[-1]), known) or f"Known are {', '.join(known)}",
             where,
             line,
         )
     if first["type"] == "missing":
-        return RequestError("is missing", f"Add it, or leave out `{dotted(place[:-1])}`", where, line)
+        return RequestError("is missing", f"Add it, or leave out `{format_place(place[:-1])}`", where, line)
     if first["type"] == "value_error":
-        problem, cure = refused(first["ctx"]["error"])
+        problem, cure = describe_refused(first["ctx"]["error"])
     else:
-        problem, cure = wrong_value(first, _rule(first["type"], place))
+        problem, cure = describe_wrong_value(first, _describe_rule(first["type"], place))
     return RequestError(problem, f"{cure or 'Correct it'}, or leave it out for its default", where, line)
 
 
-def _place(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
+def _locate(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
     """Return the place as the author knows it: without pydantic's names of the types that a field may have."""
     parts = loc[:-1] if "weights" in loc[:-2] and loc[-1] == "float" else loc
     return tuple(p for p in parts if not str(p).startswith(("tuple[", "literal[", "dict[", "list[")))
 
 
-def _rule(type_: str, place: tuple[int | str, ...]) -> str:
+def _describe_rule(type_: str, place: tuple[int | str, ...]) -> str:
     """Return what a value must be that may be of several types; empty for the others."""
     if place == ("labels",):
         return "`auto` or a list of columns, such as [sex, region]"
@@ -101,7 +101,7 @@ def check_settings(spec: EvaluationSpec, encoding: EncodingPlan, unmeasured: Col
             raise RequestError(f"the column {column!r} {NOT_MEASURED}", "Name one that was measured", place)
     for place, column in named:
         if column not in codecs:
-            cure = suggestion(column, list(codecs)) or "Name one of its columns"
+            cure = suggest_name(column, list(codecs)) or "Name one of its columns"
             raise RequestError(f"the release has no column {column!r}", cure, place)
     for section in ("pie", "income"):
         columns = [c for place, c in named if place.startswith(section)]
@@ -115,9 +115,9 @@ def check_settings(spec: EvaluationSpec, encoding: EncodingPlan, unmeasured: Col
 
 def _check_mgd(spec: MgdSpec, encoding: EncodingPlan) -> None:
     """Compare two empty tables: whatever does not fit the columns shows."""
-    nothing = coded([], encoding).bins
+    nothing = encode_table([], encoding).bins
     try:
-        mgd(nothing, nothing, spec, *mgd_columns(encoding))
+        compute_mgd(nothing, nothing, spec, *list_mgd_columns(encoding))
     except FieldError as error:
         raise RequestError(error.problem, error.cure or "Correct it in the settings", "mgd") from None
 

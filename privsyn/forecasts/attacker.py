@@ -16,7 +16,7 @@ from typing import Any
 from scipy.stats import norm
 
 from privsyn.base.errors import RequestError
-from privsyn.tasks.privacy.accountant import rho_for
+from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 
 PRIORS = (0.5, 0.1, 0.01)
 """What the attacker believes beforehand: the probability that the person is in the table."""
@@ -66,9 +66,9 @@ class Risk:
         return {**vars(self), "guesses": [vars(guess) for guess in self.guesses]}
 
 
-def risk(epsilon: float, delta: float) -> Risk:
+def compute_risk(epsilon: float, delta: float) -> Risk:
     """Return what an attacker can learn of one person.  Raises ValueError for what the accountant refuses."""
-    mu = math.sqrt(2 * float(rho_for(epsilon, delta, "gaussian")))
+    mu = math.sqrt(2 * float(convert_epsilon_to_rho(epsilon, delta, "gaussian")))
     return Risk(
         epsilon,
         delta,
@@ -80,10 +80,10 @@ def risk(epsilon: float, delta: float) -> Risk:
     )
 
 
-def risks(epsilons: Iterable[float], delta: float) -> list[Risk]:
-    """:func:`risk` at each epsilon, ascending, each once.  Raises RequestError for what cannot be accounted."""
+def compute_risks(epsilons: Iterable[float], delta: float) -> list[Risk]:
+    """:func:`compute_risk` at each epsilon, ascending, each once.  Raises RequestError for what cannot be accounted."""
     try:
-        return [risk(epsilon, delta) for epsilon in sorted({*epsilons})]
+        return [compute_risk(epsilon, delta) for epsilon in sorted({*epsilons})]
     except (ValueError, OverflowError):
         raise RequestError(
             "these epsilons and delta cannot be accounted", "Choose epsilons above 0 and a delta between 0 and 1"
@@ -99,13 +99,13 @@ def _guess(prior: float, mu: float, epsilon: float, delta: float) -> Guess:
         prior,
         before,
         max(after, before),
-        _any_promise(prior, epsilon, delta),
-        _belief(odds, mu**2 / 2),
-        _belief(odds, epsilon),
+        _bound_any_promise(prior, epsilon, delta),
+        _compute_belief(odds, mu**2 / 2),
+        _compute_belief(odds, epsilon),
     )
 
 
-def _any_promise(prior: float, epsilon: float, delta: float) -> float:
+def _bound_any_promise(prior: float, epsilon: float, delta: float) -> float:
     """Return the best guess under any (epsilon, delta) promise: the corners of its trade-off between the two errors."""
     grown = math.exp(min(epsilon, 700.0))
     corner = (1 - delta) / (1 + grown)  # both errors are the same
@@ -114,6 +114,6 @@ def _any_promise(prior: float, epsilon: float, delta: float) -> float:
     return max(1 - least, prior, 1 - prior)
 
 
-def _belief(odds: float, log_factor: float) -> float:
+def _compute_belief(odds: float, log_factor: float) -> float:
     """Return the probability after odds that grew by exp(``log_factor``)."""
     return 1 / (1 + math.exp(-min(log_factor, 700.0)) / odds)

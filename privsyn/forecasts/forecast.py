@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from privsyn.base.errors import RequestError
-from privsyn.base.notebook import html_table, paragraph
+from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
-from privsyn.forecasts.made_up_rows import StandIn, may_be_null
-from privsyn.forecasts.simulated_release import SHARES, Figures, figures
-from privsyn.pipelines.registry import steps_of
+from privsyn.forecasts.made_up_rows import StandIn, list_nullable
+from privsyn.forecasts.simulated_release import SHARES, Figures, simulate_figures
+from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.kernels.counting import CodeTable
 
 EPSILONS = (0.2, 0.5, 1.0, 2.0, 5.0)
@@ -140,8 +140,8 @@ class Forecast:
                 f"{a.epsilon:g}",
                 *(str(a.of(word)) for word in ("sure", "rough", "lost")),
                 guess + f"{a.pairs:,.1f}".removesuffix(".0") + f" of {a.all_pairs:,}",
-                guess + ("none" if a.seen is None else percent(a.seen)),
-                "-" if a.sample is None else guess + _sampled(a.sample),
+                guess + ("none" if a.seen is None else format_percent(a.seen)),
+                "-" if a.sample is None else guess + _describe_sample(a.sample),
             ]
             for a in self.at
         ]
@@ -154,8 +154,8 @@ class Forecast:
         rows = []
         for columns in zip(*(a.columns for a in self.at), strict=True):
             cells = [
-                f"{percent(c.misplaced)} {c.words}"
-                + ("" if c.mean_error is None else f"\n±{_two_digits(c.mean_error)}")
+                f"{format_percent(c.misplaced)} {c.words}"
+                + ("" if c.mean_error is None else f"\n±{_format_two_digits(c.mean_error)}")
                 for c in columns
             ]
             rows.append([columns[0].column, *cells])
@@ -177,9 +177,9 @@ class Forecast:
     def _repr_html_(self) -> str:
         """Return both tables and the words, for notebooks."""
         return (
-            html_table(HEADINGS, self.epsilon_rows())
-            + html_table(self.column_headings(), self.column_rows())
-            + paragraph(*self.words)
+            format_html_table(HEADINGS, self.epsilon_rows())
+            + format_html_table(self.column_headings(), self.column_rows())
+            + format_paragraph(*self.words)
         )
 
 
@@ -210,7 +210,7 @@ def forecast(
     Known totals are left out, since the rows of a made-up table have others.
     """
     spec = spec.model_copy(update={"totals": ()})
-    wanted = _checked(spec, rows, epsilons, seeds)
+    wanted = _check_number(spec, rows, epsilons, seeds)
     stand_in = StandIn.of(_request(spec, spec.privacy.epsilon), rows, earlier, public, strength)
     jobs = list(product(wanted, range(seeds)))
     found: dict[float, list[Figures]] = {epsilon: [] for epsilon in wanted}
@@ -218,10 +218,10 @@ def forecast(
     for done, (epsilon, seed) in enumerate(jobs):
         progress(done, len(jobs))
         table, prior = drawn[seed]
-        found[epsilon].append(figures(_request(spec, epsilon, prior), table, seed))
+        found[epsilon].append(simulate_figures(_request(spec, epsilon, prior), table, seed))
     progress(len(jobs), len(jobs))
-    unknown = may_be_null(spec) if stand_in.made_up else ()
-    at = tuple(_at(spec, epsilon, several, unknown) for epsilon, several in found.items())
+    unknown = list_nullable(spec) if stand_in.made_up else ()
+    at = tuple(_forecast_at(spec, epsilon, several, unknown) for epsilon, several in found.items())
     return Forecast(rows, stand_in.words, seeds, at, stand_in.made_up, tuple(spec.unmeasured_columns))
 
 
@@ -231,7 +231,7 @@ def _request(spec: ReleaseSpec, epsilon: float, prior: CodeTable | None = None) 
     return Request(spec.model_copy(update={"privacy": privacy, "budget": budget}), threads=1, prior=prior)
 
 
-def _checked(spec: ReleaseSpec, rows: int, epsilons: Sequence[float] | None, seeds: int) -> tuple[float, ...]:
+def _check_number(spec: ReleaseSpec, rows: int, epsilons: Sequence[float] | None, seeds: int) -> tuple[float, ...]:
     """Return the epsilons, ascending.  Raises RequestError for a wrong argument."""
     if not 1 <= rows <= MOST_ROWS:
         cure = f"Give about how many rows the table has, from public knowledge, 1 to {MOST_ROWS:,}"
@@ -244,18 +244,18 @@ def _checked(spec: ReleaseSpec, rows: int, epsilons: Sequence[float] | None, see
         raise RequestError("are not epsilons to simulate", cure, "forecast.epsilons")
     for epsilon in wanted:
         request = _request(spec, epsilon)
-        Plan.of(request, steps_of(request)).check_noise()
+        Plan.of(request, build_steps(request)).check_noise()
     return tuple(wanted)
 
 
-def _at(spec: ReleaseSpec, epsilon: float, several: Sequence[Figures], unknown: Sequence[str]) -> AtEpsilon:
+def _forecast_at(spec: ReleaseSpec, epsilon: float, several: Sequence[Figures], unknown: Sequence[str]) -> AtEpsilon:
     first = several[0]
     columns = tuple(
         ColumnForecast(
             name,
-            _mean(f.noise[name] for f in several),
-            _mean(f.misplaced[name] for f in several),
-            None if name in unknown else _known(f.mean_errors.get(name) for f in several),
+            _compute_mean(f.noise[name] for f in several),
+            _compute_mean(f.misplaced[name] for f in several),
+            None if name in unknown else _compute_known(f.mean_errors.get(name) for f in several),
         )
         for name in first.noise
     )
@@ -263,34 +263,34 @@ def _at(spec: ReleaseSpec, epsilon: float, several: Sequence[Figures], unknown: 
         epsilon,
         spec.privacy.delta,
         columns,
-        _mean(f.pairs for f in several),
+        _compute_mean(f.pairs for f in several),
         comb(len(columns), 2),
-        _known(f.seen for f in several),
-        _known(f.sample for f in several),
+        _compute_known(f.seen for f in several),
+        _compute_known(f.sample for f in several),
     )
 
 
-def _mean(values: Iterator[float]) -> float:
+def _compute_mean(values: Iterator[float]) -> float:
     return float(np.mean(list(values)))
 
 
-def _known(values: Iterator[float | None]) -> float | None:
+def _compute_known(values: Iterator[float | None]) -> float | None:
     """Return the geometric mean of what is known; None where nothing is."""
     there = [v for v in values if v is not None and math.isfinite(v) and v > 0]
     return float(np.exp(np.mean(np.log(there)))) if there else None
 
 
-def percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """Return a share as per cent, two significant digits."""
     return f"{100 * share:.2g} %" if share < 0.095 else f"{100 * share:.0f} %"
 
 
-def _two_digits(value: float) -> str:
+def _format_two_digits(value: float) -> str:
     """Return two significant digits, without an exponent where the number is no fraction."""
     return f"{value:.2g}" if value < 100 else f"{float(f'{value:.1e}'):,.0f}"
 
 
-def _sampled(share: float) -> str:
+def _describe_sample(share: float) -> str:
     if share <= SHARES[0] * 1.001:
-        return f"at most {percent(SHARES[0])}"
-    return "all rows" if share >= 1 else percent(share)
+        return f"at most {format_percent(SHARES[0])}"
+    return "all rows" if share >= 1 else format_percent(share)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _COLORS = {"columns sure": "#009E73", "pairs measured": "#0072B2", "worth a random sample of": "#D55E00"}
 
 
-def chart(forecast: Forecast) -> dict[str, Any]:
+def build_chart(forecast: Forecast) -> dict[str, Any]:
     """Return one line each for three shares, 0 to 100 per cent, over epsilon (logarithmic); as Vega-Lite."""
     rows: list[dict[str, Any]] = []
     for a in forecast.at:
@@ -60,7 +60,7 @@ def write_plot(forecast: Forecast, path: Path) -> None:
     ending = path.suffix.lower()
     if ending not in (".png", ".svg"):
         raise RequestError(f"{path.name!r} ends in neither .png nor .svg", "Choose one of the two", "forecast.plot")
-    content = chart(forecast)
+    content = build_chart(forecast)
     if ending == ".svg":
         picture = str(vl_convert.vegalite_to_svg(content)).encode()
     else:

@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from privsyn.base.errors import RequestError
-from privsyn.base.paths import expanded
-from privsyn.base.settings import settings_for
-from privsyn.data_contracts.domain import code_dtype
+from privsyn.base.paths import expand_path
+from privsyn.base.settings import load_settings
+from privsyn.data_contracts.domain import choose_code_dtype
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import open_table
 from privsyn.storage.released_files import (
     check_measured,
-    public_spec,
+    list_synthetic_names,
     read_manifest,
+    read_public_spec,
     release_folder,
-    synthetic_names,
 )
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.codec import Codec
@@ -67,9 +67,11 @@ class StandIn(NamedTuple):
         encoding, known = request.encoding, request.prior
         if earlier is not None or public is not None:
             kind = "earlier release" if earlier is not None else "public table"
-            read, place = (rows_of_release, earlier) if earlier is not None else (rows_of_public, public)
+            read, place = (read_release_rows, earlier) if earlier is not None else (read_public_rows, public)
             source = read(place or "", encoding, request.spec)
-            return cls(lambda seed: resampled(source, rows, seed), lambda seed: None, f"rows like those of the {kind}")
+            return cls(
+                lambda seed: resample_rows(source, rows, seed), lambda seed: None, f"rows like those of the {kind}"
+            )
         if known is not None:
             if strength is not None:
                 problem = "made-up rows are not like the spec's prior, so they do not say what it brings"
@@ -77,65 +79,67 @@ class StandIn(NamedTuple):
                 raise RequestError(problem, cure, "forecast.strength")
             words = "rows like those of the spec's prior, which cannot fit better: what it brings is at most this"
             return cls(
-                lambda seed: resampled(known, rows, seed), lambda seed: resampled(known, known.rows, seed, 3), words
+                lambda seed: resample_rows(known, rows, seed),
+                lambda seed: resample_rows(known, known.rows, seed, 3),
+                words,
             )
         most = DEFAULT_STRENGTH if strength is None else strength
         if not 0 <= most <= 1:
             raise RequestError(f"{most:g} is no strength", "Choose a correlation from 0 to 1", "forecast.strength")
         words = f"columns of a usual shape, pairs of them correlated by 0 to {most:g}, most of them weakly"
-        return cls(lambda seed: assumed_rows(encoding, rows, most, seed), lambda seed: None, words, made_up=True)
+        return cls(lambda seed: assume_rows(encoding, rows, most, seed), lambda seed: None, words, made_up=True)
 
 
-def resampled(table: CodeTable, rows: int, seed: int, stream: int = 1) -> CodeTable:
+def resample_rows(table: CodeTable, rows: int, seed: int, stream: int = 1) -> CodeTable:
     """``rows`` rows drawn from the table with replacement."""
     drawn = np.random.default_rng([seed, stream]).integers(0, table.rows, rows)
     return CodeTable(table.domain, tuple(np.ascontiguousarray(column[drawn]) for column in table.columns))
 
 
-def rows_of_release(release: str | Path, encoding: EncodingPlan, spec: ReleaseSpec) -> CodeTable:
+def read_release_rows(release: str | Path, encoding: EncodingPlan, spec: ReleaseSpec) -> CodeTable:
     """Return the synthetic rows of a released folder, in fine codes.
 
     Raises RequestError where it is no release or its columns are others.
     """
     field = "forecast.earlier"
     try:
-        folder = release_folder(str(release), settings_for(None), field)
+        folder = release_folder(str(release), load_settings(None), field)
         manifest = read_manifest(folder)
-        public_spec(manifest, field)
+        read_public_spec(manifest, field)
         check_measured(manifest, spec, field)
-        found = pa.concat_tables(pq.read_table(folder / name) for name in synthetic_names(manifest))
+        found = pa.concat_tables(pq.read_table(folder / name) for name in list_synthetic_names(manifest))
     except (RequestError, OSError, pa.ArrowException) as error:
         if isinstance(error, RequestError):
             raise error.about(field) from None
         raise RequestError(f"{release} cannot be read", "Name a released folder", field) from None
-    return _some(open_table(found, encoding, spec, field).read().fine, field)
+    return _sample_rows(open_table(found, encoding, spec, field).read().fine, field)
 
 
-def rows_of_public(table: str | Path, encoding: EncodingPlan, spec: ReleaseSpec) -> CodeTable:
+def read_public_rows(table: str | Path, encoding: EncodingPlan, spec: ReleaseSpec) -> CodeTable:
     """Return the rows of a public table, in fine codes.
 
     Raises RequestError where it does not fit the spec, and for the spec's own table, which is private.
     """
-    path = expanded(table, "forecast.public")
+    path = expand_path(table, "forecast.public")
     if spec.data and path.exists() and Path(spec.data).exists() and path.samefile(spec.data):
         raise RequestError(
             "is the spec's own table, which is private", "Name a public table of the same columns", "forecast.public"
         )
-    return _some(open_table(str(path), encoding, spec, "forecast.public").read().fine, "forecast.public")
+    return _sample_rows(open_table(str(path), encoding, spec, "forecast.public").read().fine, "forecast.public")
 
 
-def _some(table: CodeTable, field: str) -> CodeTable:
+def _sample_rows(table: CodeTable, field: str) -> CodeTable:
     if not table.rows:
         raise RequestError("has no rows", "Name a table with rows", field)
     return table
 
 
-def may_be_null(spec: ReleaseSpec) -> tuple[str, ...]:
+def list_nullable(spec: ReleaseSpec) -> tuple[str, ...]:
     """Return columns of whose mean's error made-up rows say nothing: how many values are null decides it."""
     return tuple(name for name, column in spec.columns.items() if getattr(column, "nullable", False))
 
 
-def assumed_rows(encoding: EncodingPlan, rows: int, strength: float, seed: int) -> CodeTable:
+def assume_rows(encoding: EncodingPlan, rows: int, strength: float, seed: int) -> CodeTable:
     """Made-up rows in fine codes: columns of a usual shape, which depend on one hidden quantity.
 
     Bins of numbers and dates hold shares that rise to a hump at a seventh of their range and fall; the i-th largest
@@ -152,11 +156,11 @@ def assumed_rows(encoding: EncodingPlan, rows: int, strength: float, seed: int) 
         moved = weight * hidden + np.sqrt(1 - weight**2) * ndtri(rng.random(rows))
         place = np.empty(rows)
         place[np.argsort(moved, kind="stable")] = (np.arange(rows) + 0.5) / rows
-        columns.append(_codes(codec, place, rng))
+        columns.append(_draw_codes(codec, place, rng))
     return CodeTable(encoding.domain, tuple(columns))
 
 
-def _codes(codec: Codec, place: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.uint32]:
+def _draw_codes(codec: Codec, place: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.uint32]:
     """Return a fine code for each place in the column's distribution, 0 to 1.
 
     First its bin, then evenly one of its codes.
@@ -169,5 +173,5 @@ def _codes(codec: Codec, place: NDArray[np.float64], rng: np.random.Generator) -
         shares[start:end] = at * (1 - at) ** 6
     chosen = np.minimum(np.searchsorted(np.cumsum(shares / shares.sum()), place), len(bins) - 1)
     inside = (rng.random(len(place)) * sizes[chosen]).astype(np.int64)
-    codes: NDArray[np.uint32] = (first[chosen] + inside).astype(code_dtype(codec.size))
+    codes: NDArray[np.uint32] = (first[chosen] + inside).astype(choose_code_dtype(codec.size))
     return codes

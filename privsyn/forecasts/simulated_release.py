@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.answers.counted import Question, means
+from privsyn.answers.counted import Question, answer_means
 from privsyn.answers.memory_counts import MemoryCounts
 from privsyn.data_contracts.domain import Clique
 from privsyn.engine.memory import MemoryRun
 from privsyn.engine.request import Request
-from privsyn.engine.step import published_files
-from privsyn.evaluation.coded_tables import coded, to_bins
-from privsyn.pipelines.registry import steps_of
+from privsyn.engine.step import list_published_files
+from privsyn.evaluation.coded_tables import encode_table, to_bins
+from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.kernels.counting import CodeTable, count_all
-from privsyn.tasks.metrics.marginal_distance import l1_distances, random_cliques
-from privsyn.tasks.metrics.subsample import equivalent_subsample
+from privsyn.tasks.metrics.marginal_distance import compute_l1_distances, draw_cliques
+from privsyn.tasks.metrics.subsample import find_equivalent_subsample
 from privsyn.tasks.privacy.noise import SeededNoise
 
 Floats = NDArray[np.float64]
@@ -52,7 +52,7 @@ class Figures:
     sample: float | None
 
 
-def strengths(bins: CodeTable, cliques: list[Clique]) -> Floats:
+def draw_strengths(bins: CodeTable, cliques: list[Clique]) -> Floats:
     """Return how strongly each pair is related.
 
     The share of rows that would have to change for independence, 0 to below 1.
@@ -64,7 +64,7 @@ def strengths(bins: CodeTable, cliques: list[Clique]) -> Floats:
     return np.array(found)
 
 
-def threshold(strength: Floats, share: float) -> float | None:
+def find_threshold(strength: Floats, share: float) -> float | None:
     """Return the strength that a ``share`` of the pairs, 0 to 1, reaches; None for a share of 0."""
     if share == 0 or not len(strength):
         return None
@@ -72,35 +72,35 @@ def threshold(strength: Floats, share: float) -> float | None:
     return float(np.sqrt(max(ranked[min(number, len(ranked) - 1)], 1e-4) * ranked[number - 1]))
 
 
-def figures(request: Request, fine: CodeTable, seed: int) -> Figures:
+def simulate_figures(request: Request, fine: CodeTable, seed: int) -> Figures:
     """Return the figures of one release of ``fine``, rows in the request's fine codes, with seeded noise."""
     order = request.column_order or tuple(request.spec.released_columns)
     asked = replace(request, spec=request.spec.with_rows(seed=seed), column_order=order)
-    steps, source = steps_of(asked), SeededNoise(seed)
+    steps, source = build_steps(asked), SeededNoise(seed)
 
     def draw(step: Any, queries: Any) -> noisy.Answers:
-        return noisy.draws_for(queries, lambda wanted: [source.draw(s, c) for s, c in wanted])
+        return noisy.draw_noise(queries, lambda wanted: [source.draw(s, c) for s, c in wanted])
 
     made = MemoryRun(asked, steps, draw, given={"encode": {"encoded_rows": fine.to_arrow()}}).run()
-    tables = {name: made[at.split(".")[0]][at.split(".")[1]] for name, at in published_files(steps).items()}
+    tables = {name: made[at.split(".")[0]][at.split(".")[1]] for name, at in list_published_files(steps).items()}
     released = MemoryCounts.of_run(asked, {**tables, "synthetic.parquet": made["decode"]["synthetic"]})
     real, rows = to_bins(fine, asked.encoding.groups), made["decode"]["synthetic"]
-    synthetic = coded(rows.to_batches(), asked.encoding).bins
+    synthetic = encode_table(rows.to_batches(), asked.encoding).bins
     singles = [(name,) for name in real.domain.attributes]
-    pairs = random_cliques(real.domain, 2, MOST_PAIRS, 0)
+    pairs = draw_cliques(real.domain, 2, MOST_PAIRS, 0)
     inside = {pair for counts in released.joint for pair in combinations(counts.attributes, 2)}
-    distances = l1_distances(real, synthetic, [*singles, *pairs], threads=1)
+    distances = compute_l1_distances(real, synthetic, [*singles, *pairs], threads=1)
     return Figures(
-        noise=_noise(released),
+        noise=_draw_noise(released),
         misplaced={name: float(d) / 2 for (name,), d in zip(singles, distances, strict=False)},
-        mean_errors=_mean_errors(released),
-        seen=threshold(strengths(real, pairs), len(inside) / max(comb(len(singles), 2), 1)),
+        mean_errors=_average_errors(released),
+        seen=find_threshold(draw_strengths(real, pairs), len(inside) / max(comb(len(singles), 2), 1)),
         pairs=len(inside),
         sample=_sample(real, pairs, float(distances[len(singles) :].mean())) if pairs else None,
     )
 
 
-def _noise(released: MemoryCounts) -> dict[str, float]:
+def _draw_noise(released: MemoryCounts) -> dict[str, float]:
     """Return the noise of a bin of public codes, in records: of all its fine codes, all measurements taken together."""
     found = {}
     for name, measured in released.single.items():
@@ -110,17 +110,17 @@ def _noise(released: MemoryCounts) -> dict[str, float]:
     return found
 
 
-def _mean_errors(released: MemoryCounts) -> dict[str, float]:
+def _average_errors(released: MemoryCounts) -> dict[str, float]:
     """Return the standard error of every mean that the release's answers give."""
     found = {}
     for name in released.columns:
         if released.reach[name] is not None and released.codecs[name].in_order:
-            answer = means(Question.of(released, (), None, (name,)), name, _LEVEL)
+            answer = answer_means(Question.of(released, (), None, (name,)), name, _LEVEL)
             found[name] = float(answer.std_error[0]) if len(answer.std_error) else float("nan")
     return found
 
 
 def _sample(real: CodeTable, pairs: list[Clique], distance: float) -> float | None:
     """Return the share of the rows whose random sample is as far from them as the release, over pairs of columns."""
-    score = lambda table: float(l1_distances(real, table, pairs, threads=1).mean())  # noqa: E731
-    return equivalent_subsample(score, real, distance, "lower", SHARES)
+    score = lambda table: float(compute_l1_distances(real, table, pairs, threads=1).mean())  # noqa: E731
+    return find_equivalent_subsample(score, real, distance, "lower", SHARES)

@@ -6,13 +6,15 @@ import pyarrow as pa
 
 from privsyn.data_contracts.certificate import Certificate
 from privsyn.data_contracts.itemset_spec import ItemsetSpec
-from privsyn.publish.markdown import code
-from privsyn.publish.release_note import Looks, cost, promise
+from privsyn.publish.markdown import format_code
+from privsyn.publish.release_note import Looks, describe_cost, write_promise
 
 _SHOWN = 10
 
 
-def itemset_note(asked: ItemsetSpec, certificate: Certificate, table: pa.Table, looks: Looks, *, private: bool) -> str:
+def write_itemset_note(
+    asked: ItemsetSpec, certificate: Certificate, table: pa.Table, looks: Looks, *, private: bool
+) -> str:
     """Markdown: what was released, what is promised, the first itemsets, how to read them, what they cost."""
     warning = "" if private else "\n\n**NOT PRIVATE: made with test noise. Do not publish this folder.**"
     wanted = (
@@ -26,20 +28,27 @@ def itemset_note(asked: ItemsetSpec, certificate: Certificate, table: pa.Table, 
         f"the transactions each is held: {wanted}, as far as the noise allows. A transaction counts with at most "
         f"{asked.max_items:,} of its items; one person has at most {asked.transactions_per_person:,} of them."
     )
-    parts = [heading, promise(certificate), _first(table), _reading(), cost(certificate, looks), _files()]
+    parts = [
+        heading,
+        write_promise(certificate),
+        _format_first(table),
+        _explain_itemsets(),
+        describe_cost(certificate, looks),
+        _list_files(),
+    ]
     return "\n\n".join(parts) + "\n"
 
 
-def _first(table: pa.Table) -> str:
+def _format_first(table: pa.Table) -> str:
     lines = ["## The most frequent", "", "| items | share | standard error | 95 % interval |", "|---|---|---|---|"]
     for row in table.slice(0, _SHOWN).to_pylist():
-        items = ", ".join(code(item) for item in row["items"])
+        items = ", ".join(format_code(item) for item in row["items"])
         span = f"{row['low']:.3f} to {row['high']:.3f}"
         lines.append(f"| {items} | {row['support']:.4f} | {row['std_error']:.2g} | {span} |")
     return "\n".join(lines)
 
 
-def _reading() -> str:
+def _explain_itemsets() -> str:
     return (
         "## How to read them\n\n"
         "- `support` is `count` divided by the noisy number of transactions. `std_error` and the interval are those of "
@@ -52,7 +61,7 @@ def _reading() -> str:
     )
 
 
-def _files() -> str:
+def _list_files() -> str:
     return (
         "## Files\n\n"
         "- `itemsets.parquet`, `itemsets.csv`: the itemsets, a row each, the most frequent first.\n"

@@ -8,12 +8,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from privsyn.base.errors import RequestError
-from privsyn.base.paths import expanded
+from privsyn.base.paths import expand_path
 from privsyn.data_contracts.certificate import Manifest
 from privsyn.data_contracts.itemset_spec import ItemsetSpec, ListLayout, PairsLayout
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.specs.messages import refused, suggestion, wrong_value
-from privsyn.specs.places import dotted, model_at
+from privsyn.specs.messages import describe_refused, describe_wrong_value, suggest_name
+from privsyn.specs.places import format_place, get_model_at
 from privsyn.specs.yaml_file import Document, read_yaml
 
 EXAMPLE = "the example of docs/itemsets.md"
@@ -32,23 +32,23 @@ def load_itemset_spec(path: Path, epsilon: float | None = None, data: Path | Non
     content, folder = dict(document.content), path.absolute().parent
     if epsilon is not None and isinstance(content.get("privacy"), dict):
         content["privacy"] = {**content["privacy"], "epsilon": epsilon}
-    spec = checked_itemset_spec(content, document)
+    spec = check_itemset_spec(content, document)
     if spec.items_file:
-        items = _universe(folder / expanded(spec.items_file, "items_file"))
-        spec = checked_itemset_spec({**content, "items": items, "items_file": ""}, document)
-    place = data.absolute() if data is not None else folder / expanded(spec.data, "data")
+        items = _read_universe(folder / expand_path(spec.items_file, "items_file"))
+        spec = check_itemset_spec({**content, "items": items, "items_file": ""}, document)
+    place = data.absolute() if data is not None else folder / expand_path(spec.data, "data")
     return spec.model_copy(update={"data": str(place)})
 
 
-def checked_itemset_spec(content: dict[str, Any], document: Document | None = None) -> ItemsetSpec:
+def check_itemset_spec(content: dict[str, Any], document: Document | None = None) -> ItemsetSpec:
     """Return the spec in a mapping of the YAML file's form.  Raises RequestError for its first fault."""
     try:
         return ItemsetSpec.model_validate(content)
     except ValidationError as error:
-        raise _refusal(error, document or Document({}, {})) from None
+        raise _make_refusal(error, document or Document({}, {})) from None
 
 
-def released_itemset_spec(manifest: Manifest) -> ItemsetSpec:
+def read_released_itemset_spec(manifest: Manifest) -> ItemsetSpec:
     """Return the request that a manifest of itemsets states; where the private table lies is not known.
 
     Raises RequestError for one of another version.
@@ -90,7 +90,7 @@ def release_spec_of(asked: ItemsetSpec) -> ReleaseSpec:
     )
 
 
-def _universe(path: Path) -> list[str]:
+def _read_universe(path: Path) -> list[str]:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise RequestError(f"{path} is larger than {_MOST_BYTES:,} bytes", "Name a list of items", "items_file")
@@ -101,22 +101,22 @@ def _universe(path: Path) -> list[str]:
     return [line.strip() for line in lines if line.strip()]
 
 
-def _refusal(error: ValidationError, document: Document) -> RequestError:
+def _make_refusal(error: ValidationError, document: Document) -> RequestError:
     first = error.errors(include_url=False)[0]
     place = tuple(p for p in first["loc"] if p not in ("list", "wide", "pairs"))
-    known = list(model_at(ItemsetSpec, place or ("",)).model_fields)
+    known = list(get_model_at(ItemsetSpec, place or ("",)).model_fields)
     if first["type"] == "extra_forbidden":
-        cure = suggestion(str(place[-1]), known) or f"Known are {', '.join(known)}"
-        problem = "is not a field of the spec" if len(place) == 1 else f"is not a field of `{dotted(place[:-1])}`"
+        cure = suggest_name(str(place[-1]), known) or f"Known are {', '.join(known)}"
+        problem = "is not a field of the spec" if len(place) == 1 else f"is not a field of `{format_place(place[:-1])}`"
     elif first["type"] == "missing":
         problem, cure = "is missing", "Add it; docs/itemsets.md says what each field means"
     elif first["type"] == "value_error":
         inner = first["ctx"]["error"]
-        problem, cure = refused(inner)
+        problem, cure = describe_refused(inner)
         place = (*place, *getattr(inner, "place", ()))
     elif first["type"].startswith("union_tag"):
         problem, cure = "has no known `kind`", "Write `kind: list`, `kind: wide` or `kind: pairs`"
     else:
-        problem, cure = wrong_value(first)
-    field = dotted(place) if place else ""
+        problem, cure = describe_wrong_value(first)
+    field = format_place(place) if place else ""
     return RequestError(problem if field else f"the spec is wrong: {problem}", cure, field, document.line_of(place))

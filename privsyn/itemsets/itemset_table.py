@@ -13,7 +13,7 @@ from privsyn.data_contracts.itemset_tables import ITEMSETS
 _Z = NormalDist().inv_cdf(0.975)
 
 
-def itemset_table(
+def build_itemset_table(
     found: Sequence[tuple[Sequence[int], float, float]], names: Sequence[str], total: float, sigma: float
 ) -> pa.Table:
     """Return the contract ITEMSETS from (places, count, variance of its noise) in order of rank.

@@ -17,15 +17,15 @@ from privsyn.engine.execute import ReportProgress
 from privsyn.engine.job import Job
 from privsyn.engine.open_run import OpenRun, open_run
 from privsyn.engine.runner import run_steps
-from privsyn.engine.step import published_files
+from privsyn.engine.step import list_published_files
 from privsyn.engine.step_tables import StepRefs
-from privsyn.itemsets.itemset_note import itemset_note
+from privsyn.itemsets.itemset_note import write_itemset_note
 from privsyn.itemsets.itemset_spec_file import release_spec_of
-from privsyn.itemsets.steps import itemset_steps
-from privsyn.publish.certificate_of_run import certificate_of
-from privsyn.publish.folder import REPAIRS, place, write_manifest
-from privsyn.publish.release_note import looks_of
-from privsyn.publish.versions import versions_of_files
+from privsyn.itemsets.steps import build_itemset_steps
+from privsyn.publish.certificate_of_run import build_certificate
+from privsyn.publish.folder import REPAIRS, locate_folder, write_manifest
+from privsyn.publish.release_note import list_looks
+from privsyn.publish.versions import list_file_versions
 from privsyn.sources.transaction_source import open_transactions
 from privsyn.storage.records import write_json
 from privsyn.tasks.privacy.noise import NoiseSource
@@ -49,10 +49,10 @@ class ItemsetSummary(BaseModel):
     drawn: tuple[str, ...]
 
 
-def itemset_job(asked: ItemsetSpec) -> Job:
+def build_itemset_job(asked: ItemsetSpec) -> Job:
     """Return the job of a release of ``asked``."""
     return Job(
-        steps=itemset_steps(asked),
+        steps=build_itemset_steps(asked),
         asks={ASKS: asked.model_dump(mode="json", exclude={"data", "items", "items_file", "privacy", "budget"})},
         name=f"{asked.dataset}-itemsets",
         output="itemsets",
@@ -78,7 +78,7 @@ def publish_itemsets(
     earlier answers (adaptive composition).  Raises RequestError for a wrong request or table, BudgetRefusedError when
     the cap would be passed: then nothing was spent.
     """
-    job, spec = itemset_job(asked), release_spec_of(asked)
+    job, spec = build_itemset_job(asked), release_spec_of(asked)
     with open_run(spec, settings, fresh=fresh, report=report, noise=noise, job=job) as run:
         return _publish(run, asked, run_steps(run.shell.steps, run.shell.run_reported))
 
@@ -86,18 +86,18 @@ def publish_itemsets(
 def _publish(run: OpenRun, asked: ItemsetSpec, refs: Mapping[str, StepRefs]) -> ItemsetSummary:
     """Write the released folder, or find it whole; the private folder gets the repair counts."""
     shell = run.shell
-    certificate = certificate_of(shell, refs).model_copy(update={"unit_of_protection": asked.unit_of_protection})
+    certificate = build_certificate(shell, refs).model_copy(update={"unit_of_protection": asked.unit_of_protection})
     table = shell.store.read_table(refs["itemsets"].tables["itemsets"])
-    note = itemset_note(asked, certificate, table, looks_of(shell.steps), private=shell.noise.private)
+    note = write_itemset_note(asked, certificate, table, list_looks(shell.steps), private=shell.noise.private)
     repairs = shell.store.read_table(refs["transactions"].tables["repairs"])
     write_json(run.private_folder / REPAIRS, {"repairs": repairs.to_pylist()})
 
     def build(folder: Path) -> None:
-        for name, source in published_files(shell.steps).items():
+        for name, source in list_published_files(shell.steps).items():
             step, output = source.split(".")
             shell.store.add_released(refs[step].tables[output], folder, name)
         _write_csv(folder)
-        versions = versions_of_files(shell.records, folder, run.released / shell.run)
+        versions = list_file_versions(shell.records, folder, run.released / shell.run)
         (folder / "request.json").write_text(json.dumps(asked.public(), indent=2) + "\n", encoding="utf-8")
         (folder / "certificate.json").write_text(certificate.model_dump_json(indent=2) + "\n", encoding="utf-8")
         (folder / "README.md").write_text(note, encoding="utf-8")
@@ -105,7 +105,7 @@ def _publish(run: OpenRun, asked: ItemsetSpec, refs: Mapping[str, StepRefs]) -> 
 
     return ItemsetSummary(
         run=shell.run,
-        released=str(place(run, build)),
+        released=str(locate_folder(run, build)),
         private=str(run.private_folder),
         itemsets=table.num_rows,
         epsilon=asked.privacy.epsilon,

@@ -22,14 +22,14 @@ from privsyn.data_contracts.tables import PROFILE_SCHEMA, REPAIRS
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step, Wide
-from privsyn.itemsets.itemset_table import itemset_table
-from privsyn.pipelines.common_steps import RELEASED, counts_of, published, unless_changed
-from privsyn.sources.transaction_source import held_items
+from privsyn.itemsets.itemset_table import build_itemset_table
+from privsyn.pipelines.common_steps import RELEASED, omit_default, publish_noisy, read_one_way_counts
+from privsyn.sources.transaction_source import iterate_held_items
 from privsyn.tasks.itemsets import basis_marginals, basis_set, estimates, item_counts, pair_counts
 from privsyn.tasks.itemsets.basis_set import Basis
 from privsyn.tasks.itemsets.estimates import Measured
-from privsyn.tasks.itemsets.frequent_items import frequent_items, threshold
-from privsyn.tasks.itemsets.transactions import ROW_SCHEMA, Transactions, gathered
+from privsyn.tasks.itemsets.frequent_items import choose_frequent_items, compute_threshold
+from privsyn.tasks.itemsets.transactions import ROW_SCHEMA, Transactions, gather_transactions
 from privsyn.tasks.steps.encode import Repairs
 
 if TYPE_CHECKING:
@@ -58,18 +58,32 @@ class TransactionLook(ReleaseStep):
         return Transactions.from_arrow(inputs.batches(ROWS), self.items)
 
 
-def itemset_steps(asked: ItemsetSpec) -> tuple[Step, ...]:
+def build_itemset_steps(asked: ItemsetSpec) -> tuple[Step, ...]:
     """Return every step of a release of ``asked``."""
-    return tuple(make(asked) for make in (_transactions, _items, _frequent, _pairs, _bases, _marginals, _itemsets))
+    return tuple(
+        make(asked)
+        for make in (
+            _read_transactions,
+            _measure_items,
+            _find_frequent,
+            _measure_pairs,
+            _choose_bases,
+            _measure_marginals,
+            _estimate_itemsets,
+        )
+    )
 
 
-def _transactions(asked: ItemsetSpec) -> Step:
+def _read_transactions(asked: ItemsetSpec) -> Step:
     universe = hashlib.sha256(json.dumps(asked.items).encode()).hexdigest()
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         repairs = Repairs()
-        rows = unless_changed(_rows(asked, inputs, repairs), inputs)
-        return {"transaction_rows": Wide(ROW_SCHEMA, rows, lambda b: _profile(b, asked)), "repairs": repairs.to_table}
+        rows = omit_default(_iterate_rows(asked, inputs, repairs), inputs)
+        return {
+            "transaction_rows": Wide(ROW_SCHEMA, rows, lambda b: _plan_profile(b, asked)),
+            "repairs": repairs.to_table,
+        }
 
     return Step(
         "transactions",
@@ -87,16 +101,16 @@ def _transactions(asked: ItemsetSpec) -> Step:
     )
 
 
-def _rows(asked: ItemsetSpec, inputs: Inputs, repairs: Repairs) -> Iterator[pa.RecordBatch]:
-    for rows, codes, size, unlisted in held_items(inputs.private.rows(repairs), asked):
-        batch, cut = gathered(rows, codes, size, len(asked.items), asked.max_items)
+def _iterate_rows(asked: ItemsetSpec, inputs: Inputs, repairs: Repairs) -> Iterator[pa.RecordBatch]:
+    for rows, codes, size, unlisted in iterate_held_items(inputs.private.rows(repairs), asked):
+        batch, cut = gather_transactions(rows, codes, size, len(asked.items), asked.max_items)
         found = {"not in the universe": unlisted, "transaction with more than max_items": cut}
         for repair, times in found.items():
             repairs.counts["items", repair] += times
         yield batch
 
 
-def _profile(batches: Any, asked: ItemsetSpec) -> pa.Table:
+def _plan_profile(batches: Any, asked: ItemsetSpec) -> pa.Table:
     """PROFILE_SCHEMA: codes outside the universe, and transactions of too many items, count as outside."""
     rows = []
     for batch in batches:
@@ -132,12 +146,12 @@ def _look(
         share=lambda r: SHARES[name],
         look=look,
         rows=ROWS,
-        published=published(name, words),
+        published=publish_noisy(name, words),
         items=len(asked.items),
     )
 
 
-def _items(asked: ItemsetSpec) -> Step:
+def _measure_items(asked: ItemsetSpec) -> Step:
     top, most = asked.top, asked.max_items
     rank = "" if top is None else ", and how frequent the last of the itemsets asked for is"
     return _look(
@@ -146,7 +160,7 @@ def _items(asked: ItemsetSpec) -> Step:
         "Item counts",
         (),
         lambda r, i, rho: item_counts.plan(len(asked.items), most, top, rho, r.records),
-        lambda r, i, rows, queries: item_counts.exact(rows, queries, top, asked.largest),
+        lambda r, i, rows, queries: item_counts.count_exactly(rows, queries, top, asked.largest),
         Look(
             f"the number of transactions, and of those with each item{rank}",
             lambda r: (
@@ -158,10 +172,10 @@ def _items(asked: ItemsetSpec) -> Step:
     )
 
 
-def _frequent(asked: ItemsetSpec) -> Step:
+def _find_frequent(asked: ItemsetSpec) -> Step:
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         queries, answers = inputs.noisy("item_counts")
-        codes = frequent_items(queries, answers, asked.at_least, asked.most_frequent_items, ITEMS_MARGIN)
+        codes = choose_frequent_items(queries, answers, asked.at_least, asked.most_frequent_items, ITEMS_MARGIN)
         rows = [
             {"place": place, "code": code, "item": asked.items[code], "count": int(answers[-1][code])}
             for place, code in enumerate(codes)
@@ -172,7 +186,7 @@ def _frequent(asked: ItemsetSpec) -> Step:
         "frequent_items",
         "Frequent items",
         Kind.POSTPROCESS,
-        counts_of(["item_counts"]),
+        read_one_way_counts(["item_counts"]),
         {"items": contracts.FREQUENT_ITEMS},
         lambda r: {"at_least": asked.at_least, "most": asked.most_frequent_items},
         run,
@@ -180,20 +194,20 @@ def _frequent(asked: ItemsetSpec) -> Step:
     )
 
 
-def _places(inputs: Inputs) -> list[int]:
+def _locate_items(inputs: Inputs) -> list[int]:
     return inputs.table("frequent_items.items")["code"].to_pylist()
 
 
-def _pairs(asked: ItemsetSpec) -> Step:
+def _measure_pairs(asked: ItemsetSpec) -> Step:
     def exact(request: Request, inputs: Inputs, rows: Any, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
-        return pair_counts.exact(rows, _places(inputs))
+        return pair_counts.count_exactly(rows, _locate_items(inputs))
 
     return _look(
         asked,
         "pair_counts",
         "Pair counts",
         ("frequent_items.items",),
-        lambda r, i, rho: pair_counts.plan(len(_places(i)), asked.max_items, rho, r.records),
+        lambda r, i, rho: pair_counts.plan(len(_locate_items(i)), asked.max_items, rho, r.records),
         exact,
         Look(
             "the number of transactions with each pair of the frequent items",
@@ -206,19 +220,21 @@ def _pairs(asked: ItemsetSpec) -> Step:
     )
 
 
-def _graph(asked: ItemsetSpec, inputs: Inputs) -> nx.Graph:
+def _build_graph(asked: ItemsetSpec, inputs: Inputs) -> nx.Graph:
     """Return the graph of frequent pairs, by places of the frequent items."""
     queries, answers = inputs.noisy("pair_counts")
-    size = len(_places(inputs))
+    size = len(_locate_items(inputs))
     if not queries:
-        return basis_set.pair_graph(np.empty(0), size, 0.0)
-    count, _ = threshold(*inputs.noisy("item_counts"), asked.at_least)
-    return basis_set.pair_graph(answers[0], size, max(count, PAIR_FLOOR * queries[0].sigma))
+        return basis_set.build_pair_graph(np.empty(0), size, 0.0)
+    count, _ = compute_threshold(*inputs.noisy("item_counts"), asked.at_least)
+    return basis_set.build_pair_graph(answers[0], size, max(count, PAIR_FLOOR * queries[0].sigma))
 
 
-def _bases(asked: ItemsetSpec) -> Step:
+def _choose_bases(asked: ItemsetSpec) -> Step:
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        found = [] if asked.largest < 3 else basis_set.basis_set(_graph(asked, inputs), asked.largest_basis)
+        found = (
+            [] if asked.largest < 3 else basis_set.choose_basis_set(_build_graph(asked, inputs), asked.largest_basis)
+        )
         names = inputs.table("frequent_items.items")["item"].to_pylist()
         rows = [{"basis": i, "places": list(b), "items": [names[p] for p in b]} for i, b in enumerate(found)]
         return {"bases": pa.Table.from_pylist(rows, schema=contracts.BASES.schema)}
@@ -227,7 +243,7 @@ def _bases(asked: ItemsetSpec) -> Step:
         "basis_set",
         "Basis set",
         Kind.POSTPROCESS,
-        ("frequent_items.items", *counts_of(["item_counts", "pair_counts"])),
+        ("frequent_items.items", *read_one_way_counts(["item_counts", "pair_counts"])),
         {"bases": contracts.BASES},
         lambda r: {"largest_basis": asked.largest_basis, "at_least": asked.at_least, "largest": asked.largest},
         run,
@@ -235,11 +251,11 @@ def _bases(asked: ItemsetSpec) -> Step:
     )
 
 
-def _marginals(asked: ItemsetSpec) -> Step:
+def _measure_marginals(asked: ItemsetSpec) -> Step:
     def exact(request: Request, inputs: Inputs, rows: Any, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
-        codes = _places(inputs)
+        codes = _locate_items(inputs)
         bases = inputs.table("basis_set.bases")["places"].to_pylist()
-        return basis_marginals.exact(rows, [[codes[p] for p in basis] for basis in bases])
+        return basis_marginals.count_exactly(rows, [[codes[p] for p in basis] for basis in bases])
 
     return _look(
         asked,
@@ -256,16 +272,16 @@ def _marginals(asked: ItemsetSpec) -> Step:
     )
 
 
-def _itemsets(asked: ItemsetSpec) -> Step:
+def _estimate_itemsets(asked: ItemsetSpec) -> Step:
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         names = inputs.table("frequent_items.items")["item"].to_pylist()
         singles, single_counts = inputs.noisy("item_counts")
-        count, total = threshold(singles, single_counts, asked.at_least)
+        count, total = compute_threshold(singles, single_counts, asked.at_least)
         pairs, pair_answers = inputs.noisy("pair_counts")
         bases, cells = inputs.noisy("basis_marginals")
         places = inputs.table("basis_set.bases")["places"].to_pylist()
-        graph = _graph(asked, inputs)
-        codes, variance = _places(inputs), singles[-1].sigma ** 2
+        graph = _build_graph(asked, inputs)
+        codes, variance = _locate_items(inputs), singles[-1].sigma ** 2
         by_item: dict[Basis, Measured] = {
             (p,): (float(single_counts[-1][code]), variance) for p, code in enumerate(codes)
         }
@@ -274,12 +290,12 @@ def _itemsets(asked: ItemsetSpec) -> Step:
             triangle = zip(*np.triu_indices(len(codes), 1), pair_answers[0], strict=True)
             by_pair = {(int(a), int(b)): (float(y), pairs[0].sigma ** 2) for a, b, y in triangle}
         subsets = [
-            estimates.of_basis(tuple(p), y, q.sigma, asked.largest)
+            estimates.iterate_basis_estimates(tuple(p), y, q.sigma, asked.largest)
             for p, q, y in zip(places, bases, cells, strict=True)
         ]
-        found = estimates.estimates(by_item, by_pair, subsets, graph)
-        chosen = estimates.frequent(found, count, asked.top)
-        return {"itemsets": itemset_table([(s, *found[s]) for s in chosen], names, total, singles[0].sigma)}
+        found = estimates.estimate_itemsets(by_item, by_pair, subsets, graph)
+        chosen = estimates.keep_frequent(found, count, asked.top)
+        return {"itemsets": build_itemset_table([(s, *found[s]) for s in chosen], names, total, singles[0].sigma)}
 
     return Step(
         "itemsets",
@@ -288,7 +304,7 @@ def _itemsets(asked: ItemsetSpec) -> Step:
         (
             "frequent_items.items",
             "basis_set.bases",
-            *counts_of(["item_counts", "pair_counts", "basis_marginals"]),
+            *read_one_way_counts(["item_counts", "pair_counts", "basis_marginals"]),
         ),
         {"itemsets": contracts.ITEMSETS},
         lambda r: {"top": asked.top, "at_least": asked.at_least, "largest": asked.largest},

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar
 
 from privsyn.data_contracts.promise import Guarantee
-from privsyn.tasks.privacy.accountant import CapAccountant, epsilon_for, rho_for
+from privsyn.tasks.privacy.accountant import CapAccountant, convert_epsilon_to_rho, convert_rho_to_epsilon
 
 GENESIS = "0" * 64
 ROUNDING = Fraction(1, 10**6)
@@ -64,7 +64,7 @@ class Dataset:
     @property
     def accountant(self) -> CapAccountant:
         """That of the cap: "tight" for caps of versions that knew no other, and where both would give the same."""
-        return "tight" if self.rho <= _rho_of(self.cap, "tight") * (1 + ROUNDING) else "gaussian"
+        return "tight" if self.rho <= _sum_rho(self.cap, "tight") * (1 + ROUNDING) else "gaussian"
 
     def takes(self, accountant: str) -> bool:
         """Return whether a charge of a release under ``accountant`` has a price in this data set's sum."""
@@ -72,11 +72,11 @@ class Dataset:
 
     def epsilon(self, rho: Fraction) -> float:
         """Return what a total price of ``rho`` comes to at the cap's delta, rounded up."""
-        return epsilon_for(rho, self.cap.delta, self.accountant)
+        return convert_rho_to_epsilon(rho, self.cap.delta, self.accountant)
 
 
-def _rho_of(cap: Guarantee, accountant: CapAccountant) -> Fraction:
-    return rho_for(cap.epsilon, cap.delta, accountant)
+def _sum_rho(cap: Guarantee, accountant: CapAccountant) -> Fraction:
+    return convert_epsilon_to_rho(cap.epsilon, cap.delta, accountant)
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Entry:
             "key": self.key,
             "event": self.event,
             "rho": f"{self.rho.numerator}/{self.rho.denominator}",
-            "detail": canonical(self.detail),
+            "detail": format_canonically(self.detail),
             "created": self.created,
             "prev_hash": self.prev_hash,
         }
@@ -158,39 +158,39 @@ def charge_states(entries: Iterable[Entry]) -> dict[str, ChargeState]:
     return {e.key: ChargeState(e.event, e.run, e.step, e.rho) for e in entries}
 
 
-def spent_rho(entries: Iterable[Entry]) -> Fraction:
+def sum_spent_rho(entries: Iterable[Entry]) -> Fraction:
     """Return exact sum of reserves less cancels: reserved, spent and abandoned charges all count."""
     return sum((_COUNTS[e.event] * e.rho for e in entries), Fraction(0))
 
 
-def canonical(value: Mapping[str, Any]) -> str:
+def format_canonically(value: Mapping[str, Any]) -> str:
     """JSON with sorted keys and no spaces.  Raises ValueError for NaN and infinities."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def entry_hash(row: Mapping[str, Any], dataset: Dataset) -> str:
+def hash_entry(row: Mapping[str, Any], dataset: Dataset) -> str:
     """SHA-256 of an entry's row and of its data set's cap, as canonical JSON."""
     rho = f"{dataset.rho.numerator}/{dataset.rho.denominator}"
     cap = [dataset.cap.epsilon, dataset.cap.delta, rho, dataset.created]
-    return hashlib.sha256(canonical({**row, "cap": cap}).encode()).hexdigest()
+    return hashlib.sha256(format_canonically({**row, "cap": cap}).encode()).hexdigest()
 
 
 def audit(entries: Sequence[Entry], datasets: Mapping[str, Dataset], count: int, head: str) -> list[str]:
     """Everything that is wrong with a history, in sentences; ``count`` and ``head`` are the ledger's own row."""
-    problems = broken_chain(
+    problems = find_broken_link(
         entries,
         datasets,
         "entry {}",
-        lambda entry: entry_hash(entry.row(), datasets[entry.dataset]),
+        lambda entry: hash_entry(entry.row(), datasets[entry.dataset]),
         covers=" or its data set's cap",
     )
     if len(entries) != count or (entries[-1].hash if entries else GENESIS) != head:
         problems.append(f"the ledger has {len(entries)} entries where its own count and last hash tell of {count}")
     for name, dataset in datasets.items():
         own = [e for e in entries if e.dataset == name]
-        problems += _passed(own, dataset)
+        problems += _find_passed_caps(own, dataset)
         problems += _order(own)
-        expected = _rho_of(dataset.cap, dataset.accountant)
+        expected = _sum_rho(dataset.cap, dataset.accountant)
         if abs(dataset.rho - expected) > expected * ROUNDING:
             problems.append(f"the cap of {name!r} is not what its epsilon and delta give")
         if not all(dataset.takes(e.accountant) for e in own if e.event == "reserve"):
@@ -198,7 +198,7 @@ def audit(entries: Sequence[Entry], datasets: Mapping[str, Dataset], count: int,
     return problems
 
 
-def _passed(entries: Sequence[Entry], dataset: Dataset) -> list[str]:
+def _find_passed_caps(entries: Sequence[Entry], dataset: Dataset) -> list[str]:
     """Return the first entry of a data set after which more was spent than its cap, whatever was given back later."""
     total = Fraction(0)
     for entry in entries:
@@ -208,7 +208,7 @@ def _passed(entries: Sequence[Entry], dataset: Dataset) -> list[str]:
     return []
 
 
-def broken_chain(
+def find_broken_link(
     links: Sequence[_L], datasets: Mapping[str, Dataset], name: str, hash_of: Callable[[_L], str], *, covers: str = ""
 ) -> list[str]:
     """Return what is wrong with the numbers, data sets and hashes of a chain, in sentences.

@@ -14,11 +14,11 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from privsyn.base.errors import LedgerError, PrivsynError, RequestError
-from privsyn.base.wording import action, mention
+from privsyn.base.wording import mention, refer_to_action
 from privsyn.ledgers.database import Database
 from privsyn.ledgers.ledger import Ledger
 from privsyn.ledgers.schema import CHAINS, EARLIEST, ledger_table, metadata
-from privsyn.storage.disk import OF_THE_DISK, in_words, replacing
+from privsyn.storage.disk import OF_THE_DISK, replace_file, translate_os_errors
 
 
 def back_up(address: str, target: Path) -> int:
@@ -31,13 +31,13 @@ def back_up(address: str, target: Path) -> int:
     source = Database(address, create=False)
     if target.exists():
         raise RequestError(f"{target} exists already", "Choose another name, or move the file away", "backup.file")
-    with _in_words(target), replacing(target) as copy:
+    with _translate_errors(target), replace_file(target) as copy:
         if source.sqlite:
             with closing(sqlite3.connect(str(source.url.database))) as here, closing(sqlite3.connect(copy)) as there:
                 here.backup(there)
         else:
             _copy_rows(source, Database(copy))
-        return _verified_entries(copy, f"the ledger {source.name} does not add up, so no backup was made")
+        return _verify_entries(copy, f"the ledger {source.name} does not add up, so no backup was made")
 
 
 def restore(file: Path, address: str) -> int:
@@ -48,7 +48,7 @@ def restore(file: Path, address: str) -> int:
     """
     if not file.is_file():
         raise RequestError(f"{file} is not a file", "Name a backup", "backup.file")
-    entries = _verified_entries(file, f"the backup {file} does not add up, so nothing was restored")
+    entries = _verify_entries(file, f"the backup {file} does not add up, so nothing was restored")
     target = Database(address)
     with target.read() as connection:
         if connection.execute(sa.select(sa.func.count()).select_from(metadata.tables["datasets"])).scalar_one():
@@ -76,7 +76,7 @@ def _copy_rows(source: Database, target: Database) -> None:
             there.execute(own.update().values({k: v for k, v in row.items() if k != "id"}))
 
 
-def _verified_entries(file: Path, problem: str) -> int:
+def _verify_entries(file: Path, problem: str) -> int:
     """Return the number of entries of a ledger in a file.
 
     Raises LedgerError, with ``problem``, if it does not add up.
@@ -88,14 +88,14 @@ def _verified_entries(file: Path, problem: str) -> int:
     return len(ledger.entries())
 
 
-_VERIFY = action("verify_ledger")
+_VERIFY = refer_to_action("verify_ledger")
 
 
 @contextmanager
-def _in_words(target: Path) -> Iterator[None]:
+def _translate_errors(target: Path) -> Iterator[None]:
     """Raise RequestError that names ``target`` if it cannot be made; a full disk has its usual message."""
     try:
-        with in_words(target):
+        with translate_os_errors(target):
             yield
     except PrivsynError as error:
         cause = error.__cause__

@@ -18,14 +18,14 @@ _LABEL = re.compile(
 )
 
 
-def period_of(moment: dt.datetime, every: Every, zone: str) -> str:
+def name_period(moment: dt.datetime, every: Every, zone: str) -> str:
     """Return the label of the period in which an aware ``moment`` lies on the calendar of the IANA time zone ``zone``.
 
     Raises RequestError for a zone that is not known.  Raises ValueError for a moment without one.
     """
     if moment.tzinfo is None:
         raise ValueError("a moment without a time zone lies in no period")
-    day = moment.astimezone(_zone(zone)).date()
+    day = moment.astimezone(_get_zone(zone)).date()
     iso = day.isocalendar()
     return {
         "day": day.isoformat(),
@@ -36,13 +36,13 @@ def period_of(moment: dt.datetime, every: Every, zone: str) -> str:
     }[every]
 
 
-def checked_period(label: str) -> str:
+def check_period(label: str) -> str:
     """``label`` if it names a period of the calendar; RequestError otherwise."""
-    period(label)
+    parse_period(label)
     return label
 
 
-def period(label: str) -> tuple[Every, dt.date]:
+def parse_period(label: str) -> tuple[Every, dt.date]:
     """Return how long the period of a label is, and its first day.
 
     Raises RequestError if it names none of the calendar.
@@ -67,7 +67,7 @@ def period(label: str) -> tuple[Every, dt.date]:
         ) from None
 
 
-def _zone(name: str) -> dt.tzinfo:
+def _get_zone(name: str) -> dt.tzinfo:
     try:
         return zoneinfo.ZoneInfo(name)
     except (KeyError, ValueError, OSError):

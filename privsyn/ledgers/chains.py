@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from privsyn.ledgers.audit import GENESIS, Dataset, broken_chain, canonical
+from privsyn.ledgers.audit import GENESIS, Dataset, find_broken_link, format_canonically
 from privsyn.ledgers.schema import CHAINS, metadata
 
 
@@ -28,13 +28,13 @@ class ChainedRow:
 Row = TypeVar("Row", bound=ChainedRow)
 
 
-def row_hash(row: ChainedRow) -> str:
+def hash_row(row: ChainedRow) -> str:
     """SHA-256 of a row but its own hash, as canonical JSON."""
     told: dict[str, Any] = {name: value for name, value in asdict(row).items() if name != "hash"}
-    return hashlib.sha256(canonical(told).encode()).hexdigest()
+    return hashlib.sha256(format_canonically(told).encode()).hexdigest()
 
 
-def chained_rows(connection: Connection, table: str, kind: type[Row], dataset: str | None = None) -> list[Row]:
+def chain_rows(connection: Connection, table: str, kind: type[Row], dataset: str | None = None) -> list[Row]:
     """Return the rows of a chain, or those of one data set, oldest first; the table must be there."""
     columns = metadata.tables[table].c
     query = sa.select(metadata.tables[table]).order_by(columns.id)
@@ -48,7 +48,7 @@ def append_row(connection: Connection, table: str, row: ChainedRow) -> None:
     chain = CHAINS[table]
     count, head = connection.execute(sa.select(chain.c.rows, chain.c.head)).one()
     row = replace(row, id=int(count) + 1, prev_hash=str(head))
-    values = {**asdict(row), "hash": row_hash(row)}
+    values = {**asdict(row), "hash": hash_row(row)}
     connection.execute(metadata.tables[table].insert().values(**values))
     connection.execute(chain.update().values(rows=values["id"], head=values["hash"]))
 
@@ -59,7 +59,7 @@ def audit_chain(
     """Return what is wrong with the numbers, hashes and length of a chain, in sentences."""
     chain = CHAINS[table]
     count, head = connection.execute(sa.select(chain.c.rows, chain.c.head)).one()
-    problems = broken_chain(rows, datasets, f"row {{}} of the {table}", row_hash)
+    problems = find_broken_link(rows, datasets, f"row {{}} of the {table}", hash_row)
     if len(rows) != count or (rows[-1].hash if rows else GENESIS) != head:
         problems.append(f"the ledger has {len(rows)} rows of {table} where its own count and last hash tell of {count}")
     return problems

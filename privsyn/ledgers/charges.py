@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from privsyn.base.errors import LedgerError
-from privsyn.ledgers.audit import Dataset, Entry, canonical, charge_states, entry_hash, spent_rho
-from privsyn.ledgers.refusals import no_price, over_budget
+from privsyn.ledgers.audit import Dataset, Entry, charge_states, format_canonically, hash_entry, sum_spent_rho
+from privsyn.ledgers.refusals import make_no_price_error, make_over_budget_error
 from privsyn.ledgers.schema import entries_table, ledger_table
 
 Event = Literal["reserve", "spent", "abandon", "cancel"]
@@ -32,13 +32,13 @@ class Line:
     detail: dict[str, Any] = field(default_factory=dict)
 
 
-def fitting(dataset: Dataset, entries: Sequence[Entry], lines: Sequence[Line], delta: float | None) -> list[Line]:
+def fit_charges(dataset: Dataset, entries: Sequence[Entry], lines: Sequence[Line], delta: float | None) -> list[Line]:
     """Return the lines that are new charges, once each; refuses when they would pass the cap."""
     if any(line.rho <= 0 for line in lines):
         raise ValueError("every line of a reservation has a positive rho")
     for line in lines:
-        if not dataset.takes(_accountant(line)):
-            raise no_price(dataset, _accountant(line))
+        if not dataset.takes(_name_accountant(line)):
+            raise make_no_price_error(dataset, _name_accountant(line))
     held = {key: state.rho for key, state in charge_states(entries).items() if state.holds}
     new: dict[str, Line] = {}
     for line in lines:
@@ -49,19 +49,19 @@ def fitting(dataset: Dataset, entries: Sequence[Entry], lines: Sequence[Line], d
                 f"the charge {line.key[:16]} of {dataset.name!r} is in the ledger at another price",
                 "The lineage key must cover the step's budget; report this",
             )
-    asked, spent = sum((line.rho for line in new.values()), Fraction(0)), spent_rho(entries)
+    asked, spent = sum((line.rho for line in new.values()), Fraction(0)), sum_spent_rho(entries)
     if spent + asked > dataset.rho:
-        raise over_budget(dataset, spent, asked, delta or dataset.cap.delta, _accountant(lines[0]))
+        raise make_over_budget_error(dataset, spent, asked, delta or dataset.cap.delta, _name_accountant(lines[0]))
     return list(new.values())
 
 
-def unheld(entries: Sequence[Entry], lines: Sequence[Line]) -> list[Line]:
+def list_unheld(entries: Sequence[Entry], lines: Sequence[Line]) -> list[Line]:
     """Return the lines whose keys are not paid for."""
     held = {key for key, state in charge_states(entries).items() if state.holds}
     return [line for line in lines if line.key not in held]
 
 
-def _accountant(line: Line) -> str:
+def _name_accountant(line: Line) -> str:
     return str(line.detail.get("accountant", "tight"))
 
 
@@ -76,11 +76,11 @@ def append_entry(connection: Connection, dataset: Dataset, run: str, line: Line,
         "key": line.key,
         "event": event,
         "rho": as_text(line.rho),
-        "detail": canonical(line.detail),
-        "created": now(),
+        "detail": format_canonically(line.detail),
+        "created": format_now(),
         "prev_hash": str(head),
     }
-    values["hash"] = entry_hash(values, dataset)
+    values["hash"] = hash_entry(values, dataset)
     connection.execute(entries_table.insert().values(**values))
     connection.execute(ledger_table.update().values(entries=values["id"], head=values["hash"]))
 
@@ -90,6 +90,6 @@ def as_text(rho: Fraction) -> str:
     return f"{rho.numerator}/{rho.denominator}"
 
 
-def now() -> str:
+def format_now() -> str:
     """Return this moment in UTC, as the ledger keeps it."""
     return dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")

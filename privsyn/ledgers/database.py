@@ -13,8 +13,8 @@ from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.pool import NullPool
 
 from privsyn.base.errors import LedgerError, LedgerMissingError, RequestError
-from privsyn.base.paths import expanded, refuse_undecodable
-from privsyn.ledgers.database_errors import problem_and_cure
+from privsyn.base.paths import expand_path, refuse_undecodable
+from privsyn.ledgers.database_errors import describe_database_error
 from privsyn.ledgers.schema import (
     CHAINS,
     EARLIEST,
@@ -24,10 +24,10 @@ from privsyn.ledgers.schema import (
     SCHEMA_VERSION,
     SQLITE_GUARDS,
     ledger_table,
+    list_postgres_guards,
+    list_sqlite_guards,
+    make_sqlite_replace_guard,
     metadata,
-    postgres_guards,
-    sqlite_guards,
-    sqlite_replace_guard,
 )
 
 _SQLITE_ROOM = (
@@ -44,15 +44,15 @@ TIMEOUT = 30.0
 _CREATION_LOCK = 7_096_531_844  # any number; two processes that create the tables at once take turns
 
 
-def shown_address(address: str | Path) -> str:
+def hide_password(address: str | Path) -> str:
     """Return a ledger's address for people: a path, or a URL without its password.
 
     Raises LedgerError if it is neither.
     """
-    return _shown(_url(address))
+    return _hide_password(_make_url(address))
 
 
-def _shown(url: sa.URL) -> str:
+def _hide_password(url: sa.URL) -> str:
     sqlite = url.get_backend_name() == "sqlite"
     return str(url.database) if sqlite else url.render_as_string(hide_password=True)
 
@@ -65,7 +65,7 @@ class Database:
 
         Without ``create`` a ledger that is not there is a LedgerMissingError.
         """
-        self.url = _url(address)
+        self.url = _make_url(address)
         self.sqlite = self.url.get_backend_name() == "sqlite"
         self._timeout = TIMEOUT if timeout is None else timeout
         with self._in_words():
@@ -78,14 +78,14 @@ class Database:
                 _make_private_file(path)
             self._engine = sa.create_engine(self.url, poolclass=NullPool, connect_args=self._connect_args())
             if self.sqlite:
-                sa.event.listen(self._engine, "connect", _manual_transactions)
+                sa.event.listen(self._engine, "connect", _set_manual_transactions)
                 sa.event.listen(self._engine, "begin", _begin)
             self._create(create=create)
 
     @property
     def name(self) -> str:
         """The address for people, without a password."""
-        return _shown(self.url)
+        return _hide_password(self.url)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -113,7 +113,7 @@ class Database:
         count = GUARD_COUNT[self.url.get_backend_name()]
         needed = POSTGRES_GUARDS
         if self.sqlite:
-            needed = SQLITE_GUARDS if _refuses_replacing(connection) else SQLITE_GUARDS - 1
+            needed = SQLITE_GUARDS if _is_replacing_refused(connection) else SQLITE_GUARDS - 1
         return any(connection.exec_driver_sql(count.format(table=t)).scalar_one() < needed for t in guarded)
 
     def has(self, connection: Connection, table: str) -> bool:
@@ -129,7 +129,7 @@ class Database:
 
     def _guard(self, connection: Connection, *names: str) -> None:
         """Let these tables only grow."""
-        for statement in (sqlite_guards if self.sqlite else postgres_guards)(names):
+        for statement in (list_sqlite_guards if self.sqlite else list_postgres_guards)(names):
             connection.exec_driver_sql(statement)
 
     def _connect_args(self) -> dict[str, Any]:
@@ -165,14 +165,14 @@ class Database:
 
     def _guard_against_replacing(self, connection: Connection) -> None:
         """Give an SQLite ledger of earlier versions its third guard; one that cannot be written needs none."""
-        if not self.sqlite or _refuses_replacing(connection):
+        if not self.sqlite or _is_replacing_refused(connection):
             return
         connection.rollback()
         with suppress(sa.exc.OperationalError), self._engine.connect() as writing:
             writing.execution_options(immediate=True)
             with writing.begin():
                 for table in (*EARLIEST, *(table for table in CHAINS if self.has(writing, table))):
-                    writing.exec_driver_sql(sqlite_replace_guard(table))
+                    writing.exec_driver_sql(make_sqlite_replace_guard(table))
                 writing.exec_driver_sql(f"PRAGMA user_version = {REPLACING}")
 
     def make_all(self) -> None:
@@ -197,14 +197,14 @@ class Database:
         try:
             yield
         except (sa.exc.SQLAlchemyError, OSError, ImportError, UnicodeDecodeError) as error:
-            problem, cure = problem_and_cure(error)
+            problem, cure = describe_database_error(error)
             raise LedgerError(f"the ledger {self.name} {problem}", cure) from error
 
 
-def _url(address: str | Path) -> URL:
+def _make_url(address: str | Path) -> URL:
     text = str(address)
     if "://" not in text:
-        path = expanded(text, "settings.ledger").absolute()
+        path = expand_path(text, "settings.ledger").absolute()
         refuse_undecodable(path, "settings.ledger")
         return URL.create("sqlite", database=str(path))
     try:
@@ -229,13 +229,13 @@ def _make_private_file(path: Path) -> None:
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
 
 
-def _manual_transactions(connection: Any, _record: Any) -> None:
+def _set_manual_transactions(connection: Any, _record: Any) -> None:
     connection.isolation_level = None  # sqlite3 must not begin on its own; _begin does
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA synchronous = FULL")
 
 
-def _refuses_replacing(connection: Connection) -> bool:
+def _is_replacing_refused(connection: Connection) -> bool:
     return bool(connection.exec_driver_sql("PRAGMA user_version").scalar_one() >= REPLACING)
 
 

@@ -45,7 +45,7 @@ _PROBLEMS = (
 )
 
 
-def problem_and_cure(error: BaseException) -> tuple[str, Text]:
+def describe_database_error(error: BaseException) -> tuple[str, Text]:
     """Return the end of a sentence about the ledger, and the cure; the error's own text is not in it."""
     text = f"{type(error).__name__} {type(getattr(error, 'orig', None)).__name__} {error}"
     for pattern, what, cure in _PROBLEMS:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from privsyn.data_contracts.promise import Guarantee
-from privsyn.ledgers.audit import Dataset, Entry, spent_rho
-from privsyn.tasks.privacy.accountant import CapAccountant, epsilon_for
+from privsyn.ledgers.audit import Dataset, Entry, sum_spent_rho
+from privsyn.tasks.privacy.accountant import CapAccountant, convert_rho_to_epsilon
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class DatasetSummary:
     @property
     def epsilon(self) -> float:
         """What was spent, as an epsilon."""
-        return epsilon_for(self.rho, self.cap.delta, self.accountant)
+        return convert_rho_to_epsilon(self.rho, self.cap.delta, self.accountant)
 
     @property
     def remaining_rho(self) -> Fraction:
@@ -36,13 +36,13 @@ class DatasetSummary:
     @property
     def remaining_epsilon(self) -> float:
         """What is left of the cap, as an epsilon."""
-        return epsilon_for(self.remaining_rho, self.cap.delta, self.accountant)
+        return convert_rho_to_epsilon(self.remaining_rho, self.cap.delta, self.accountant)
 
 
-def summary_of(dataset: Dataset, entries: Iterable[Entry]) -> DatasetSummary:
+def summarize_dataset(dataset: Dataset, entries: Iterable[Entry]) -> DatasetSummary:
     """Return the summary of a data set by its entries."""
     history = list(entries)
-    spent = spent_rho(history)
+    spent = sum_spent_rho(history)
     return DatasetSummary(
         dataset.name, dataset.cap, dataset.rho, spent, len(history), dataset.created, dataset.accountant
     )

@@ -30,7 +30,7 @@ FIELDS = (
 
 def export_json(ledger: Ledger, dataset: str | None = None) -> str:
     """Return every cap, entry and row of periods, with exact sums as text ("numerator/denominator")."""
-    return json.dumps({"schema_version": EXPORT_VERSION, **_content(ledger, dataset)}, indent=2) + "\n"
+    return json.dumps({"schema_version": EXPORT_VERSION, **_export_content(ledger, dataset)}, indent=2) + "\n"
 
 
 def export_csv(ledger: Ledger, dataset: str | None = None) -> str:
@@ -44,7 +44,7 @@ def export_csv(ledger: Ledger, dataset: str | None = None) -> str:
     return text.getvalue()
 
 
-def _content(ledger: Ledger, dataset: str | None) -> dict[str, Any]:
+def _export_content(ledger: Ledger, dataset: str | None) -> dict[str, Any]:
     caps = [
         {
             "dataset": s.dataset,

@@ -37,16 +37,16 @@ class KnownTable:
     reason: str = ""
 
 
-def counting_marks(rows: Sequence[Mark], entries: Sequence[Entry]) -> list[Mark]:
+def list_counting_marks(rows: Sequence[Mark], entries: Sequence[Entry]) -> list[Mark]:
     """Return the marks without those of tables whose runs gave back all that they had reserved.
 
     Nothing was spent there.
     """
-    unspent = given_back(entries)
+    unspent = list_given_back(entries)
     return [row for row in rows if row.kind != "table" or (row.dataset, row.subject) not in unspent]
 
 
-def given_back(entries: Iterable[Entry]) -> frozenset[tuple[str, str]]:
+def list_given_back(entries: Iterable[Entry]) -> frozenset[tuple[str, str]]:
     """Return the runs, as (data set, run), that have charges and gave back every one."""
     held: Counter[tuple[str, str]] = Counter()
     for entry in entries:
@@ -55,15 +55,15 @@ def given_back(entries: Iterable[Entry]) -> frozenset[tuple[str, str]]:
 
 
 def refuse_second_name(rows: Sequence[Mark], dataset: str, table: KnownTable) -> list[str]:
-    """Return the table's other names for which a reason is now stated; ``rows``: as :func:`counting_marks` has them.
+    """Return the table's other names for which a reason is stated; ``rows``: as :func:`list_counting_marks` has them.
 
     What the data set has released before is no new name for it.  Raises RequestError if the table is known under
     another name and not under this one, and nobody has stated a reason.
     """
     new = set(table.fingerprints) - table.own
-    new -= {f for row in rows if row.dataset == dataset for f in _matches(row, table, new)}
-    others = {row.dataset for row in rows if _matches(row, table, new)} | table.elsewhere
-    open_names = sorted(others - {dataset} - _reasoned(rows, dataset))
+    new -= {f for row in rows if row.dataset == dataset for f in _find_matches(row, table, new)}
+    others = {row.dataset for row in rows if _find_matches(row, table, new)} | table.elsewhere
+    open_names = sorted(others - {dataset} - _list_reasoned(rows, dataset))
     if open_names and not table.reason:
         names = " and ".join(map(repr, open_names))
         raise RequestError(
@@ -83,26 +83,26 @@ def mark_table(
     ``entries``: the whole ledger's.
     """
     rows = mark_rows(connection)
-    for other in refuse_second_name(counting_marks(rows, entries), dataset, table):
+    for other in refuse_second_name(list_counting_marks(rows, entries), dataset, table):
         append_row(connection, TABLE, Mark(0, dataset, now, "", "", "reason", other, table.reason))
     if not any((row.kind, row.dataset, row.subject) == ("table", dataset, run) for row in rows):
         text = table.mark(dataset, run, table.fingerprints[0])
         append_row(connection, TABLE, Mark(0, dataset, now, "", "", "table", run, text))
 
 
-def reason_for(rows: Iterable[Mark], one: str, other: str) -> str | None:
+def find_reason(rows: Iterable[Mark], one: str, other: str) -> str | None:
     """Return the stated reason why two data sets hold one table; None if nobody stated one."""
     pair = {one, other}
     return next((row.text for row in rows if row.kind == "reason" and {row.dataset, row.subject} == pair), None)
 
 
-def _matches(row: Mark, table: KnownTable, fingerprints: Collection[str]) -> list[str]:
+def _find_matches(row: Mark, table: KnownTable, fingerprints: Collection[str]) -> list[str]:
     """Return the fingerprints that a mark is of."""
     if row.kind != "table":
         return []
     return [f for f in fingerprints if table.mark(row.dataset, row.subject, f) == row.text]
 
 
-def _reasoned(rows: Sequence[Mark], dataset: str) -> set[str]:
+def _list_reasoned(rows: Sequence[Mark], dataset: str) -> set[str]:
     pairs = [{row.dataset, row.subject} for row in rows if row.kind == "reason"]
     return {name for pair in pairs if dataset in pair for name in pair}

@@ -25,18 +25,24 @@ from sqlalchemy.engine import Connection
 from privsyn.base.errors import LedgerError
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.ledgers.audit import ChargeState, Dataset, Entry, StateName, audit, charge_states
-from privsyn.ledgers.charges import Event, Line, append_entry, as_text, fitting, now, unheld
+from privsyn.ledgers.charges import Event, Line, append_entry, as_text, fit_charges, format_now, list_unheld
 from privsyn.ledgers.database import Database
-from privsyn.ledgers.dataset_summary import DatasetSummary, summary_of
-from privsyn.ledgers.known_tables import KnownTable, counting_marks, mark_table, refuse_second_name
-from privsyn.ledgers.marks import Mark, audit_marks, claim_charge, entered_draw, mark_rows
-from privsyn.ledgers.refusals import another_cap
-from privsyn.ledgers.released_periods import PeriodRow, audit_periods, latest, period_rows, refuse_second_release
+from privsyn.ledgers.dataset_summary import DatasetSummary, summarize_dataset
+from privsyn.ledgers.known_tables import KnownTable, list_counting_marks, mark_table, refuse_second_name
+from privsyn.ledgers.marks import Mark, audit_marks, claim_charge, mark_rows, read_draw
+from privsyn.ledgers.refusals import make_another_cap_error
+from privsyn.ledgers.released_periods import (
+    PeriodRow,
+    audit_periods,
+    find_latest,
+    list_period_rows,
+    refuse_second_release,
+)
 from privsyn.ledgers.released_periods import append as append_period
 from privsyn.ledgers.released_periods import close as close_period
 from privsyn.ledgers.rows import read_datasets, read_entries
 from privsyn.ledgers.schema import datasets_table, ledger_table
-from privsyn.tasks.privacy.accountant import CapAccountant, rho_for
+from privsyn.tasks.privacy.accountant import CapAccountant, convert_epsilon_to_rho
 
 
 class Ledger:
@@ -78,12 +84,12 @@ class Ledger:
                         name=dataset,
                         epsilon=repr(cap.epsilon),
                         delta=repr(cap.delta),
-                        rho=as_text(rho_for(cap.epsilon, cap.delta, accountant)),
-                        created=now(),
+                        rho=as_text(convert_epsilon_to_rho(cap.epsilon, cap.delta, accountant)),
+                        created=format_now(),
                     )
                 )
             elif known.cap != cap:
-                raise another_cap(known, cap)
+                raise make_another_cap_error(known, cap)
 
     def reserve(
         self,
@@ -112,20 +118,20 @@ class Ledger:
         with self._database.write() as connection:
             known, entries = self._trusted(connection, dataset)
             if period is None:
-                new = fitting(known, entries, lines, delta)
+                new = fit_charges(known, entries, lines, delta)
             else:
                 self._database.make(connection, "periods")
                 new = self._begin(connection, known, entries, run, lines, delta, period)
             if new and table is not None:
                 self._database.make(connection, "marks")
-                mark_table(connection, read_entries(connection), dataset, run, table, now())
+                mark_table(connection, read_entries(connection), dataset, run, table, format_now())
             for line in new:
                 append_entry(connection, known, run, line, "reserve")
 
     def check_table(self, dataset: str, table: KnownTable) -> None:
         """Raise what :meth:`reserve` would raise for new charges on this table now; write nothing."""
         with self._database.read() as connection:
-            rows = counting_marks(self._marks(connection), read_entries(connection))
+            rows = list_counting_marks(self._marks(connection), read_entries(connection))
         refuse_second_name(rows, dataset, table)
 
     def _begin(
@@ -139,34 +145,34 @@ class Ledger:
         period: str,
     ) -> list[Line]:
         """Begin the period where the run has not; the lines that are new charges, naming the period."""
-        charges = bool(unheld(entries, lines))
-        rows = period_rows(connection, known.name)
+        charges = bool(list_unheld(entries, lines))
+        rows = list_period_rows(connection, known.name)
         begins = refuse_second_release(rows, entries, known.name, period, run, charges=charges)
-        new = fitting(known, entries, lines, delta)
+        new = fit_charges(known, entries, lines, delta)
         if begins:
-            append_period(connection, known.name, period, run, "begin", now())
+            append_period(connection, known.name, period, run, "begin", format_now())
         return [replace(line, detail={**line.detail, "period": period}) for line in new]
 
     def period(self, dataset: str, period: str) -> PeriodRow | None:
         """Return where the period of the data set stands; None if it was never begun."""
-        return latest(self.periods(dataset), dataset, period)
+        return find_latest(self.periods(dataset), dataset, period)
 
     def periods(self, dataset: str | None = None) -> list[PeriodRow]:
         """Return the history of periods, oldest first."""
         with self._database.read() as connection:
-            return period_rows(connection, dataset) if self._database.has(connection, "periods") else []
+            return list_period_rows(connection, dataset) if self._database.has(connection, "periods") else []
 
     def release_period(self, dataset: str, period: str, run: str) -> None:
         """Note that the release of this period is published: it is never released again.  Twice is once."""
         with self._database.write() as connection:
             self._database.make(connection, "periods")
-            close_period(connection, period_rows(connection, dataset), dataset, period, run, now())
+            close_period(connection, list_period_rows(connection, dataset), dataset, period, run, format_now())
 
     def check_room(self, dataset: str, lines: Sequence[Line], delta: float | None = None) -> None:
         """Raise what :meth:`reserve` would raise for these lines now; write nothing."""
         with self._database.read() as connection:
             known, entries = self._trusted(connection, dataset)
-            fitting(known, entries, lines, delta)
+            fit_charges(known, entries, lines, delta)
 
     def settle(self, dataset: str, key: str) -> None:
         """Note that the noise of this charge was drawn and its table is kept: reserve -> spent.  Twice is once."""
@@ -182,12 +188,12 @@ class Ledger:
         with self._database.write() as connection:
             self._database.make(connection, "marks")
             known = self._known(connection, dataset)
-            claim_charge(connection, known, read_entries(connection, dataset), key, draw, now())
+            claim_charge(connection, known, read_entries(connection, dataset), key, draw, format_now())
 
     def claimed(self, dataset: str, key: str) -> str | None:
         """Return draw that was entered for the latest charge of this key, here or from a copy of the private folder."""
         with self._database.read() as connection:
-            return entered_draw(self._marks(connection, dataset), read_entries(connection, dataset), key)
+            return read_draw(self._marks(connection, dataset), read_entries(connection, dataset), key)
 
     def marks(self, dataset: str | None = None) -> list[Mark]:
         """Return what draws and tables are known by, oldest first."""
@@ -217,7 +223,7 @@ class Ledger:
         """Return the summaries of all data sets by name, or of the named one; empty if the ledger does not know it."""
         with self._database.read() as connection:
             known = [d for d in read_datasets(connection).values() if dataset in (None, d.name)]
-            return [summary_of(d, read_entries(connection, d.name)) for d in known]
+            return [summarize_dataset(d, read_entries(connection, d.name)) for d in known]
 
     def entries(self, dataset: str | None = None) -> list[Entry]:
         """Return the history, oldest first."""
@@ -285,7 +291,7 @@ class Ledger:
                     f"reserved one can become {ChargeState.NAMES[event]}",
                     "Report this: a step closed a charge it does not hold",
                 )
-            if event == "cancel" and entered_draw(self._marks(connection, dataset), entries, key):
+            if event == "cancel" and read_draw(self._marks(connection, dataset), entries, key):
                 raise LedgerError(
                     f"the noise of the charge {key[:16]} of {dataset!r} was drawn, so it is not given back",
                     "Run the release again: it goes on from that noise",

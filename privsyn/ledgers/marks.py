@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection
 
 from privsyn.base.errors import LedgerError
 from privsyn.ledgers.audit import Dataset, Entry
-from privsyn.ledgers.chains import ChainedRow, append_row, audit_chain, chained_rows
+from privsyn.ledgers.chains import ChainedRow, append_row, audit_chain, chain_rows
 
 TABLE = "marks"
 
@@ -33,7 +33,7 @@ class Mark(ChainedRow):
 
 def mark_rows(connection: Connection, dataset: str | None = None) -> list[Mark]:
     """Return the marks, or those of one data set, oldest first; the table must be there."""
-    return chained_rows(connection, TABLE, Mark, dataset)
+    return chain_rows(connection, TABLE, Mark, dataset)
 
 
 def claim_charge(
@@ -60,7 +60,7 @@ def claim_charge(
         append_row(connection, TABLE, Mark(0, dataset.name, now, "", "", "draw", str(charge.id), draw))
 
 
-def entered_draw(marks: Sequence[Mark], entries: Sequence[Entry], key: str) -> str | None:
+def read_draw(marks: Sequence[Mark], entries: Sequence[Entry], key: str) -> str | None:
     """Return the draw that was entered for the latest charge of this key, if one was.
 
     Both arguments of one data set.
@@ -77,7 +77,7 @@ def audit_marks(
     if not present:
         return []
     rows = mark_rows(connection)
-    return audit_chain(connection, TABLE, rows, datasets) + _unfitting_draws(rows, entries)
+    return audit_chain(connection, TABLE, rows, datasets) + _find_unfitting_draws(rows, entries)
 
 
 def _charge(entries: Sequence[Entry], key: str) -> tuple[Entry | None, str]:
@@ -90,7 +90,7 @@ def _draw_of(marks: Sequence[Mark], charge: Entry) -> Mark | None:
     return next((m for m in marks if m.kind == "draw" and m.subject == str(charge.id)), None)
 
 
-def _unfitting_draws(rows: Sequence[Mark], entries: Sequence[Entry]) -> list[str]:
+def _find_unfitting_draws(rows: Sequence[Mark], entries: Sequence[Entry]) -> list[str]:
     """Draw of no charge, second draws of one, and charges that were given back although their noise was drawn."""
     problems: list[str] = []
     charges = {str(e.id): e for e in entries if e.event == "reserve"}
@@ -103,10 +103,10 @@ def _unfitting_draws(rows: Sequence[Mark], entries: Sequence[Entry]) -> list[str
         else:
             drawn.add((charge.dataset, row.subject))
         seen.add(row.subject)
-    return problems + _given_back(entries, drawn)
+    return problems + _list_given_back(entries, drawn)
 
 
-def _given_back(entries: Sequence[Entry], drawn: set[tuple[str, str]]) -> list[str]:
+def _list_given_back(entries: Sequence[Entry], drawn: set[tuple[str, str]]) -> list[str]:
     reserved: dict[tuple[str, str], Entry] = {}
     problems = []
     for entry in entries:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from privsyn.base.errors import LedgerError
-from privsyn.base.wording import action
+from privsyn.base.wording import refer_to_action
 from privsyn.ledgers.audit import Entry
 from privsyn.ledgers.chains import ChainedRow
 from privsyn.ledgers.ledger import Ledger
@@ -23,7 +23,7 @@ RECORD = "ledger"
 """The private record's name."""
 
 
-def noted_ledger(records: Records) -> LedgerRecord | None:
+def open_noted_ledger(records: Records) -> LedgerRecord | None:
     """Return what was noted; None where this private folder has charged nothing to the data set yet.
 
     Raises PrivsynError where the note is missing beside records of steps, which are made after it.
@@ -61,7 +61,7 @@ def refuse_older(ledger: Ledger, noted: LedgerRecord, dataset: str) -> None:
     raise LedgerError(
         f"the ledger {ledger.name} is an older copy, or another history: the releases of {dataset!r} in this private "
         f"folder have seen entry {noted.entries} of it, which is not there as it was",
-        "Restore the newest copy and look at it with " + action("verify_ledger") + "; nothing was read",
+        "Restore the newest copy and look at it with " + refer_to_action("verify_ledger") + "; nothing was read",
     )
 
 

@@ -9,10 +9,10 @@ from privsyn.base.errors import BudgetRefusedError, RequestError
 from privsyn.base.wording import mention
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.ledgers.audit import Dataset
-from privsyn.tasks.privacy.accountant import Accountant, epsilon_for
+from privsyn.tasks.privacy.accountant import Accountant, convert_rho_to_epsilon
 
 
-def another_cap(known: Dataset, cap: Guarantee) -> RequestError:
+def make_another_cap_error(known: Dataset, cap: Guarantee) -> RequestError:
     """Return the refusal of a spec whose lifetime cap is not the ledger's."""
     return RequestError(
         f"the ledger holds epsilon {known.cap.epsilon:g}, delta {known.cap.delta:g} as the lifetime cap of "
@@ -22,7 +22,7 @@ def another_cap(known: Dataset, cap: Guarantee) -> RequestError:
     )
 
 
-def no_price(dataset: Dataset, accountant: str) -> RequestError:
+def make_no_price_error(dataset: Dataset, accountant: str) -> RequestError:
     """Return the refusal of a charge under an accountant that the data set's cap cannot add up."""
     return RequestError(
         f"the cap of {dataset.name!r} is counted in Gaussian differential privacy, for which noise under accountant "
@@ -32,7 +32,7 @@ def no_price(dataset: Dataset, accountant: str) -> RequestError:
     )
 
 
-def over_budget(
+def make_over_budget_error(
     dataset: Dataset, spent: Fraction, asked: Fraction, delta: float, accountant: str
 ) -> BudgetRefusedError:
     """Return refusal of a run that would pass the cap, with what would still fit at ``delta`` under ``accountant``."""
@@ -41,7 +41,7 @@ def over_budget(
     def both(rho: Fraction) -> str:
         return f"rho {float(rho):.4g} (epsilon {dataset.epsilon(rho):.4g})"
 
-    fits = float(f"{epsilon_for(left, delta, cast(Accountant, accountant)) * 0.9995:.3e}")
+    fits = float(f"{convert_rho_to_epsilon(left, delta, cast(Accountant, accountant)) * 0.9995:.3e}")
     cure = (
         f"At delta {delta:g} at most epsilon {fits:.4g} still fits: lower " + mention("privacy.epsilon") + " to that"
         if fits > 0

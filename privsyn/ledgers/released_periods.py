@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 
 from privsyn.base.errors import LedgerError, PeriodReleasedError, RequestError
 from privsyn.ledgers.audit import Dataset, Entry, charge_states
-from privsyn.ledgers.chains import ChainedRow, append_row, audit_chain, chained_rows
+from privsyn.ledgers.chains import ChainedRow, append_row, audit_chain, chain_rows
 
 TABLE = "periods"
 
@@ -35,12 +35,12 @@ class PeriodRow(ChainedRow):
         return self.event == "release"
 
 
-def period_rows(connection: Connection, dataset: str | None = None) -> list[PeriodRow]:
+def list_period_rows(connection: Connection, dataset: str | None = None) -> list[PeriodRow]:
     """Return the rows, oldest first; the table must be there."""
-    return chained_rows(connection, TABLE, PeriodRow, dataset)
+    return chain_rows(connection, TABLE, PeriodRow, dataset)
 
 
-def latest(rows: Sequence[PeriodRow], dataset: str, period: str) -> PeriodRow | None:
+def find_latest(rows: Sequence[PeriodRow], dataset: str, period: str) -> PeriodRow | None:
     """Return where a period stands; None if it was never begun."""
     return next((row for row in reversed(rows) if (row.dataset, row.period) == (dataset, period)), None)
 
@@ -53,7 +53,7 @@ def refuse_second_release(
     ``entries``: the data set's; ``charges``: whether the run asks for new ones.  Raises PeriodReleasedError for a
     released period, RequestError where another run has begun it and holds charges for it.
     """
-    stands = latest(rows, dataset, period)
+    stands = find_latest(rows, dataset, period)
     if stands is None:
         return True
     if stands.released:
@@ -82,7 +82,7 @@ def append(connection: Connection, dataset: str, period: str, run: str, event: s
 
 def close(connection: Connection, rows: Sequence[PeriodRow], dataset: str, period: str, run: str, now: str) -> None:
     """Note that the period's release is published, once for all.  Raises LedgerError if the run has not begun it."""
-    stands = latest(rows, dataset, period)
+    stands = find_latest(rows, dataset, period)
     if stands is None or stands.run != run:
         raise LedgerError(
             f"the run {run} releases the period {period} of {dataset!r}, which it has not begun",
@@ -97,10 +97,10 @@ def audit_periods(
 ) -> list[str]:
     """Everything that is wrong with the periods, in sentences; ``present``: whether their tables are there."""
     if not present:
-        return _uncovered_charges([], entries)
-    rows = period_rows(connection)
+        return _find_uncovered_charges([], entries)
+    rows = list_period_rows(connection)
     problems = audit_chain(connection, TABLE, rows, datasets)
-    return problems + _order(rows) + _uncovered_charges(rows, entries)
+    return problems + _order(rows) + _find_uncovered_charges(rows, entries)
 
 
 def _order(rows: Sequence[PeriodRow]) -> list[str]:
@@ -117,7 +117,7 @@ def _order(rows: Sequence[PeriodRow]) -> list[str]:
     return problems
 
 
-def _uncovered_charges(rows: Sequence[PeriodRow], entries: Sequence[Entry]) -> list[str]:
+def _find_uncovered_charges(rows: Sequence[PeriodRow], entries: Sequence[Entry]) -> list[str]:
     """Charges that name a period which their run has not begun: rows are missing."""
     begun = {(row.dataset, row.period, row.run) for row in rows}
     return [

@@ -143,17 +143,17 @@ _UNIQUE = {
 """Append-only table -> when a new row would take the place of an old one."""
 
 
-def sqlite_guards(names: Sequence[str]) -> list[str]:
+def list_sqlite_guards(names: Sequence[str]) -> list[str]:
     """Return the statements that let these tables only grow, in SQLite."""
     return [
         f"CREATE TRIGGER IF NOT EXISTS {table}_no_{verb.lower()} BEFORE {verb} ON {table} "
         f"BEGIN SELECT RAISE(ABORT, '{REFUSAL}'); END"
         for table in names
         for verb in ("UPDATE", "DELETE")
-    ] + [sqlite_replace_guard(table) for table in names]
+    ] + [make_sqlite_replace_guard(table) for table in names]
 
 
-def sqlite_replace_guard(table: str) -> str:
+def make_sqlite_replace_guard(table: str) -> str:
     """REPLACE deletes the old row without a DELETE trigger, unless a connection asks for those: refuse the new one."""
     taken = f"EXISTS (SELECT 1 FROM {table} WHERE {_UNIQUE[table]})"  # noqa: S608
     return (
@@ -162,7 +162,7 @@ def sqlite_replace_guard(table: str) -> str:
     )
 
 
-def postgres_guards(names: Sequence[str]) -> list[str]:
+def list_postgres_guards(names: Sequence[str]) -> list[str]:
     """Return the statements that let these tables only grow, in PostgreSQL."""
     return [
         "CREATE OR REPLACE FUNCTION privsyn_append_only() RETURNS trigger LANGUAGE plpgsql AS "

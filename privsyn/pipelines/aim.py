@@ -26,10 +26,17 @@ from privsyn.data_contracts.step_options import Selection
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress, ReleaseStep, Step
-from privsyn.pipelines.adaptive import Candidates, measure_again, rows_so_far, scores_of_rows
-from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, RECODE, counts_of, one_way_step, options_as
-from privsyn.pipelines.privsyn import RECODE_ROWS, evenly_weighed, first_measurement, scores_step, targets_of
-from privsyn.pipelines.synthesis_steps import rows_from
+from privsyn.pipelines.adaptive import Candidates, build_residual_scores, build_rows_so_far, measure_again
+from privsyn.pipelines.common_steps import (
+    COMPRESS_DOMAIN,
+    ENCODE,
+    RECODE,
+    build_one_way_step,
+    get_options_as,
+    read_one_way_counts,
+)
+from privsyn.pipelines.privsyn import RECODE_ROWS, build_first_measurement, build_scores_step, get_targets, weigh_evenly
+from privsyn.pipelines.synthesis_steps import build_row_steps
 from privsyn.tasks.steps import worst_marginals
 
 LIMIT = (
@@ -38,53 +45,53 @@ LIMIT = (
 )
 
 
-def options_of(request: Request) -> Aim:
+def get_options(request: Request) -> Aim:
     """Return the request's options.  Raises TypeError if it asks for another mechanism."""
-    return options_as(request, Aim)
+    return get_options_as(request, Aim)
 
 
 def aim(request: Request) -> tuple[Step, ...]:
     """Return the one-ways, the rounds, and rows from all that was measured."""
-    options = options_of(request)
+    options = get_options(request)
     first, *further = options.exact_rounds()
-    scores = scores_step(lambda r: Selection(max_cells=options_of(r).max_cells), lambda r: first[0])
-    measure = replace(first_measurement(first[1], "worst_marginals_1.cliques"), limit=LIMIT)
-    rounds: list[Step] = [scores, _choice(1, scores, measure), measure]
+    scores = build_scores_step(lambda r: Selection(max_cells=get_options(r).max_cells), lambda r: first[0])
+    measure = replace(build_first_measurement(first[1], "worst_marginals_1.cliques"), limit=LIMIT)
+    rounds: list[Step] = [scores, _build_choice(1, scores, measure), measure]
     stages = [measure.name]
     limits = Candidates(options.max_cells, options.gamma if options.triples else None)
     for n, (asking, measuring) in enumerate(further, start=2):
-        rows = rows_so_far(n, tuple(stages))
-        scores = scores_of_rows(n, tuple(stages), rows, asking, limits)
+        rows = build_rows_so_far(n, tuple(stages))
+        scores = build_residual_scores(n, tuple(stages), rows, asking, limits)
         measure = measure_again(n, f"worst_marginals_{n}.cliques", measuring)
-        rounds += [rows, scores, _choice(n, scores, measure), measure]
+        rounds += [rows, scores, _build_choice(n, scores, measure), measure]
         stages.append(measure.name)
-    one_ways = one_way_step(options.exact_one_ways(), "equal")
-    return (ENCODE, one_ways, COMPRESS_DOMAIN, RECODE_ROWS, *rounds, *rows_from(stages))
+    one_ways = build_one_way_step(options.exact_one_ways(), "equal")
+    return (ENCODE, one_ways, COMPRESS_DOMAIN, RECODE_ROWS, *rounds, *build_row_steps(stages))
 
 
-def _at_once(request: Request) -> int:
-    return options_of(request).at_once(len(request.encoding.domain.attributes))
+def _count_at_once(request: Request) -> int:
+    return get_options(request).at_once(len(request.encoding.domain.attributes))
 
 
-def _choice(n: int, scores: ReleaseStep, measure: ReleaseStep) -> Step:
+def _build_choice(n: int, scores: ReleaseStep, measure: ReleaseStep) -> Step:
     """Return the marginals to measure in round ``n``, by their noisy distances."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         queries, answers = inputs.noisy(scores.name)
         cliques, distances = [q.attributes for q in queries], [float(y[0]) for y in answers]
         noise, rho = (queries[0].sigma if queries else 0.0), float(measure.rho(request))
-        how = (inputs.domain(), _at_once(request), rho, request.records, targets_of(request))
-        chosen = worst_marginals.worst_marginals(cliques, distances, noise, *how)
-        return {"cliques": evenly_weighed(chosen, request, inputs)}
+        how = (inputs.domain(), _count_at_once(request), rho, request.records, get_targets(request))
+        chosen = worst_marginals.choose_worst_marginals(cliques, distances, noise, *how)
+        return {"cliques": weigh_evenly(chosen, request, inputs)}
 
     def key(request: Request) -> dict[str, Any]:
-        return {**measure.priced(request), "at_once": _at_once(request), **request.spec.targets()}
+        return {**measure.priced(request), "at_once": _count_at_once(request), **request.spec.targets()}
 
     return Step(
         f"worst_marginals_{n}",
         f"Worst marginals, round {n}",
         Kind.POSTPROCESS,
-        (*counts_of([scores.name]), RECODE),
+        (*read_one_way_counts([scores.name]), RECODE),
         {"cliques": tables.CLIQUES},
         key,
         run,

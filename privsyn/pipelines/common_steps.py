@@ -41,7 +41,7 @@ ONE_CELL = "k, the records a person may have: all k may fall into one cell"
 """Why a marginal has its sensitivity."""
 
 
-def options_as(request: Request, kind: type[Options]) -> Options:
+def get_options_as(request: Request, kind: type[Options]) -> Options:
     """Return the request's options, which are of this kind.  Raises TypeError if it asks for another mechanism."""
     options = request.spec.mechanism
     if not isinstance(options, kind):
@@ -49,12 +49,12 @@ def options_as(request: Request, kind: type[Options]) -> Options:
     return options
 
 
-def counts_of(stages: Sequence[str]) -> tuple[str, ...]:
+def read_one_way_counts(stages: Sequence[str]) -> tuple[str, ...]:
     """Return the released tables of these release steps."""
     return tuple(f"{stage}.{table}" for stage in stages for table in RELEASED)
 
 
-def published(name: str, words: str = "") -> dict[str, PublishedFile]:
+def publish_noisy(name: str, words: str = "") -> dict[str, PublishedFile]:
     """Return the released files of a release step's tables; ``words``: what the noisy one holds."""
     return {
         "noisy": PublishedFile(f"marginals/{name}.parquet", words),
@@ -62,13 +62,13 @@ def published(name: str, words: str = "") -> dict[str, PublishedFile]:
     }
 
 
-def wide_codes(batches: Batches, domain: Domain, *, padded: bool = False) -> Wide:
+def list_wide_codes(batches: Batches, domain: Domain, *, padded: bool = False) -> Wide:
     """Return a table of codes as a step's output."""
-    profile = lambda b: tables.profile_codes(b, domain, padded=padded)  # noqa: E731
-    return Wide(tables.code_schema(domain, padded=padded), batches, profile)
+    profile = lambda b: tables.make_code_examples(b, domain, padded=padded)  # noqa: E731
+    return Wide(tables.build_code_schema(domain, padded=padded), batches, profile)
 
 
-def columns_key(request: Request, unused: AbstractSet[str] = WORDS) -> dict[str, Any]:
+def key_columns(request: Request, unused: AbstractSet[str] = WORDS) -> dict[str, Any]:
     """Return the released columns without the fields ``unused``; ``zone: UTC`` is what moments meant before zones."""
     found = {}
     for name, column in request.spec.released_columns.items():
@@ -78,13 +78,13 @@ def columns_key(request: Request, unused: AbstractSet[str] = WORDS) -> dict[str,
     return found
 
 
-def _of_measured(request: Request, by_column: Mapping[str, Any]) -> dict[str, Any]:
+def _keep_measured(request: Request, by_column: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part that is about columns that are measured: what is never read changes no code."""
     unmeasured = request.spec.unmeasured_columns
     return {name: value for name, value in by_column.items() if name not in unmeasured}
 
 
-def _rules_of_codes(request: Request) -> dict[str, Any]:
+def _key_code_rules(request: Request) -> dict[str, Any]:
     """Return what rules change of the codes: edges, columns without a code, dummies; nothing without rules.
 
     Other changes of rules count no private row again.
@@ -99,13 +99,13 @@ def _rules_of_codes(request: Request) -> dict[str, Any]:
     return {**found, **({"split": splits} if splits else {}), **({"levels": levels} if levels else {})}
 
 
-def _wide_key(request: Request) -> dict[str, Any]:
+def _key_wide_codes(request: Request) -> dict[str, Any]:
     """Return the cells of columns with wide bins; nothing where no bin is wide: their codes are those of before."""
     wide = request.encoding.wide
     return {"wide": {name: request.encoding.domain.size(name) for name in wide}} if wide else {}
 
 
-def _null_values_key(spec: ReleaseSpec) -> tuple[str, ...]:
+def _key_null_values(spec: ReleaseSpec) -> tuple[str, ...]:
     """Return the texts that mean null, as far as any code depends on them.
 
     By default they were the empty text alone once.  The other usual ones had the same codes then as now, being
@@ -119,13 +119,13 @@ def _null_values_key(spec: ReleaseSpec) -> tuple[str, ...]:
 
 def _encode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     encoding, repairs = request.encoding, encode.Repairs()
-    rows = unless_changed(encode.encode(inputs.private.rows, encoding, request.spec.unit, repairs), inputs)
+    rows = omit_default(encode.encode(inputs.private.rows, encoding, request.spec.unit, repairs), inputs)
     domain = encoding.domain
-    profile = lambda batches: tables.profile_codes(batches, domain)  # noqa: E731
-    return {"encoded_rows": Wide(tables.code_schema(domain), rows, profile), "repairs": repairs.to_table}
+    profile = lambda batches: tables.make_code_examples(batches, domain)  # noqa: E731
+    return {"encoded_rows": Wide(tables.build_code_schema(domain), rows, profile), "repairs": repairs.to_table}
 
 
-def unless_changed(batches: Batches, inputs: Inputs) -> Batches:
+def omit_default(batches: Batches, inputs: Inputs) -> Batches:
     """Pass batches through; RequestError at the end, before anything is kept, if the data changed meanwhile."""
     yield from batches
     if not inputs.private.unchanged():
@@ -141,12 +141,12 @@ ENCODE = Step(
     (),
     {"encoded_rows": tables.ENCODED_ROWS, "repairs": tables.REPAIRS},
     lambda r: {
-        "columns": _of_measured(r, columns_key(r, WORDS | WRITTEN)),
+        "columns": _keep_measured(r, key_columns(r, WORDS | WRITTEN)),
         "unit": r.spec.unit.model_dump(),
-        "null_values": _null_values_key(r.spec),
-        "order": tuple(_of_measured(r, dict.fromkeys(r.column_order))),
-        **_rules_of_codes(r),
-        **_wide_key(r),
+        "null_values": _key_null_values(r.spec),
+        "order": tuple(_keep_measured(r, dict.fromkeys(r.column_order))),
+        **_key_code_rules(r),
+        **_key_wide_codes(r),
         **({"csv": r.spec.csv.model_dump()} if r.spec.csv != CsvOptions() else {}),  # keys of before know no such field
     },
     _encode,
@@ -154,31 +154,31 @@ ENCODE = Step(
 )
 
 
-def known_key(request: Request) -> dict[str, Any]:
+def key_known_totals(request: Request) -> dict[str, Any]:
     """Return the attributes whose counts are known and not measured; nothing without any."""
     known = () if request.totals is None else request.totals.one_way
     return {"known": sorted(known)} if known else {}
 
 
-def codes_of_totals(request: Request) -> dict[str, Any]:
+def list_codes_of_totals(request: Request) -> dict[str, Any]:
     """Return the known counts of single attributes, which their codes follow from; nothing without any."""
     totals = request.totals
     return {} if totals is None or not totals.one_way else {"totals": totals.key_of_codes()}
 
 
-def totals_key(request: Request) -> dict[str, Any]:
+def key_totals(request: Request) -> dict[str, Any]:
     """Return all known totals by the name that they have in keys; nothing without any."""
     return {} if request.totals is None else {"totals": request.totals.key()}
 
 
-def one_way_step(share: Fraction, division: str) -> ReleaseStep:
+def build_one_way_step(share: Fraction, division: str) -> ReleaseStep:
     """Return the one-way marginals with this share of the budget, divided among them by ``division``.
 
     "cells" or "equal".
     """
 
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-        return one_way_marginals.plan(request.measured_alone, rho, request.records, equal=division == "equal")
+        return one_way_marginals.plan_queries(request.measured_alone, rho, request.records, equal=division == "equal")
 
     return ReleaseStep(
         "one_way_marginals",
@@ -186,14 +186,14 @@ def one_way_step(share: Fraction, division: str) -> ReleaseStep:
         Kind.RELEASE,
         (ENCODED,),
         RELEASED,
-        lambda r: {"one_ways": division, **known_key(r)},
+        lambda r: {"one_ways": division, **key_known_totals(r)},
         plan=plan,
-        exact=lambda r, i, rows, queries: one_way_marginals.exact(rows, queries, r.threads),
+        exact=lambda r, i, rows, queries: one_way_marginals.count_exactly(rows, queries, r.threads),
         share=lambda r: share,
         look=Look("counts of every column on its own", lambda r: ONE_CELL),
         rows=ENCODED,
         rows_domain=lambda r, i: r.encoding.domain,
-        published=published("one_way", "has a count for every fine code of every column"),
+        published=publish_noisy("one_way", "has a count for every fine code of every column"),
     )
 
 
@@ -214,9 +214,9 @@ COMPRESS_DOMAIN = Step(
     "compress_domain",
     "Compress domain",
     Kind.POSTPROCESS,
-    counts_of(["one_way_marginals"]),
+    read_one_way_counts(["one_way_marginals"]),
     {"recode": tables.RECODE},
-    lambda r: {**r.spec.mechanism.compression.key(), **r.spec.prior_key(), **codes_of_totals(r)},
+    lambda r: {**r.spec.mechanism.compression.key(), **r.spec.prior_key(), **list_codes_of_totals(r)},
     _compress,
     version=3,
     published={

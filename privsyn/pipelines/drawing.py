@@ -19,16 +19,16 @@ COLORS = {
 """Private rows stay red; amber is where budget is spent; green is free."""
 
 
-def mermaid(steps: Sequence[Step] = STEPS) -> str:
+def draw_mermaid(steps: Sequence[Step] = STEPS) -> str:
     """Return a Mermaid flowchart: one node a step, coloured by its kind, and one edge a table that it reads."""
     lines = ["flowchart TD"]
     lines += [f'    {step.name}["{step.title}"]:::{step.kind}' for step in steps]
-    lines += [edge for step in steps for edge in _edges(step)]
+    lines += [edge for step in steps for edge in _list_edges(step)]
     lines += [f"    classDef {kind} {style}" for kind, style in COLORS.items()]
     return "\n".join(lines)
 
 
-def _edges(step: Step) -> list[str]:
+def _list_edges(step: Step) -> list[str]:
     """Return one edge a producer, in declared order, with the tables' names on it."""
     tables: dict[str, list[str]] = {}
     for name in step.inputs:
@@ -38,4 +38,4 @@ def _edges(step: Step) -> list[str]:
 
 
 if __name__ == "__main__":
-    print(mermaid())
+    print(draw_mermaid())

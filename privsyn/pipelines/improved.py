@@ -22,22 +22,30 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Look, Output, Progress, ReleaseStep, Step
-from privsyn.pipelines.common_steps import ENCODED, ONE_CELL, RECODE, counts_of, known_key, one_way_step, published
+from privsyn.pipelines.common_steps import (
+    ENCODED,
+    ONE_CELL,
+    RECODE,
+    build_one_way_step,
+    key_known_totals,
+    publish_noisy,
+    read_one_way_counts,
+)
 from privsyn.pipelines.privsyn import (
     ALONE,
     COMBINE_CLIQUES,
     INDIF_SCORES,
     JOINT,
-    choice_key,
+    build_up_to_measurement,
+    get_options,
+    get_targets,
+    key_choice,
     measure_step,
-    options_of,
     select_step,
-    targets_of,
-    up_to_measurement,
     with_scores,
 )
-from privsyn.pipelines.synthesis_steps import rows_from
-from privsyn.tasks.estimation.recode import coarse_domain, refined
+from privsyn.pipelines.synthesis_steps import build_row_steps
+from privsyn.tasks.estimation.recode import build_coarse_domain, pool_one_ways
 from privsyn.tasks.steps import combine_cliques, select_more
 
 
@@ -49,15 +57,15 @@ def improved(request: Request) -> tuple[Step, ...]:
     improves = request.spec.improves
     if improves is None:
         raise ValueError("the request improves no release")
-    options, total = options_of(request), request.total_rho
+    options, total = get_options(request), request.total_rho
     parts = [rho / total for rho in request.rounds]
     measurement = options.split.exact()[2]
-    steps = list(up_to_measurement(options, measurement, parts[0]))
+    steps = list(build_up_to_measurement(options, measurement, parts[0]))
     looks = _Looks(["one_way_marginals"], ["indif_scores"], ["measure_marginals"])
     for n, part in enumerate(parts[1:], 2):
         run = improves.earlier[n - 2].run
-        steps += _round(n, part, run, looks, options)
-    steps += rows_from([*looks.measured, *looks.one_ways[1:]])
+        steps += _build_round(n, part, run, looks, options)
+    steps += build_row_steps([*looks.measured, *looks.one_ways[1:]])
     return tuple(steps if request.prior is None else map(with_scores, steps))
 
 
@@ -68,41 +76,41 @@ class _Looks:
         self.one_ways, self.scores, self.measured = one_ways, scores, measured
 
 
-def _round(n: int, part: Fraction, run: str, looks: _Looks, options: PrivSyn) -> tuple[Step, ...]:
+def _build_round(n: int, part: Fraction, run: str, looks: _Looks, options: PrivSyn) -> tuple[Step, ...]:
     """Return the steps of the release number ``n``, which has this part of the budget and improves ``run``."""
     split = options.split
-    one_ways = _one_ways(n, split.exact()[0] * part, run, options)
-    scores = _scores(n, split.exact()[1] * part)
+    one_ways = _build_one_ways(n, split.exact()[0] * part, run, options)
+    scores = _build_scores(n, split.exact()[1] * part)
     measure = measure_step(
         f"measure_more_{n}",
         f"Measure more, release {n}",
         f"select_more_{n}.cliques",
         split.exact()[2] * part,
         Look(JOINT, lambda r: ONE_CELL, round=n, alone=ALONE),
-        published(f"measured_{n}", f"has those of release {n}"),
+        publish_noisy(f"measured_{n}", f"has those of release {n}"),
     )
     looks.one_ways.append(one_ways.name)
     looks.scores.append(scores.name)
-    choice = _choice(n, tuple(looks.one_ways), tuple(looks.scores), tuple(looks.measured), measure)
+    choice = _build_choice(n, tuple(looks.one_ways), tuple(looks.scores), tuple(looks.measured), measure)
     looks.measured.append(measure.name)
     return one_ways, scores, choice, measure
 
 
-def _one_ways(n: int, share: Fraction, run: str, options: PrivSyn) -> ReleaseStep:
+def _build_one_ways(n: int, share: Fraction, run: str, options: PrivSyn) -> ReleaseStep:
     """Return a further look at every column on its own; its key names the run that is improved."""
-    step = one_way_step(share, options.split.one_ways)
+    step = build_one_way_step(share, options.split.one_ways)
     return replace(
         step,
         name=f"one_way_marginals_{n}",
         title=f"One-way marginals, release {n}",
-        settings=lambda r: {"one_ways": options.split.one_ways, "improves": run, **known_key(r)},
+        settings=lambda r: {"one_ways": options.split.one_ways, "improves": run, **key_known_totals(r)},
         look=replace(step.look, round=n),
         inputs=(ENCODED,),
-        published=published(f"one_way_{n}", f"has those of release {n}"),
+        published=publish_noisy(f"one_way_{n}", f"has those of release {n}"),
     )
 
 
-def _scores(n: int, share: Fraction) -> ReleaseStep:
+def _build_scores(n: int, share: Fraction) -> ReleaseStep:
     """Return a further look at how strongly pairs are related, against the same table as the first."""
     return replace(
         INDIF_SCORES,
@@ -110,26 +118,26 @@ def _scores(n: int, share: Fraction) -> ReleaseStep:
         title=f"InDif scores, release {n}",
         share=lambda r: share,
         look=replace(INDIF_SCORES.look, round=n),
-        published=published(f"scores_{n}"),
+        published=publish_noisy(f"scores_{n}"),
     )
 
 
-def _measured_rho(request: Request, n: int) -> Fraction:
+def _sum_measured_rho(request: Request, n: int) -> Fraction:
     """Return the budget of all marginals up to release ``n``."""
-    return sum(request.rounds[:n], Fraction(0)) * options_of(request).split.exact()[2]
+    return sum(request.rounds[:n], Fraction(0)) * get_options(request).split.exact()[2]
 
 
-def _choice(
+def _build_choice(
     n: int, one_ways: Sequence[str], scores: Sequence[str], measured: Sequence[str], measure: ReleaseStep
 ) -> Step:
     """Return the cliques to measure in release ``n``: what all budgets together would give them, less what they had."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        first, fine, options = inputs.recode(), request.measured_alone, options_of(request)
+        first, fine, options = inputs.recode(), request.measured_alone, get_options(request)
         looked, answers = inputs.measured(one_ways[1:])
-        known = refined(first, looked, answers, request.encoding.groups, request.encoding.levels)
-        asked, scored = _all(inputs, scores)
-        rho = float(_measured_rho(request, n))
+        known = pool_one_ways(first, looked, answers, request.encoding.groups, request.encoding.levels)
+        asked, scored = _list_all(inputs, scores)
+        rho = float(_sum_measured_rho(request, n))
         pairs = select_more.select_from_all_scores(
             asked,
             scored,
@@ -139,31 +147,31 @@ def _choice(
             request.records,
             options.selection,
             remeasure_one_ways=options.split.remeasure_one_ways,
-            targets=targets_of(request),
+            targets=get_targets(request),
         )
-        domain = coarse_domain(first)
-        weights = combine_cliques.weighed_cliques(pairs, domain, fine, options.selection)
-        left = select_more.lacking(weights, select_more.spent_on(_all(inputs, measured)[0]), rho)
-        return {"cliques": combine_cliques.cliques_to_table(left, domain, fine)}
+        domain = build_coarse_domain(first)
+        weights = combine_cliques.weigh_cliques(pairs, domain, fine, options.selection)
+        left = select_more.list_lacking(weights, select_more.map_spent(_list_all(inputs, measured)[0]), rho)
+        return {"cliques": combine_cliques.tabulate_cliques(left, domain, fine)}
 
     return Step(
         f"select_more_{n}",
         f"Select more, release {n}",
         Kind.POSTPROCESS,
-        (RECODE, *counts_of(one_ways[1:]), *counts_of(scores), *counts_of(measured)),
+        (RECODE, *read_one_way_counts(one_ways[1:]), *read_one_way_counts(scores), *read_one_way_counts(measured)),
         {"cliques": tables.CLIQUES},
-        lambda r: {**choice_key(r, measure), **_choosing(r), "all": str(_measured_rho(r, n))},
+        lambda r: {**key_choice(r, measure), **_build_choosing(r), "all": str(_sum_measured_rho(r, n))},
         run,
         version=select_step(measure).version + COMBINE_CLIQUES.version,
         words=lambda r: "all releases' noisy scores together say what to measure more",
     )
 
 
-def _choosing(request: Request) -> dict[str, Any]:
-    return options_of(request).selection.model_dump()
+def _build_choosing(request: Request) -> dict[str, Any]:
+    return get_options(request).selection.model_dump()
 
 
-def _all(inputs: Inputs, stages: Sequence[str]) -> tuple[list[Query], list[NDArray[np.int64]]]:
+def _list_all(inputs: Inputs, stages: Sequence[str]) -> tuple[list[Query], list[NDArray[np.int64]]]:
     """Return queries and answers of these release steps, one after the other."""
     found = [inputs.noisy(stage) for stage in stages]
     return [q for queries, _ in found for q in queries], [y for _, answers in found for y in answers]

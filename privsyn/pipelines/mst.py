@@ -29,14 +29,26 @@ from privsyn.pipelines.common_steps import (
     COMPRESS_DOMAIN,
     ENCODE,
     RECODE,
-    counts_of,
-    one_way_step,
-    options_as,
-    wide_codes,
+    build_one_way_step,
+    get_options_as,
+    list_wide_codes,
+    read_one_way_counts,
 )
-from privsyn.pipelines.privsyn import RECODE_ROWS, evenly_weighed, first_measurement, noisy_scores, scores_step
-from privsyn.pipelines.synthesis_steps import consistent_step, decode_step, refined, rows_from, synthesis_of
-from privsyn.tasks.estimation.recode import coarse_domain, coarse_one_ways, noisy_total
+from privsyn.pipelines.privsyn import (
+    RECODE_ROWS,
+    build_first_measurement,
+    build_scores_step,
+    read_noisy_scores,
+    weigh_evenly,
+)
+from privsyn.pipelines.synthesis_steps import (
+    build_consistency_step,
+    build_row_steps,
+    decode_step,
+    get_synthesis,
+    pool_one_ways,
+)
+from privsyn.tasks.estimation.recode import build_coarse_domain, estimate_total, sum_coarse_one_ways
 from privsyn.tasks.steps import make_consistent, select_tree, synthesize
 from privsyn.tasks.synthesis import graphical_rows, shards
 
@@ -44,20 +56,20 @@ THIRD = Fraction(1, 3)
 MEASURED = ("measure_marginals",)
 
 
-def _selection(request: Request) -> Selection:
-    return Selection(max_cells=options_as(request, Mst).max_cells)
+def _build_selection(request: Request) -> Selection:
+    return Selection(max_cells=get_options_as(request, Mst).max_cells)
 
 
 def _select(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    tree = select_tree.spanning_tree(noisy_scores(inputs), inputs.domain())
-    return {"cliques": evenly_weighed(tree, request, inputs)}
+    tree = select_tree.find_spanning_tree(read_noisy_scores(inputs), inputs.domain())
+    return {"cliques": weigh_evenly(tree, request, inputs)}
 
 
 SELECT_TREE = Step(
     "select_tree",
     "Select tree",
     Kind.POSTPROCESS,
-    (*counts_of(["indif_scores"]), RECODE),
+    (*read_one_way_counts(["indif_scores"]), RECODE),
     {"cliques": tables.CLIQUES},
     lambda r: {},
     _select,
@@ -66,34 +78,36 @@ SELECT_TREE = Step(
 
 
 MEASURE = replace(
-    first_measurement(THIRD, "select_tree.cliques"),
+    build_first_measurement(THIRD, "select_tree.cliques"),
     limit="The rows keep the relations along one tree that links all columns; any others only as far as they follow "
     "from these.",
 )
 
 
 def _draw(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    recode = refined(request, inputs, MEASURED)
-    domain = coarse_domain(recode)
-    measured = make_consistent.measured_marginals(*inputs.measured(MEASURED), domain)
-    counts, variances = coarse_one_ways(recode)
+    recode = pool_one_ways(request, inputs, MEASURED)
+    domain = build_coarse_domain(recode)
+    measured = make_consistent.build_measured_marginals(*inputs.measured(MEASURED), domain)
+    counts, variances = sum_coarse_one_ways(recode)
     ones = {m.attributes[0]: (m.counts, v) for m, v in zip(counts, variances, strict=True)}
-    settings = synthesis_of(request)
-    wanted = shards.shards(synthesize.output_rows(noisy_total(recode), settings), settings)
+    settings = get_synthesis(request)
+    wanted = shards.plan_shards(synthesize.compute_output_rows(estimate_total(recode), settings), settings)
 
     def batches() -> Batches:
         for s in wanted:
             progress(s.number, s.of)
-            yield from graphical_rows.graphical_rows(measured, ones, domain, s.rows, s.own_seed).to_arrow().to_batches()
+            yield from (
+                graphical_rows.draw_graphical_rows(measured, ones, domain, s.rows, s.own_seed).to_arrow().to_batches()
+            )
 
-    return {"codes": wide_codes(batches(), domain)}
+    return {"codes": list_wide_codes(batches(), domain)}
 
 
 GRAPHICAL_ROWS = Step(
     "graphical_rows",
     "Graphical rows",
     Kind.POSTPROCESS,
-    (RECODE, *counts_of(MEASURED)),
+    (RECODE, *read_one_way_counts(MEASURED)),
     {"codes": tables.SYNTHETIC_CODES},
     lambda r: r.spec.mechanism.synthesis.model_dump(include={"rows", "seed", "shard_rows"}),
     _draw,
@@ -103,15 +117,15 @@ GRAPHICAL_ROWS = Step(
 
 def mst(request: Request) -> tuple[Step, ...]:
     """Return steps: three looks of a third of rho each, then rows as in every mechanism, or of a graphical model."""
-    by_sweeps = options_as(request, Mst).rows_by == "sweeps"
-    drawn = (consistent_step(MEASURED), GRAPHICAL_ROWS, decode_step(MEASURED, "graphical_rows.codes"))
+    by_sweeps = get_options_as(request, Mst).rows_by == "sweeps"
+    drawn = (build_consistency_step(MEASURED), GRAPHICAL_ROWS, decode_step(MEASURED, "graphical_rows.codes"))
     return (
         ENCODE,
-        one_way_step(THIRD, "equal"),
+        build_one_way_step(THIRD, "equal"),
         COMPRESS_DOMAIN,
         RECODE_ROWS,
-        scores_step(_selection, lambda r: THIRD),
+        build_scores_step(_build_selection, lambda r: THIRD),
         SELECT_TREE,
         MEASURE,
-        *(rows_from(MEASURED) if by_sweeps else drawn),
+        *(build_row_steps(MEASURED) if by_sweeps else drawn),
     )

@@ -9,13 +9,13 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import Recode
-from privsyn.tasks.knowledge.prior_pairs import Followed, PriorPairs, followed, is_better
+from privsyn.tasks.knowledge.prior_pairs import Followed, PriorPairs, choose_followed, is_better
 
 TOLD = 2
 """The version of which attributes the public table is taken to tell of; a part of keys where there is a prior."""
 
 
-def pairs_key(request: Request) -> dict[str, Any]:
+def key_prior_pairs(request: Request) -> dict[str, Any]:
     """Return the prior, for a step that uses its pairs; nothing without one."""
     prior = request.spec.prior_key()
     return {**prior, "told": TOLD} if prior else {}
@@ -33,8 +33,10 @@ def trusts_prior(request: Request, inputs: Inputs) -> bool:
     return is_better(PriorPairs.of(request.prior, recode), pairs, scores, queries[0].sigma)
 
 
-def followed_prior(request: Request, inputs: Inputs, recode: Recode, consistent: Sequence[Marginal]) -> Followed | None:
+def build_followed_prior(
+    request: Request, inputs: Inputs, recode: Recode, consistent: Sequence[Marginal]
+) -> Followed | None:
     """Return what rows take from the prior, if the scores trust it."""
     if request.prior is None or not trusts_prior(request, inputs):
         return None
-    return followed(PriorPairs.of(request.prior, recode), recode, consistent)
+    return choose_followed(PriorPairs.of(request.prior, recode), recode, consistent)

@@ -37,24 +37,24 @@ from privsyn.pipelines.common_steps import (
     COMPRESS_DOMAIN,
     ENCODE,
     RECODE,
-    counts_of,
-    one_way_step,
-    options_as,
-    published,
-    wide_codes,
+    build_one_way_step,
+    get_options_as,
+    list_wide_codes,
+    publish_noisy,
+    read_one_way_counts,
 )
-from privsyn.pipelines.privsyn import RECODE_ROWS, evenly_weighed, measure_step
+from privsyn.pipelines.privsyn import RECODE_ROWS, measure_step, weigh_evenly
 from privsyn.pipelines.synthesis_steps import (
-    consistent_step,
+    build_consistency_step,
     decode_step,
-    forbidden_codes,
-    refined,
-    rules_key,
-    synthesis_of,
+    find_forbidden_codes,
+    get_synthesis,
+    key_rules,
+    pool_one_ways,
 )
 from privsyn.tasks.estimation import public_workload
-from privsyn.tasks.estimation.prior_levels import NoisyLevel, Support, by_group, shares_by_group
-from privsyn.tasks.estimation.recode import Recode, coarse_domain, coarse_one_ways, noisy_total
+from privsyn.tasks.estimation.prior_levels import NoisyLevel, Support, iterate_group_shares, sort_by_group
+from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimate_total, sum_coarse_one_ways
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps import prior_rows, synthesize
 
@@ -62,12 +62,12 @@ QUARTER = Fraction(1, 4)
 MEASURED = ("measure_marginals", "measure_groups", "measure_in_groups")
 
 
-def options_of(request: Request) -> PriorLevels:
+def get_options(request: Request) -> PriorLevels:
     """Return the request's options.  Raises TypeError if it asks for another mechanism."""
-    return options_as(request, PriorLevels)
+    return get_options_as(request, PriorLevels)
 
 
-def _public(request: Request, recode: Recode) -> CodeTable:
+def _read_public(request: Request, recode: Recode) -> CodeTable:
     """Return the public rows in coarse codes.  Raises RequestError where the request does not say where they are."""
     if request.prior is None:
         raise RequestError(
@@ -75,34 +75,34 @@ def _public(request: Request, recode: Recode) -> CodeTable:
             "Ask the release's spec, with its file",
             "prior",
         )
-    return prior_rows.coarse_rows(request.prior, recode)
+    return prior_rows.coarsen_rows(request.prior, recode)
 
 
-def _levels(request: Request) -> tuple[Clique, Clique]:
+def _list_levels(request: Request) -> tuple[Clique, Clique]:
     """Return the attributes of the large groups, none where the whole table is one, and of the small ones."""
-    options, of = options_of(request), request.encoding.attributes_of
+    options, of = get_options(request), request.encoding.attributes_of
     return of(options.large), of(options.group)
 
 
-def _workload(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    options, recode = options_of(request), inputs.recode()
-    public, domain, (large, small) = _public(request, recode), inputs.domain(), _levels(request)
+def _list_workload(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    options, recode = get_options(request), inputs.recode()
+    public, domain, (large, small) = _read_public(request, recode), inputs.domain(), _list_levels(request)
     others = tuple(a for a in domain.attributes if a not in small)
-    known = public_workload.mutual_information(public, others, request.threads)
-    cliques = public_workload.related_cliques(known, domain, options.most_cells, edge=options.edge)
-    ones = public_workload.independent_one_ways(known, domain)
+    known = public_workload.compute_mutual_information(public, others, request.threads)
+    cliques = public_workload.choose_related_cliques(known, domain, options.most_cells, edge=options.edge)
+    ones = public_workload.choose_independent_one_ways(known, domain)
 
     def asked(group: Clique, sets: Sequence[Clique]) -> pa.Table:
         whole = [domain.ordered((*group, *c)) for c in (sets if known else [others])]
         fitting = [c for c in whole if domain.cells(c) <= MAX_CELLS]
-        return evenly_weighed(sorted(fitting, key=lambda c: len(c) == 1), request, inputs)
+        return weigh_evenly(sorted(fitting, key=lambda c: len(c) == 1), request, inputs)
 
-    groups = evenly_weighed([small], request, inputs)
+    groups = weigh_evenly([small], request, inputs)
     return {"large": asked(large, cliques), "groups": groups, "in_groups": asked(small, ones)}
 
 
-def _workload_key(request: Request) -> dict[str, Any]:
-    chosen = options_of(request).model_dump(mode="json", include={"group", "large", "edge", "most_cells"})
+def _key_workload(request: Request) -> dict[str, Any]:
+    chosen = get_options(request).model_dump(mode="json", include={"group", "large", "edge", "most_cells"})
     return {**chosen, **request.spec.prior_key()}
 
 
@@ -112,8 +112,8 @@ PUBLIC_WORKLOAD = Step(
     Kind.POSTPROCESS,
     (RECODE,),
     {"large": tables.CLIQUES, "groups": tables.CLIQUES, "in_groups": tables.CLIQUES},
-    _workload_key,
-    _workload,
+    _key_workload,
+    _list_workload,
     words=lambda r: "what is counted in the groups is chosen from the public table: related columns, then single ones",
 )
 
@@ -125,7 +125,7 @@ ONE_CELL = (
 
 def _measure(name: str, title: str, table: str, look: str, file: str, words: str) -> Step:
     chosen = f"public_workload.{table}"
-    return measure_step(name, title, chosen, QUARTER, Look(look, lambda r: ONE_CELL), published(file, words))
+    return measure_step(name, title, chosen, QUARTER, Look(look, lambda r: ONE_CELL), publish_noisy(file, words))
 
 
 MEASURE_LARGE = replace(
@@ -153,23 +153,25 @@ MEASURE_IN_GROUPS = _measure(
 )
 
 
-def _level(request: Request, inputs: Inputs, recode: Recode, stage: str, group: Clique, number: Any) -> NoisyLevel:
+def _build_level(
+    request: Request, inputs: Inputs, recode: Recode, stage: str, group: Clique, number: Any
+) -> NoisyLevel:
     """Return what ``stage`` measured of other columns in the groups by ``group``."""
-    domain, small = coarse_domain(recode), set(_levels(request)[1])
+    domain, small = build_coarse_domain(recode), set(_list_levels(request)[1])
     sets, counts, noise = [], [], []
     for query, noisy in zip(*inputs.noisy(stage), strict=True):
         rest = tuple(a for a in query.attributes if a not in group)
         if len(query.attributes) > 1 and rest and set(group) <= set(query.attributes) and not small & set(rest):
             sets.append(rest)
-            counts.append(by_group(noisy.astype(np.float64), (*group, *rest), len(group), domain))
+            counts.append(sort_by_group(noisy.astype(np.float64), (*group, *rest), len(group), domain))
             noise.append(query.sigma)
-    return NoisyLevel(group, number, tuple(sets), tuple(counts), tuple(noise) if options_of(request).shrink else None)
+    return NoisyLevel(group, number, tuple(sets), tuple(counts), tuple(noise) if get_options(request).shrink else None)
 
 
-def _with_one_ways(request: Request, recode: Recode, level: NoisyLevel) -> NoisyLevel:
+def _add_one_ways(request: Request, recode: Recode, level: NoisyLevel) -> NoisyLevel:
     """Return the whole table's ``level`` with single columns, by all that was measured of them."""
-    ones = zip(*coarse_one_ways(recode), strict=True)
-    told = [(m, float(np.sqrt(v.mean()))) for m, v in ones if m.attributes[0] not in _levels(request)[1]]
+    ones = zip(*sum_coarse_one_ways(recode), strict=True)
+    told = [(m, float(np.sqrt(v.mean()))) for m, v in ones if m.attributes[0] not in _list_levels(request)[1]]
     return replace(
         level,
         of=(*level.of, *(m.attributes for m, _ in told)),
@@ -178,13 +180,13 @@ def _with_one_ways(request: Request, recode: Recode, level: NoisyLevel) -> Noisy
     )
 
 
-def _number_of_rows(inputs: Inputs, recode: Recode) -> tuple[Clique, Any, float]:
+def _list_number_of_rows(inputs: Inputs, recode: Recode) -> tuple[Clique, Any, float]:
     """Return the groups' attributes, their noisy numbers of rows, of the domain's shape, and the noise of one."""
     (query,), (noisy,) = inputs.noisy(MEASURED[1])
     if len(query.attributes) > 1:
         return (
             query.attributes,
-            noisy.reshape(coarse_domain(recode).shape(query.attributes)),
+            noisy.reshape(build_coarse_domain(recode).shape(query.attributes)),
             query.sigma,
         )
     r = recode[query.attributes[0]]  # of a single column fine codes were asked
@@ -193,43 +195,43 @@ def _number_of_rows(inputs: Inputs, recode: Recode) -> tuple[Clique, Any, float]
     return query.attributes, counts, query.sigma * float(np.sqrt(kept.size / r.size))
 
 
-def _rows(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    recode, options, (large, _) = refined(request, inputs, MEASURED), options_of(request), _levels(request)
-    public, domain = _public(request, recode), coarse_domain(recode)
-    small, number, sigma = _number_of_rows(inputs, recode)
-    total = noisy_total(recode)
+def _draw_rows(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    recode, options, (large, _) = pool_one_ways(request, inputs, MEASURED), get_options(request), _list_levels(request)
+    public, domain = _read_public(request, recode), build_coarse_domain(recode)
+    small, number, sigma = _list_number_of_rows(inputs, recode)
+    total = estimate_total(recode)
     in_large = number.sum(axis=tuple(i for i, a in enumerate(small) if a not in large)).reshape(-1)
     noise = () if options.shrink else None
     whole = NoisyLevel((), np.array([total]), (), (), noise)
-    above = _level(request, inputs, recode, MEASURED[0], large, in_large if large else whole.number)
-    levels = [_with_one_ways(request, recode, whole if large else above), *([above] if large else [])]
-    levels.append(_level(request, inputs, recode, MEASURED[2], small, number.ravel()))
-    settings, support = synthesis_of(request), Support.of(public, small)
-    can = prior_rows.possible_rows(support, forbidden_codes(request, recode))
-    rows = synthesize.output_rows(total, settings)
-    groups = prior_rows.groups_with_rows(public, small, number.ravel(), sigma, rows, can)
-    shares = shares_by_group(support, levels, groups.codes, options.turns, settings.seed, own=True)
+    above = _build_level(request, inputs, recode, MEASURED[0], large, in_large if large else whole.number)
+    levels = [_add_one_ways(request, recode, whole if large else above), *([above] if large else [])]
+    levels.append(_build_level(request, inputs, recode, MEASURED[2], small, number.ravel()))
+    settings, support = get_synthesis(request), Support.of(public, small)
+    can = prior_rows.list_possible_rows(support, find_forbidden_codes(request, recode))
+    rows = synthesize.compute_output_rows(total, settings)
+    groups = prior_rows.list_groups_with_rows(public, small, number.ravel(), sigma, rows, can)
+    shares = iterate_group_shares(support, levels, groups.codes, options.turns, settings.seed, own=True)
 
     def batches() -> Batches:
-        for part in prior_rows.drawn_rows(support, groups, shares, can, settings.seed):
+        for part in prior_rows.draw_rows(support, groups, shares, can, settings.seed):
             yield from part.to_arrow().to_batches()
 
-    return {"codes": wide_codes(batches(), domain)}
+    return {"codes": list_wide_codes(batches(), domain)}
 
 
 PRIOR_ROWS = Step(
     "prior_rows",
     "Prior rows",
     Kind.POSTPROCESS,
-    (RECODE, *counts_of(MEASURED)),
+    (RECODE, *read_one_way_counts(MEASURED)),
     {"codes": tables.SYNTHETIC_CODES},
     lambda r: {
         **r.spec.mechanism.synthesis.model_dump(),
-        **options_of(r).model_dump(mode="json", include={"group", "large", "turns", "shrink"}),
-        **rules_key(r),
+        **get_options(r).model_dump(mode="json", include={"group", "large", "turns", "shrink"}),
+        **key_rules(r),
         **r.spec.prior_key(),
     },
-    _rows,
+    _draw_rows,
     words=lambda r: (
         "synthetic rows: those of the public table, drawn group by group as often as the noisy counts say, the counts "
         "met by the least change in relative entropy"
@@ -241,14 +243,14 @@ def priorlevels(request: Request) -> tuple[Step, ...]:
     """Return the steps: four looks of a quarter of rho each, then rows of the public table."""
     return (
         ENCODE,
-        one_way_step(QUARTER, "equal"),
+        build_one_way_step(QUARTER, "equal"),
         COMPRESS_DOMAIN,
         RECODE_ROWS,
         PUBLIC_WORKLOAD,
         MEASURE_LARGE,
         MEASURE_GROUPS,
         MEASURE_IN_GROUPS,
-        consistent_step(MEASURED),
+        build_consistency_step(MEASURED),
         PRIOR_ROWS,
         decode_step(MEASURED, "prior_rows.codes"),
     )

@@ -29,14 +29,20 @@ from privsyn.pipelines.common_steps import (
     COMPRESS_DOMAIN,
     ENCODE,
     RECODE,
-    counts_of,
-    one_way_step,
-    options_as,
-    wide_codes,
+    build_one_way_step,
+    get_options_as,
+    list_wide_codes,
+    read_one_way_counts,
 )
-from privsyn.pipelines.privsyn import RECODE_ROWS, evenly_weighed, first_measurement, noisy_scores, scores_step
-from privsyn.pipelines.synthesis_steps import consistent_step, decode_step, refined, synthesis_of
-from privsyn.tasks.estimation.recode import coarse_domain, coarse_one_ways, noisy_total
+from privsyn.pipelines.privsyn import (
+    RECODE_ROWS,
+    build_first_measurement,
+    build_scores_step,
+    read_noisy_scores,
+    weigh_evenly,
+)
+from privsyn.pipelines.synthesis_steps import build_consistency_step, decode_step, get_synthesis, pool_one_ways
+from privsyn.tasks.estimation.recode import build_coarse_domain, estimate_total, sum_coarse_one_ways
 from privsyn.tasks.steps import ancestral_rows, build_network, make_consistent, synthesize
 from privsyn.tasks.synthesis import shards
 
@@ -44,25 +50,27 @@ ONE_WAYS, SCORES, FAMILIES = Fraction(2, 10), Fraction(1, 10), Fraction(7, 10)
 MEASURED = ("measure_marginals",)
 
 
-def options_of(request: Request) -> PrivBayes:
+def get_options(request: Request) -> PrivBayes:
     """Return the request's options.  Raises TypeError if it asks for another mechanism."""
-    return options_as(request, PrivBayes)
+    return get_options_as(request, PrivBayes)
 
 
-def _selection(request: Request) -> Selection:
-    return Selection(max_cells=options_of(request).max_cells)
+def _build_selection(request: Request) -> Selection:
+    return Selection(max_cells=get_options(request).max_cells)
 
 
 def _build(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    scores, options, domain = noisy_scores(inputs), options_of(request), inputs.domain()
-    total, rho = noisy_total(inputs.recode()), MEASURE.rho(request)
-    useful = build_network.useful_cells(total, len(domain.attributes) - 1, rho, request.records, options.usefulness)
-    families = build_network.bayesian_network(scores, domain, options.degree, min(useful, options.max_cells))
-    return {"cliques": evenly_weighed(families, request, inputs)}
+    scores, options, domain = read_noisy_scores(inputs), get_options(request), inputs.domain()
+    total, rho = estimate_total(inputs.recode()), MEASURE.rho(request)
+    useful = build_network.count_useful_cells(
+        total, len(domain.attributes) - 1, rho, request.records, options.usefulness
+    )
+    families = build_network.build_bayesian_network(scores, domain, options.degree, min(useful, options.max_cells))
+    return {"cliques": weigh_evenly(families, request, inputs)}
 
 
-def _network_key(request: Request) -> dict[str, Any]:
-    limits = options_of(request).model_dump(include={"degree", "usefulness", "max_cells"})
+def _key_network(request: Request) -> dict[str, Any]:
+    limits = get_options(request).model_dump(include={"degree", "usefulness", "max_cells"})
     return {**MEASURE.priced(request), **limits}
 
 
@@ -70,41 +78,43 @@ BUILD_NETWORK = Step(
     "build_network",
     "Build network",
     Kind.POSTPROCESS,
-    (*counts_of(["indif_scores"]), RECODE),
+    (*read_one_way_counts(["indif_scores"]), RECODE),
     {"cliques": tables.CLIQUES},
-    _network_key,
+    _key_network,
     _build,
     words=lambda r: "every column has as its parents the columns that it is related to most, by the noisy scores",
 )
 
 MEASURE: ReleaseStep = replace(
-    first_measurement(FAMILIES, "build_network.cliques"),
+    build_first_measurement(FAMILIES, "build_network.cliques"),
     limit="The rows keep the relations of each column with a few others, its parents; any others only as far as they "
     "follow from these. They were drawn from noisy counts that were not brought into agreement first.",
 )
 
 
 def _draw(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    recode = refined(request, inputs, MEASURED)
-    domain = coarse_domain(recode)
-    families = make_consistent.measured_marginals(*inputs.measured(MEASURED), domain)
-    ones = {m.attributes[0]: m.counts for m in coarse_one_ways(recode)[0]}
-    settings = synthesis_of(request)
-    wanted = shards.shards(synthesize.output_rows(noisy_total(recode), settings), settings)
+    recode = pool_one_ways(request, inputs, MEASURED)
+    domain = build_coarse_domain(recode)
+    families = make_consistent.build_measured_marginals(*inputs.measured(MEASURED), domain)
+    ones = {m.attributes[0]: m.counts for m in sum_coarse_one_ways(recode)[0]}
+    settings = get_synthesis(request)
+    wanted = shards.plan_shards(synthesize.compute_output_rows(estimate_total(recode), settings), settings)
 
     def batches() -> Batches:
         for s in wanted:
             progress(s.number, s.of)
-            yield from ancestral_rows.ancestral_rows(families, ones, domain, s.rows, s.own_seed).to_arrow().to_batches()
+            yield from (
+                ancestral_rows.draw_ancestral_rows(families, ones, domain, s.rows, s.own_seed).to_arrow().to_batches()
+            )
 
-    return {"codes": wide_codes(batches(), domain)}
+    return {"codes": list_wide_codes(batches(), domain)}
 
 
 ANCESTRAL_ROWS = Step(
     "ancestral_rows",
     "Ancestral rows",
     Kind.POSTPROCESS,
-    (RECODE, *counts_of(MEASURED)),
+    (RECODE, *read_one_way_counts(MEASURED)),
     {"codes": tables.SYNTHETIC_CODES},
     lambda r: r.spec.mechanism.synthesis.model_dump(),
     _draw,
@@ -116,13 +126,13 @@ def privbayes(request: Request) -> tuple[Step, ...]:
     """Return the steps: three looks, then rows drawn along the network."""
     return (
         ENCODE,
-        one_way_step(ONE_WAYS, "equal"),
+        build_one_way_step(ONE_WAYS, "equal"),
         COMPRESS_DOMAIN,
         RECODE_ROWS,
-        scores_step(_selection, lambda r: SCORES),
+        build_scores_step(_build_selection, lambda r: SCORES),
         BUILD_NETWORK,
         MEASURE,
-        consistent_step(MEASURED),
+        build_consistency_step(MEASURED),
         ANCESTRAL_ROWS,
         decode_step(MEASURED, "ancestral_rows.codes"),
     )

@@ -30,7 +30,7 @@ MECHANISMS: dict[str, MechanismSteps] = {
 """Name -> mechanism; its options are of the same name in data_contracts/mechanism_options.py."""
 
 
-def steps_of(request: Request) -> tuple[Step, ...]:
+def build_steps(request: Request) -> tuple[Step, ...]:
     """Return every step of the requested mechanism, in order.
 
     Raises ValueError if their shares are not the whole budget.

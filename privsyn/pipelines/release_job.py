@@ -7,8 +7,8 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.job import Job
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
-from privsyn.ledgers.calendar_periods import checked_period
-from privsyn.pipelines.registry import steps_of
+from privsyn.ledgers.calendar_periods import check_period
+from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.kernels.counting import CodeTable
 
 NO_REDRAW = "release another period: one period is drawn once"
@@ -20,15 +20,15 @@ def release_job(spec: ReleaseSpec, period: str | None = None, new_dataset: str |
 
     Raises RequestError if ``period`` is not a period's label.
     """
-    steps = steps_of(_unread(spec))
+    steps = build_steps(_refuse_unread(spec))
     if period is None:
         return Job(steps, new_dataset=new_dataset)
-    asks = {"period": checked_period(period)}
+    asks = {"period": check_period(period)}
     name = f"{spec.dataset}-{period.lower()}"
     return Job(steps, asks=asks, name=name, redraw=NO_REDRAW, period=period, new_dataset=new_dataset)
 
 
-def _unread(spec: ReleaseSpec) -> Request:
+def _refuse_unread(spec: ReleaseSpec) -> Request:
     """Return the request with no row of its prior: the same steps, and no file is opened before the policy is asked."""
     if spec.prior is None:
         return Request(spec)
@@ -38,4 +38,4 @@ def _unread(spec: ReleaseSpec) -> Request:
 def plan_of(spec: ReleaseSpec, column_order: tuple[str, ...] = ()) -> Plan:
     """Return the public plan of a release of ``spec``.  Raises RequestError if its promise cannot be accounted."""
     request = Request(spec, column_order)
-    return Plan.of(request, steps_of(request))
+    return Plan.of(request, build_steps(request))

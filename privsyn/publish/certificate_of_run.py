@@ -13,19 +13,19 @@ from privsyn.data_contracts.certificate import (
     QueryGroup,
     StageCost,
     Total,
-    said_without_relations,
+    explain_missing_relations,
 )
-from privsyn.data_contracts.receipts import SMOOTHING, Pricing, Query, rho_text, total_rho
+from privsyn.data_contracts.receipts import SMOOTHING, Pricing, Query, format_rho, sum_rho
 from privsyn.engine.execute import Shell
 from privsyn.engine.step import ReleaseStep
 from privsyn.engine.step_tables import StepRefs
 from privsyn.publish.prior_note import PRIOR_PROMISE
-from privsyn.publish.relations_note import measured_relations
-from privsyn.publish.totals_note import totals_stated
-from privsyn.publish.unmeasured_note import unmeasured_stated
-from privsyn.storage.records import private_records
-from privsyn.tasks.estimation.noisy import receipts_from_table
-from privsyn.tasks.privacy.accountant import Accountant, epsilon_for
+from privsyn.publish.relations_note import list_measured_relations
+from privsyn.publish.totals_note import list_stated_totals
+from privsyn.publish.unmeasured_note import list_stated_unmeasured
+from privsyn.storage.records import locate_private_records
+from privsyn.tasks.estimation.noisy import read_receipts
+from privsyn.tasks.privacy.accountant import Accountant, convert_rho_to_epsilon
 from privsyn.tasks.privacy.gaussian_dp import LEAKED
 
 LISTED_QUERIES = 5_000
@@ -59,18 +59,18 @@ PRICE: dict[Pricing, str] = {
 """Pricing -> how a query's price follows from its noise."""
 
 
-def certificate_of(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
+def build_certificate(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
     """Return the run's certificate.
 
     Made once and kept, since the data set's total and the ledger grow with later runs.
     """
-    record = _record(shell.run)
+    record = _name_record(shell.run)
     kept = shell.records.load_as(record, Certificate)
     if kept is not None:
         return kept
     spec = shell.request.spec
-    stages = [_stage(shell, step, refs) for step in shell.release_steps]
-    spent = sum((total_rho(queries) for _, queries in stages), start=total_rho([]))
+    stages = [_describe_stage(shell, step, refs) for step in shell.release_steps]
+    spent = sum((sum_rho(queries) for _, queries in stages), start=sum_rho([]))
     summary, entries = shell.ledger.summary(spec.dataset)[0], shell.ledger.entries()
     certificate = Certificate(
         run=shell.run,
@@ -83,7 +83,7 @@ def certificate_of(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
         composition=COMPOSITION[spec.accountant],
         accountant=spec.accountant,
         rho_budget=str(shell.request.total_rho),
-        rho_spent=rho_text(spent),
+        rho_spent=format_rho(spent),
         stages=[cost for cost, _ in stages],
         dataset_total=Total(
             rho=str(summary.rho),
@@ -94,7 +94,7 @@ def certificate_of(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
             accountant=summary.accountant,
         ),
         by_published_theorems=PublishedTheorems(
-            epsilon=epsilon_for(shell.request.total_rho, spec.privacy.delta, "tight"),
+            epsilon=convert_rho_to_epsilon(shell.request.total_rho, spec.privacy.delta, "tight"),
             delta=spec.privacy.delta,
             reason=PUBLISHED_THEOREMS,
         ),
@@ -102,11 +102,11 @@ def certificate_of(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
         targets=spec.targets() or None,
         improves=None if spec.improves is None else [look.run for look in spec.improves.earlier],
         prior=None if spec.prior is None else {**spec.prior.public(), "promise": PRIOR_PROMISE},
-        totals=totals_stated(spec),
-        not_measured=unmeasured_stated(spec),
+        totals=list_stated_totals(spec),
+        not_measured=list_stated_unmeasured(spec),
     )
     if _is_without_relations(shell, certificate):
-        words = said_without_relations(prior=spec.prior is not None)
+        words = explain_missing_relations(prior=spec.prior is not None)
         certificate = certificate.model_copy(update={"relations": words})
     shell.records.save(record, certificate.model_dump(mode="json"))
     return certificate
@@ -115,32 +115,32 @@ def certificate_of(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
 def _is_without_relations(shell: Shell, certificate: Certificate) -> bool:
     """Return whether the run makes a synthetic table and counted no two columns together."""
     makes_rows = any(step.name == "decode" for step in shell.steps)
-    return makes_rows and measured_relations(shell.plan, certificate) == []
+    return makes_rows and list_measured_relations(shell.plan, certificate) == []
 
 
-def was_certified(private_root: Path, dataset: str, run: str) -> bool:
+def is_certified(private_root: Path, dataset: str, run: str) -> bool:
     """Return whether this private folder keeps a certificate of the run: it was published, or was about to be."""
-    return private_records(private_root, dataset).joinpath(f"{_record(run)}.json").is_file()
+    return locate_private_records(private_root, dataset).joinpath(f"{_name_record(run)}.json").is_file()
 
 
-def _record(run: str) -> str:
+def _name_record(run: str) -> str:
     return f"certificate-v2-{run}"
 
 
-def _stage(shell: Shell, step: ReleaseStep, refs: Mapping[str, StepRefs]) -> tuple[StageCost, list[Query]]:
-    queries = receipts_from_table(shell.store.read_table(refs[step.name].tables["receipts"]))
-    groups = [_group(list(members)) for _, members in groupby(queries, key=lambda q: (q.sensitivity, q.sigma))]
+def _describe_stage(shell: Shell, step: ReleaseStep, refs: Mapping[str, StepRefs]) -> tuple[StageCost, list[Query]]:
+    queries = read_receipts(shell.store.read_table(refs[step.name].tables["receipts"]))
+    groups = [_group_queries(list(members)) for _, members in groupby(queries, key=lambda q: (q.sensitivity, q.sigma))]
     cost = StageCost(
         step=step.name,
         reason=step.look.reason(shell.request),
         rho_budget=str(step.rho(shell.request)),
-        rho_spent=rho_text(total_rho(queries)),
+        rho_spent=format_rho(sum_rho(queries)),
         groups=groups,
     )
     return cost, queries
 
 
-def _group(queries: list[Query]) -> QueryGroup:
+def _group_queries(queries: list[Query]) -> QueryGroup:
     first = queries[0]
     names = [list(q.attributes) for q in queries] if len(queries) <= LISTED_QUERIES else None
     return QueryGroup(

@@ -19,21 +19,21 @@ from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.artifacts import ArtifactRef
 from privsyn.data_contracts.certificate import Certificate, Manifest
-from privsyn.data_contracts.publication import Format, checked_formats
+from privsyn.data_contracts.publication import Format, check_known_formats
 from privsyn.engine.execute import Shell
 from privsyn.engine.open_run import OpenRun
 from privsyn.engine.request import Request
-from privsyn.engine.step import Step, published_files
+from privsyn.engine.step import Step, list_published_files
 from privsyn.engine.step_tables import StepRefs
-from privsyn.publish.certificate_of_run import certificate_of
-from privsyn.publish.formats.described import files_in
+from privsyn.publish.certificate_of_run import build_certificate
+from privsyn.publish.formats.described import list_files
 from privsyn.publish.formats.writing import write_descriptions, write_note, write_tables
-from privsyn.publish.related_pairs import RelatedPair, related_pairs
+from privsyn.publish.related_pairs import RelatedPair, list_related_pairs
 from privsyn.publish.release_note import release_note
-from privsyn.publish.versions import versions_of_files
+from privsyn.publish.versions import list_file_versions
 from privsyn.storage.record_kinds import FormatsRecord
 from privsyn.storage.records import Records, write_json
-from privsyn.storage.released_files import manifest_if_readable, read_certificate, read_manifest, request_of
+from privsyn.storage.released_files import read_certificate, read_manifest, read_manifest_if_readable, request_of
 from privsyn.storage.store import Store
 
 REPAIRS = "repairs.json"
@@ -78,37 +78,41 @@ def publish(run: OpenRun, refs: Mapping[str, StepRefs]) -> Published:
 
     A run whose noise was not drawn by the release source is marked not private and stays in the private zone.
     """
-    run = _with_added_formats(run)
+    run = _add_formats(run)
     shell = run.shell
-    certificate = certificate_of(shell, refs)
+    certificate = build_certificate(shell, refs)
     table = refs["decode"].tables["synthetic"]
     rows = shell.store.stored(table).num_rows
-    note = release_note(shell.plan, certificate, rows, _pairs(shell, refs), private=shell.noise.private)
+    note = release_note(shell.plan, certificate, rows, _list_pairs(shell, refs), private=shell.noise.private)
     _publish_private(run, refs)
 
     def build(folder: Path) -> None:
         fill(
-            folder, shell, refs, certificate, lambda: versions_of_files(shell.records, folder, run.released / shell.run)
+            folder,
+            shell,
+            refs,
+            certificate,
+            lambda: list_file_versions(shell.records, folder, run.released / shell.run),
         )
 
-    return Published(place(run, build), rows, note, _pairs(shell, refs))
+    return Published(locate_folder(run, build), rows, note, _list_pairs(shell, refs))
 
 
-def _pairs(shell: Shell, refs: Mapping[str, StepRefs]) -> list[RelatedPair]:
+def _list_pairs(shell: Shell, refs: Mapping[str, StepRefs]) -> list[RelatedPair]:
     """Return the measured pairs of columns, from the run's consistent counts, which are released."""
-    return related_pairs(shell.store.read_table(refs["make_consistent"].tables["marginals"]))
+    return list_related_pairs(shell.store.read_table(refs["make_consistent"].tables["marginals"]))
 
 
-def _with_added_formats(run: OpenRun) -> OpenRun:
+def _add_formats(run: OpenRun) -> OpenRun:
     """Return the same run, asked for the formats too that ``privsyn formats`` added to its release."""
     shell = run.shell
     spec = shell.request.spec
-    formats = checked_formats((*spec.formats, *added_formats(shell.records, shell.run)))
+    formats = check_known_formats((*spec.formats, *read_added_formats(shell.records, shell.run)))
     request = replace(shell.request, spec=spec.model_copy(update={"formats": formats}))
     return replace(run, shell=replace(shell, plan=replace(shell.plan, request=request)))
 
 
-def added_formats(records: Records, run: str, more: Sequence[Format] = ()) -> tuple[Format, ...]:
+def read_added_formats(records: Records, run: str, more: Sequence[Format] = ()) -> tuple[Format, ...]:
     """Return the formats that were added to a run's release whatever its spec says.
 
     ``more`` are remembered with them.
@@ -138,14 +142,14 @@ def fill(
     packages = versions()
     write_tables(folder, request.spec, request.column_order)
     (folder / "certificate.json").write_text(certificate.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    pairs = _pairs(shell, refs)
+    pairs = _list_pairs(shell, refs)
     write_note(folder, release_note(shell.plan, certificate, rows, pairs, private=private), pairs)
     if private:
         write_descriptions(folder, shell.plan, certificate, rows, packages)
     write_manifest(shell, folder, rows, packages)
 
 
-def place(run: OpenRun, build: Callable[[Path], None]) -> Path:
+def locate_folder(run: OpenRun, build: Callable[[Path], None]) -> Path:
     """Let ``build`` fill the run's released folder, which appears whole or not at all, or find it whole.
 
     Where the noise was not drawn by the release source, the folder is ``not-private`` in the private zone.
@@ -178,7 +182,7 @@ def summarize(run: OpenRun, published: Published) -> ReleaseSummary:
     )
 
 
-def summary_on_disk(run: str, settings: Settings) -> ReleaseSummary | None:
+def read_summary(run: str, settings: Settings) -> ReleaseSummary | None:
     """Return the figures of a run that is published already, from its released folder; None if that is not there."""
     folder = settings.released_root / run
     try:
@@ -199,9 +203,9 @@ def summary_on_disk(run: str, settings: Settings) -> ReleaseSummary | None:
 
 def is_whole(folder: Path) -> bool:
     """Return whether a released folder holds exactly the files of its manifest, unchanged, and no link."""
-    manifest = manifest_if_readable(folder)
+    manifest = read_manifest_if_readable(folder)
     links = folder.is_symlink() or any(path.is_symlink() for path in folder.rglob("*"))
-    return manifest is not None and not links and manifest.files == files_in(folder)
+    return manifest is not None and not links and manifest.files == list_files(folder)
 
 
 def _as_asked(folder: Path, request: Request) -> bool:
@@ -209,7 +213,7 @@ def _as_asked(folder: Path, request: Request) -> bool:
 
     Its formats, its ``about`` and descriptions may be others.
     """
-    manifest = manifest_if_readable(folder)
+    manifest = read_manifest_if_readable(folder)
     try:
         return manifest is not None and request_of(manifest).public() == request.spec.public()
     except RequestError:
@@ -220,7 +224,7 @@ def _add_tables(
     store: Store, steps: Sequence[Step], refs: Mapping[str, StepRefs], synthetic: ArtifactRef, folder: Path
 ) -> None:
     store.add_released(synthetic, folder, "synthetic.parquet")
-    for name, source in published_files(steps).items():
+    for name, source in list_published_files(steps).items():
         step, table = source.split(".")
         store.add_released(refs[step].tables[table], folder, name)
 
@@ -233,11 +237,11 @@ def _publish_private(run: OpenRun, refs: Mapping[str, StepRefs]) -> None:
     if Path(encoded["encoded_rows"].path).exists():
         rows = run.shell.store.stored(encoded["encoded_rows"]).num_rows
     else:
-        rows = repairs_of(run.private_folder).rows  # pruned: as it was counted before
+        rows = count_repairs(run.private_folder).rows  # pruned: as it was counted before
     write_json(place, {"rows": rows, "repairs": table.to_pylist(), "tables": where})
 
 
-def repairs_of(private_folder: Path) -> RepairCounts:
+def count_repairs(private_folder: Path) -> RepairCounts:
     """Return what the private folder of a run says of its repairs; nothing where it has no such file.  PRIVATE."""
     try:
         content = json.loads((private_folder / REPAIRS).read_text(encoding="utf-8"))
@@ -264,6 +268,6 @@ def write_manifest(
         seeds={"synthesis": shell.request.spec.mechanism.synthesis.seed} if asked is None else {},
         versions=dict(versions),
         steps=[{"step": s.name, "kind": str(s.kind), "version": s.version} for s in shell.steps],
-        files=files_in(folder),
+        files=list_files(folder),
     )
     (folder / "manifest.json").write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")

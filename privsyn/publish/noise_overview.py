@@ -13,30 +13,30 @@ from numpy.typing import NDArray
 
 from privsyn.counting.local_engine import LocalEngine
 from privsyn.data_contracts.artifacts import ArtifactRef, Zone
-from privsyn.data_contracts.certificate import said_without_relations
+from privsyn.data_contracts.certificate import explain_missing_relations
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.execute import Shell
-from privsyn.engine.step import step_of
+from privsyn.engine.step import get_step
 from privsyn.engine.step_tables import StepRefs
-from privsyn.publish.markdown import plain
+from privsyn.publish.markdown import escape_text
 from privsyn.report.overview_chart import MarginalOverview, OneWayOverview
 from privsyn.storage.released_root import ZoneError
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.codecs import EncodingPlan
-from privsyn.tasks.codecs.level_codecs import level_attributes
+from privsyn.tasks.codecs.level_codecs import list_level_attributes
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.estimation.noisy import all_measured
+from privsyn.tasks.estimation.noisy import list_all_measured
 from privsyn.tasks.estimation.recode import (
     AttributeRecode,
     Recode,
-    coarse_domain,
-    noisy_total,
+    build_coarse_domain,
+    estimate_total,
+    pool_one_ways,
     recode_from_table,
-    refined,
 )
 from privsyn.tasks.kernels.counting import CodeTable, Countable, count_all
-from privsyn.tasks.metrics.error_sources import expected_l1
+from privsyn.tasks.metrics.error_sources import expect_l1
 
 Floats = NDArray[np.float64]
 
@@ -71,14 +71,14 @@ class ReleasedInputs:
 
         read = shell.store.read_table
         looks = {step.name for step in shell.release_steps}
-        rounds = [name for name in step_of(shell.steps, "make_consistent").producers if name in looks]
+        rounds = [name for name in get_step(shell.steps, "make_consistent").producers if name in looks]
         return cls.of(
             shell.request.encoding,
             read(ref("compress_domain.recode")),
             [read(ref(f"{step}.receipts")) for step in rounds],
             [read(ref(f"{step}.noisy")) for step in rounds],
             read(ref("make_consistent.marginals")),
-            shell.store.stored(ref(step_of(shell.steps, "decode").inputs[0])),
+            shell.store.stored(ref(get_step(shell.steps, "decode").inputs[0])),
         )
 
     @classmethod
@@ -95,9 +95,9 @@ class ReleasedInputs:
 
         A stored table of codes is read block by block, once for every pass: memory does not grow with its rows.
         """
-        queries, measured = all_measured(receipts, answers)
-        found = refined(recode_from_table(recode), queries, measured, encoding.groups, encoding.levels)
-        domain = coarse_domain(found)
+        queries, measured = list_all_measured(receipts, answers)
+        found = pool_one_ways(recode_from_table(recode), queries, measured, encoding.groups, encoding.levels)
+        domain = build_coarse_domain(found)
         return cls(
             encoding,
             found,
@@ -142,44 +142,44 @@ class Overview:
         ]
 
 
-def overview(released: ReleasedInputs, threads: int = 0) -> Overview:
+def build_overview(released: ReleasedInputs, threads: int = 0) -> Overview:
     """Count the synthetic codes once more and compare; a function of its arguments only, all of them released."""
-    total = max(noisy_total(released.recode), 1.0)
-    consistent = {m.attributes: _shares(m.counts) for m in released.consistent}
+    total = max(estimate_total(released.recode), 1.0)
+    consistent = {m.attributes: _compute_shares(m.counts) for m in released.consistent}
     one_ways, columns = [], []
     attributes, rows = released.codes.domain.attributes, 1
     alone = count_all(released.codes, [(attribute,) for attribute in attributes], threads=threads)
     for attribute, counts in zip(attributes, alone, strict=True):
         rows = max(int(counts.sum()), 1)
         shares = counts / rows
-        one_ways.append(_one_way(released.encoding, attribute, released.recode[attribute], total, shares))
+        one_ways.append(_build_one_way(released.encoding, attribute, released.recode[attribute], total, shares))
         lost = float(np.abs(shares - consistent[(attribute,)]).sum())
-        columns.append(Column(attribute, len(shares), _typical(one_ways[-1].noise_sd), lost))
+        columns.append(Column(attribute, len(shares), _find_typical(one_ways[-1].noise_sd), lost))
     counted = count_all(released.codes, [q.attributes for q in released.measured], threads=threads)
     measured = tuple(
         MarginalOverview(
             q.attributes,
             q.cells,
-            expected_l1(np.full(q.cells, q.sigma / total)),
+            expect_l1(np.full(q.cells, q.sigma / total)),
             float(np.abs(counts / rows - consistent[q.attributes]).sum()),
         )
         for q, counts in zip(released.measured, counted, strict=True)
     )
     inside = {pair for q in released.measured for pair in combinations(q.attributes, 2)}
-    related = len(one_ways) - len(level_attributes(released.encoding.levels))
+    related = len(one_ways) - len(list_level_attributes(released.encoding.levels))
     return Overview(tuple(one_ways), tuple(columns), measured, len(inside), comb(related, 2))
 
 
-def _shares(counts: Floats) -> Floats:
+def _compute_shares(counts: Floats) -> Floats:
     return counts / max(float(counts.sum()), 1.0)
 
 
-def _typical(noise_sd: Sequence[float]) -> float:
+def _find_typical(noise_sd: Sequence[float]) -> float:
     """Root mean square: the sd of one bin's share, on the whole."""
     return float(np.sqrt(np.mean(np.square(noise_sd))))
 
 
-def _one_way(
+def _build_one_way(
     encoding: EncodingPlan, attribute: str, recode: AttributeRecode, total: float, synthetic: Floats
 ) -> OneWayOverview:
     """Return one column by coarse code; filtered values, if any, are one more bin, which no synthetic row is in."""
@@ -187,8 +187,8 @@ def _one_way(
     bins = recode.size + int(filtered)
     noisy = np.bincount(recode.coarse, weights=recode.estimate, minlength=bins) / total
     sd = np.sqrt(np.bincount(recode.coarse, weights=recode.variance, minlength=bins)) / total
-    order = bins_in_order(recode, bins)
-    labels, shares = _labels(encoding, attribute, recode), (*map(float, synthetic), *(0.0,) * int(filtered))
+    order = sort_bins(recode, bins)
+    labels, shares = _list_labels(encoding, attribute, recode), (*map(float, synthetic), *(0.0,) * int(filtered))
     return OneWayOverview(
         attribute,
         tuple(labels[i] for i in order),
@@ -198,7 +198,7 @@ def _one_way(
     )
 
 
-def bins_in_order(recode: AttributeRecode, bins: int) -> list[int]:
+def sort_bins(recode: AttributeRecode, bins: int) -> list[int]:
     """Return coarse codes in the order of the fine codes in them.
 
     Those of scattered ones next to last, left out ones last.
@@ -212,7 +212,7 @@ def bins_in_order(recode: AttributeRecode, bins: int) -> list[int]:
     return sorted(range(bins), key=place)
 
 
-def _labels(encoding: EncodingPlan, attribute: str, recode: AttributeRecode) -> list[str]:
+def _list_labels(encoding: EncodingPlan, attribute: str, recode: AttributeRecode) -> list[str]:
     """Return a public bin's own label, of neighbours the first and the last; what was combined or left out says so."""
     codec = next(c for c in encoding.codecs if c.attribute == attribute)
     names = codec.bin_labels()
@@ -220,7 +220,7 @@ def _labels(encoding: EncodingPlan, attribute: str, recode: AttributeRecode) -> 
     for code in range(int(recode.coarse.max()) + 1):
         inside = np.unique(codec.groups[recode.coarse == code])
         if code == recode.size:
-            labels.append(f"left out: {_few(names, inside)}")
+            labels.append(f"left out: {_list_few(names, inside)}")
         elif len(inside) == 1:
             labels.append(names[inside[0]])
         elif any(a <= inside[0] and inside[-1] < b for a, b in codec.in_order) and (
@@ -228,15 +228,15 @@ def _labels(encoding: EncodingPlan, attribute: str, recode: AttributeRecode) -> 
         ):
             labels.append(f"{names[inside[0]]} to {names[inside[-1]]}")
         else:
-            labels.append(f"together: {_few(names, inside)}")
+            labels.append(f"together: {_list_few(names, inside)}")
     return labels
 
 
-def _few(names: Sequence[str], bins: NDArray[np.int32]) -> str:
+def _list_few(names: Sequence[str], bins: NDArray[np.int32]) -> str:
     return names[bins[0]] if len(bins) == 1 else f"{len(bins)} rare"
 
 
-def overview_note(figures: Overview, *, prior: bool = False) -> str:
+def write_overview(figures: Overview, *, prior: bool = False) -> str:
     """Markdown: how much was measured, where noise is expected to be worst, and what synthesis lost."""
     others = "the public prior's" if prior else "independent"
     lines = [
@@ -249,7 +249,7 @@ def overview_note(figures: Overview, *, prior: bool = False) -> str:
         f"{others} in the synthetic rows.",
     ]
     if not figures.marginals:
-        words = said_without_relations(prior=prior)
+        words = explain_missing_relations(prior=prior)
         lines[-1] = f"**{words[0].upper()}{words[1:]}.**"
     else:
         lost = float(np.mean([m.synthesis_l1 for m in figures.marginals]))
@@ -263,10 +263,10 @@ def overview_note(figures: Overview, *, prior: bool = False) -> str:
             "",
             "| measured marginals with the most noise | cells | expected of the noise | lost in synthesis |",
             "|---|---|---|---|",
-            *(f"| {_named(m)} | {m.cells:,} | {m.expected_noise_l1:.2g} | {m.synthesis_l1:.2g} |" for m in worst),
+            *(f"| {_name_bins(m)} | {m.cells:,} | {m.expected_noise_l1:.2g} | {m.synthesis_l1:.2g} |" for m in worst),
         ]
     return "\n".join(lines) + "\n"
 
 
-def _named(marginal: MarginalOverview) -> str:
-    return plain(" × ".join(marginal.attributes))
+def _name_bins(marginal: MarginalOverview) -> str:
+    return escape_text(" × ".join(marginal.attributes))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.publish.markdown import plain
+from privsyn.publish.markdown import escape_text
 
 PRIOR_PROMISE = (
     "The prior is stated to be public, so the guarantee is of what this release tells beyond the prior: it protects "
@@ -14,7 +14,7 @@ PRIOR_PROMISE = (
 """What a prior changes of the promise."""
 
 
-def prior_note(spec: ReleaseSpec) -> str:
+def write_prior_note(spec: ReleaseSpec) -> str:
     """Markdown: the prior, its statement and what it means for the promise; empty without one."""
     prior = spec.prior
     if prior is None:
@@ -24,5 +24,5 @@ def prior_note(spec: ReleaseSpec) -> str:
         "relations that were not measured may follow it."
     )
     zeros = " Pairs of values that the public table lacks were declared impossible." if prior.zeros else ""
-    stated = f"- its statement: {plain(prior.statement)}\n- its content: SHA-256 `{prior.sha256}`"
+    stated = f"- its statement: {escape_text(prior.statement)}\n- its content: SHA-256 `{prior.sha256}`"
     return f"## Public prior\n\n{used}{zeros} {PRIOR_PROMISE}\n\n{stated}"

@@ -25,7 +25,7 @@ class RelatedPair(NamedTuple):
     sigma: float
 
 
-def related_pairs(consistent: pa.Table) -> list[RelatedPair]:
+def list_related_pairs(consistent: pa.Table) -> list[RelatedPair]:
     """Return every pair inside a measured marginal, the strongest first; ``consistent``: the released table MARGINALS.
 
     A pair of several marginals has the noise of the one that tells it best; inside a larger marginal a count of the
@@ -44,11 +44,11 @@ def related_pairs(consistent: pa.Table) -> list[RelatedPair]:
             pair = (names[i], names[j])
             noise = sigma * math.sqrt(math.prod(shaped.shape[axis] for axis in others))
             if pair not in best or noise < best[pair].sigma:
-                best[pair] = RelatedPair(pair, _strength(shaped.sum(axis=others)), noise)
+                best[pair] = RelatedPair(pair, _compute_strength(shaped.sum(axis=others)), noise)
     return sorted(best.values(), key=lambda pair: (-round(pair.strength, 6), pair.columns))
 
 
-def _strength(counts: NDArray[Any]) -> float:
+def _compute_strength(counts: NDArray[Any]) -> float:
     total = float(counts.sum())
     if total <= 0:
         return 0.0

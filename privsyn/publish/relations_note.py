@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from math import comb
 from typing import NamedTuple
 
-from privsyn.data_contracts.certificate import Certificate, said_without_relations
+from privsyn.data_contracts.certificate import Certificate, explain_missing_relations
 from privsyn.data_contracts.domain import Clique
 from privsyn.engine.plan import Plan
 from privsyn.engine.step import release_steps
-from privsyn.publish.formats.csv_file import csv_name
-from privsyn.publish.markdown import plain
+from privsyn.publish.formats.csv_file import name_csv
+from privsyn.publish.markdown import escape_text
 from privsyn.publish.related_pairs import RelatedPair
 from privsyn.publish.relations_picture import NAME
-from privsyn.tasks.codecs.level_codecs import level_attributes
+from privsyn.tasks.codecs.level_codecs import list_level_attributes
 
 LISTED = 30
 """Measured pairs of columns that are listed one by one, the strongest first."""
@@ -27,7 +27,7 @@ class Relation(NamedTuple):
     sigma: float
 
 
-def measured_relations(plan: Plan, certificate: Certificate) -> list[Relation] | None:
+def list_measured_relations(plan: Plan, certificate: Certificate) -> list[Relation] | None:
     """Return every set of two columns and more that was counted together, the least noise first.
 
     None where the certificate does not list them, because they are very many.
@@ -44,16 +44,16 @@ def measured_relations(plan: Plan, certificate: Certificate) -> list[Relation] |
     return sorted((Relation(columns, sigma) for columns, sigma in best.items()), key=lambda r: (r.sigma, r.columns))
 
 
-def relations_section(plan: Plan, certificate: Certificate, pairs: Sequence[RelatedPair]) -> str:
+def write_relations(plan: Plan, certificate: Certificate, pairs: Sequence[RelatedPair]) -> str:
     """Markdown: which columns were counted together, how strongly they are related, and the picture; or that none were.
 
     ``pairs``: by their strength, the strongest first.
     """
-    found = measured_relations(plan, certificate)
-    columns = len(plan.domain.attributes) - len(level_attributes(plan.request.encoding.levels))
+    found = list_measured_relations(plan, certificate)
+    columns = len(plan.domain.attributes) - len(list_level_attributes(plan.request.encoding.levels))
     head = "## Relations\n\n"
     if found == []:
-        words = said_without_relations(prior=certificate.prior is not None)
+        words = explain_missing_relations(prior=certificate.prior is not None)
         return f"{head}**{words[0].upper()}{words[1:]}.** Only single columns can be read from this table."
     if not pairs:
         return ""
@@ -67,26 +67,29 @@ def relations_section(plan: Plan, certificate: Certificate, pairs: Sequence[Rela
         "",
         "| counted together | strength | noise of a count: standard deviation |",
         "|---|---|---|",
-        *(f"| {plain(' × '.join(p.columns))} | {100 * p.strength:.1f} % | {p.sigma:,.1f} |" for p in pairs[:LISTED]),
+        *(
+            f"| {escape_text(' × '.join(p.columns))} | {100 * p.strength:.1f} % | {p.sigma:,.1f} |"
+            for p in pairs[:LISTED]
+        ),
     ]
     if len(pairs) > LISTED:
         weakest = f"{100 * pairs[-1].strength:.1f} % and more"
-        lines.append(f"| ... and {len(pairs) - LISTED:,} more | {weakest} | up to {_most_noise(pairs):,.1f} |")
+        lines.append(f"| ... and {len(pairs) - LISTED:,} more | {weakest} | up to {_find_most_noise(pairs):,.1f} |")
     return head + "\n".join(lines)
 
 
-def _most_noise(pairs: Sequence[RelatedPair]) -> float:
+def _find_most_noise(pairs: Sequence[RelatedPair]) -> float:
     return max(pair.sigma for pair in pairs[LISTED:])
 
 
-def loading_section(table: str, *, joint: bool, null: str = "") -> str:
+def write_loading(table: str, *, joint: bool, null: str = "") -> str:
     """Markdown: the rows in four programs, and the noisy counts with their noise.
 
     ``table``: where the synthetic table lies in the folder, a file or all files of a pattern; ``joint``: whether
     columns were counted together; ``null``: what stands for null in CSV files.
     """
     folder = table.partition("/")[0]
-    r, without = f'arrow::read_parquet("{table}")', _WITHOUT_ARROW.format(csv=csv_name(table), null=null)
+    r, without = f'arrow::read_parquet("{table}")', _WITHOUT_ARROW.format(csv=name_csv(table), null=null)
     if folder != table:
         r, without = f'dplyr::collect(arrow::open_dataset("{folder}"))', ""
     return _LOADING.format(table=table, folder=folder, r=r, without=without) + (_JOINT if joint else "")

@@ -22,19 +22,19 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
 from privsyn.engine.step import Look, ReleaseStep, Step, release_steps
-from privsyn.publish.formats.csv_file import csv_name, formula_like
-from privsyn.publish.formats.described import null_text, ranges_of
-from privsyn.publish.markdown import code, paragraph, plain
-from privsyn.publish.prior_note import prior_note
+from privsyn.publish.formats.csv_file import find_formulas, name_csv
+from privsyn.publish.formats.described import get_null_text, list_ranges
+from privsyn.publish.markdown import escape_text, format_code, format_paragraph
+from privsyn.publish.prior_note import write_prior_note
 from privsyn.publish.related_pairs import RelatedPair
-from privsyn.publish.relations_note import loading_section, measured_relations, relations_section
+from privsyn.publish.relations_note import list_measured_relations, write_loading, write_relations
 from privsyn.publish.relations_picture import NAME
-from privsyn.publish.rules_note import rules_note
-from privsyn.publish.targets_note import targets_note
-from privsyn.publish.together_note import together_note
-from privsyn.publish.totals_note import totals_note
-from privsyn.publish.unmeasured_note import unmeasured_note
-from privsyn.tasks.synthesis.shards import shards
+from privsyn.publish.rules_note import write_rules_note
+from privsyn.publish.targets_note import write_targets_note
+from privsyn.publish.together_note import write_together_note
+from privsyn.publish.totals_note import write_totals_note
+from privsyn.publish.unmeasured_note import write_unmeasured_note
+from privsyn.tasks.synthesis.shards import plan_shards
 
 SHOWN_VALUES = 12
 """Categories named one by one in the schema table; longer lists are cut and counted."""
@@ -49,32 +49,32 @@ def release_note(
     """
     request = plan.request
     parts = [
-        _heading(request, certificate, rows, private=private),
-        promise(certificate),
-        _schema(request),
-        unmeasured_note(request.spec),
-        rules_note(request.spec),
-        together_note(request.spec),
-        targets_note(request.spec),
-        prior_note(request.spec),
-        totals_note(request.spec),
-        cost(certificate, looks_of(plan.steps)),
-        relations_section(plan, certificate, pairs),
-        _files(plan, rows, private=private, picture=bool(pairs)),
-        loading_section(
-            table_name(request.spec, rows),
-            joint=bool(measured_relations(plan, certificate)),
-            null=null_text(ranges_of(request.spec, request.column_order)),
+        _write_heading(request, certificate, rows, private=private),
+        write_promise(certificate),
+        _write_schema(request),
+        write_unmeasured_note(request.spec),
+        write_rules_note(request.spec),
+        write_together_note(request.spec),
+        write_targets_note(request.spec),
+        write_prior_note(request.spec),
+        write_totals_note(request.spec),
+        describe_cost(certificate, list_looks(plan.steps)),
+        write_relations(plan, certificate, pairs),
+        _write_files(plan, rows, private=private, picture=bool(pairs)),
+        write_loading(
+            name_table(request.spec, rows),
+            joint=bool(list_measured_relations(plan, certificate)),
+            null=get_null_text(list_ranges(request.spec, request.column_order)),
         ),
-        _limits(plan),
+        _write_limits(plan),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _heading(request: Request, certificate: Certificate, rows: int, *, private: bool) -> str:
+def _write_heading(request: Request, certificate: Certificate, rows: int, *, private: bool) -> str:
     warning = "" if private else "\n\n**NOT PRIVATE: made with test noise. Do not publish this folder.**"
     estimated = request.spec.mechanism.synthesis.rows == "auto"
-    where = table_name(request.spec, rows)
+    where = name_table(request.spec, rows)
     size = "is an estimate too" if estimated else "was asked for and says nothing of the private table's size"
     size = "is that of the known totals" if estimated and request.spec.totals else size
     return (
@@ -82,11 +82,11 @@ def _heading(request: Request, certificate: Certificate, rows: int, *, private: 
         f"{rows:,} synthetic rows in `{where}`. No row belongs to a person: the rows were drawn from noisy "
         "counts of a private table, so that statistics of the two agree as far as the noise allows. The number of rows "
         f"{size}."
-        f"{_about(request)}"
+        f"{_write_about(request)}"
     )
 
 
-def _about(request: Request) -> str:
+def _write_about(request: Request) -> str:
     """Return what the publisher says of it."""
     about = request.spec.about
     facts = {
@@ -95,12 +95,12 @@ def _about(request: Request) -> str:
         "Made from": ", ".join(p for p in (about.source, about.source_url) if p),
         "Meant for": about.intended_use,
     }
-    listed = "\n".join(f"- {name}: {plain(text)}" for name, text in facts.items() if text)
-    parts = [paragraph(about.description), listed]
+    listed = "\n".join(f"- {name}: {escape_text(text)}" for name, text in facts.items() if text)
+    parts = [format_paragraph(about.description), listed]
     return "".join(f"\n\n{part}" for part in parts if part)
 
 
-def promise(c: Certificate) -> str:
+def write_promise(c: Certificate) -> str:
     """Return what is promised of the run and of the data set's whole life, from the certificate."""
     total = c.dataset_total
     other = (
@@ -115,74 +115,76 @@ def promise(c: Certificate) -> str:
         "## What is promised\n\n"
         f"Whatever is done with these files, and whatever else is known, they say almost the same as if any one person "
         f"had not been in the private table{beyond}: ({c.epsilon:g}, {c.delta:g})-differential privacy, where "
-        f"neighbouring tables differ by adding or removing {plain(c.unit_of_protection)}. The promise holds for this "
+        f"neighbouring tables differ by adding or removing {escape_text(c.unit_of_protection)}. The promise holds "
+        f"for this "
         f"release. All releases of this data set, whatever comes, together keep its lifetime cap of "
         f"({total.epsilon_cap:g}, {total.delta:g}), of which ({total.epsilon:.4g}, {total.delta:g}) is used so far"
         f"{others}.{other}"
-        f"{_improved(c)}{_published_theorems(c)}"
+        f"{_write_improved(c)}{_list_published_theorems(c)}"
     )
 
 
-def _improved(c: Certificate) -> str:
+def _write_improved(c: Certificate) -> str:
     """Return what the promise covers, where earlier releases are pooled."""
     if not c.improves:
         return ""
     return (
-        f"\n\nThis release improves {', '.join(map(code, c.improves))}: it was made from their noisy counts and new "
+        f"\n\nThis release improves {', '.join(map(format_code, c.improves))}: it was made from their noisy counts "
+        f"and new "
         "ones of the same unchanged table, pooled. The figure above is of all these looks together, so it holds for "
         "whoever has these earlier releases too. Where what they showed decided how much more was asked, the lifetime "
         "cap is what is proved."
     )
 
 
-def _published_theorems(c: Certificate) -> str:
+def _list_published_theorems(c: Certificate) -> str:
     """Return the second figure, where the first one rests on an argument of this project's own."""
     figure = c.by_published_theorems
     if figure is None or c.accountant != "gaussian":
         return ""
     return (
         "\n\nThat figure rests on a proof of this project's own, which nobody outside it has reviewed. The same noise "
-        f"keeps ({rounded_up(figure.epsilon)}, {figure.delta:g})-differential privacy by published theorems alone "
+        f"keeps ({round_up(figure.epsilon)}, {figure.delta:g})-differential privacy by published theorems alone "
         "(zero-concentrated differential privacy and its optimal conversion)."
     )
 
 
-def rounded_up(epsilon: float) -> str:
+def round_up(epsilon: float) -> str:
     """Four significant digits, never less than ``epsilon``."""
     exact = Decimal(epsilon)
     return format(exact.quantize(Decimal(1).scaleb(exact.adjusted() - 3), rounding=ROUND_CEILING).normalize(), "f")
 
 
-def _schema(request: Request) -> str:
+def _write_schema(request: Request) -> str:
     lines = ["## Columns", "", "| column | meaning | type | null | possible values |", "|---|---|---|---|---|"]
     ranges = request.encoding.ranges()
     for name in request.column_order:
         column: Any = request.spec.columns[name]
         cells = (
-            plain(name),
-            " ".join(filter(None, ("" if column.measured else "**not measured**", plain(column.description)))),
-            plain(str(ranges[name].type)),
+            escape_text(name),
+            " ".join(filter(None, ("" if column.measured else "**not measured**", escape_text(column.description)))),
+            escape_text(str(ranges[name].type)),
             "yes" if ranges[name].nullable else "no",
-            _domain(column),
+            _describe_domain(column),
         )
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def _domain(column: Any) -> str:
+def _describe_domain(column: Any) -> str:
     match column:
         case IntegerColumn() | NumberColumn():
             exact = f", exactly {', '.join(f'{v:,}' for v in column.exact)}" if column.exact else ""
-            return f"{column.min:,} to {column.max:,}{exact} {plain(column.unit)}".strip()
+            return f"{column.min:,} to {column.max:,}{exact} {escape_text(column.unit)}".strip()
         case TimeColumn():
             return f"a time of day ({column.format})"
         case DatetimeColumn() | DateColumn():
             exact = f", exactly {', '.join(map(str, column.exact))}" if column.exact else ""
-            return f"{column.min} to {column.max}{exact} {plain(column.unit)}".strip()
+            return f"{column.min} to {column.max}{exact} {escape_text(column.unit)}".strip()
         case BooleanColumn():
             return "true, false"
         case CategoricalColumn():
-            shown = ", ".join(code(str(v)) for v in column.values[:SHOWN_VALUES])
+            shown = ", ".join(format_code(str(v)) for v in column.values[:SHOWN_VALUES])
             more = len(column.values) - SHOWN_VALUES
             adds_other = column.measured and column.goes_to == "other" and "other" not in column.values
             other = ", `other`" if adds_other else ""
@@ -194,12 +196,12 @@ Looks = Mapping[str, Look]
 """Release step -> the facts of its look."""
 
 
-def looks_of(steps: Iterable[Step]) -> Looks:
+def list_looks(steps: Iterable[Step]) -> Looks:
     """Return the looks at the private table of these steps, by the step's name."""
     return {step.name: step.look for step in release_steps(steps)}
 
 
-def cost(c: Certificate, looks: Looks) -> str:
+def describe_cost(c: Certificate, looks: Looks) -> str:
     """Return the table of what was asked of the private table, at what price and noise."""
     lines = [
         "## What it cost",
@@ -219,12 +221,12 @@ def cost(c: Certificate, looks: Looks) -> str:
     return "\n".join(lines)
 
 
-def table_name(spec: ReleaseSpec, rows: int) -> str:
+def name_table(spec: ReleaseSpec, rows: int) -> str:
     """Return where a synthetic table of so many rows lies in its released folder: a file, or all files of a pattern."""
-    return "synthetic.parquet" if len(shards(rows, spec.mechanism.synthesis)) == 1 else "synthetic/part-*.parquet"
+    return "synthetic.parquet" if len(plan_shards(rows, spec.mechanism.synthesis)) == 1 else "synthetic/part-*.parquet"
 
 
-def _files(plan: Plan, rows: int, *, private: bool, picture: bool) -> str:
+def _write_files(plan: Plan, rows: int, *, private: bool, picture: bool) -> str:
     request = plan.request
     described = (
         "- `datapackage.json`, `croissant.json`: the table, its columns and files for programs (Frictionless Data "
@@ -233,9 +235,9 @@ def _files(plan: Plan, rows: int, *, private: bool, picture: bool) -> str:
     )
     return (
         "## Files\n\n"
-        f"- `{table_name(request.spec, rows)}`: the table.\n"
-        f"{_csv(request, rows) if 'csv' in request.spec.formats else ''}"
-        f"{_marginals(plan.steps)}"
+        f"- `{name_table(request.spec, rows)}`: the table.\n"
+        f"{_write_csv(request, rows) if 'csv' in request.spec.formats else ''}"
+        f"{_write_marginals(plan.steps)}"
         f"{f'- `{NAME}`: a picture of the measured relations.{chr(10)}' if picture else ''}"
         "- `certificate.json`: budget, noise, neighbours, composition.\n"
         f"{described if private else ''}"
@@ -243,7 +245,7 @@ def _files(plan: Plan, rows: int, *, private: bool, picture: bool) -> str:
     )
 
 
-def _marginals(steps: Sequence[Step]) -> str:
+def _write_marginals(steps: Sequence[Step]) -> str:
     """Return what lies in ``marginals/``: counts first, then the other tables."""
     counts_first = sorted(steps, key=lambda s: isinstance(s, ReleaseStep) and s.look.noise_of != "a count")
     files = [file for step in counts_first for file in step.published.values() if file.words]
@@ -255,37 +257,37 @@ def _marginals(steps: Sequence[Step]) -> str:
     )
 
 
-def _csv(request: Request, rows: int) -> str:
-    ranges = ranges_of(request.spec, request.column_order)
-    null = null_text(ranges)
-    stands = f"{code(null)} without quotation marks" if null else "Nothing between two commas"
-    risky = formula_like(ranges)
+def _write_csv(request: Request, rows: int) -> str:
+    ranges = list_ranges(request.spec, request.column_order)
+    null = get_null_text(ranges)
+    stands = f"{format_code(null)} without quotation marks" if null else "Nothing between two commas"
+    risky = find_formulas(ranges)
     more = f" and {len(risky) - SHOWN_VALUES:,} more" if len(risky) > SHOWN_VALUES else ""
-    names = ", ".join(code(name) for name in risky[:SHOWN_VALUES]) + more
+    names = ", ".join(format_code(name) for name in risky[:SHOWN_VALUES]) + more
     warning = (
         f" Spreadsheets may take names or categories of {names} for formulas: import these columns as text."
         if risky
         else ""
     )
     return (
-        f"- `{csv_name(table_name(request.spec, rows))}`: the same table as comma-separated values "
+        f"- `{name_csv(name_table(request.spec, rows))}`: the same table as comma-separated values "
         f"(RFC 4180, UTF-8). {stands} is null; texts stand in quotation marks, dates are ISO 8601.{warning}\n"
     )
 
 
-def _limits(plan: Plan) -> str:
+def _write_limits(plan: Plan) -> str:
     merged = "; rare values were merged or left out" if plan.request.spec.mechanism.compression.enabled else ""
     return (
         "## Limits\n\n"
         f"- Small groups are blurred: a count below about three times its noise is not told from zero{merged}.\n"
         f"{''.join(f'- {step.limit}{chr(10)}' for step in plan.steps if step.limit)}"
-        f"{_unlinked(plan.request.spec.unit.records)}"
+        f"{_write_unlinked(plan.request.spec.unit.records)}"
         "- Do not treat the rows as a sample for confidence intervals: add the noise's variance.\n"
         "- Do not look up a person here: a matching row is chance."
     )
 
 
-def _unlinked(records: int) -> str:
+def _write_unlinked(records: int) -> str:
     """Return what a table without persons cannot say, where a person may have several ``records``."""
     if records == 1:
         return ""

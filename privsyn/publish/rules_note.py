@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import Derive, LookupRule, Never, OneOf
-from privsyn.publish.markdown import code, plain
+from privsyn.publish.markdown import escape_text, format_code
 
 
-def rules_note(spec: ReleaseSpec) -> str:
+def write_rules_note(spec: ReleaseSpec) -> str:
     """Markdown: every rule, in the spec's order; empty without rules."""
     if not spec.rules:
         return ""
@@ -15,18 +15,19 @@ def rules_note(spec: ReleaseSpec) -> str:
     for rule in spec.rules:
         match rule:
             case Never():
-                lines.append(f"- never {code(rule.never)}")
+                lines.append(f"- never {format_code(rule.never)}")
             case Derive():
-                lines += [f"- {plain(name)} is {code(text)}" for name, text in rule.derive.items()]
+                lines += [f"- {escape_text(name)} is {format_code(text)}" for name, text in rule.derive.items()]
             case LookupRule(lookup=lookup):
                 lines.append(
-                    f"- {_names(lookup.to)} by {_names(lookup.from_)}: a public table of {len(lookup.rows):,} rows"
+                    f"- {_join_names(lookup.to)} by {_join_names(lookup.from_)}: a public table of "
+                    f"{len(lookup.rows):,} rows"
                 )
             case OneOf():
                 many = "at most one" if rule.or_none else "exactly one"
-                lines.append(f"- {many} of {_names(rule.one_of)} is 1")
+                lines.append(f"- {many} of {_join_names(rule.one_of)} is 1")
     return "\n".join(lines)
 
 
-def _names(columns: tuple[str, ...]) -> str:
-    return ", ".join(map(plain, columns))
+def _join_names(columns: tuple[str, ...]) -> str:
+    return ", ".join(map(escape_text, columns))

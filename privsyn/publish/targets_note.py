@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.publish.markdown import plain
+from privsyn.publish.markdown import escape_text
 
 
-def targets_note(spec: ReleaseSpec) -> str:
+def write_targets_note(spec: ReleaseSpec) -> str:
     """Markdown: the columns and sets of columns that counted more; empty without targets."""
     lines = []
     if spec.focus is not None:
-        names = ", ".join(map(plain, spec.focus.columns))
+        names = ", ".join(map(escape_text, spec.focus.columns))
         lines.append(f"- relations with {names}: {spec.focus.weight:g} times")
     for marginal in spec.workload:
-        names = ", ".join(map(plain, marginal.columns))
+        names = ", ".join(map(escape_text, marginal.columns))
         lines.append(f"- relations between {names}: {marginal.weight:g} times")
     if not lines:
         return ""

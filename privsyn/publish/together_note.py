@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.publish.markdown import plain
+from privsyn.publish.markdown import escape_text
 
 
-def together_note(spec: ReleaseSpec) -> str:
+def write_together_note(spec: ReleaseSpec) -> str:
     """Markdown: the groups, in the spec's order, and what they say of differences; empty without groups."""
     if not spec.together:
         return ""
-    groups = "\n".join(f"- {', '.join(map(plain, group))}" for group in spec.together)
+    groups = "\n".join(f"- {', '.join(map(escape_text, group))}" for group in spec.together)
     return (
         "## Columns that move together\n\n"
         "It is a public statement that the values of these columns lie close together in every row. In the synthetic "

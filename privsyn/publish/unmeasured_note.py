@@ -6,7 +6,7 @@ from typing import Any
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.unmeasured import NOT_MEASURED
-from privsyn.publish.markdown import plain
+from privsyn.publish.markdown import escape_text
 
 TELLS_NOTHING = f"This column {NOT_MEASURED}."
 """What machine-readable descriptions say beside the column."""
@@ -18,12 +18,12 @@ PROMISE = (
 """What the certificate says of them."""
 
 
-def unmeasured_note(spec: ReleaseSpec) -> str:
+def write_unmeasured_note(spec: ReleaseSpec) -> str:
     """Markdown: the columns, in the spec's order, and how their values were made up; empty without any."""
     names = spec.unmeasured_columns
     if not names:
         return ""
-    listed = "\n".join(f"- {plain(name)}" for name in names)
+    listed = "\n".join(f"- {escape_text(name)}" for name in names)
     return (
         "## Columns that were not measured\n\n"
         "**These columns tell nothing of the private table**: they were never read, alone or with others, and cost no "
@@ -35,12 +35,12 @@ def unmeasured_note(spec: ReleaseSpec) -> str:
     )
 
 
-def unmeasured_stated(spec: ReleaseSpec) -> dict[str, Any] | None:
+def list_stated_unmeasured(spec: ReleaseSpec) -> dict[str, Any] | None:
     """Return what the certificate says of such columns; None without any."""
     names = list(spec.unmeasured_columns)
     return {"columns": names, "promise": PROMISE} if names else None
 
 
-def with_unmeasured(words: str, column: Any) -> str:
+def add_unmeasured(words: str, column: Any) -> str:
     """Return the description of a released column; of one that was not measured, it says so."""
     return words if column.measured else f"{words} {TELLS_NOTHING}".strip()

@@ -8,10 +8,10 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from privsyn.publish.formats.described import files_in
+from privsyn.publish.formats.described import list_files
 from privsyn.storage.record_kinds import VersionsRecord
 from privsyn.storage.records import Records
-from privsyn.storage.released_files import manifest_if_readable
+from privsyn.storage.released_files import read_manifest_if_readable
 
 PACKAGES = (
     "privsyn-flows",
@@ -27,29 +27,29 @@ PACKAGES = (
 
 
 @cache
-def versions() -> Mapping[str, str]:
+def list_versions() -> Mapping[str, str]:
     """Package -> the version that is installed here."""
     return {"python": platform.python_version(), **{p: version(p) for p in PACKAGES}}
 
 
-def versions_of_files(records: Records, building: Path, published: Path) -> dict[str, str]:
+def list_file_versions(records: Records, building: Path, published: Path) -> dict[str, str]:
     """Package -> the version that made the files in the folder ``building``.
 
     These are the installed versions, unless the folder ``published`` was made with the same bytes before: then they are
     the versions of that time, from the private record or, without one, from that folder's manifest.
     """
-    hashes, name = {name: file.sha256 for name, file in files_in(building).items()}, f"versions-{published.name}"
+    hashes, name = {name: file.sha256 for name, file in list_files(building).items()}, f"versions-{published.name}"
     record = records.load_as(name, VersionsRecord)
     if record is None or record.files != hashes:
-        packages = _of_manifest(published, hashes) or versions()
+        packages = _read_manifest_versions(published, hashes) or list_versions()
         record = VersionsRecord(files=hashes, versions=list(packages.items()))  # in their order: records sort names
         records.save(name, record.model_dump(mode="json"))
     return dict(record.versions)
 
 
-def _of_manifest(folder: Path, hashes: Mapping[str, str]) -> dict[str, str] | None:
+def _read_manifest_versions(folder: Path, hashes: Mapping[str, str]) -> dict[str, str] | None:
     """Return the versions of a released folder; None unless its manifest names all these files with these hashes."""
-    manifest = manifest_if_readable(folder)
+    manifest = read_manifest_if_readable(folder)
     if manifest is None or not hashes.items() <= {(name, file.sha256) for name, file in manifest.files.items()}:
         return None
     return dict(manifest.versions)

@@ -38,7 +38,7 @@ class Bins:
         edges = [i * n // most for i in range(most + 1)]
         runs = [slice(a, b) for a, b in pairwise(edges)]
         return Bins(
-            tuple(_span(self.labels[r]) for r in runs),
+            tuple(_format_span(self.labels[r]) for r in runs),
             tuple(sum(self.first[r]) for r in runs),
             tuple(sum(self.second[r]) for r in runs),
             None if self.noise_sd is None else tuple(sqrt(sum(s * s for s in self.noise_sd[r])) for r in runs),
@@ -69,5 +69,5 @@ class Bins:
         return len(self.labels) <= most
 
 
-def _span(labels: Sequence[str]) -> str:
+def _format_span(labels: Sequence[str]) -> str:
     return labels[0] if len(labels) == 1 else f"{labels[0]} … {labels[-1]}"

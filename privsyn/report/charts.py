@@ -21,13 +21,13 @@ _PAIR_TOOLTIP = [
 _SHARE = ".2~%"
 
 
-def specs(columns: Sequence[str], most_l1: float) -> dict[str, dict[str, Any]]:
+def build_chart_specs(columns: Sequence[str], most_l1: float) -> dict[str, dict[str, Any]]:
     """Return every specification by name.
 
     ``columns``: in table order; ``most_l1``: the largest error of the heat map.
     """
     maps = {
-        f"association-{field}": association_map(columns, field, title, most)
+        f"association-{field}": draw_association_map(columns, field, title, most)
         for field, title, most in (
             ("real", "association, real", 1.0),
             ("synthetic", "association, synthetic", 1.0),
@@ -35,18 +35,18 @@ def specs(columns: Sequence[str], most_l1: float) -> dict[str, dict[str, Any]]:
         )
     }
     return {
-        "heat": heat_map(columns, most_l1),
-        "one-way-ordered": one_way_ordered(),
-        "one-way-nominal": one_way_nominal(),
+        "heat": draw_heat_map(columns, most_l1),
+        "one-way-ordered": draw_ordered_one_way(),
+        "one-way-nominal": draw_nominal_one_way(),
         **maps,
-        "sizes": error_by_size(),
-        "stages": error_by_stage(),
+        "sizes": draw_error_by_size(),
+        "stages": draw_error_by_stage(),
     }
 
 
-def heat_map(columns: Sequence[str], most_l1: float) -> dict[str, Any]:
+def draw_heat_map(columns: Sequence[str], most_l1: float) -> dict[str, Any]:
     """Lower triangle of L1 errors, each column's own error on the diagonal; measured pairs have a dot."""
-    step = _step(columns, 900, 9, 34)
+    step = _choose_step(columns, 900, 9, 34)
     tooltip = [
         *_PAIR_TOOLTIP,
         alt.Tooltip("l1:Q", format=".4f", title="L1 error (0 to 2)"),
@@ -55,18 +55,18 @@ def heat_map(columns: Sequence[str], most_l1: float) -> dict[str, Any]:
         alt.Tooltip("cause:N", title="cause"),
     ]
     scale = alt.Scale(type="pow", exponent=0.75, domain=[0, most_l1 or 1], range=[0.05, 1])
-    legend = alt.Legend(orient="top", title="L1 error", values=_ticks(most_l1), format=".2~g", symbolType="square")
-    base = alt.Chart(_ROWS).encode(**_grid(columns, step))
+    legend = alt.Legend(orient="top", title="L1 error", values=_list_ticks(most_l1), format=".2~g", symbolType="square")
+    base = alt.Chart(_ROWS).encode(**_lay_out_grid(columns, step))
     cells = base.mark_rect(color=VERMILION).encode(opacity=alt.Opacity("l1:Q", scale=scale, legend=legend))
     dots = base.mark_point(filled=True, size=max(3.0, step * step / 25), color="black", opacity=1)
     layers = [cells.encode(tooltip=tooltip), dots.transform_filter("datum.measured == 'yes'").encode(tooltip=tooltip)]
-    return _finished(alt.LayerChart(layer=layers, width=alt.Step(step), height=alt.Step(step)))
+    return _finish_chart(alt.LayerChart(layer=layers, width=alt.Step(step), height=alt.Step(step)))
 
 
-def association_map(columns: Sequence[str], field: str, title: str, most: float) -> dict[str, Any]:
+def draw_association_map(columns: Sequence[str], field: str, title: str, most: float) -> dict[str, Any]:
     """Lower triangle of associations (-1..1): blue above 0, vermilion below, stronger where larger."""
     labels = len(columns) <= 30
-    step = _step(columns, 250 if labels else 340, 3.4, 24)
+    step = _choose_step(columns, 250 if labels else 340, 3.4, 24)
     scale = alt.Scale(type="sqrt", domain=[0, most], range=[0, 1], clamp=True)
     chart = (
         alt.Chart(_ROWS)
@@ -74,7 +74,7 @@ def association_map(columns: Sequence[str], field: str, title: str, most: float)
         .transform_filter(f"isValid(datum.{field})")
         .transform_calculate(size=f"abs(datum.{field})", sign=f"datum.{field} < 0 ? 'below 0' : 'above 0'")
         .encode(
-            **_grid(columns, step, labels=labels, room=92),
+            **_lay_out_grid(columns, step, labels=labels, room=92),
             opacity=alt.Opacity(
                 "size:Q",
                 scale=scale,
@@ -96,40 +96,40 @@ def association_map(columns: Sequence[str], field: str, title: str, most: float)
         )
         .properties(width=alt.Step(step), height=alt.Step(step))
     )
-    return _finished(chart)
+    return _finish_chart(chart)
 
 
-def one_way_ordered() -> dict[str, Any]:
+def draw_ordered_one_way() -> dict[str, Any]:
     """Return one ordered column.
 
     Real shares as bars, synthetic ones as dots with a band of 2 sd of the noise, in 0..1.
     """
     first = "split(datum.label, ' … ')[0]"  # a merged bin's label is its first and its last one
-    axis = _sparse_axis(labelOverlap="greedy", labelAngle=0, labelSeparation=8, labelLimit=90, labelExpr=first)
+    axis = _thin_axis(labelOverlap="greedy", labelAngle=0, labelSeparation=8, labelLimit=90, labelExpr=first)
     x = alt.X("bin:O", sort=None, title=None, axis=axis)
     share = _share_axis(tickCount=3, minExtent=34, maxExtent=34)
-    base = _one_way_base().encode(x=x)
+    base = _build_one_way_base().encode(x=x)
     layers = [
-        _bars(base).encode(y=alt.Y("real:Q", axis=share, title=None)),
-        _bands(base).encode(y=alt.Y("low:Q", title=None), y2="high:Q"),
-        _dots(base).encode(y=alt.Y("synthetic:Q", title=None)),
+        _build_bars(base).encode(y=alt.Y("real:Q", axis=share, title=None)),
+        _build_bands(base).encode(y=alt.Y("low:Q", title=None), y2="high:Q"),
+        _build_dots(base).encode(y=alt.Y("synthetic:Q", title=None)),
     ]
-    return _finished(alt.LayerChart(layer=layers, width=250, height=130))
+    return _finish_chart(alt.LayerChart(layer=layers, width=250, height=130))
 
 
-def one_way_nominal() -> dict[str, Any]:
+def draw_nominal_one_way() -> dict[str, Any]:
     """Return one column without an order: as the ordered one, lying, so that its labels can be read."""
-    labels = _sparse_axis(labelLimit=112, minExtent=120, maxExtent=120)
-    base = _one_way_base().encode(y=alt.Y("bin:O", sort=None, title=None, axis=labels))
+    labels = _thin_axis(labelLimit=112, minExtent=120, maxExtent=120)
+    base = _build_one_way_base().encode(y=alt.Y("bin:O", sort=None, title=None, axis=labels))
     layers = [
-        _bars(base).encode(x=alt.X("real:Q", axis=_share_axis(tickCount=4, labelFlush=True), title=None)),
-        _bands(base).encode(x=alt.X("low:Q", title=None), x2="high:Q"),
-        _dots(base).encode(x=alt.X("synthetic:Q", title=None)),
+        _build_bars(base).encode(x=alt.X("real:Q", axis=_share_axis(tickCount=4, labelFlush=True), title=None)),
+        _build_bands(base).encode(x=alt.X("low:Q", title=None), x2="high:Q"),
+        _build_dots(base).encode(x=alt.X("synthetic:Q", title=None)),
     ]
-    return _finished(alt.LayerChart(layer=layers, width=164, height=alt.Step(16)))
+    return _finish_chart(alt.LayerChart(layer=layers, width=164, height=alt.Step(16)))
 
 
-def error_by_size() -> dict[str, Any]:
+def draw_error_by_size() -> dict[str, Any]:
     """Return mean L1 by number of cells, one line for each number of attributes."""
     tooltip = [
         alt.Tooltip("ways:N", title="attributes"),
@@ -149,15 +149,15 @@ def error_by_size() -> dict[str, Any]:
                 axis=alt.Axis(format=",", grid=False, tickCount=6),
             ),
             y=alt.Y("mean_l1:Q", title="mean L1 error (0 to 2)", axis=alt.Axis(tickCount=5)),
-            color=_category("ways:N", "attributes"),
+            color=_build_category("ways:N", "attributes"),
             tooltip=tooltip,
         )
         .properties(width=440, height=240)
     )
-    return _finished(chart)
+    return _finish_chart(chart)
 
 
-def error_by_stage() -> dict[str, Any]:
+def draw_error_by_stage() -> dict[str, Any]:
     """Return mean L1 after each stage, over the measured marginals and over the pairs that were not measured."""
     base = alt.Chart(_ROWS).encode(
         y=alt.Y("stage:N", sort=None, title=None, axis=alt.Axis(labelLimit=260, ticks=False)),
@@ -168,19 +168,19 @@ def error_by_stage() -> dict[str, Any]:
             alt.Tooltip("marginals:Q", format=",", title="marginals"),
         ],
     )
-    bars = base.mark_bar(height={"band": 0.7}).encode(color=_category("over:N", None))
+    bars = base.mark_bar(height={"band": 0.7}).encode(color=_build_category("over:N", None))
     text = base.mark_text(align="left", dx=4).encode(text=alt.Text("mean_l1:Q", format=".3f"))
-    return _finished(alt.LayerChart(layer=[bars, text], width=330, height=alt.Step(30)))
+    return _finish_chart(alt.LayerChart(layer=[bars, text], width=330, height=alt.Step(30)))
 
 
-def _category(field: str, title: str | None) -> alt.Color:
+def _build_category(field: str, title: str | None) -> alt.Color:
     legend = alt.Legend(orient="top")
     return alt.Color(
         field, title=title, legend=legend, scale=alt.Scale(range=[BLUE, VERMILION, "#009e73", "#b0679b", "#8c8c8c"])
     )
 
 
-def _one_way_base() -> alt.Chart:
+def _build_one_way_base() -> alt.Chart:
     tooltip = [
         alt.Tooltip("bin:N", title="value"),
         alt.Tooltip("real:Q", format=_SHARE, title="real"),
@@ -203,15 +203,15 @@ def _one_way_base() -> alt.Chart:
     )
 
 
-def _bars(base: alt.Chart) -> alt.Chart:
+def _build_bars(base: alt.Chart) -> alt.Chart:
     return base.mark_bar(color=BLUE).encode(opacity=alt.condition("datum.beyond", alt.value(0.95), alt.value(0.4)))
 
 
-def _bands(base: alt.Chart) -> alt.Chart:
+def _build_bands(base: alt.Chart) -> alt.Chart:
     return base.mark_rule(color=VERMILION, strokeWidth=2.5, opacity=0.6)
 
 
-def _dots(base: alt.Chart) -> alt.Chart:
+def _build_dots(base: alt.Chart) -> alt.Chart:
     return base.mark_point(color=VERMILION, filled=True, size=16, opacity=1)
 
 
@@ -219,20 +219,20 @@ def _share_axis(**options: Any) -> alt.Axis:
     return alt.Axis(format=".0%", title=None, domain=False, ticks=False, **options)
 
 
-def _sparse_axis(**options: Any) -> alt.Axis:
+def _thin_axis(**options: Any) -> alt.Axis:
     return alt.Axis(ticks=False, domain=False, labelPadding=5, **options)
 
 
-def _step(columns: Sequence[str], room: float, least: float, most: float) -> float:
+def _choose_step(columns: Sequence[str], room: float, least: float, most: float) -> float:
     return max(least, min(most, room / max(1, len(columns))))
 
 
-def _ticks(most: float) -> list[float]:
+def _list_ticks(most: float) -> list[float]:
     """Legend values: an eighth, a quarter, a half and all of it, to two digits."""
     return [float(f"{most * part:.2g}") for part in (1 / 8, 1 / 4, 1 / 2, 1)] if most else [0.0]
 
 
-def _grid(columns: Sequence[str], step: float, *, labels: bool = True, room: int = 160) -> dict[str, Any]:
+def _lay_out_grid(columns: Sequence[str], step: float, *, labels: bool = True, room: int = 160) -> dict[str, Any]:
     axis: dict[str, Any] = {
         "title": None,
         "ticks": False,
@@ -251,7 +251,7 @@ def _grid(columns: Sequence[str], step: float, *, labels: bool = True, room: int
     }
 
 
-def _finished(chart: alt.Chart | alt.LayerChart) -> dict[str, Any]:
+def _finish_chart(chart: alt.Chart | alt.LayerChart) -> dict[str, Any]:
     """As JSON: no background, one font, no accessibility text on thousands of marks (the page describes each chart)."""
     configured = (
         chart.configure(background="transparent", font=_FONT, aria=False, padding=2)

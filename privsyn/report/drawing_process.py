@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from privsyn.report.overview_chart import MarginalOverview, OneWayOverview, overview_png
+from privsyn.report.overview_chart import MarginalOverview, OneWayOverview, draw_overview
 
 _SECONDS = 120
 """After which a drawing is given up."""
@@ -23,8 +23,10 @@ class DrawingError(Exception):
     """The picture was not drawn."""
 
 
-def picture_apart(one_ways: Sequence[OneWayOverview], marginals: Sequence[MarginalOverview], *, title: str) -> bytes:
-    """Return the PNG bytes of :func:`overview_png`.
+def draw_in_subprocess(
+    one_ways: Sequence[OneWayOverview], marginals: Sequence[MarginalOverview], *, title: str
+) -> bytes:
+    """Return the PNG bytes of :func:`draw_overview`.
 
     Raises DrawingError if the process that draws ends without a picture, or takes more than two minutes.
     """
@@ -46,12 +48,12 @@ def picture_apart(one_ways: Sequence[OneWayOverview], marginals: Sequence[Margin
 
 def _draw() -> None:
     asked = json.load(sys.stdin)
-    one_ways = [OneWayOverview(**{k: _tuple(v) for k, v in each.items()}) for each in asked["one_ways"]]
-    marginals = [MarginalOverview(**{k: _tuple(v) for k, v in each.items()}) for each in asked["marginals"]]
-    sys.stdout.buffer.write(overview_png(one_ways, marginals, title=asked["title"]))
+    one_ways = [OneWayOverview(**{k: _to_tuple(v) for k, v in each.items()}) for each in asked["one_ways"]]
+    marginals = [MarginalOverview(**{k: _to_tuple(v) for k, v in each.items()}) for each in asked["marginals"]]
+    sys.stdout.buffer.write(draw_overview(one_ways, marginals, title=asked["title"]))
 
 
-def _tuple(value: Any) -> Any:
+def _to_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 

@@ -15,7 +15,7 @@ PAIRS, COLUMNS = "l1_2way", "l1_1way"
 """Names of the metrics whose equivalent subsample the verdict gives: that of pairs, or with one column that of it."""
 
 
-def number(value: float | None) -> str:
+def format_number(value: float | None) -> str:
     """Return three significant digits, thousands separated; a dash for None."""
     if value is None:
         return "–"
@@ -28,7 +28,7 @@ def number(value: float | None) -> str:
     return f"{value:.3g}"
 
 
-def percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """Return a share (0..1) as a percentage of two significant digits: 12 %, 0.4 %."""
     value = 100 * share
     if 0 < value < 0.01:
@@ -36,18 +36,18 @@ def percent(share: float) -> str:
     return f"{value:.0f} %" if value >= 9.95 or value == 0 else f"{value:.2g} %"
 
 
-def part(amount: float, whole: float) -> str:
+def format_part(amount: float, whole: float) -> str:
     """``amount`` as a percentage of ``whole``; 0 % of nothing."""
-    return percent(amount / whole if whole else 0.0)
+    return format_percent(amount / whole if whole else 0.0)
 
 
-def sentence(text: str) -> str:
+def make_sentence(text: str) -> str:
     """Return the text with a capital first letter and a full stop; empty text stays empty."""
     text = text.strip()
     return text[:1].upper() + text[1:] + ("" if not text or text[-1] in ".!?" else ".")
 
 
-def column_cause(one_way: OneWay) -> str:
+def explain_column(one_way: OneWay) -> str:
     """``noise``, ``synthesis`` or ``not known`` (the noise is not): the larger part of one column's error.
 
     ``misread`` where the real column is, whatever its error.
@@ -59,34 +59,39 @@ def column_cause(one_way: OneWay) -> str:
     return "noise" if one_way.l1 <= NOISE_FACTOR * one_way.noise_l1 else "synthesis"
 
 
-def worst_columns(evaluation: Evaluation) -> list[OneWay]:
+def list_worst_columns(evaluation: Evaluation) -> list[OneWay]:
     """Return all columns by L1 error, worst first."""
     return sorted(evaluation.one_ways, key=lambda o: -o.l1)
 
 
-def worst_pairs(evaluation: Evaluation) -> list[Pair]:
+def list_worst_pairs(evaluation: Evaluation) -> list[Pair]:
     """Return all pairs by L1 error, worst first."""
     return sorted(evaluation.pairs, key=lambda p: -p.l1)
 
 
-def headlines(evaluation: Evaluation) -> list[Metric]:
+def list_headlines(evaluation: Evaluation) -> list[Metric]:
     """Return the release's headline metrics, in the order in which they were computed."""
     return [m for m in evaluation.release.metrics if m.headline]
 
 
-def verdict(evaluation: Evaluation) -> str:
+def write_verdict(evaluation: Evaluation) -> str:
     """Return one sentence: how far pairs are off, how close a sample would be, columns within noise, the worst pair.
 
     L1 distance over 2 is the share of rows that would have to be other rows for the two tables to agree.  Where a
     table has no rows, the sentence says only that.
     """
-    if empty := _empty(evaluation):
+    if empty := _describe_empty(evaluation):
         return empty
-    parts = (_misread(evaluation), _typical(evaluation), _columns(evaluation), _worst(evaluation))
+    parts = (
+        _describe_misread(evaluation),
+        _describe_typical(evaluation),
+        _join_columns(evaluation),
+        _describe_worst(evaluation),
+    )
     return "; ".join(p for p in parts if p) + "."
 
 
-def _misread(evaluation: Evaluation) -> str:
+def _describe_misread(evaluation: Evaluation) -> str:
     names = [o.column for o in evaluation.one_ways if o.misread]
     if not names:
         return ""
@@ -96,40 +101,40 @@ def _misread(evaluation: Evaluation) -> str:
     return f"The real table is misread in {shown}, so these columns of the release are wrong, whatever the noise"
 
 
-def _empty(evaluation: Evaluation) -> str:
+def _describe_empty(evaluation: Evaluation) -> str:
     which = {(True, True): "The real and the synthetic table have", (True, False): "The real table has"}
     which[False, True] = "The synthetic table has"
     subject = which.get((not evaluation.rows_real, not evaluation.release.rows))
     return "" if subject is None else f"{subject} no rows: how close the two are cannot be said."
 
 
-def _typical(evaluation: Evaluation) -> str:
+def _describe_typical(evaluation: Evaluation) -> str:
     errors = [p.l1 for p in evaluation.pairs] or [o.l1 for o in evaluation.one_ways]
     if not errors:
         return "There is no column to compare"
-    moved = percent(sum(errors) / len(errors) / 2)
-    begin = "on" if _misread(evaluation) else "On"
+    moved = format_percent(sum(errors) / len(errors) / 2)
+    begin = "on" if _describe_misread(evaluation) else "On"
     text = f"{begin} average {moved} of the rows would have to be different for a table of "
     text += "two columns to agree with the real one" if evaluation.pairs else "one column to agree with the real one"
     name = PAIRS if evaluation.pairs else COLUMNS
     sample = next((m.subsample for m in evaluation.release.metrics if m.name == name), None)
-    return text if sample is None else f"{text}, {like_a_sample(sample, 'about ')}"
+    return text if sample is None else f"{text}, {compare_to_sample(sample, 'about ')}"
 
 
-def like_a_sample(share: float, about: str = "") -> str:
+def compare_to_sample(share: float, about: str = "") -> str:
     """Return a score as a random sample of so large a share of the real rows.
 
     The smallest that was tried is no worse.
     """
     begin = "no closer than" if share <= SHARES[0] else f"{about}as close as"
-    return f"{begin} a random sample of {percent(share)} of the real rows"
+    return f"{begin} a random sample of {format_percent(share)} of the real rows"
 
 
-def _columns(evaluation: Evaluation) -> str:
+def _join_columns(evaluation: Evaluation) -> str:
     known = [o for o in evaluation.one_ways if o.noise_l1 is not None]
     if not known:
         return ""
-    within = sum(column_cause(o) == "noise" for o in known)
+    within = sum(explain_column(o) == "noise" for o in known)
     if within == len(known):
         return (
             f"all {within} columns on their own are within the noise"
@@ -139,10 +144,10 @@ def _columns(evaluation: Evaluation) -> str:
     return f"{within} of {len(known)} columns on their own are within the noise"
 
 
-def _worst(evaluation: Evaluation) -> str:
+def _describe_worst(evaluation: Evaluation) -> str:
     if not evaluation.pairs:
         return ""
-    worst = worst_pairs(evaluation)[0]
+    worst = list_worst_pairs(evaluation)[0]
     because = {"noise": "mostly noise", "synthesis": "mostly from synthesis", "misread": "one is misread"}
     why = because.get(worst.cause, "the pair was not selected for measuring")
     return f"the worst pair is {worst.a} with {worst.b} ({why})"

@@ -68,7 +68,7 @@ class MarginalOverview:
     synthesis_l1: float
 
 
-def overview_png(
+def draw_overview(
     one_ways: Sequence[OneWayOverview], marginals: Sequence[MarginalOverview], *, title: str = ""
 ) -> bytes:
     """Return the picture as PNG bytes; either sequence may be empty.  The same inputs give the same picture.
@@ -82,15 +82,15 @@ def overview_png(
     parts: list[Content] = []
     if columns:
         heading = "Bars: noisy share ± 2 sd of its noise, drawn from 0 to 100 %. Dots: synthetic share."
-        heading += f" {_of(len(columns), len(one_ways))}"
-        cells = [_content(_column(o, i)) for i, o in enumerate(columns)]
-        title_of_cells = _heading(f"{heading} columns").to_dict()
+        heading += f" {_format_of(len(columns), len(one_ways))}"
+        cells = [_lay_out_content(_draw_column(o, i)) for i, o in enumerate(columns)]
+        title_of_cells = _draw_heading(f"{heading} columns").to_dict()
         parts.append({"concat": cells, "columns": _ACROSS, "spacing": 14, "title": title_of_cells})
     if worst:
-        parts.append(_content(_marginals(worst[:SHOWN_MARGINALS], len(worst))))
+        parts.append(_lay_out_content(_list_marginals(worst[:SHOWN_MARGINALS], len(worst))))
     if not parts:
         nothing = alt.Chart(alt.Data(values=[{}])).mark_text(text="Nothing was measured.", fontSize=13)
-        parts.append(_content(nothing))
+        parts.append(_lay_out_content(nothing))
     chart = {
         "$schema": alt.SCHEMA_URL,
         "title": alt.TitleParams(title or "The release", anchor="start", fontSize=16).to_dict(),
@@ -99,10 +99,10 @@ def overview_png(
         "resolve": {"scale": {"color": "independent", "shape": "independent"}},
         "config": {"view": {"stroke": "#dddddd"}, "background": "white"},
     }
-    return _smaller(vl_convert.vegalite_to_png(chart, scale=1.1, allowed_base_urls=[]))
+    return _shrink(vl_convert.vegalite_to_png(chart, scale=1.1, allowed_base_urls=[]))
 
 
-def _content(chart: alt.TopLevelMixin) -> Content:
+def _lay_out_content(chart: alt.TopLevelMixin) -> Content:
     """Return a small chart as a part of the whole picture.
 
     Put together by Altair, it would be copied dozens of times.
@@ -110,12 +110,12 @@ def _content(chart: alt.TopLevelMixin) -> Content:
     return {k: v for k, v in chart.to_dict().items() if k not in ("$schema", "config")}
 
 
-def data_uri(png: bytes) -> str:
+def make_data_uri(png: bytes) -> str:
     """Return the picture as text for an image tag; about 4/3 of its bytes."""
     return "data:image/png;base64," + b64encode(png).decode("ascii")
 
 
-def _smaller(png: bytes) -> bytes:
+def _shrink(png: bytes) -> bytes:
     """Return the same PNG, its pixels deflated as far as they go: the converter writes four times as many bytes."""
     head, pixels, at = png[:33], bytearray(), 8  # signature and IHDR stay as they are
     while at < len(png):
@@ -130,23 +130,23 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
     return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
 
 
-def _of(shown: int, all_of_them: int) -> str:
+def _format_of(shown: int, all_of_them: int) -> str:
     return f"All {shown}" if shown == all_of_them else f"The worst {shown} of {all_of_them}"
 
 
-def _heading(text: str) -> alt.TitleParams:
+def _draw_heading(text: str) -> alt.TitleParams:
     return alt.TitleParams(text, anchor="start", fontSize=12, fontWeight="normal")
 
 
-def short(text: str, letters: int = _NAME_LETTERS) -> str:
+def shorten(text: str, letters: int = _NAME_LETTERS) -> str:
     """Return the text, cut to ``letters`` with an ellipsis."""
     return text if len(text) <= letters else text[: letters - 1] + "…"
 
 
-def _column(one_way: OneWayOverview, position: int) -> alt.LayerChart:
+def _draw_column(one_way: OneWayOverview, position: int) -> alt.LayerChart:
     bins = one_way.bins().merged()
     rows = [
-        {"i": i, "low": _within(n - 2 * sd), "high": _within(n + 2 * sd), "synthetic": s}
+        {"i": i, "low": _draw_within(n - 2 * sd), "high": _draw_within(n + 2 * sd), "synthetic": s}
         for i, (n, sd, s) in enumerate(zip(bins.first, bins.noise_sd or (), bins.second, strict=True))
     ]
     step = _WIDTH / max(1, len(rows))
@@ -159,17 +159,17 @@ def _column(one_way: OneWayOverview, position: int) -> alt.LayerChart:
     dot = base.mark_point(color=SYNTHETIC, filled=True, opacity=1, size=max(5, min(30, 3 * step))).encode(
         y=alt.Y("synthetic:Q", axis=y_axis)
     )
-    title = alt.TitleParams(short(one_way.column), anchor="start", fontSize=11)
+    title = alt.TitleParams(shorten(one_way.column), anchor="start", fontSize=11)
     return alt.LayerChart(layer=[band, dot], title=title, width=_WIDTH, height=_HEIGHT)
 
 
-def _within(share: float) -> float:
+def _draw_within(share: float) -> float:
     return min(1.0, max(0.0, share))
 
 
 def _bin_axis(labels: Sequence[str]) -> alt.Axis:
     """Labels where they have room: all of a few, else the first and the last."""
-    cut = [short(label, 14) for label in labels]
+    cut = [shorten(label, 14) for label in labels]
     fits = len(cut) <= 4 and sum(map(len, cut)) <= 28
     shown = list(range(len(cut))) if fits else [0, len(cut) - 1]
     return alt.Axis(
@@ -183,8 +183,8 @@ def _bin_axis(labels: Sequence[str]) -> alt.Axis:
     )
 
 
-def _marginals(marginals: Sequence[MarginalOverview], all_of_them: int) -> alt.LayerChart:
-    names = [short(" × ".join(m.attributes), 56) + f" ({m.cells:,} cells)" for m in marginals]
+def _list_marginals(marginals: Sequence[MarginalOverview], all_of_them: int) -> alt.LayerChart:
+    names = [shorten(" × ".join(m.attributes), 56) + f" ({m.cells:,} cells)" for m in marginals]
     noise, synthesis = "expected of the noise", "synthetic against consistent"
     rows = [
         {"i": i, "what": what, "l1": value}
@@ -206,5 +206,5 @@ def _marginals(marginals: Sequence[MarginalOverview], all_of_them: int) -> alt.L
         color=colour.scale(scale),
         shape=alt.Shape("what:N", scale=alt.Scale(domain=[noise, synthesis]), title=None, legend=legend),
     )
-    heading = _heading(f"{_of(len(marginals), all_of_them)} measured marginals")
+    heading = _draw_heading(f"{_format_of(len(marginals), all_of_them)} measured marginals")
     return alt.LayerChart(layer=[line, dots], title=heading, width=560, height=alt.Step(17))

@@ -18,7 +18,7 @@ import jinja2
 import vl_convert
 from markupsafe import Markup, escape
 
-from privsyn.data_contracts.certificate import said_without_relations
+from privsyn.data_contracts.certificate import explain_missing_relations
 from privsyn.data_contracts.evaluation_results import Evaluation, Metric, OneWay, Pair, SizeError
 from privsyn.report import charts, statistics_words
 from privsyn.report import explanations as words
@@ -48,54 +48,54 @@ def render(evaluation: Evaluation) -> str:
     The same evaluation gives the same text.
     """
     environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_part),
+        loader=jinja2.FunctionLoader(_read_part),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "number": words.number,
-        "percent": words.percent,
-        "like_a_sample": words.like_a_sample,
-        "sentence": words.sentence,
-        "breakable": _breakable,
-        "coded": _coded,
+        "number": words.format_number,
+        "percent": words.format_percent,
+        "like_a_sample": words.compare_to_sample,
+        "sentence": words.make_sentence,
+        "breakable": _allow_breaks,
+        "coded": _mark_code,
     }
-    library, script = _library(), _part("report.js")
+    library, script = _read_library(), _read_part("report.js")
     return environment.get_template("page.html.j2").render(
         e=evaluation,
         words=words,
         statistics_words=statistics_words,
-        verdict=words.verdict(evaluation),
-        no_relation=_no_relation(evaluation),
-        headlines=[(m, meter(m)) for m in words.headlines(evaluation)],
-        columns=words.worst_columns(evaluation),
-        pairs=words.worst_pairs(evaluation),
-        groups=metric_groups(evaluation),
+        verdict=words.write_verdict(evaluation),
+        no_relation=_describe_no_relation(evaluation),
+        headlines=[(m, build_meter(m)) for m in words.list_headlines(evaluation)],
+        columns=words.list_worst_columns(evaluation),
+        pairs=words.list_worst_pairs(evaluation),
+        groups=group_metrics(evaluation),
         settings=evaluation.settings.model_dump(mode="json"),
         setting_words={name: field.description or "" for name, field in type(evaluation.settings).model_fields.items()},
         earth_mover=sorted(evaluation.earth_mover, key=lambda m: -m.aemc * m.weight)[:SHOWN_MARGINALS],
         shown=SHOWN_ROWS,
-        data={"specs": _specs(evaluation), "tables": tables(evaluation)},
-        style=Markup(_part("report.css")),  # noqa: S704  (our own file)
+        data={"specs": _build_specs(evaluation), "tables": build_tables(evaluation)},
+        style=Markup(_read_part("report.css")),  # noqa: S704  (our own file)
         library=Markup(library),  # noqa: S704  (the chart library as installed)
         script=Markup(script),  # noqa: S704  (our own file)
-        policy=_policy(library, script),
+        policy=_build_content_policy(library, script),
     )
 
 
-def _no_relation(evaluation: Evaluation) -> str:
+def _describe_no_relation(evaluation: Evaluation) -> str:
     """Return what is to be said where no two columns were counted together.
 
     Nothing otherwise, or where no pair is known.
     """
     if not evaluation.pairs or any(pair.measured for pair in evaluation.pairs):
         return ""
-    return said_without_relations(prior=evaluation.prior)
+    return explain_missing_relations(prior=evaluation.prior)
 
 
-def meter(metric: Metric) -> dict[str, Any]:
+def build_meter(metric: Metric) -> dict[str, Any]:
     """Return where a metric stands on a line from 0 to 100: its value, its references, and the line's two ends.
 
     A metric without an upper bound ends at the largest value shown.
@@ -115,7 +115,7 @@ def meter(metric: Metric) -> dict[str, Any]:
     }
 
 
-def metric_groups(evaluation: Evaluation) -> list[tuple[str, list[tuple[Metric, list[Metric | None]]]]]:
+def group_metrics(evaluation: Evaluation) -> list[tuple[str, list[tuple[Metric, list[Metric | None]]]]]:
     """Group title, and its metrics each with one entry a table (None: the table has no such metric)."""
     by_table = [{m.name: m for m in table.metrics} for table in evaluation.scores]
     names = {name: metric for found in reversed(by_table) for name, metric in found.items()}
@@ -127,27 +127,27 @@ def metric_groups(evaluation: Evaluation) -> list[tuple[str, list[tuple[Metric, 
     ]
 
 
-def tables(evaluation: Evaluation) -> dict[str, dict[str, Any]]:
+def build_tables(evaluation: Evaluation) -> dict[str, dict[str, Any]]:
     """Return the rows that charts draw, each table once: field names, and one list a row."""
     position = {o.column: i for i, o in enumerate(evaluation.one_ways)}
-    found = {f"column-{position[o.column]}": one_way_table(o) for o in evaluation.one_ways}
-    found["pairs"] = _table(_PAIR_FIELDS, [_pair_row(p) for p in words.worst_pairs(evaluation)])
-    found["diagonal"] = _table(_PAIR_FIELDS, [_diagonal_row(o) for o in evaluation.one_ways])
-    found["sizes"] = _table(
+    found = {f"column-{position[o.column]}": build_one_way_table(o) for o in evaluation.one_ways}
+    found["pairs"] = _build_table(_PAIR_FIELDS, [_build_pair_row(p) for p in words.list_worst_pairs(evaluation)])
+    found["diagonal"] = _build_table(_PAIR_FIELDS, [_build_diagonal_row(o) for o in evaluation.one_ways])
+    found["sizes"] = _build_table(
         ("ways", "size", "middle", "marginals", "mean_l1"),
         [
-            [s.ways, f"{s.cells_from:,} – {s.cells_to:,}", _middle(s), s.marginals, _short(s.mean_l1)]
+            [s.ways, f"{s.cells_from:,} – {s.cells_to:,}", _compute_middle(s), s.marginals, _shorten(s.mean_l1)]
             for s in sorted(evaluation.sizes, key=lambda s: (s.ways, s.cells_from))
         ],
     )
-    found["stages"] = _table(
+    found["stages"] = _build_table(
         ("stage", "over", "marginals", "mean_l1"),
-        [[_STAGES[s.stage], _OVER["not" in s.stage], s.marginals, _short(s.mean_l1)] for s in evaluation.stages],
+        [[_STAGES[s.stage], _OVER["not" in s.stage], s.marginals, _shorten(s.mean_l1)] for s in evaluation.stages],
     )
     return found
 
 
-def one_way_table(one_way: OneWay) -> dict[str, Any]:
+def build_one_way_table(one_way: OneWay) -> dict[str, Any]:
     """Return one column's rows: bin, shares (0..1) and the noise's sd (None.
 
     Not known), few enough bins to be drawn.
@@ -155,10 +155,10 @@ def one_way_table(one_way: OneWay) -> dict[str, Any]:
     bins = Bins(one_way.labels, one_way.real, one_way.synthetic, one_way.noise_sd)
     bins = bins.merged(SHOWN_BINS) if one_way.ordered else bins.largest(NOMINAL_BINS)
     sds: Sequence[float | None] = bins.noise_sd if bins.noise_sd is not None else [None] * len(bins.labels)
-    rows = zip(_distinct(bins.labels), bins.first, bins.second, sds, strict=True)
-    return _table(
+    rows = zip(_make_distinct(bins.labels), bins.first, bins.second, sds, strict=True)
+    return _build_table(
         ("bin", "real", "synthetic", "sd"),
-        [[label, _short(real), _short(made), _short(sd)] for label, real, made, sd in rows],
+        [[label, _shorten(real), _shorten(made), _shorten(sd)] for label, real, made, sd in rows],
     )
 
 
@@ -174,32 +174,43 @@ _STAGES = {
 _OVER = {False: "measured marginals", True: "pairs not selected"}
 
 
-def _pair_row(p: Pair) -> list[Any]:
+def _build_pair_row(p: Pair) -> list[Any]:
     real, made = p.association_real, p.association_synthetic
-    difference = None if real is None or made is None else _short(made - real)
+    difference = None if real is None or made is None else _shorten(made - real)
     measured = "yes" if p.measured else "no"
-    consistent = _short(p.consistent_l1)
-    return [p.a, p.b, p.cells, _short(p.l1), measured, consistent, p.cause, _short(real), _short(made), difference]
+    consistent = _shorten(p.consistent_l1)
+    return [
+        p.a,
+        p.b,
+        p.cells,
+        _shorten(p.l1),
+        measured,
+        consistent,
+        p.cause,
+        _shorten(real),
+        _shorten(made),
+        difference,
+    ]
 
 
-def _diagonal_row(o: OneWay) -> list[Any]:
-    return [o.column, o.column, len(o.labels), _short(o.l1), "", None, words.column_cause(o), None, None, None]
+def _build_diagonal_row(o: OneWay) -> list[Any]:
+    return [o.column, o.column, len(o.labels), _shorten(o.l1), "", None, words.explain_column(o), None, None, None]
 
 
-def _middle(size: SizeError) -> float:
+def _compute_middle(size: SizeError) -> float:
     """Between the least and the most cells, where an axis of ratios has the middle; 1 or more."""
     return round(max(1.0, sqrt(max(1, size.cells_from) * size.cells_to)), 1)
 
 
-def _table(fields: Sequence[str], rows: list[list[Any]]) -> dict[str, Any]:
+def _build_table(fields: Sequence[str], rows: list[list[Any]]) -> dict[str, Any]:
     return {"fields": list(fields), "rows": rows}
 
 
-def _short(value: float | None) -> float | None:
+def _shorten(value: float | None) -> float | None:
     return None if value is None else round(value, 5)
 
 
-def _distinct(labels: Sequence[str]) -> list[str]:
+def _make_distinct(labels: Sequence[str]) -> list[str]:
     """Return the labels, a repeated one with its number: a chart would draw two bins of one name as one."""
     seen: dict[str, int] = {}
     found = []
@@ -209,17 +220,17 @@ def _distinct(labels: Sequence[str]) -> list[str]:
     return found
 
 
-def _specs(evaluation: Evaluation) -> dict[str, Any]:
+def _build_specs(evaluation: Evaluation) -> dict[str, Any]:
     most = max([*(p.l1 for p in evaluation.pairs), *(o.l1 for o in evaluation.one_ways)], default=0.0)
-    return charts.specs(evaluation.columns, most)
+    return charts.build_chart_specs(evaluation.columns, most)
 
 
-def _breakable(name: str) -> Markup:
+def _allow_breaks(name: str) -> Markup:
     """Return the name escaped, with places where a narrow column may break it."""
     return Markup("_<wbr>").join(escape(part) for part in name.split("_"))
 
 
-def _coded(text: str) -> Markup:
+def _mark_code(text: str) -> Markup:
     """Return the text escaped, what stands between backticks as code."""
     parts = [escape(part) for part in text.split("`")]
     if len(parts) % 2 == 0:
@@ -228,7 +239,7 @@ def _coded(text: str) -> Markup:
 
 
 @cache
-def _library() -> str:
+def _read_library() -> str:
     """Return the chart library (Vega, Vega-Lite, Vega-Embed) as one script that can stand in a page."""
     return (
         str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
@@ -237,11 +248,11 @@ def _library() -> str:
     )
 
 
-def _part(name: str) -> str:
+def _read_part(name: str) -> str:
     return (files("privsyn.report") / "templates" / name).read_text(encoding="utf-8")
 
 
-def _policy(*scripts: str) -> str:
+def _build_content_policy(*scripts: str) -> str:
     """Return a content security policy: these scripts, styles in the page, and nothing from anywhere."""
     hashes = " ".join(f"'sha256-{b64encode(sha256(s.encode()).digest()).decode()}'" for s in scripts)
     return f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:"

@@ -8,27 +8,27 @@ from pathlib import Path
 VARIABLES = ("PREFECT_API_URL", "PREFECT_PROFILE", "PREFECT_PROFILES_PATH")
 
 
-def server_is_configured() -> bool:
+def is_server_configured() -> bool:
     """Return whether PREFECT_API_URL is set: in the environment, in Prefect's active profile, or in its settings files.
 
     Prefect itself is asked only where one of these could name a server.
     """
     if os.environ.get("PREFECT_API_URL"):
         return True
-    if not any(map(os.environ.get, VARIABLES)) and not any(map(_speaks_of_a_server, _files())):
+    if not any(map(os.environ.get, VARIABLES)) and not any(map(_names_server, _list_files())):
         return False
     from prefect.settings import PREFECT_API_URL
 
     return bool(PREFECT_API_URL.value())
 
 
-def _files() -> tuple[Path, ...]:
+def _list_files() -> tuple[Path, ...]:
     """Return where Prefect's settings may stand besides the environment."""
     home = Path(os.environ.get("PREFECT_HOME") or Path.home() / ".prefect")
     return (home / "profiles.toml", Path("prefect.toml"), Path("pyproject.toml"), Path(".env"))
 
 
-def _speaks_of_a_server(file: Path) -> bool:
+def _names_server(file: Path) -> bool:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, ValueError):

@@ -27,23 +27,23 @@ UI_API = "PREFECT_SERVER_UI_API_URL"
 ORIGINS = "PREFECT_SERVER_CORS_ALLOWED_ORIGINS"
 
 
-def own_hosts(variables: Mapping[str, str]) -> list[str]:
+def list_own_hosts(variables: Mapping[str, str]) -> list[str]:
     """Return the names by which the server may be called: loopback, where it listens, and its addresses for others."""
     address = Address.of(variables)
     named = (urlsplit(url).hostname or "" for url in (address.api, variables.get(UI_API) or address.api))
     return sorted({*LOOPBACK, *(f"[{n}]" if ":" in n else n for n in (address.host, *named) if n)})
 
 
-def own_origins(variables: Mapping[str, str]) -> list[str]:
+def list_own_origins(variables: Mapping[str, str]) -> list[str]:
     """Return the origins of its own page: those of PREFECT_SERVER_CORS_ALLOWED_ORIGINS where that is set."""
     if variables.get(ORIGINS):
         return [origin.strip() for origin in variables[ORIGINS].split(",")]
     address = Address.of(variables)
-    others = {_origin(address.api), _origin(variables.get(UI_API) or address.api)}
+    others = {_format_origin(address.api), _format_origin(variables.get(UI_API) or address.api)}
     return sorted({*(f"http://{name}:{address.port}" for name in LOOPBACK), *others})
 
 
-def _origin(url: str) -> str:
+def _format_origin(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}".lower()
 
@@ -67,12 +67,12 @@ class OwnOrigins:
             await PlainTextResponse("This server answers its own page only.", status_code=403)(scope, receive, send)
 
 
-def guarded(app: Any, hosts: list[str], origins: list[str]) -> ASGIApp:
+def guard_app(app: Any, hosts: list[str], origins: list[str]) -> ASGIApp:
     """Return the application behind both checks."""
     return TrustedHostMiddleware(OwnOrigins(app, origins), allowed_hosts=hosts, www_redirect=False)
 
 
-def uvicorn(factory: str, host: str, port: int, log_level: str) -> list[str]:
+def build_uvicorn_command(factory: str, host: str, port: int, log_level: str) -> list[str]:
     """Return the module uvicorn and its arguments, as Prefect has them, for an application of this module.
 
     The folder of the installed packages stands first in its path: uvicorn's default is the working folder, whose
@@ -88,11 +88,11 @@ def create_app() -> ASGIApp:
     """Prefect's server with its page, for uvicorn."""
     from prefect.server.api.server import create_app as prefect_app
 
-    return guarded(prefect_app(final=True), own_hosts(os.environ), own_origins(os.environ))
+    return guard_app(prefect_app(final=True), list_own_hosts(os.environ), list_own_origins(os.environ))
 
 
 def create_temporary_app() -> ASGIApp:
     """Prefect's temporary server, which has no page: no browser has anything to ask of it."""
     from prefect.server.api.server import create_app as prefect_app
 
-    return guarded(prefect_app(), list(LOOPBACK), [])
+    return guard_app(prefect_app(), list(LOOPBACK), [])

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from privsyn.base.errors import PrivsynError, RequestError
-from privsyn.base.settings import Settings, user_data
-from privsyn.server.login import CLIENT, client_login, login_refused
+from privsyn.base.settings import Settings, locate_user_data
+from privsyn.server.login import CLIENT, build_client_login, make_login_error
 
 POOL = "privsyn"
 """The process pool whose workers run the deployments."""
@@ -98,7 +98,7 @@ class Address:
             time.sleep(0.2)
 
 
-def prefect_environment(settings: Settings, variables: Mapping[str, str] | None = None) -> dict[str, str]:
+def build_prefect_environment(settings: Settings, variables: Mapping[str, str] | None = None) -> dict[str, str]:
     """``variables`` (os.environ), and what Prefect's programs need besides.
 
     Server's history and Prefect's profiles lie in the user's data folder, beside the ledger, so that removing a clone
@@ -111,7 +111,7 @@ def prefect_environment(settings: Settings, variables: Mapping[str, str] | None 
         "DO_NOT_TRACK": "1",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
-        "PREFECT_HOME": str(user_data() / "prefect"),
+        "PREFECT_HOME": str(locate_user_data() / "prefect"),
         "PREFECT_WORKER_QUERY_SECONDS": "2",
         "PREFECT_SERVER_METRICS_ENABLED": "true",
         "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
@@ -125,17 +125,17 @@ def prefect_environment(settings: Settings, variables: Mapping[str, str] | None 
     return {**wanted, **{name: value for name, value in given.items() if value or name not in wanted}, "PATH": programs}
 
 
-def let_in(settings: Settings, environment: Mapping[str, str], address: Address) -> dict[str, str]:
+def build_client_auth_env(settings: Settings, environment: Mapping[str, str], address: Address) -> dict[str, str]:
     """Return the variable with which a program is let in by the server at ``address``.
 
     RequestError if it lets in nobody.
     """
-    found = client_login(settings, environment, address.api)
+    found = build_client_login(settings, environment, address.api)
     if not address.admits(found.get(CLIENT, "")):
-        raise login_refused(address.api, brought=found.get(CLIENT))
+        raise make_login_error(address.api, brought=found.get(CLIENT))
     return found
 
 
-def prefect_command(*arguments: str) -> list[str]:
+def build_prefect_command(*arguments: str) -> list[str]:
     """Prefect's command line, of the Python that runs this, without the working folder's modules."""
     return [sys.executable, "-P", "-m", "prefect", "--no-prompt", *arguments]

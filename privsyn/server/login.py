@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.base.wording import mention
-from privsyn.storage.disk import in_words
+from privsyn.storage.disk import translate_os_errors
 
 SERVER, CLIENT = "PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_AUTH_STRING"
 """Prefect's variables: what its server asks for, and what its programs answer."""
@@ -28,17 +28,17 @@ _USER = "privsyn"
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
-def login_file(settings: Settings, environment: Mapping[str, str]) -> Path:
+def locate_login_file(settings: Settings, environment: Mapping[str, str]) -> Path:
     """Return where the login stands: PRIVSYN_LOGIN_FILE, or ``login`` in PREFECT_HOME."""
     return settings.login_file or Path(environment["PREFECT_HOME"]) / "login"
 
 
-def new_login() -> str:
+def make_login() -> str:
     """Return a login that nobody can guess: a user and 256 random bits."""
     return f"{_USER}:{secrets.token_urlsafe(32)}"
 
 
-def server_login(settings: Settings, environment: Mapping[str, str]) -> dict[str, str]:
+def build_server_login(settings: Settings, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of a server: the login that is set, or that of the file, which is made if it is not there.
 
     Raises RequestError for a file that is empty or that other users may read, PrivsynError if it cannot be made.
@@ -46,15 +46,15 @@ def server_login(settings: Settings, environment: Mapping[str, str]) -> dict[str
     given = environment.get(SERVER) or environment.get(CLIENT)
     if given:
         return {SERVER: given, CLIENT: given}
-    file = login_file(settings, environment)
-    with in_words(file):
+    file = locate_login_file(settings, environment)
+    with translate_os_errors(file):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _make(file)
     login = _read(file, private=settings.login_file is None)
     return {SERVER: login, CLIENT: login}
 
 
-def client_login(settings: Settings, environment: Mapping[str, str], api: str) -> dict[str, str]:
+def build_client_login(settings: Settings, environment: Mapping[str, str], api: str) -> dict[str, str]:
     """Return the variable of a program that talks to the server at ``api``; empty where no login is known.
 
     The file of this computer's server is read for a server on this computer only: another one must not be told it.
@@ -62,14 +62,14 @@ def client_login(settings: Settings, environment: Mapping[str, str], api: str) -
     given = environment.get(CLIENT)
     if given:
         return {CLIENT: given}
-    file = login_file(settings, environment)
+    file = locate_login_file(settings, environment)
     own = settings.login_file is None
     if own and (not is_here(api) or not file.is_file()):
         return {}
     return {CLIENT: _read(file, private=own)}
 
 
-def login_refused(api: str, *, brought: str | None) -> RequestError:
+def make_login_error(api: str, *, brought: str | None) -> RequestError:
     """Return the error of a server at ``api`` that does not let in who brings this login, or none."""
     return RequestError(
         f"the Prefect server at {api} " + ("refuses this login" if brought else "asks for a login"),
@@ -80,10 +80,10 @@ def login_refused(api: str, *, brought: str | None) -> RequestError:
 
 def is_here(api: str) -> bool:
     """Return whether a web address names this computer by a loopback name."""
-    return _name(api) in LOOPBACK
+    return _check_name(api) in LOOPBACK
 
 
-def _name(address: str) -> str:
+def _check_name(address: str) -> str:
     """Return the host of a web address in lower case, with the brackets of IPv6."""
     host = urlsplit(address).hostname or ""
     return f"[{host}]" if ":" in host else host
@@ -96,7 +96,7 @@ def _make(file: Path) -> None:
     part = file.with_name(f".{file.name}.{secrets.token_hex(8)}.part")
     try:
         with os.fdopen(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="ascii") as opened:
-            opened.write(new_login() + "\n")
+            opened.write(make_login() + "\n")
         with suppress(FileExistsError):
             os.link(part, file)
     finally:
@@ -105,7 +105,7 @@ def _make(file: Path) -> None:
 
 def _read(file: Path, *, private: bool) -> str:
     """Return the login in the file; with ``private`` no other user may read it."""
-    with in_words(file):
+    with translate_os_errors(file):
         login, mode = file.read_text(encoding="utf-8").strip(), file.stat().st_mode
     cure, field = "Remove it and start the server anew: it makes a new one", "settings.login_file"
     if private and mode & _OTHERS:

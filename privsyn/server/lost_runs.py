@@ -18,7 +18,7 @@ WORKER, RUN = "prefect.worker.name", "PREFECT__FLOW_RUN_ID"
 MESSAGE = "Its process is gone. Started again, it finds its finished steps; nothing is charged twice."
 
 
-def worker_name() -> str:
+def name_worker() -> str:
     """Return same for every worker of this user on this computer, so that the next one knows the runs of the last."""
     return f"{socket.gethostname()}-{os.getuid()}"
 
@@ -33,14 +33,14 @@ def end_lost_runs(client: SyncPrefectClient, worker: str) -> list[str]:
 
     unfinished = FlowRunFilter.model_validate({"state": {"type": {"any_": ["RUNNING", "PENDING", "CANCELLING"]}}})
     runs = client.read_flow_runs(flow_run_filter=unfinished)
-    alive = _alive() if runs else set()
+    alive = _list_alive() if runs else set()
     lost = [r for r in runs if r.labels.get(WORKER) == worker and str(r.id) not in alive]
     for run in lost:
         client.set_flow_run_state(run.id, Crashed(message=MESSAGE), force=True)
     return [run.name for run in lost]
 
 
-def _alive() -> set[str]:
+def _list_alive() -> set[str]:
     """Return the flow runs that have a process of this user."""
     found = set()
     for process in psutil.process_iter():

@@ -38,17 +38,17 @@ class Notice:
     before: tuple[ActionTypes, ...] = ()
 
 
-def _of(*states: str) -> set[str]:
+def _match_event(*states: str) -> set[str]:
     return {f"prefect.flow-run.{state}" for state in states}
 
 
-def _ended(name: str, state: str, what: str) -> Notice:
+def _match_ended(name: str, state: str, what: str) -> Notice:
     """Return the notice of runs that end in ``state``."""
-    trigger = EventTrigger(expect=_of(state), match=_RUN, threshold=1)
+    trigger = EventTrigger(expect=_match_event(state), match=_RUN, threshold=1)
     return Notice(name, f"A run ended in the state {state}.", trigger, f"PrivSyn: {{{{ flow_run.name }}}} {what}")
 
 
-def _silent(after: set[str], expect: set[str], within: timedelta) -> EventTrigger:
+def _match_silent(after: set[str], expect: set[str], within: timedelta) -> EventTrigger:
     """Return for each run: ``after`` one event none of ``expect`` came ``within`` the time."""
     return EventTrigger(
         posture=Posture.Proactive,
@@ -62,22 +62,22 @@ def _silent(after: set[str], expect: set[str], within: timedelta) -> EventTrigge
 
 
 NOTICES = (
-    _ended("privsyn: refused by the budget", REFUSED, "was refused by the budget"),
-    _ended("privsyn: contract failed", CONTRACT_FAILED, "broke a data contract"),
-    _ended("privsyn: ledger failed", LEDGER_FAILED, "found a ledger that does not verify or answer"),
-    _ended("privsyn: failed", "Failed", "failed"),
-    _ended("privsyn: crashed", "Crashed", "crashed"),
+    _match_ended("privsyn: refused by the budget", REFUSED, "was refused by the budget"),
+    _match_ended("privsyn: contract failed", CONTRACT_FAILED, "broke a data contract"),
+    _match_ended("privsyn: ledger failed", LEDGER_FAILED, "found a ledger that does not verify or answer"),
+    _match_ended("privsyn: failed", "Failed", "failed"),
+    _match_ended("privsyn: crashed", "Crashed", "crashed"),
     Notice(
         "privsyn: late",
         f"A run has not started {LATE.seconds // 60} minutes after it was late.",
-        _silent(_of("Late"), _of("Pending", "Running", *_ENDS), LATE),
+        _match_silent(_match_event("Late"), _match_event("Pending", "Running", *_ENDS), LATE),
         "PrivSyn: {{ flow_run.name }} is late",
         "It was scheduled and no worker took it for a quarter of an hour.\n\n{{ flow_run | ui_url }}",
     ),
     Notice(
         "privsyn: no heartbeat",
         f"A run was silent for {SILENCE.seconds} seconds and is taken for dead.",
-        _silent({HEARTBEAT}, {HEARTBEAT, *_of(*_ENDS)}, SILENCE),
+        _match_silent({HEARTBEAT}, {HEARTBEAT, *_match_event(*_ENDS)}, SILENCE),
         "PrivSyn: {{ flow_run.name }} gives no sign of life",
         "Its process is gone or hangs. Started again, it finds its finished steps; nothing is charged twice."
         "\n\n{{ flow_run | ui_url }}",

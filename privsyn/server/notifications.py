@@ -41,7 +41,7 @@ def set_up(variables: Mapping[str, str]) -> dict[str, Change]:
 
 def _set_up(client: SyncPrefectClient, notice: Notice, block: UUID | None) -> Change:
     found = client.read_automations_by_name(notice.name)
-    wanted = _wanted(notice, block)
+    wanted = _build_automation(notice, block)
     if not found:
         wanted.create()
         return "made"
@@ -51,14 +51,14 @@ def _set_up(client: SyncPrefectClient, notice: Notice, block: UUID | None) -> Ch
     if block is None:
         wanted.actions = known.actions
     wanted.enabled = known.enabled
-    if _content(wanted) == _content(known):
+    if _get_content(wanted) == _get_content(known):
         return "as it was"
     whole = wanted.model_dump(exclude={"id", "owner_resource"})  # the client sends what was set; the server wants all
     client.update_automation(known.id, AutomationCore.model_validate(whole))
     return "changed"
 
 
-def _wanted(notice: Notice, block: UUID | None) -> Automation:
+def _build_automation(notice: Notice, block: UUID | None) -> Automation:
     tell = (
         DoNothing()
         if block is None
@@ -72,7 +72,7 @@ def _wanted(notice: Notice, block: UUID | None) -> Automation:
     )
 
 
-def _content(automation: Any) -> dict[str, Any]:
+def _get_content(automation: Any) -> dict[str, Any]:
     """Return what two automations are compared by; sets of events stay sets, whose order as JSON differs by process."""
     fields = {"name", "description", "enabled", "trigger", "actions"}
     return dict(automation.model_dump(include=fields))

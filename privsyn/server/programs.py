@@ -91,7 +91,7 @@ class Programs:
 
 
 @contextmanager
-def stopping_together() -> Iterator[Programs]:
+def stop_together() -> Iterator[Programs]:
     """Programs that are stopped at the end of the block, whatever ends it; SIGTERM ends it as Ctrl-C does.
 
     Both signals count even where the caller had them ignored (a shell does that for what it puts into the background).
@@ -128,13 +128,13 @@ def _stop(process: _Process) -> None:
         except (subprocess.TimeoutExpired, KeyboardInterrupt):
             pass
         finally:
-            for left in (itself, *everything, *_children(itself)):
+            for left in (itself, *everything, *_list_children(itself)):
                 with suppress(psutil.NoSuchProcess):
                     left.kill()  # by process, not number: a number that was given anew is left alone
     process.wait()
 
 
-def _children(process: psutil.Process) -> list[psutil.Process]:
+def _list_children(process: psutil.Process) -> list[psutil.Process]:
     with suppress(psutil.NoSuchProcess):
         return list(process.children(recursive=True))
     return []

@@ -13,7 +13,13 @@ from ruamel.yaml import YAML
 
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
-from privsyn.server.environment import API, Address, let_in, prefect_command, prefect_environment
+from privsyn.server.environment import (
+    API,
+    Address,
+    build_client_auth_env,
+    build_prefect_command,
+    build_prefect_environment,
+)
 from privsyn.server.work_pool import close_pool
 
 if TYPE_CHECKING:
@@ -35,10 +41,10 @@ def register(settings: Settings, say: Say, file: Path = FILE) -> None:
     """
     if not file.is_file():
         raise RequestError(f"there is no file {file} here", "Run this in the root of the repository", "deploy.file")
-    environment = prefect_environment(settings)
+    environment = build_prefect_environment(settings)
     address = Address.of(environment)
     address.wait()
-    environment |= let_in(settings, environment, address)
+    environment |= build_client_auth_env(settings, environment, address)
     os.environ.update(environment)
     from prefect.client.orchestration import get_client  # here: it reads the environment when it is loaded
 
@@ -47,7 +53,7 @@ def register(settings: Settings, say: Say, file: Path = FILE) -> None:
     with get_client(sync_client=True) as client:
         close_pool(client)
         before = {d.id: d.schedules for d in client.read_deployments()}
-        _prefect(environment, "deploy", "--all", "--prefect-file", str(file))
+        _run_prefect(environment, "deploy", "--all", "--prefect-file", str(file))
         deployments = client.read_deployments()
         flows = {d.flow_id: client.read_flow(d.flow_id).name for d in deployments}
         for d in deployments:
@@ -55,11 +61,11 @@ def register(settings: Settings, say: Say, file: Path = FILE) -> None:
                 say(f"{flows[d.flow_id]}/{d.name}: its schedule {lost} is not in {file} and was removed")
         deployments = client.read_deployments()  # as switched
     page = address.page
-    written = _written(file)
+    written = _list_written(file)
     for name, deployment in sorted((f"{flows[d.flow_id]}/{d.name}", d) for d in deployments):
         say(f"{name:<28} {page}/deployments/deployment/{deployment.id}")
         for schedule in deployment.schedules:
-            say(_schedule_line(name, schedule))
+            say(_format_schedule(name, schedule))
         if (
             str(deployment.entrypoint).startswith("privsyn.")
             and (deployment.entrypoint, deployment.name) not in written
@@ -72,13 +78,13 @@ def register(settings: Settings, say: Say, file: Path = FILE) -> None:
     say(f"Start one on the page, or: {API}={environment[API]} prefect deployment run release/gss-weekly")
 
 
-def _written(file: Path) -> set[tuple[str, str]]:
+def _list_written(file: Path) -> set[tuple[str, str]]:
     """Entry point and name of every deployment of the file."""
     content = YAML(typ="safe").load(file.read_text(encoding="utf-8"))
     return {(entry["entrypoint"], entry["name"]) for entry in content["deployments"]}
 
 
-def _schedule_line(name: str, schedule: DeploymentSchedule) -> str:
+def _format_schedule(name: str, schedule: DeploymentSchedule) -> str:
     """Return what a schedule is, whether it is on, and the command that turns it over."""
     now, other = ("on", "pause") if schedule.active else ("off", "resume")
     when = getattr(schedule.schedule, "cron", schedule.schedule)
@@ -101,9 +107,9 @@ def _keep_switches(client: SyncPrefectClient, deployment: DeploymentResponse, be
     return lost
 
 
-def _prefect(environment: dict[str, str], *arguments: str) -> None:
+def _run_prefect(environment: dict[str, str], *arguments: str) -> None:
     done = subprocess.run(  # noqa: S603 - Prefect's own command line
-        prefect_command(*arguments), env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        build_prefect_command(*arguments), env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
     )
     if done.returncode != 0:
         sys.stderr.write(done.stdout + done.stderr)

@@ -21,15 +21,18 @@ class ReleaseServer(SubprocessASGIServer):
     """
 
     def _run_uvicorn_command(self) -> subprocess.Popen[Any]:
-        return subprocess.Popen(_command(self.port), env=_environment(), start_new_session=True)  # noqa: S603
+        return subprocess.Popen(_build_command(self.port), env=_build_environment(), start_new_session=True)  # noqa: S603
 
 
-def _command(port: int | None) -> list[str]:
+def _build_command(port: int | None) -> list[str]:
     """Prefect's own command, watched, with the doors around its application."""
-    return [*ends_with_parent.watched(), *doors.uvicorn("create_temporary_app", "127.0.0.1", port or 0, "error")]
+    return [
+        *ends_with_parent.build_watched_command(),
+        *doors.build_uvicorn_command("create_temporary_app", "127.0.0.1", port or 0, "error"),
+    ]
 
 
-def _environment() -> dict[str, str]:
+def _build_environment() -> dict[str, str]:
     """Prefect's own: no page, and no second temporary server; it asks for the login that this process has."""
     fixed = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
     settings = get_current_settings()

@@ -9,11 +9,11 @@ from pathlib import Path
 from privsyn.base.errors import PrivsynError
 from privsyn.base.settings import Settings
 from privsyn.server import doors, ends_with_parent, work_pool
-from privsyn.server.environment import DATABASE, POOL, Address, let_in, prefect_environment
-from privsyn.server.login import login_file, server_login
-from privsyn.server.lost_runs import worker_name
-from privsyn.server.programs import stopping_together
-from privsyn.storage.disk import in_words
+from privsyn.server.environment import DATABASE, POOL, Address, build_client_auth_env, build_prefect_environment
+from privsyn.server.login import build_server_login, locate_login_file
+from privsyn.server.lost_runs import name_worker
+from privsyn.server.programs import stop_together
+from privsyn.storage.disk import translate_os_errors
 
 Say = Callable[[str], None]
 
@@ -27,23 +27,26 @@ def run_server(settings: Settings, say: Say, *, worker: bool = True) -> None:
     One that ends by itself is started again, and takes nothing with it.  Raises RequestError for a port that is not
     free, PrivsynError when the database does not answer or the server does not come up; nothing is left running.
     """
-    environment = prefect_environment(settings)
+    environment = build_prefect_environment(settings)
     address = Address.of(environment)
     address.check_free()
     home = Path(environment["PREFECT_HOME"])
-    with in_words(home):
+    with translate_os_errors(home):
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    environment |= server_login(settings, environment)
+    environment |= build_server_login(settings, environment)
     if settings.server_database is not None:
         check_database(settings)
     history = "PostgreSQL" if "postgresql" in environment.get(DATABASE, "") else f"{home} (SQLite)"
-    with stopping_together() as programs:
-        programs.start("server", _server(address), environment)
+    with stop_together() as programs:
+        programs.start("server", _build_server_command(address), environment)
         programs.wait_until(address.answers)
         if worker:
-            programs.start("worker", _worker(), environment)
+            programs.start("worker", _build_worker_command(), environment)
         say(f"The page: {address.page}   its history: {history}")
-        say(f"It asks for the login in {login_file(settings, environment)}, which is worth this account: keep it.")
+        say(
+            f"It asks for the login in {locate_login_file(settings, environment)}, which is worth this account: "
+            f"keep it."
+        )
         if worker:
             say(f"A worker runs what is started there; its files go to {settings.out.absolute()}")
         say("Next, in another terminal: `make deploy`. Stop with Ctrl-C.")
@@ -57,16 +60,16 @@ def run_worker(settings: Settings, say: Say, *, health_port: int | None = None) 
 
     With ``health_port`` it answers there while it polls the server.
     """
-    environment = prefect_environment(settings)
+    environment = build_prefect_environment(settings)
     more = []
     if health_port is not None:
         environment |= {"PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1", "PREFECT_WORKER_WEBSERVER_PORT": str(health_port)}
         more = ["--with-healthcheck"]
     address = Address.of(environment)
     address.wait()
-    environment |= let_in(settings, environment, address)
-    with stopping_together() as programs:
-        programs.start("worker", [*_worker(), *more], environment)
+    environment |= build_client_auth_env(settings, environment, address)
+    with stop_together() as programs:
+        programs.start("worker", [*_build_worker_command(), *more], environment)
         say(f"A worker for {address.page}; its files go to {settings.out.absolute()}. Stop with Ctrl-C.")
         while True:
             programs.tend(say)
@@ -77,9 +80,9 @@ def check_database(settings: Settings) -> None:
     """PrivsynError in words, without the address, where PRIVSYN_DATABASE_URL names a database that does not answer."""
     import sqlalchemy as sa
 
-    from privsyn.base.database_url import for_ledger
+    from privsyn.base.database_url import check_ledger_url
 
-    url = sa.make_url(for_ledger(settings.database_url, settings.database_password_file))
+    url = sa.make_url(check_ledger_url(settings.database_url, settings.database_password_file))
     try:
         engine = sa.create_engine(url.set(drivername="postgresql+psycopg"), connect_args={"connect_timeout": 10})
         engine.connect().close()
@@ -94,13 +97,13 @@ def check_database(settings: Settings) -> None:
         ) from error
 
 
-def _server(address: Address) -> list[str]:
+def _build_server_command(address: Address) -> list[str]:
     """Prefect's server behind its doors, without its services' chatter."""
-    command = doors.uvicorn("create_app", address.host, address.port, "warning")
-    return [*ends_with_parent.watched(), *command, "--timeout-graceful-shutdown", str(OPEN_PAGES)]
+    command = doors.build_uvicorn_command("create_app", address.host, address.port, "warning")
+    return [*ends_with_parent.build_watched_command(), *command, "--timeout-graceful-shutdown", str(OPEN_PAGES)]
 
 
-def _worker() -> list[str]:
+def _build_worker_command() -> list[str]:
     """Prefect's worker, once the pool is closed."""
-    start = ["--no-prompt", "worker", "start", "--pool", POOL, "--type", "process", "--name", worker_name()]
-    return [*ends_with_parent.watched(), work_pool.__name__, *start]
+    start = ["--no-prompt", "worker", "start", "--pool", POOL, "--type", "process", "--name", name_worker()]
+    return [*ends_with_parent.build_watched_command(), work_pool.__name__, *start]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
-from privsyn.server.environment import prefect_environment
-from privsyn.server.login import CLIENT, client_login, login_refused, new_login
+from privsyn.server.environment import build_prefect_environment
+from privsyn.server.login import CLIENT, build_client_login, make_login, make_login_error
 
 if TYPE_CHECKING:
     from prefect.server.api.server import SubprocessASGIServer
@@ -21,7 +21,7 @@ PATIENCE = 5.0
 
 
 @contextmanager
-def temporary_server_starting() -> Iterator[None]:
+def start_temporary_server() -> Iterator[None]:
     """Start the server that a flow would start for itself, load other things in the block, and wait for it at the end.
 
     Where PREFECT_API_URL names a server, RequestError if none answers there.  A temporary one that does not come up is
@@ -31,7 +31,7 @@ def temporary_server_starting() -> Iterator[None]:
     from prefect.client.base import ServerType, determine_server_type
 
     kind = determine_server_type()
-    _bring_login(temporary=kind == ServerType.EPHEMERAL)
+    _set_login(temporary=kind == ServerType.EPHEMERAL)
     if kind == ServerType.SERVER:
         _check_named()
     if kind != ServerType.EPHEMERAL:
@@ -45,7 +45,7 @@ def temporary_server_starting() -> Iterator[None]:
     starting.join()
 
 
-def _bring_login(*, temporary: bool) -> None:
+def _set_login(*, temporary: bool) -> None:
     """Let this process know the server's login: a new one for a temporary server, this computer's for its own server.
 
     One that is set in Prefect's settings stays.
@@ -57,10 +57,10 @@ def _bring_login(*, temporary: bool) -> None:
     if found.api.auth_string is not None:
         return
     if temporary:
-        login = {CLIENT: new_login()}
+        login = {CLIENT: make_login()}
     else:
         settings = Settings()
-        login = client_login(settings, prefect_environment(settings), str(found.api.url))
+        login = build_client_login(settings, build_prefect_environment(settings), str(found.api.url))
     if login:
         os.environ.update(login)
         refresh_global_settings_context()
@@ -90,7 +90,7 @@ def _check_named() -> None:
                 client.api_version()
     except PrefectHTTPStatusError as error:
         if error.response.status_code == 401:
-            raise login_refused(str(PREFECT_API_URL.value()), brought=PREFECT_API_AUTH_STRING.value()) from None
+            raise make_login_error(str(PREFECT_API_URL.value()), brought=PREFECT_API_AUTH_STRING.value()) from None
         problem = None  # it answers
     except Exception as error:  # not an address at all
         problem = error
@@ -103,7 +103,7 @@ def _check_named() -> None:
 
 
 @contextmanager
-def server_loss_in_words() -> Iterator[None]:
+def translate_server_loss() -> Iterator[None]:
     """PrivsynError instead of the error of a connection, should the server stop answering while the block runs."""
     import httpx
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from privsyn.server.environment import POOL
-from privsyn.server.lost_runs import end_lost_runs, worker_name
+from privsyn.server.lost_runs import end_lost_runs, name_worker
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -49,7 +49,7 @@ def main() -> None:
     try:
         with get_client(sync_client=True) as client:
             close_pool(client)
-            for name in end_lost_runs(client, worker_name()):
+            for name in end_lost_runs(client, name_worker()):
                 print(f"The run {name} had lost its process and is ended.", file=sys.stderr)
     except httpx.TransportError as error:
         sys.exit(f"The worker finds no server ({type(error).__name__}).")

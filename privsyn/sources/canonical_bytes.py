@@ -16,24 +16,24 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 
-def canonical_bytes(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+def iterate_canonical_bytes(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
     """Yield the bytes of a table in blocks: its schema, then each batch, column by column.
 
     ``batches`` hold no dictionaries, views or nested types, and all but the last have one fixed number of rows: where
     they are cut is part of the bytes.
     """
-    header = json.dumps([[field.name, _type_name(field.type)] for field in schema]).encode()
+    header = json.dumps([[field.name, _name_type(field.type)] for field in schema]).encode()
     yield len(header).to_bytes(8, "little") + header
     for batch in batches:
         yield batch.num_rows.to_bytes(8, "little")
         for array in batch.columns:
-            yield from _column(array)
+            yield from _iterate_column(array)
 
 
-def _type_name(type_: pa.DataType) -> str:
+def _name_type(type_: pa.DataType) -> str:
     """Return the type's name; every layout of text has the same, and a dictionary that of its values."""
     if pa.types.is_dictionary(type_):
-        return _type_name(type_.value_type)
+        return _name_type(type_.value_type)
     return "text" if _is_text(type_) else str(type_)
 
 
@@ -41,7 +41,7 @@ def _is_text(type_: pa.DataType) -> bool:
     return any(test(type_) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
 
 
-def _column(array: pa.Array) -> Iterator[bytes]:
+def _iterate_column(array: pa.Array) -> Iterator[bytes]:
     """Yield which rows are not null, as bits; then lengths and bytes of texts, or values of fixed width (0: null)."""
     valid = np.asarray(array.is_valid())
     yield np.packbits(valid).tobytes()
@@ -54,10 +54,10 @@ def _column(array: pa.Array) -> Iterator[bytes]:
         if offsets[-1] > offsets[0]:
             yield memoryview(text.buffers()[2])[offsets[0] : offsets[-1]].tobytes()
     else:
-        yield np.where(valid[:, None], _fixed_width(array), np.uint8(0)).tobytes()
+        yield np.where(valid[:, None], _get_fixed_width(array), np.uint8(0)).tobytes()
 
 
-def _fixed_width(array: pa.Array) -> NDArray[np.uint8]:
+def _get_fixed_width(array: pa.Array) -> NDArray[np.uint8]:
     """Return the values' own bytes, shape (rows, bytes of one value)."""
     if pa.types.is_boolean(array.type):
         array = array.cast(pa.uint8())

@@ -20,13 +20,13 @@ def as_written(batch: pa.RecordBatch, spec: ReleaseSpec) -> pa.RecordBatch:
     """Return a batch of texts with nulls and numbers as the spec says that they are written."""
     columns = []
     for name, texts in zip(batch.schema.names, batch.columns, strict=True):
-        texts = without_nulls(texts, spec.nulls_of(name))
+        texts = drop_null_texts(texts, spec.nulls_of(name))
         numeric = isinstance(spec.columns[name], IntegerColumn | NumberColumn)
-        columns.append(numbers(texts, spec.csv) if numeric and not spec.csv.plain_numbers else texts)
+        columns.append(parse_numbers(texts, spec.csv) if numeric and not spec.csv.plain_numbers else texts)
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
-def without_nulls(texts: pa.Array, null_values: Sequence[str]) -> pa.Array:
+def drop_null_texts(texts: pa.Array, null_values: Sequence[str]) -> pa.Array:
     """Return the texts, null where one is of ``null_values``."""
     if not null_values:
         return texts
@@ -34,7 +34,7 @@ def without_nulls(texts: pa.Array, null_values: Sequence[str]) -> pa.Array:
     return pc.if_else(is_null, pa.scalar(None, texts.type), texts)
 
 
-def numbers(texts: pa.Array, options: CsvOptions) -> pa.Array:
+def parse_numbers(texts: pa.Array, options: CsvOptions) -> pa.Array:
     """Numbers with the marks of the options as numbers with a point; others with NOT_A_NUMBER before them."""
     decimal, thousands = re.escape(options.decimal), re.escape(options.thousands)
     groups = f"|[0-9]{{1,3}}(?:{thousands}[0-9]{{3}})+" if thousands else ""

@@ -43,18 +43,18 @@ class LineReader:
         self, names: Sequence[str], read: Sequence[str], delimiter: str, null_values: Sequence[str], quote: str = '"'
     ) -> None:
         self._names, self._quote = list(names), quote.encode()
-        self._is_record = _record_pattern(len(names), delimiter.encode(), self._quote).fullmatch
+        self._is_record = _build_record_pattern(len(names), delimiter.encode(), self._quote).fullmatch
         self._guard = delimiter.encode() * (len(names) - 1) + b"\n" if len(names) > 1 else b"0\n"
         self._parse = pacsv.ParseOptions(delimiter=delimiter, quote_char=quote or False)
-        self._checked = text_options(read, null_values, check_utf8=True)
-        self._unchecked = text_options(read, null_values, check_utf8=False)
+        self._checked = build_text_options(read, null_values, check_utf8=True)
+        self._unchecked = build_text_options(read, null_values, check_utf8=False)
 
     def batches(self, stream: Any, note: Note) -> Iterator[pa.RecordBatch]:
         """Yield the records of a stream of bytes that begins after the header line, text that is not UTF-8 as null.
 
         ``note`` is told of lines that are left out and of such texts.
         """
-        for block in _blocks(stream):
+        for block in _read_blocks(stream):
             batch = self._at_once(block)
             if batch is None:
                 batch = self._one_by_one(block, note)
@@ -76,7 +76,7 @@ class LineReader:
         if not quoted:
             return batch
         rows = batch.num_rows - 1
-        return batch.slice(0, rows) if rows == _line_count(block) else None
+        return batch.slice(0, rows) if rows == _count_lines(block) else None
 
     def _one_by_one(self, block: bytes, note: Note) -> pa.RecordBatch:
         """Return the rows of those lines of a block that are records."""
@@ -93,7 +93,7 @@ class LineReader:
         return pa.RecordBatch.from_arrays(columns, names=table.column_names)
 
 
-def text_options(read: Sequence[str], null_values: Sequence[str], *, check_utf8: bool) -> pacsv.ConvertOptions:
+def build_text_options(read: Sequence[str], null_values: Sequence[str], *, check_utf8: bool) -> pacsv.ConvertOptions:
     """Return the columns ``read`` as text, null where a field is one of ``null_values``."""
     return pacsv.ConvertOptions(
         column_types=dict.fromkeys(read, pa.string()),
@@ -104,7 +104,7 @@ def text_options(read: Sequence[str], null_values: Sequence[str], *, check_utf8:
     )
 
 
-def _blocks(stream: Any) -> Iterator[bytes]:
+def _read_blocks(stream: Any) -> Iterator[bytes]:
     """Yield the stream in blocks of whole lines, the last with an end added; lines far longer than LONGEST are cut.
 
     Each begins with an empty line: pyarrow takes a byte order mark off whatever begins with one.
@@ -121,7 +121,7 @@ def _blocks(stream: Any) -> Iterator[bytes]:
         yield b"\n" + rest + b"\n"
 
 
-def _line_count(block: bytes) -> int:
+def _count_lines(block: bytes) -> int:
     """Return how many lines of the block, which ends with one, are not empty."""
     characters, lines = np.frombuffer(block, np.uint8), 0
     for start in range(0, len(characters), _PIECE):
@@ -131,7 +131,7 @@ def _line_count(block: bytes) -> int:
     return lines
 
 
-def _record_pattern(fields: int, delimiter: bytes, quote: bytes = b'"') -> re.Pattern[bytes]:
+def _build_record_pattern(fields: int, delimiter: bytes, quote: bytes = b'"') -> re.Pattern[bytes]:
     """Match lines of so many fields.  A field that begins with a quotation mark is quoted up to the next single one.
 
     Whatever follows up to the delimiter belongs to it, further marks too, as pyarrow has it.

@@ -21,16 +21,16 @@ from privsyn.base.errors import RequestError
 from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.csv_fields import as_written
-from privsyn.sources.csv_lines import LineReader, text_options
-from privsyn.sources.private_table import LEFT_OUT, Note, Source, check_types, columns_to_read, with_valid_text
+from privsyn.sources.csv_lines import LineReader, build_text_options
+from privsyn.sources.private_table import LEFT_OUT, Note, Source, check_types, list_columns_to_read, with_valid_text
 from privsyn.storage.table_files import (
     Layout,
     Place,
-    csv_header,
-    delimiter,
+    detect_delimiter,
+    list_parquet_columns,
     open_parquet,
     open_stream,
-    parquet_columns,
+    read_csv_header,
     read_layout,
 )
 
@@ -65,7 +65,7 @@ class FileSource(Source):
         layout = read_layout(path, spec.columns, spec.csv)
         if layout.format == "parquet" and spec.csv != CsvOptions():
             raise RequestError("says how CSV files are written, and the table is Parquet", "Take it out", "csv")
-        read = columns_to_read(layout.columns, spec, layout.files[0].name)
+        read = list_columns_to_read(layout.columns, spec, layout.files[0].name)
         _check_types(layout, read, spec)
         types = {name: layout.type_of(name) for name in read}
         return cls(layout.columns, read, types, layout, spec)
@@ -111,7 +111,7 @@ class FileSource(Source):
 
     def _csv(self, file: Path, note: Note) -> Iterator[pa.RecordBatch]:
         options = self.spec.csv
-        header, mark = csv_header(file, options), options.delimiter or delimiter(file) or ","
+        header, mark = read_csv_header(file, options), options.delimiter or detect_delimiter(file) or ","
         failure = None
         try:
             with open_stream(file, options.encoding) as stream:
@@ -123,7 +123,7 @@ class FileSource(Source):
                 for batch in batches:
                     yield as_written(batch, self.spec)
         except _BROKEN as error:
-            failure = _csv_error(file, str(error))
+            failure = _make_csv_error(file, str(error))
         if failure is not None:  # raised here, so that the parser's error is not even its context
             raise failure
 
@@ -140,7 +140,7 @@ class FileSource(Source):
         options = pacsv.ReadOptions(column_names=list(names), block_size=_RECORDS_BLOCK)
         parse = pacsv.ParseOptions(delimiter=mark, newlines_in_values=True, invalid_row_handler=left_out)
         parse.quote_char = self.spec.csv.quote or False
-        convert = text_options(self.read, (), check_utf8=False)
+        convert = build_text_options(self.read, (), check_utf8=False)
         try:
             for batch in pacsv.open_csv(stream, options, parse, convert):
                 yield with_valid_text(batch, note)
@@ -166,7 +166,7 @@ def _skip(stream: Any, size: int) -> None:
         size -= len(skipped)
 
 
-def _csv_error(file: Path, words: str) -> RequestError:
+def _make_csv_error(file: Path, words: str) -> RequestError:
     """Return which of the known failures the parser's words mean; the words themselves may hold a row."""
     if words.startswith("straddling"):
         return RequestError(
@@ -181,5 +181,5 @@ def _check_types(layout: Layout, read: tuple[str, ...], spec: ReleaseSpec) -> No
     if layout.types is None:
         return
     for file in layout.files:
-        types = layout.types if file == layout.files[0] else parquet_columns(file)[1]
+        types = layout.types if file == layout.files[0] else list_parquet_columns(file)[1]
         check_types(types, read, spec, file.name)

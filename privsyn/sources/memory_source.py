@@ -18,15 +18,15 @@ import pyarrow as pa
 
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.sources.canonical_bytes import canonical_bytes
+from privsyn.sources.canonical_bytes import iterate_canonical_bytes
 from privsyn.sources.private_table import (
     Note,
     Source,
     SupportsArrowStream,
     check_types,
-    columns_to_read,
+    check_valid_text,
     forget,
-    valid_text,
+    list_columns_to_read,
 )
 from privsyn.storage.table_files import refuse_repeats
 
@@ -66,9 +66,11 @@ class MemorySource(Source):
         pyarrow can, the rows stay where they are, so they must not change before the run ends.  Raises RequestError
         that names the column or ``data``.
         """
-        columns = column_names(data, spec.columns)
-        read = columns_to_read(columns, spec, WHERE)
-        table = _pandas_columns(data, read) if isinstance(data, pd.DataFrame) else _arrow_table(data).select(read)
+        columns = list_column_names(data, spec.columns)
+        read = list_columns_to_read(columns, spec, WHERE)
+        table = (
+            _list_pandas_columns(data, read) if isinstance(data, pd.DataFrame) else _read_arrow_table(data).select(read)
+        )
         types = dict(zip(table.schema.names, table.schema.types, strict=True))
         check_types(types, read, spec, WHERE)
         return cls(columns, read, types, table)
@@ -83,7 +85,9 @@ class MemorySource(Source):
 
         Equal values of equal types have the same fingerprint however they are held in memory; no file has it.
         """
-        return store.fingerprint_of_table(canonical_bytes(self.table.schema, self._stream(FINGERPRINT_ROWS, forget)))
+        return store.fingerprint_of_table(
+            iterate_canonical_bytes(self.table.schema, self._stream(FINGERPRINT_ROWS, forget))
+        )
 
     def check_rows(self) -> None:
         """Read every row once and keep none; RequestError as of :meth:`batches`."""
@@ -94,17 +98,17 @@ class MemorySource(Source):
         """Batches of ``batch_rows`` rows (the last: what is left), checked, without dictionaries and views."""
         for start in range(0, self.table.num_rows, batch_rows):
             rows = self.table.slice(start, batch_rows)
-            arrays = [_one_array(name, rows.column(name), note) for name in self.read]
+            arrays = [_to_one_array(name, rows.column(name), note) for name in self.read]
             yield pa.RecordBatch.from_arrays(arrays, names=list(self.read))
 
 
-def column_names(data: SupportsArrowStream, known: Collection[str]) -> tuple[str, ...]:
+def list_column_names(data: SupportsArrowStream, known: Collection[str]) -> tuple[str, ...]:
     """Return names of columns of a table in memory, in its order.  Raises RequestError unless all are text and differ.
 
     ``known`` are the names that errors may show: a table that was read without its header line may have its first row
     as names.
     """
-    names = list(data.columns) if isinstance(data, pd.DataFrame) else _arrow_schema(data).names
+    names = list(data.columns) if isinstance(data, pd.DataFrame) else _read_arrow_schema(data).names
     for number, name in enumerate(names, 1):
         if not isinstance(name, str):
             raise RequestError(
@@ -114,29 +118,29 @@ def column_names(data: SupportsArrowStream, known: Collection[str]) -> tuple[str
     return tuple(names)
 
 
-def stored_types(data: SupportsArrowStream) -> dict[str, pa.DataType | None]:
+def map_stored_types(data: SupportsArrowStream) -> dict[str, pa.DataType | None]:
     """Return the Arrow type of each column, without a look at its values; None: a pandas column of objects says none.
 
-    The names must have passed :func:`column_names`.
+    The names must have passed :func:`list_column_names`.
     """
     if isinstance(data, pd.DataFrame):
-        return {name: _declared_type(data[name]) for name in data.columns}
-    schema = _arrow_schema(data)
+        return {name: _get_declared_type(data[name]) for name in data.columns}
+    schema = _read_arrow_schema(data)
     return dict(zip(schema.names, schema.types, strict=True))
 
 
-def _arrow_schema(data: Any) -> pa.Schema:
+def _read_arrow_schema(data: Any) -> pa.Schema:
     if isinstance(data, pa.Table | pa.RecordBatch):
         return data.schema
     _refuse_other_objects(data)
-    return _exported(data, lambda: pa.RecordBatchReader.from_stream(data).schema)
+    return _export_table(data, lambda: pa.RecordBatchReader.from_stream(data).schema)
 
 
-def _arrow_table(data: Any) -> pa.Table:
+def _read_arrow_table(data: Any) -> pa.Table:
     if isinstance(data, pa.Table):
         return data
     _refuse_other_objects(data)
-    return _exported(data, lambda: pa.table(data))
+    return _export_table(data, lambda: pa.table(data))
 
 
 def _refuse_other_objects(data: Any) -> None:
@@ -155,7 +159,7 @@ def _refuse_other_objects(data: Any) -> None:
         )
 
 
-def _exported(data: Any, export: Any) -> Any:
+def _export_table(data: Any, export: Any) -> Any:
     """Return what ``export`` makes of ``data``.  Raises RequestError if the object's own code or Arrow refuses."""
     with suppress(Exception):  # another library's code may raise anything; its words, which may hold a value, end here
         return export()
@@ -166,11 +170,11 @@ def _exported(data: Any, export: Any) -> Any:
     )
 
 
-def _pandas_columns(frame: pd.DataFrame, read: Sequence[str]) -> pa.Table:
+def _list_pandas_columns(frame: pd.DataFrame, read: Sequence[str]) -> pa.Table:
     arrays: dict[str, Any] = {}
     for name in read:
         with suppress(Exception):  # objects' own code may raise anything
-            arrays[name] = _pandas_column(frame[name])
+            arrays[name] = _convert_pandas_column(frame[name])
         if arrays.get(name) is None:
             raise RequestError(
                 "its cells in the pandas table are not all of one type that can be read",
@@ -181,19 +185,19 @@ def _pandas_columns(frame: pd.DataFrame, read: Sequence[str]) -> pa.Table:
     return pa.table(arrays)
 
 
-def _pandas_column(column: pd.Series) -> Any:
+def _convert_pandas_column(column: pd.Series) -> Any:
     """Return the column in Arrow; None if it holds objects that are not all of one class of _CLASSES."""
     if not _holds_objects(column):
         return pa.Array.from_pandas(column)
     cells = column.astype(object)
-    classes = set(map(_class, cells[cells.notna()]))
+    classes = set(map(_name_class, cells[cells.notna()]))
     if not classes:
         return pa.nulls(len(cells))
     type_ = _CLASSES.get(classes.pop()) if len(classes) == 1 else None
     return None if type_ is None else pa.Array.from_pandas(cells, type=type_)
 
 
-def _class(cell: object) -> type:
+def _name_class(cell: object) -> type:
     return dt.tzinfo if type(cell) is dt.datetime and cell.tzinfo is not None else type(cell)
 
 
@@ -202,7 +206,7 @@ def _holds_objects(column: pd.Series) -> bool:
     return bool(pd.api.types.is_object_dtype(dtype))
 
 
-def _declared_type(column: pd.Series) -> pa.DataType | None:
+def _get_declared_type(column: pd.Series) -> pa.DataType | None:
     if _holds_objects(column):
         return None
     try:
@@ -211,7 +215,7 @@ def _declared_type(column: pd.Series) -> pa.DataType | None:
         return None
 
 
-def _one_array(name: str, column: pa.ChunkedArray, note: Note) -> pa.Array:
+def _to_one_array(name: str, column: pa.ChunkedArray, note: Note) -> pa.Array:
     """Return the column as one valid array without a dictionary or views, null where text is not UTF-8.
 
     Raises RequestError if its buffers are not valid.
@@ -219,7 +223,7 @@ def _one_array(name: str, column: pa.ChunkedArray, note: Note) -> pa.Array:
     with suppress(pa.ArrowException, IndexError, ValueError):
         chunks = []
         for chunk in column.chunks:
-            dense = valid_text(name, chunk, note)
+            dense = check_valid_text(name, chunk, note)
             chunks.append(dense.dictionary_decode() if pa.types.is_dictionary(dense.type) else dense)
         return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
     raise RequestError(f"its cells in {WHERE} are damaged", "Make the table again", f"columns.{name}")

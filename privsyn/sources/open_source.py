@@ -26,13 +26,13 @@ def open_source(data: Place | SupportsArrowStream, spec: ReleaseSpec) -> Source:
     return MemorySource.open(data, spec)
 
 
-def table_columns(data: Place | SupportsArrowStream, spec: ReleaseSpec) -> tuple[str, ...]:
+def list_table_columns(data: Place | SupportsArrowStream, spec: ReleaseSpec) -> tuple[str, ...]:
     """Return the names of the table's columns, whatever the spec says of them.
 
     It tells how a CSV's header is written.
     """
     if isinstance(data, str | os.PathLike | tuple):
         return read_layout(data, spec.columns, spec.csv).columns
-    from privsyn.sources.memory_source import column_names
+    from privsyn.sources.memory_source import list_column_names
 
-    return column_names(data, spec.columns)
+    return list_column_names(data, spec.columns)

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.columns import Zoned
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.storage.table_files import name_list
+from privsyn.storage.table_files import join_names
 
 if TYPE_CHECKING:
     from privsyn.storage.store import Store
@@ -104,7 +104,7 @@ class Source(ABC):
         """Return the rows in batches of any size near ``batch_rows``; ``note`` is told what was repaired."""
 
 
-def columns_to_read(columns: Sequence[str], spec: ReleaseSpec, where: str) -> tuple[str, ...]:
+def list_columns_to_read(columns: Sequence[str], spec: ReleaseSpec, where: str) -> tuple[str, ...]:
     """Return the columns that a release of ``spec`` reads, in the table's order.
 
     Raises RequestError unless it has exactly the spec's columns.
@@ -118,13 +118,13 @@ def columns_to_read(columns: Sequence[str], spec: ReleaseSpec, where: str) -> tu
         alike = {name.strip().casefold() for name in unlisted}
         hint = "Mind capital letters and spaces. " if missing[0].strip().casefold() in alike else ""
         raise RequestError(
-            f"the spec lists {name_list(missing)}, which {where} does not have",
+            f"the spec lists {join_names(missing)}, which {where} does not have",
             f"{hint}Correct the name in the spec, or take the column out of it",
             "columns",
         )
     if unlisted:
         raise RequestError(
-            f"{where} has {name_list(unlisted)}, which the spec does not list",
+            f"{where} has {join_names(unlisted)}, which the spec does not list",
             "List every column of the table; `{kind: drop}` leaves one out of the release",
             "columns",
         )
@@ -136,15 +136,15 @@ def check_types(types: Mapping[str, pa.DataType], read: Sequence[str], spec: Rel
     """RequestError that names the first column of ``read`` whose type cannot be encoded, or whose zone is not known."""
     for name in read:
         column = spec.columns[name]
-        if isinstance(column, Zoned) and column.zone is None and _zone_of(types[name]) is not None:
-            zone = str(_zone_of(types[name]))[:60]
+        if isinstance(column, Zoned) and column.zone is None and _get_zone(types[name]) is not None:
+            zone = str(_get_zone(types[name]))[:60]
             raise RequestError(
                 f"its moments in {where} have a time zone ({zone}), and the spec does not say in whose clock time they "
                 "are to be read",
                 f"Write `zone: {zone}`, or another zone",
                 f"columns.{name}.zone",
             )
-        if not readable(types[name]):
+        if not is_readable(types[name]):
             raise RequestError(
                 f"its type in {where} is {str(types[name])[:60]}, which cannot be encoded",
                 "Store it as numbers, text, booleans or moments, or list it as `{kind: drop}`",
@@ -152,17 +152,17 @@ def check_types(types: Mapping[str, pa.DataType], read: Sequence[str], spec: Rel
             )
 
 
-def _zone_of(type_: Any) -> str | None:
+def _get_zone(type_: Any) -> str | None:
     """Return the zone that a stored type has."""
     if pa.types.is_dictionary(type_):
-        return _zone_of(type_.value_type)
+        return _get_zone(type_.value_type)
     return type_.tz if pa.types.is_timestamp(type_) else None
 
 
-def readable(type_: Any) -> bool:
+def is_readable(type_: Any) -> bool:
     """Return whether columns of this Arrow type can be encoded: numbers, text, booleans, dates, moments, times."""
     if pa.types.is_dictionary(type_):
-        return readable(type_.value_type)
+        return is_readable(type_.value_type)
     tests = (
         pa.types.is_integer,
         pa.types.is_floating,
@@ -179,7 +179,7 @@ def readable(type_: Any) -> bool:
     return any(test(type_) for test in tests)
 
 
-def without_views(array: pa.Array) -> pa.Array:
+def replace_views(array: pa.Array) -> pa.Array:
     """Return the array with string views as large strings, which every Arrow function takes.
 
     Also within a dictionary.
@@ -192,12 +192,12 @@ def without_views(array: pa.Array) -> pa.Array:
 
 
 def with_valid_text(batch: pa.RecordBatch, note: Note) -> pa.RecordBatch:
-    """Return the batch with each column as :func:`valid_text` has it."""
+    """Return the batch with each column as :func:`check_valid_text` has it."""
     names = batch.schema.names
-    return pa.RecordBatch.from_arrays([valid_text(name, batch.column(name), note) for name in names], names=names)
+    return pa.RecordBatch.from_arrays([check_valid_text(name, batch.column(name), note) for name in names], names=names)
 
 
-def valid_text(name: str, array: pa.Array, note: Note) -> pa.Array:
+def check_valid_text(name: str, array: pa.Array, note: Note) -> pa.Array:
     """Return the column's array without views, null where its text is not UTF-8; ``note`` is told in how many rows.
 
     Each row is looked at by itself, and only text is.  Raises pyarrow.ArrowException or IndexError if the array's own
@@ -209,14 +209,14 @@ def valid_text(name: str, array: pa.Array, note: Note) -> pa.Array:
         return array
     try:
         array.validate(full=True)
-        return without_views(array)
+        return replace_views(array)
     except pa.ArrowInvalid:
-        text, bad = _without_bad_text(array)
+        text, bad = _drop_bad_text(array)
         note(name, Counter({NOT_UTF8: bad}))
         return text
 
 
-def _without_bad_text(array: pa.Array) -> tuple[pa.Array, int]:
+def _drop_bad_text(array: pa.Array) -> tuple[pa.Array, int]:
     """Return the same for an array that is not valid, one row after the other; a dictionary is resolved."""
     type_, cells = array.type, array
     if pa.types.is_dictionary(type_):

@@ -14,9 +14,9 @@ from privsyn.data_contracts.columns import DropColumn
 from privsyn.data_contracts.prior import Prior
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.data_contracts.tables import code_schema
-from privsyn.sources.open_source import open_source, table_columns
-from privsyn.storage.released_files import check_measured, manifest_if_readable
+from privsyn.data_contracts.tables import build_code_schema
+from privsyn.sources.open_source import list_table_columns, open_source
+from privsyn.storage.released_files import check_measured, read_manifest_if_readable
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps.encode import Repairs, encode_batch
@@ -30,7 +30,7 @@ MAX_ROWS = 1_000_000
 _SUFFIXES = (".parquet", ".csv")
 
 
-def public_file(prior: Prior) -> Path:
+def locate_public_file(prior: Prior) -> Path:
     """Return the file of the public rows.  Raises RequestError where there is none, or it is too large."""
     field = "prior.table" if prior.table else "prior.release"
     path = Path(prior.place)
@@ -46,7 +46,7 @@ def public_file(prior: Prior) -> Path:
             raise RequestError(
                 f"{path.name} has no synthetic.parquet or synthetic.csv", "Name the folder of a release", field
             )
-        manifest = manifest_if_readable(path)
+        manifest = read_manifest_if_readable(path)
         if manifest is None or not manifest.differentially_private:
             raise RequestError(
                 f"{path.name} is not the folder of a release: it has no manifest that says so",
@@ -61,7 +61,7 @@ def public_file(prior: Prior) -> Path:
     return path
 
 
-def sha256_of(path: Path) -> str:
+def compute_sha256(path: Path) -> str:
     """Return the SHA-256 of a file's bytes, in hexadecimal digits."""
     try:
         with path.open("rb") as file:
@@ -70,7 +70,7 @@ def sha256_of(path: Path) -> str:
         raise RequestError(f"{path.name} cannot be read", "Name a file that can be read", "prior") from None
 
 
-def checked_file(prior: Prior) -> Path:
+def check_file(prior: Prior) -> Path:
     """Return the prior's file, which has the content that the spec says.
 
     Raises RequestError for a prior whose hash is not stated: whoever may start runs must not choose which file is read.
@@ -85,22 +85,22 @@ def checked_file(prior: Prior) -> Path:
         )
     field = "prior.table" if prior.table else "prior.release"
     try:
-        path = public_file(prior)
-        if sha256_of(path) == prior.sha256:
+        path = locate_public_file(prior)
+        if compute_sha256(path) == prior.sha256:
             return path
     except RequestError:
         pass  # one sentence for all: who names a file must not learn what is there
     raise RequestError("names no file of the content that its `sha256` says", "Name the file that was meant", field)
 
 
-def public_rows(spec: ReleaseSpec, encoding: EncodingPlan) -> CodeTable:
+def read_public_rows(spec: ReleaseSpec, encoding: EncodingPlan) -> CodeTable:
     """Return the rows of the spec's prior as fine codes.  Raises RequestError for a file that does not fit the spec."""
     assert spec.prior is not None  # noqa: S101 - the caller looked
-    path = checked_file(spec.prior)
-    manifest = manifest_if_readable(Path(spec.prior.release)) if spec.prior.release else None
+    path = check_file(spec.prior)
+    manifest = read_manifest_if_readable(Path(spec.prior.release)) if spec.prior.release else None
     if manifest is not None:
         check_measured(manifest, spec, "prior.release")
-    return _rows(str(path), spec.prior.sha256, _Plan(spec, encoding))
+    return _read_rows(str(path), spec.prior.sha256, _Plan(spec, encoding))
 
 
 class _Plan:
@@ -118,8 +118,8 @@ class _Plan:
 
 
 @lru_cache(maxsize=4)
-def _rows(path: str, sha256: str, plan: _Plan) -> CodeTable:
-    spec, encoding = _for_the_prior(plan.spec, path), plan.encoding
+def _read_rows(path: str, sha256: str, plan: _Plan) -> CodeTable:
+    spec, encoding = _read_for_prior(plan.spec, path), plan.encoding
     _check_columns(path, spec)
     try:
         source = open_source(path, spec)
@@ -133,20 +133,20 @@ def _rows(path: str, sha256: str, plan: _Plan) -> CodeTable:
             break
     if not rows:
         raise RequestError(f"{Path(path).name} has no rows", "Name a table with rows", "prior")
-    table = pa.Table.from_batches(parts, code_schema(encoding.domain))
+    table = pa.Table.from_batches(parts, build_code_schema(encoding.domain))
     return CodeTable.from_arrow(table, encoding.domain)
 
 
-def _for_the_prior(spec: ReleaseSpec, path: str) -> ReleaseSpec:
+def _read_for_prior(spec: ReleaseSpec, path: str) -> ReleaseSpec:
     """Return the spec without what the prior's rows need not have: persons, and columns that are not measured."""
     columns: dict[str, Any] = dict(spec.measured_columns)
-    others = set(table_columns(path, spec)) - columns.keys()
+    others = set(list_table_columns(path, spec)) - columns.keys()
     columns.update(dict.fromkeys(sorted(others), DropColumn(kind="drop")))
     return spec.model_copy(update={"columns": columns, "unit": Unit(records_per_person=1), "prior": None})
 
 
 def _check_columns(path: str, spec: ReleaseSpec) -> None:
-    missing = sorted(spec.measured_columns.keys() - set(table_columns(path, spec)))
+    missing = sorted(spec.measured_columns.keys() - set(list_table_columns(path, spec)))
     if missing:
         raise RequestError(
             f"{Path(path).name} has no column {missing[0]!r}", "Name a table with all released columns", "prior"

@@ -15,8 +15,8 @@ from privsyn.base.errors import RequestError
 from privsyn.data_contracts.itemset_spec import ItemsetSpec, ListLayout, PairsLayout
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.file_source import FileSource
-from privsyn.sources.private_table import SupportsArrowStream, forget, readable, valid_text
-from privsyn.storage.table_files import Place, name_list, parquet_columns, read_layout
+from privsyn.sources.private_table import SupportsArrowStream, check_valid_text, forget, is_readable
+from privsyn.storage.table_files import Place, join_names, list_parquet_columns, read_layout
 
 _TRUE = ("1", "1.0", "true", "t", "yes", "y")
 """Texts, in small letters, of a cell whose item is held."""
@@ -25,7 +25,7 @@ Held: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64], int, int]
 """The row and the code of each held item, the number of transactions, and how many items are unlisted."""
 
 
-def columns_read(asked: ItemsetSpec) -> tuple[str, ...]:
+def list_columns_read(asked: ItemsetSpec) -> tuple[str, ...]:
     """Return the columns of the table that a release of ``asked`` reads."""
     layout = asked.layout
     if isinstance(layout, ListLayout):
@@ -40,20 +40,20 @@ def open_transactions(place: Place | SupportsArrowStream, spec: ReleaseSpec, ask
     """
     if not isinstance(place, str | Path | tuple) or not place:
         raise RequestError("names no table", "Give the path of a CSV or Parquet file or folder", "data")
-    read = columns_read(asked)
+    read = list_columns_read(asked)
     layout = read_layout(place, spec.columns, spec.csv)
     if missing := [name for name in read if name not in set(layout.columns)]:
         raise RequestError(
-            f"asks for {name_list(missing)}, which {layout.files[0].name} does not have",
+            f"asks for {join_names(missing)}, which {layout.files[0].name} does not have",
             "Correct the names: of the layout's columns, or for a wide table of the items",
             "layout",
         )
     for file in layout.files if layout.types is not None else ():
-        types = parquet_columns(file)[1]
+        types = list_parquet_columns(file)[1]
         for name in read:
             is_list = pa.types.is_list(types[name]) or pa.types.is_large_list(types[name])
             inner = types[name].value_type if is_list else types[name]
-            if not readable(inner) or (is_list and not isinstance(asked.layout, ListLayout)):
+            if not is_readable(inner) or (is_list and not isinstance(asked.layout, ListLayout)):
                 raise RequestError(
                     f"the type of {name!r} in {file.name} is {str(types[name])[:60]}, which holds no items",
                     "Store items as text or whole numbers, in a list only under `{kind: list}`",
@@ -62,66 +62,66 @@ def open_transactions(place: Place | SupportsArrowStream, spec: ReleaseSpec, ask
     return FileSource(layout.columns, read, {name: layout.type_of(name) for name in read}, layout, spec)
 
 
-def held_items(batches: Iterable[pa.RecordBatch], asked: ItemsetSpec) -> Iterator[Held]:
+def iterate_held_items(batches: Iterable[pa.RecordBatch], asked: ItemsetSpec) -> Iterator[Held]:
     """Yield what the transactions of a table hold.
 
     Each batch by itself, except for pairs, where one transaction's rows may lie anywhere: these are held together.
     """
     universe = pa.array(asked.items, pa.large_string())
     if isinstance(asked.layout, PairsLayout):
-        yield _pairs(list(batches), asked.layout, universe)
+        yield _read_pairs(list(batches), asked.layout, universe)
         return
     for batch in batches:
         if isinstance(asked.layout, ListLayout):
-            yield _lists(batch.column(asked.layout.column), asked.layout.separator, universe)
+            yield _read_lists(batch.column(asked.layout.column), asked.layout.separator, universe)
         else:
-            yield _wide(batch, asked.items)
+            yield _read_wide(batch, asked.items)
 
 
-def _codes(values: pa.Array, universe: pa.Array) -> tuple[NDArray[np.int64], int]:
+def _encode_items(values: pa.Array, universe: pa.Array) -> tuple[NDArray[np.int64], int]:
     """Return the code of each value, -1 where it is null or unlisted, and how many are unlisted."""
-    text = _text(values)
+    text = _to_text(values)
     codes = pc.fill_null(pc.index_in(text, value_set=universe), -1).to_numpy(zero_copy_only=False).astype(np.int64)
     empty = int(pc.sum(pc.equal(text, "")).as_py() or 0)
     return codes, int((codes < 0).sum()) - text.null_count - empty
 
 
-def _text(values: pa.Array) -> pa.Array:
+def _to_text(values: pa.Array) -> pa.Array:
     """Return values as text without surrounding spaces; whole numbers as they are written."""
-    values = valid_text("", values, forget)
+    values = check_valid_text("", values, forget)
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     if pa.types.is_floating(values.type):
-        values = _computable(values)
+        values = _make_computable(values)
         whole = pc.fill_null(pc.equal(pc.round(values), values), False)
         as_whole = pc.cast(pc.if_else(whole, values, None), pa.int64(), safe=False)
         return pc.if_else(whole, pc.cast(as_whole, pa.large_string()), pc.cast(values, pa.large_string()))
     return pc.utf8_trim_whitespace(values.cast(pa.large_string()))
 
 
-def _computable(values: pa.Array) -> pa.Array:
+def _make_computable(values: pa.Array) -> pa.Array:
     """Numbers that Arrow computes with: not of 16 bits."""
     return values.cast(pa.float32()) if pa.types.is_float16(values.type) else values
 
 
-def _named(transactions: pa.Array) -> pa.Array:
+def _name_columns(transactions: pa.Array) -> pa.Array:
     """Transactions as text; null where a cell names none, so that rows of many persons are not taken for one."""
-    text = _text(transactions)
+    text = _to_text(transactions)
     empty = pc.equal(text, "")
     if pa.types.is_floating(transactions.type):
-        empty = pc.or_(empty, pc.is_nan(_computable(transactions)))
+        empty = pc.or_(empty, pc.is_nan(_make_computable(transactions)))
     return pc.if_else(pc.fill_null(empty, True), pa.scalar(None, text.type), text)
 
 
-def _lists(column: pa.Array, separator: str, universe: pa.Array) -> Held:
+def _read_lists(column: pa.Array, separator: str, universe: pa.Array) -> Held:
     if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
-        column = pc.split_pattern(_text(column), separator)
+        column = pc.split_pattern(_to_text(column), separator)
     rows = np.asarray(pc.list_parent_indices(column)).astype(np.int64)
-    codes, unlisted = _codes(column.flatten(), universe)
+    codes, unlisted = _encode_items(column.flatten(), universe)
     return rows[codes >= 0], codes[codes >= 0], len(column), unlisted
 
 
-def _wide(batch: pa.RecordBatch, items: Sequence[str]) -> Held:
+def _read_wide(batch: pa.RecordBatch, items: Sequence[str]) -> Held:
     rows, codes = [], []
     for code, name in enumerate(items):
         held = np.flatnonzero(_is_held(batch.column(name)))
@@ -137,20 +137,20 @@ def _is_held(column: pa.Array) -> NDArray[np.bool_]:
     if pa.types.is_boolean(column.type):
         held = column
     elif pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
-        numbers = _computable(column)
+        numbers = _make_computable(column)
         held = pc.not_equal(numbers, pa.scalar(0, numbers.type))
     else:
-        held = pc.is_in(pc.utf8_lower(_text(column)), value_set=pa.array(_TRUE, pa.large_string()))
+        held = pc.is_in(pc.utf8_lower(_to_text(column)), value_set=pa.array(_TRUE, pa.large_string()))
     return pc.fill_null(held, False).to_numpy(zero_copy_only=False)
 
 
-def _pairs(batches: Sequence[pa.RecordBatch], layout: PairsLayout, universe: pa.Array) -> Held:
+def _read_pairs(batches: Sequence[pa.RecordBatch], layout: PairsLayout, universe: pa.Array) -> Held:
     if not batches:
         return np.empty(0, np.int64), np.empty(0, np.int64), 0, 0
-    names = pa.chunked_array([_named(b.column(layout.transaction)) for b in batches]).combine_chunks()
-    items = pa.chunked_array([_text(b.column(layout.item)) for b in batches]).combine_chunks()
+    names = pa.chunked_array([_name_columns(b.column(layout.transaction)) for b in batches]).combine_chunks()
+    items = pa.chunked_array([_to_text(b.column(layout.item)) for b in batches]).combine_chunks()
     encoded = names.dictionary_encode()
     rows = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
-    codes, unlisted = _codes(items, universe)
+    codes, unlisted = _encode_items(items, universe)
     held = (rows >= 0) & (codes >= 0)
     return rows[held], codes[held], len(encoded.dictionary), unlisted

@@ -10,8 +10,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from privsyn.base.errors import RequestError
-from privsyn.specs.messages import suggestion
-from privsyn.specs.places import KINDS, dotted, model_of
+from privsyn.specs.messages import suggest_name
+from privsyn.specs.places import KINDS, format_place, get_model
 from privsyn.specs.yaml_file import Document
 
 SECTION = "defaults"
@@ -30,12 +30,12 @@ def with_defaults(document: Document) -> tuple[Document, Filled]:
         return document, {}
     content = {name: value for name, value in document.content.items() if name != SECTION}
     columns, lines = content.get("columns"), dict(document.lines)
-    patterns = _patterns(document, columns if isinstance(columns, dict) else {})
+    patterns = _read_patterns(document, columns if isinstance(columns, dict) else {})
     filled: Filled = {}
     if isinstance(columns, dict):
         content["columns"] = {}
         for name, own in columns.items():
-            fields, sources = _of_column(str(name), own, patterns)
+            fields, sources = _apply_to_column(str(name), own, patterns)
             filled |= {name: fields} if fields else {}
             own = {} if own is None and sources else own
             content["columns"][name] = {**fields, **own} if isinstance(own, Mapping) else own
@@ -44,27 +44,29 @@ def with_defaults(document: Document) -> tuple[Document, Filled]:
     return Document(content, lines), filled
 
 
-def _patterns(document: Document, columns: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _read_patterns(document: Document, columns: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Pattern -> fields, checked."""
     section = document.content[SECTION]
     if not isinstance(section, Mapping):
-        raise _refusal(document, (SECTION,), "must be a mapping", 'Write `defaults: {"q*": {kind: boolean}}`')
-    known = {field for kind in KINDS for field in model_of(("columns", "c", "x"), kind).model_fields}
+        raise _make_refusal(document, (SECTION,), "must be a mapping", 'Write `defaults: {"q*": {kind: boolean}}`')
+    known = {field for kind in KINDS for field in get_model(("columns", "c", "x"), kind).model_fields}
     for pattern, fields in section.items():
         here = (SECTION, pattern)
         if not isinstance(fields, Mapping):
-            raise _refusal(document, here, "must be a mapping of fields", "Write `{field: value, ...}`")
+            raise _make_refusal(document, here, "must be a mapping of fields", "Write `{field: value, ...}`")
         if not any(fnmatchcase(str(name), str(pattern)) for name in columns):
             cure = "Correct the pattern: `*` stands for any text, `?` for one character"
-            raise _refusal(document, here, "matches no column under `columns`", cure)
+            raise _make_refusal(document, here, "matches no column under `columns`", cure)
         for field in fields:
             if field not in known:
-                cure = suggestion(str(field), sorted(known)) or f"Known are {', '.join(sorted(known))}"
-                raise _refusal(document, (*here, field), "is not a field of any kind of column", cure)
+                cure = suggest_name(str(field), sorted(known)) or f"Known are {', '.join(sorted(known))}"
+                raise _make_refusal(document, (*here, field), "is not a field of any kind of column", cure)
     return {str(pattern): dict(fields) for pattern, fields in section.items()}
 
 
-def _of_column(name: str, own: Any, patterns: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, str]]:
+def _apply_to_column(
+    name: str, own: Any, patterns: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the fields that a column lacks and patterns give, and the pattern of each."""
     if own is not None and not isinstance(own, Mapping):
         return {}, {}
@@ -77,7 +79,7 @@ def _of_column(name: str, own: Any, patterns: Mapping[str, Mapping[str, Any]]) -
             sources |= dict.fromkeys(fields, pattern)
     kind = given.get("kind", found.get("kind"))
     known = isinstance(kind, str) and kind in KINDS
-    has = set(model_of(("columns", name, "x"), kind).model_fields) if known else set(found)
+    has = set(get_model(("columns", name, "x"), kind).model_fields) if known else set(found)
     kept = [field for field in found if field in has and field not in given]
     return {f: found[f] for f in kept}, {f: sources[f] for f in kept}
 
@@ -88,5 +90,5 @@ def _copy_lines(lines: dict[tuple[str | int, ...], int], old: tuple[str, ...], n
     lines |= inner
 
 
-def _refusal(document: Document, place: tuple[str, ...], problem: str, cure: str) -> RequestError:
-    return RequestError(problem, cure, dotted(place), document.line_of(place))
+def _make_refusal(document: Document, place: tuple[str, ...], problem: str, cure: str) -> RequestError:
+    return RequestError(problem, cure, format_place(place), document.line_of(place))

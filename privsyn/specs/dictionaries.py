@@ -16,7 +16,7 @@ from typing import Any
 
 from privsyn.base.errors import RequestError
 from privsyn.specs.codebooks import croissant_fields, ddi, sheets, sql, statistics_files
-from privsyn.specs.facts import Dictionary, Facts, bound_of, pick, text_of, values_of
+from privsyn.specs.facts import Dictionary, Facts, bound_of, format_value, list_values, pick
 
 MAX_BYTES = 100_000_000
 FORMS = (
@@ -87,29 +87,29 @@ def _read_json(path: Path) -> Any:
 
 
 def _is_shared(content: Mapping[str, Any]) -> bool:
-    return _columns_with(content, "kind")
+    return _has_columns_with(content, "kind")
 
 
-def _columns_with(content: Mapping[str, Any], key: str) -> bool:
+def _has_columns_with(content: Mapping[str, Any], key: str) -> bool:
     columns = content.get("columns")
     return (
         isinstance(columns, dict) and bool(columns) and all(isinstance(c, dict) and key in c for c in columns.values())
     )
 
 
-def _shared(content: Mapping[str, Any], name: str, table: str) -> Dictionary:
-    return Dictionary(name, {column: _shared_column(entry) for column, entry in content["columns"].items()})
+def _read_shared(content: Mapping[str, Any], name: str, table: str) -> Dictionary:
+    return Dictionary(name, {column: _read_shared_column(entry) for column, entry in content["columns"].items()})
 
 
-def _shared_column(entry: Mapping[str, Any]) -> Facts:
-    facts = Facts(unit=text_of(entry.get("unit")), description=text_of(entry.get("note")))
-    facts.universe = text_of(entry.get("universe") or entry.get("missing_means"))
+def _read_shared_column(entry: Mapping[str, Any]) -> Facts:
+    facts = Facts(unit=format_value(entry.get("unit")), description=format_value(entry.get("note")))
+    facts.universe = format_value(entry.get("universe") or entry.get("missing_means"))
     kind = entry["kind"]
     facts.kind = {"numeric": "integer" if entry.get("integer") is True else "number"}.get(kind, kind)
     if facts.kind not in ("integer", "number", "datetime", "categorical", "boolean", "drop"):
         facts.kind = None
     for what, keys in (("bounds", ("min", "max")), ("values", ("values",))):
-        source = text_of(entry.get(f"{what}_from"))
+        source = format_value(entry.get(f"{what}_from"))
         if not any(key in entry for key in keys):
             continue
         if _OBSERVED.search(source):
@@ -119,10 +119,10 @@ def _shared_column(entry: Mapping[str, Any]) -> Facts:
         else:
             facts.remarks.append(f"{what} from: {source}")
             facts.min, facts.max = bound_of(entry.get("min"), facts.kind), bound_of(entry.get("max"), facts.kind)
-            facts.values = values_of(entry.get("values"), facts)
+            facts.values = list_values(entry.get("values"), facts)
     if entry.get("missing_means"):
         facts.nullable = True
-        facts.remarks.append(f"null means: {text_of(entry['missing_means'])}")
+        facts.remarks.append(f"null means: {format_value(entry['missing_means'])}")
     return facts
 
 
@@ -130,9 +130,11 @@ def _is_frictionless(content: Mapping[str, Any]) -> bool:
     return isinstance(content.get("fields"), list) or isinstance(content.get("resources"), list)
 
 
-def _frictionless(content: Mapping[str, Any], name: str, table: str) -> Dictionary:
+def _read_frictionless(content: Mapping[str, Any], name: str, table: str) -> Dictionary:
     if "resources" in content:
-        by_name = {text_of(r.get("name") or Path(text_of(r.get("path"))).stem): r for r in content["resources"]}
+        by_name = {
+            format_value(r.get("name") or Path(format_value(r.get("path"))).stem): r for r in content["resources"]
+        }
         schema = pick(by_name, table, name).get("schema")
         if not isinstance(schema, dict):
             cure = "Give the schema's own file"
@@ -140,8 +142,8 @@ def _frictionless(content: Mapping[str, Any], name: str, table: str) -> Dictiona
         content = schema
     missing, texts = content.get("missingValues"), None
     if isinstance(missing, list):
-        texts = [text_of(m.get("value") if isinstance(m, dict) else m) for m in missing]
-    return Dictionary(name, {text_of(f["name"]): _frictionless_field(f) for f in content["fields"]}, texts)
+        texts = [format_value(m.get("value") if isinstance(m, dict) else m) for m in missing]
+    return Dictionary(name, {format_value(f["name"]): _read_frictionless_field(f) for f in content["fields"]}, texts)
 
 
 _FRICTIONLESS_KINDS = {
@@ -160,16 +162,16 @@ _FRICTIONLESS_KINDS = {
 }
 
 
-def _frictionless_field(entry: Mapping[str, Any]) -> Facts:
+def _read_frictionless_field(entry: Mapping[str, Any]) -> Facts:
     rules = entry.get("constraints") or {}
-    description = ". ".join(t for t in (text_of(entry.get("title")), text_of(entry.get("description"))) if t)
-    facts = Facts(kind=_FRICTIONLESS_KINDS.get(text_of(entry.get("type", "string"))), description=description)
+    description = ". ".join(t for t in (format_value(entry.get("title")), format_value(entry.get("description"))) if t)
+    facts = Facts(kind=_FRICTIONLESS_KINDS.get(format_value(entry.get("type", "string"))), description=description)
     facts.type = "date" if entry.get("type") == "date" else None
     listed = rules.get("enum") or entry.get("categories")
     if listed:
         plain = [v.get("value") if isinstance(v, dict) else v for v in listed]
         facts.kind, facts.type = "categorical", None
-        facts.values = values_of(plain, facts)
+        facts.values = list_values(plain, facts)
     facts.min, facts.max = bound_of(rules.get("minimum"), facts.kind), bound_of(rules.get("maximum"), facts.kind)
     facts.nullable = facts.nullable or rules.get("required") is not True
     if rules.get("unique") is True:
@@ -178,33 +180,33 @@ def _frictionless_field(entry: Mapping[str, Any]) -> Facts:
 
 
 def _is_sdv(content: Mapping[str, Any]) -> bool:
-    return _columns_with(content, "sdtype") or isinstance(content.get("tables"), dict)
+    return _has_columns_with(content, "sdtype") or isinstance(content.get("tables"), dict)
 
 
-def _sdv(content: Mapping[str, Any], name: str, table: str) -> Dictionary:
+def _read_sdv(content: Mapping[str, Any], name: str, table: str) -> Dictionary:
     if "tables" in content:
         content = pick(content["tables"], table, name)
-    return Dictionary(name, {column: _sdv_column(entry) for column, entry in content["columns"].items()})
+    return Dictionary(name, {column: _read_sdv_column(entry) for column, entry in content["columns"].items()})
 
 
-def _sdv_column(entry: Mapping[str, Any]) -> Facts:
-    sdtype = text_of(entry.get("sdtype"))
-    facts = Facts(description=text_of(entry.get("description")))
+def _read_sdv_column(entry: Mapping[str, Any]) -> Facts:
+    sdtype = format_value(entry.get("sdtype"))
+    facts = Facts(description=format_value(entry.get("description")))
     if entry.get("pii") is True or sdtype not in ("categorical", "numerical", "datetime", "boolean"):
         facts.kind = "drop"
         facts.remarks.append(f"SDV calls it {sdtype or 'of no type'}: an identifier or personal detail")
     elif sdtype == "numerical":
-        representation = text_of(entry.get("computer_representation"))
+        representation = format_value(entry.get("computer_representation"))
         facts.kind = "integer" if "int" in representation.lower() else ("number" if representation else None)
     else:
         facts.kind = sdtype
-        facts.values = values_of(entry.get("order"), facts)
+        facts.values = list_values(entry.get("order"), facts)
     return facts
 
 
 _FORMS: tuple[tuple[Callable[[Mapping[str, Any]], bool], Callable[[Mapping[str, Any], str, str], Dictionary]], ...] = (
     (croissant_fields.recognizes, croissant_fields.read),
-    (_is_sdv, _sdv),
-    (_is_shared, _shared),
-    (_is_frictionless, _frictionless),
+    (_is_sdv, _read_sdv),
+    (_is_shared, _read_shared),
+    (_is_frictionless, _read_frictionless),
 )

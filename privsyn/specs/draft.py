@@ -21,14 +21,14 @@ from privsyn.base.errors import RequestError
 from privsyn.data_contracts.columns import INTEGER_TYPES
 from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.release_spec import DATASET
-from privsyn.sources.private_table import SupportsArrowStream, readable
+from privsyn.sources.private_table import SupportsArrowStream, is_readable
 from privsyn.specs.dictionaries import read_dictionary
 from privsyn.specs.facts import Dictionary, Facts
 from privsyn.specs.messages import DATASET_RULE, from_validation
-from privsyn.specs.proposed_rules import proposed_rules
-from privsyn.specs.spec_file import todos
+from privsyn.specs.proposed_rules import propose_rules
+from privsyn.specs.spec_file import find_todos
 from privsyn.specs.yaml_file import parse_yaml
-from privsyn.specs.yaml_text import TODO, comment, flow, flow_list, scalar
+from privsyn.specs.yaml_text import TODO, format_comment, format_flow, format_flow_list, format_scalar
 from privsyn.storage.table_files import read_layout
 
 MOST_DECIMALS = 15
@@ -65,38 +65,40 @@ def draft(
     says it, which the draft then has.  Raises RequestError if the table's structure or the dictionary cannot be read,
     or ``dataset`` or ``csv`` is not valid.
     """
-    options = _csv_options(csv or {})
+    options = _read_csv_options(csv or {})
     try:
         if isinstance(data, str | os.PathLike):
-            table = _table_in_files(Path(data), folder, options)
+            table = _describe_files(Path(data), folder, options)
         else:
-            table = _table_in_memory(data)
+            table = _describe_memory_table(data)
     except RequestError as error:
         raise error.about("draft_spec.data", {"release.data": "draft_spec.data"}) from None
     known = None if dictionary is None else read_dictionary(Path(dictionary), table.stem)
-    lines = [*_head(table, dataset, known, options), "columns:"]
+    lines = [*_write_head(table, dataset, known, options), "columns:"]
     for column, stored in table.types.items():
         described = known is not None and column in known.columns
-        lines.extend(_column(column, _facts(column, stored, known), stored or pa.null(), described=described))
+        lines.extend(
+            _write_column(column, _merge_facts(column, stored, known), stored or pa.null(), described=described)
+        )
     if known is not None:
         for name in sorted(set(known.columns) - set(table.types)):
-            lines.append(f"  # the dictionary also describes {comment(name)}, which the table does not have")
-        lines.extend(_rules(known, table.types))
+            lines.append(f"  # the dictionary also describes {format_comment(name)}, which the table does not have")
+        lines.extend(_write_rules(known, table.types))
     return "\n".join(lines) + "\n"
 
 
-def _rules(known: Dictionary, names: Collection[str]) -> Iterator[str]:
+def _write_rules(known: Dictionary, names: Collection[str]) -> Iterator[str]:
     """Yield the spec's lines of rules that a dictionary states, and of those that its words propose."""
-    proposals = proposed_rules({name: facts for name, facts in known.columns.items() if name in names})
+    proposals = propose_rules({name: facts for name, facts in known.columns.items() if name in names})
     if known.rules or proposals:
         yield "rules:"
-        yield from (f"  - {flow(rule)}" for rule in known.rules)
+        yield from (f"  - {format_flow(rule)}" for rule in known.rules)
     for proposal in proposals:
-        yield f"  # the dictionary says of {comment(proposal.column)}: {comment(proposal.words)}"
-        yield f"  - {flow({'never': proposal.never})}"
+        yield f"  # the dictionary says of {format_comment(proposal.column)}: {format_comment(proposal.words)}"
+        yield f"  - {format_flow({'never': proposal.never})}"
 
 
-def _csv_options(given: Mapping[str, Any]) -> CsvOptions:
+def _read_csv_options(given: Mapping[str, Any]) -> CsvOptions:
     """Return the options of a CSV file.  Raises RequestError."""
     try:
         return CsvOptions.model_validate(dict(given))
@@ -106,29 +108,29 @@ def _csv_options(given: Mapping[str, Any]) -> CsvOptions:
         raise RequestError(text, found.cure, "draft_spec.csv") from None
 
 
-def _table_in_files(data: Path, folder: Path | None, csv: CsvOptions) -> _Table:
+def _describe_files(data: Path, folder: Path | None, csv: CsvOptions) -> _Table:
     layout = read_layout(data, _Everything(), csv)
     path = data.absolute()
     inside = folder is not None and path.is_relative_to(folder.absolute())
     place = str(path.relative_to(folder.absolute()) if folder is not None and inside else path)
     types = {column: layout.type_of(column) for column in layout.columns}
-    return _Table(data.name, data.name.split(".")[0], f"data: {scalar(place)}", types)
+    return _Table(data.name, data.name.split(".")[0], f"data: {format_scalar(place)}", types)
 
 
-def _table_in_memory(data: SupportsArrowStream) -> _Table:
-    from privsyn.sources.memory_source import column_names, stored_types  # it loads pandas
+def _describe_memory_table(data: SupportsArrowStream) -> _Table:
+    from privsyn.sources.memory_source import list_column_names, map_stored_types  # it loads pandas
 
-    column_names(data, _Everything())
+    list_column_names(data, _Everything())
     line = "# data: left out, since the table is handed over with the spec"
-    return _Table("a table in memory", "", line, stored_types(data))
+    return _Table("a table in memory", "", line, map_stored_types(data))
 
 
 def open_todos(text: str) -> int:
     """Return how many fields of a draft's ``text`` still say TODO."""
-    return len(list(todos(parse_yaml(text, "the draft").content)))
+    return len(list(find_todos(parse_yaml(text, "the draft").content)))
 
 
-def _checked(dataset: str) -> str:
+def _check_draft(dataset: str) -> str:
     """Return a data set's name that was given.  Raises RequestError unless the spec may hold it."""
     if re.fullmatch(DATASET, dataset) is None:
         raise RequestError(
@@ -150,16 +152,18 @@ class _Everything:
         return 0
 
 
-def _head(table: _Table, dataset: str | None, known: Dictionary | None, csv: CsvOptions) -> list[str]:
-    name = re.sub(r"[^a-z0-9_-]+", "_", table.stem.lower()).strip("_-")[:48] if dataset is None else _checked(dataset)
+def _write_head(table: _Table, dataset: str | None, known: Dictionary | None, csv: CsvOptions) -> list[str]:
+    name = (
+        re.sub(r"[^a-z0-9_-]+", "_", table.stem.lower()).strip("_-")[:48] if dataset is None else _check_draft(dataset)
+    )
     facts = f"the dictionary {known.name}" if known else "nowhere: no dictionary was given"
     lines = [
-        f"# Release spec for {comment(table.title)}, drafted by `privsyn spec draft`.",
+        f"# Release spec for {format_comment(table.title)}, drafted by `privsyn spec draft`.",
         "# Names and storage types come from the table's header; bounds, values and null-ability come",
-        f"# from {comment(facts)}. Nothing was read from rows.",
+        f"# from {format_comment(facts)}. Nothing was read from rows.",
         "# A TODO is a choice, or a fact from a public source, that only you can supply. Never read it off",
         "# the private table: that would be a leak. `privsyn spec check` refuses the file until none is left.",
-        f"dataset: {scalar(name) if name else TODO}  # the ledger's name for the private data set",
+        f"dataset: {format_scalar(name) if name else TODO}  # the ledger's name for the private data set",
         table.data,
         "# The unit of protection: {records_per_person: 1} if nobody has more than one row, or",
         "# {person_id: COLUMN, max_records: 3} to keep at most 3 rows of each value of COLUMN.",
@@ -171,14 +175,14 @@ def _head(table: _Table, dataset: str | None, known: Dictionary | None, csv: Csv
     ]
     if csv.model_fields_set:
         lines.append("# How the CSV file is written.")
-        lines.append(f"csv: {flow(csv.model_dump(exclude_unset=True))}")
+        lines.append(f"csv: {format_flow(csv.model_dump(exclude_unset=True))}")
     if known is not None and known.null_values is not None:
         lines.append("# Texts that mean null in a CSV file, as the dictionary says.")
-        lines.append(f"null_values: {flow_list(known.null_values, '  ')}")
+        lines.append(f"null_values: {format_flow_list(known.null_values, '  ')}")
     return lines
 
 
-def _facts(column: str, stored: pa.DataType | None, known: Dictionary | None) -> Facts:
+def _merge_facts(column: str, stored: pa.DataType | None, known: Dictionary | None) -> Facts:
     """Return the dictionary's facts, completed by the stored type."""
     listed = known is not None and column in known.columns
     facts = known.columns[column] if known is not None and listed else Facts()
@@ -188,9 +192,9 @@ def _facts(column: str, stored: pa.DataType | None, known: Dictionary | None) ->
         facts.remarks.append("the dictionary does not describe it")
     if stored is None:
         return facts
-    kind, type_ = stored_kind(stored)
+    kind, type_ = infer_stored_kind(stored)
     facts.remarks.insert(0, f"stored as {stored}"[:80])
-    if facts.kind is None or not readable(stored):
+    if facts.kind is None or not is_readable(stored):
         facts.kind = kind
     if facts.type is None and facts.kind == kind:
         facts.type = type_
@@ -202,11 +206,11 @@ def _facts(column: str, stored: pa.DataType | None, known: Dictionary | None) ->
     return facts
 
 
-def stored_kind(stored: Any) -> tuple[str | None, str | None]:
+def infer_stored_kind(stored: Any) -> tuple[str | None, str | None]:
     """Kind of column and released type that a stored Arrow type suggests; None if it does not."""
     if pa.types.is_dictionary(stored):
-        return stored_kind(stored.value_type)
-    if not readable(stored):
+        return infer_stored_kind(stored.value_type)
+    if not is_readable(stored):
         return "drop", None
     if pa.types.is_integer(stored):
         return "integer", str(stored) if str(stored) in INTEGER_TYPES and str(stored) != "int64" else None
@@ -223,37 +227,37 @@ def stored_kind(stored: Any) -> tuple[str | None, str | None]:
     return (None if pa.types.is_null(stored) else "categorical"), None
 
 
-def _column(name: str, facts: Facts, stored: Any, *, described: bool) -> Iterator[str]:
+def _write_column(name: str, facts: Facts, stored: Any, *, described: bool) -> Iterator[str]:
     """Yield a column's lines.
 
     Where a dictionary describes it and is silent on null, null may occur: the safe choice.
     """
-    key = scalar(name)
-    yield from (f"  # {comment(remark)}" for remark in facts.remarks if remark)
+    key = format_scalar(name)
+    yield from (f"  # {format_comment(remark)}" for remark in facts.remarks if remark)
     yield f"  {key}:" if len(key) <= _LONGEST_KEY else f"  ? {key}\n  :"
     yield f"    kind: {facts.kind or TODO + '  # integer, number, datetime, date, time, categorical, boolean or drop'}"
     if facts.kind in ("integer", "number", "datetime", "date"):
         for what, bound in (("min", facts.min), ("max", facts.max)):
-            yield f"    {what}: " + (scalar(bound) if bound is not None else f"{TODO}  # from a public source")
+            yield f"    {what}: " + (format_scalar(bound) if bound is not None else f"{TODO}  # from a public source")
     if facts.kind in ("integer", "number", "datetime") and facts.type is not None:
         yield f"    type: {facts.type}"
     if facts.kind == "number" and facts.decimals is not None:
         yield f"    decimals: {facts.decimals}"
     if facts.kind in ("datetime", "date", "time") and pa.types.is_timestamp(stored) and stored.tz is not None:
-        yield f"    zone: {scalar(stored.tz)}"
+        yield f"    zone: {format_scalar(stored.tz)}"
     if facts.kind == "time":
         yield "    format: HH:MM:SS"
     if facts.kind == "categorical" and facts.values and any(facts.labels or ()):
         named = ", ".join(f"{v} = {label}" for v, label in zip(facts.values, facts.labels or (), strict=False) if label)
-        yield f"    # {comment(named)}"
+        yield f"    # {format_comment(named)}"
     if facts.kind == "categorical":
         todo = f"{TODO}  # every possible value, from a public source; free text: `kind: drop`"
-        yield "    values: " + (flow_list(facts.values, "      ") if facts.values else todo)
+        yield "    values: " + (format_flow_list(facts.values, "      ") if facts.values else todo)
     if facts.kind not in (None, "drop"):
         unsaid = "true  # not said: false if null cannot occur" if described else f"{TODO}  # true if null can occur"
-        null = unsaid if facts.nullable is None else scalar(facts.nullable)
+        null = unsaid if facts.nullable is None else format_scalar(facts.nullable)
         yield f"    nullable: {null}"
     if facts.unit and facts.kind in ("integer", "number", "datetime", "date"):
-        yield f"    unit: {scalar(facts.unit)}"
+        yield f"    unit: {format_scalar(facts.unit)}"
     if facts.description:
-        yield f"    description: {scalar(facts.description)}"
+        yield f"    description: {format_scalar(facts.description)}"

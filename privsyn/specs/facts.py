@@ -62,7 +62,7 @@ def pick(tables: Mapping[str, Any], table: str, name: str) -> Mapping[str, Any]:
     return chosen
 
 
-def text_of(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return the value as text; empty for None."""
     return "" if value is None else str(value).strip()
 
@@ -86,7 +86,7 @@ def bound_of(value: Any, kind: str | None) -> Scalar | None:
     return number if math.isfinite(number) else None
 
 
-def values_of(listed: Any, facts: Facts) -> list[Scalar] | None:
+def list_values(listed: Any, facts: Facts) -> list[Scalar] | None:
     """Return the listed values as scalars of one type without repeats; None if there are none, or too many."""
     if not isinstance(listed, list) or len(listed) > MAX_CODES:
         return None
@@ -102,13 +102,13 @@ def values_of(listed: Any, facts: Facts) -> list[Scalar] | None:
 _RANGE = re.compile(r"[(\[]\s*(-?\d+(?:\.\d+)?)\s*(?:-|–|to|\.\.)\s*(-?\d+(?:\.\d+)?)\s*(?:[A-Za-z]+\s*)?[)\]]\s*$")
 
 
-def range_in(label: str) -> tuple[str, str] | None:
+def parse_range(label: str) -> tuple[str, str] | None:
     """Return the two numbers of a label that ends in a range, such as ``Age in years (18-99)``."""
     found = _RANGE.search(label)
     return None if found is None else (found[1], found[2])
 
 
-def needs(package: str, form: str) -> RequestError:
+def make_missing_package_error(package: str, form: str) -> RequestError:
     """Return the refusal of a form whose package is not installed."""
     return RequestError(
         f"reading {form} needs the package {package}, which is not installed",
@@ -117,7 +117,7 @@ def needs(package: str, form: str) -> RequestError:
     )
 
 
-def unreadable(name: str, form: str) -> RequestError:
+def make_unreadable_error(name: str, form: str) -> RequestError:
     """Return the refusal of a file that is not of the form that its name says."""
     return RequestError(
         f"{name} is not a readable {form}",

@@ -25,7 +25,7 @@ _THOUSANDS = re.compile(r"[-+]?\d{1,3}([,' \u00a0\u202f]\d{3})+(\.\d+)?")
 _SIGN = re.compile(r"[$€£¥]\s*[-+]?[\d.,]+|[-+]?[\d.,]+\s*[$€£¥%]")
 
 
-def likely_cures(column: object, odd: Collection[str], repairs: Mapping[str, float]) -> tuple[str, ...]:
+def suggest_cures(column: object, odd: Collection[str], repairs: Mapping[str, float]) -> tuple[str, ...]:
     """Sentences without their full stops, likeliest first; empty where nothing is known.
 
     ``column``: its part of the spec; ``odd``: its values that are in no list or cannot be read, as text; ``repairs``:
@@ -35,10 +35,16 @@ def likely_cures(column: object, odd: Collection[str], repairs: Mapping[str, flo
     nulls = sorted({text for text in texts if text.lower() in NULL_TEXTS})
     left = [text for text in texts if text and text.lower() not in NULL_TEXTS]
     kind = getattr(column, "kind", "")
-    by_kind = {"datetime": _moments, "date": _moments, "time": _moments, "integer": _numbers, "number": _numbers}
+    by_kind = {
+        "datetime": _suggest_moments,
+        "date": _suggest_moments,
+        "time": _suggest_moments,
+        "integer": _suggest_numbers,
+        "number": _suggest_numbers,
+    }
     found = list(by_kind[kind](left) if kind in by_kind else [])
     if isinstance(column, CategoricalColumn):
-        found += _categories(left, column)
+        found += _suggest_categories(left, column)
     if nulls:
         listed = ", ".join(f'"{text}"' for text in nulls[:3])
         found.append(f"{listed} may mean null: list it in `null_values` of a CSV file, and write `nullable: true`")
@@ -53,15 +59,17 @@ _OTHERS = {
 }
 
 
-def _moments(texts: Collection[str]) -> list[str]:
+def _suggest_moments(texts: Collection[str]) -> list[str]:
     found = []
     slashed = [match for match in map(_SLASHED.fullmatch, texts) if match]
     if slashed:
-        found.append(_date_order(slashed))
+        found.append(_suggest_date_order(slashed))
     named = next((match for match in map(_NAMED_MONTH.fullmatch, texts) if match), None)
     if named:
         year = "%Y" if len(named[2]) == 4 else "%y"
-        found.append(f'Months are names: write `format: "%d{named[1]}%b{named[1]}{year}{_time_of_day(named[3])}"`')
+        found.append(
+            f'Months are names: write `format: "%d{named[1]}%b{named[1]}{year}{_suggest_time_of_day(named[3])}"`'
+        )
     if any(map(_ZONE.fullmatch, texts)):
         found.append("Moments name a time zone: write `zone:` with the zone of the released moments")
     if any(map(_NUMBER.fullmatch, texts)):
@@ -71,10 +79,10 @@ def _moments(texts: Collection[str]) -> list[str]:
     return found
 
 
-def _date_order(dates: Collection[re.Match[str]]) -> str:
+def _suggest_date_order(dates: Collection[re.Match[str]]) -> str:
     """Return which of the first two numbers is the day, as far as these dates tell."""
     one = next(iter(dates))
-    year, separator, time = "%Y" if len(one[4]) == 4 else "%y", one[2], _time_of_day(one[5])
+    year, separator, time = "%Y" if len(one[4]) == 4 else "%y", one[2], _suggest_time_of_day(one[5])
     orders = {first: f'`format: "{separator.join((*first, year))}{time}"`' for first in (("%d", "%m"), ("%m", "%d"))}
     day_first, month_first = any(int(d[1]) > 12 for d in dates), any(int(d[3]) > 12 for d in dates)
     if day_first != month_first:
@@ -83,12 +91,12 @@ def _date_order(dates: Collection[re.Match[str]]) -> str:
     return f"Dates do not begin with the year: write {orders['%d', '%m']} or {orders['%m', '%d']}"
 
 
-def _time_of_day(text: str | None) -> str:
+def _suggest_time_of_day(text: str | None) -> str:
     found = re.match(r"(\D+)\d{1,2}:\d\d(:\d\d)?", text or "")
     return "" if found is None else found[1] + ("%H:%M:%S" if found[2] else "%H:%M")
 
 
-def _numbers(texts: Collection[str]) -> list[str]:
+def _suggest_numbers(texts: Collection[str]) -> list[str]:
     found = []
     commas = [text for text in texts if _DECIMAL_COMMA.fullmatch(text)]
     thousands = [text for text in texts if _THOUSANDS.fullmatch(text)]
@@ -106,20 +114,20 @@ def _numbers(texts: Collection[str]) -> list[str]:
     return found
 
 
-def _categories(texts: Collection[str], column: CategoricalColumn) -> list[str]:
+def _suggest_categories(texts: Collection[str], column: CategoricalColumn) -> list[str]:
     known = {str(value) for value in column.values}
     alike = {value.strip().casefold() for value in known}
-    zeros = {_unpadded(value) for value in known}
+    zeros = {_suggest_unpadded(value) for value in known}
     found = []
     if any(text.casefold() in alike for text in texts):
         found.append("Some differ from a listed value in capital letters or spaces only: list them as they are stored")
-    elif any(_unpadded(text) in zeros for text in texts):
+    elif any(_suggest_unpadded(text) in zeros for text in texts):
         found.append("Some differ from a listed value in zeros or a decimal point only: list them as they are stored")
     elif texts:
         found.append("List what the codebook has for this column, or say with `unlisted` where the rest goes")
     return found
 
 
-def _unpadded(text: str) -> str:
+def _suggest_unpadded(text: str) -> str:
     """Return a number without leading zeros and zero decimals; other text as it is."""
     return re.sub(r"\.0+$", "", text).lstrip("0") or "0" if _NUMBER.fullmatch(text) else text

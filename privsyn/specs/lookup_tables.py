@@ -10,10 +10,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from privsyn.base.errors import RequestError
-from privsyn.base.paths import expanded
+from privsyn.base.paths import expand_path
 from privsyn.data_contracts.columns import CategoricalColumn
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.data_contracts.rules import Lookup, LookupRule, type_of
+from privsyn.data_contracts.rules import Lookup, LookupRule, infer_type
 from privsyn.specs import messages
 
 MAX_BYTES = 64 << 20
@@ -29,7 +29,7 @@ def with_lookup_tables(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
     if not any(isinstance(rule, LookupRule) and rule.lookup.table for rule in spec.rules):
         return spec
     rules = [
-        {"lookup": _filled(rule.lookup, spec, folder, f"rules[{i}].lookup.table")}
+        {"lookup": _fill_table(rule.lookup, spec, folder, f"rules[{i}].lookup.table")}
         if isinstance(rule, LookupRule) and rule.lookup.table
         else rule.model_dump(by_alias=True, exclude_unset=True)
         for i, rule in enumerate(spec.rules)
@@ -40,12 +40,12 @@ def with_lookup_tables(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
         raise messages.request_error(messages.from_validation(error, {})) from None
 
 
-def _filled(lookup: Lookup, spec: ReleaseSpec, folder: Path, field: str) -> dict[str, Any]:
+def _fill_table(lookup: Lookup, spec: ReleaseSpec, folder: Path, field: str) -> dict[str, Any]:
     names = (*lookup.from_, *lookup.to)
-    path = folder / expanded(lookup.table, field)
-    not_private(path, spec, folder, field)
+    path = folder / expand_path(lookup.table, field)
+    refuse_private(path, spec, folder, field)
     rows = []
-    for line, record in enumerate(csv_records(path, field), start=2):
+    for line, record in enumerate(read_csv_records(path, field), start=2):
         missing = [name for name in names if record.get(name) is None]
         if missing:
             raise RequestError(
@@ -54,13 +54,13 @@ def _filled(lookup: Lookup, spec: ReleaseSpec, folder: Path, field: str) -> dict
                 field,
             )
         rows.append(
-            [value_of(str(record[name]), spec.columns[name], f"{path.name}, line {line}", field) for name in names]
+            [parse_value(str(record[name]), spec.columns[name], f"{path.name}, line {line}", field) for name in names]
         )
     unique = {tuple(row): row for row in rows}  # a table of more columns may say the same twice
     return {"from": list(lookup.from_), "to": list(lookup.to), "rows": list(unique.values())}
 
 
-def not_private(path: Path, spec: ReleaseSpec, folder: Path, field: str) -> None:
+def refuse_private(path: Path, spec: ReleaseSpec, folder: Path, field: str) -> None:
     """Raise RequestError for a public table that is the spec's private one, or a file of it."""
     if spec.data:
         private = (folder / spec.data).resolve()
@@ -68,7 +68,7 @@ def not_private(path: Path, spec: ReleaseSpec, folder: Path, field: str) -> None
             raise RequestError("is the private table itself", "Name a public table: its rows are released", field)
 
 
-def csv_records(path: Path, field: str) -> Sequence[dict[str, str | None]]:
+def read_csv_records(path: Path, field: str) -> Sequence[dict[str, str | None]]:
     """Return the rows of a CSV file of at most MAX_BYTES.  Raises RequestError that names the field."""
     try:
         if path.stat().st_size > MAX_BYTES:
@@ -83,9 +83,9 @@ def csv_records(path: Path, field: str) -> Sequence[dict[str, str | None]]:
         ) from None
 
 
-def value_of(text: str, column: Any, where: str, field: str) -> Any:
+def parse_value(text: str, column: Any, where: str, field: str) -> Any:
     """Return the text as a value of the column; empty is null, unless a value of the column is."""
-    kind = type_of(column)
+    kind = infer_type(column)
     if text == "" and not (isinstance(column, CategoricalColumn) and "" in column.values):
         return None
     if kind == "text":

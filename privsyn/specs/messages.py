@@ -14,9 +14,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from privsyn.base.errors import RequestError
-from privsyn.base.wording import Text, action, mention, sentences
+from privsyn.base.wording import Text, join_sentences, mention, refer_to_action
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.specs.places import KINDS, MECHANISMS, clipped, dotted, model_of, place_of, written_place
+from privsyn.specs.places import KINDS, MECHANISMS, clip_text, format_place, get_model, locate_field, locate_written
 
 _SYNONYMS = {
     "int": "integer",
@@ -44,7 +44,7 @@ _CURES: dict[str, Text] = {
     "unit": _UNIT_FORMS,
     "privacy": "Add `privacy: {epsilon: 1.0, delta: 1.0e-9}` with what this release may cost",
     "budget": "Add `budget: {epsilon: 10.0, delta: 1.0e-8}` with the data set's lifetime cap",
-    "columns": "List every column of the table under `columns`; " + action("draft_spec") + " writes a start",
+    "columns": "List every column of the table under `columns`; " + refer_to_action("draft_spec") + " writes a start",
 }
 _MUST_BE = {
     "int_parsing": "a whole number",
@@ -95,18 +95,18 @@ def request_error(problems: Sequence[Problem]) -> RequestError:
     texts = [first.cure, *(text for p in others for text in (p.also(), p.cure))]
     if len(problems) > SHOWN:
         texts.append(f"And {len(problems) - SHOWN} more after these")
-    return RequestError(first.text, sentences(texts), first.field, first.line)
+    return RequestError(first.text, join_sentences(texts), first.field, first.line)
 
 
 def from_validation(error: ValidationError, lines: Mapping[tuple[str | int, ...], int] | None = None) -> list[Problem]:
     """Return the problems of a pydantic error, one a place of the spec, with line numbers where known."""
     seen: dict[tuple[str | int, ...], Problem] = {}
     for entry in error.errors(include_url=False):
-        place = place_of(entry)
+        place = locate_field(entry)
         if place not in seen and not _counts_right_items_only(entry):
-            text, cure = _words(entry, place)
-            written = written_place(place, lines or {})
-            seen[place] = Problem(dotted(written), text, cure, (lines or {}).get(written))
+            text, cure = _describe_error(entry, place)
+            written = locate_written(place, lines or {})
+            seen[place] = Problem(format_place(written), text, cure, (lines or {}).get(written))
     return list(seen.values())
 
 
@@ -115,7 +115,7 @@ def _counts_right_items_only(entry: Any) -> bool:
     return entry["type"] == "too_short" and len(entry["input"]) >= entry["ctx"]["min_length"]
 
 
-def todo(place: tuple[str | int, ...], line: int | None) -> Problem:
+def make_todo_error(place: tuple[str | int, ...], line: int | None) -> Problem:
     """Return the problem of a TODO that the draft left."""
     cure = "Choose a value: there is no default for it"
     if place[:1] == ("unit",):
@@ -127,22 +127,22 @@ def todo(place: tuple[str | int, ...], line: int | None) -> Problem:
             "Replace it from a public source, such as a codebook; "
             "a value read off the private data would itself be a leak"
         )
-    return Problem(dotted(place), "still says TODO", cure, line)
+    return Problem(format_place(place), "still says TODO", cure, line)
 
 
-def suggestion(name: str, known: Sequence[str]) -> str:
+def suggest_name(name: str, known: Sequence[str]) -> str:
     """``Did you mean `x`?`` without its full stop, or an empty text."""
     close = difflib.get_close_matches(name[:100], known, n=1, cutoff=0.6)
     return f"Did you mean `{close[0]}`?" if close else ""
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     if isinstance(value, int) and value.bit_length() > 1_000:  # Python refuses to write thousands of digits
         return f"a number of about {round(value.bit_length() * math.log10(2)):,} digits"
-    return clipped(" ".join(str(value).split()))
+    return clip_text(" ".join(str(value).split()))
 
 
-def _shown(value: Any) -> str:
+def _show_value(value: Any) -> str:
     if isinstance(value, dict | BaseModel):
         return "a mapping"
     if isinstance(value, list | tuple):
@@ -151,42 +151,42 @@ def _shown(value: Any) -> str:
         return "empty (null)"
     if value == "":
         return "empty text"
-    return f"`{_short(value)}`"
+    return f"`{_shorten(value)}`"
 
 
-def _words(entry: Any, place: tuple[str | int, ...]) -> tuple[str, Text]:
+def _describe_error(entry: Any, place: tuple[str | int, ...]) -> tuple[str, Text]:
     """Return what is wrong at ``place`` of the spec, and the cure."""
     type_, value = entry["type"], entry.get("input")
     kind = next((p for p in entry["loc"][2:3] if p in KINDS), None)
     if entry["loc"][:1] == ("mechanism",):
         kind = next((p for p in entry["loc"][1:2] if p in MECHANISMS), None)
     if type_ == "missing":
-        return "is missing", _missing_cure(place, kind)
+        return "is missing", _suggest_missing(place, kind)
     if type_ == "extra_forbidden":
-        return _unknown_field(place, kind)
+        return _describe_unknown_field(place, kind)
     if place == ("mechanism",):
         tag = entry.get("ctx", {}).get("tag")
-        wrong = f"has the unknown name `{_short(tag)}`" if tag else f"is {_shown(value)}"
+        wrong = f"has the unknown name `{_shorten(tag)}`" if tag else f"is {_show_value(value)}"
         return wrong, f"Write `{{name: NAME, ...}}` with one of the names {', '.join(MECHANISMS)}"
     if type_ in ("union_tag_not_found", "union_tag_invalid"):
-        return _bad_kind(entry["ctx"].get("tag"))
+        return _describe_bad_kind(entry["ctx"].get("tag"))
     if type_ == "no_rule":
         return "is not a rule", "Write `never: CONDITION`, `derive: {...}`, `lookup: {...}` or `one_of: [...]`"
     if entry["loc"] and entry["loc"][-1] == "[key]":
         return "is not text", "Put quotation marks around the column's name"
     if place == ("unit",):
-        return f"is {_shown(value)}: how many records can one person have", _UNIT_FORMS
+        return f"is {_show_value(value)}: how many records can one person have", _UNIT_FORMS
     if type_ == "value_error":
-        return refused(entry["ctx"]["error"])
-    return wrong_value(entry, _special_rule(type_, place))
+        return describe_refused(entry["ctx"]["error"])
+    return describe_wrong_value(entry, _find_special_rule(type_, place))
 
 
-def refused(error: ValueError) -> tuple[str, str]:
+def describe_refused(error: ValueError) -> tuple[str, str]:
     """Return what a validator of a model says is wrong, and the cure, which may be empty."""
     return (error.problem, error.cure) if isinstance(error, FieldError) else (str(error), "")
 
 
-def wrong_value(entry: Any, rule: str = "") -> tuple[str, str]:
+def describe_wrong_value(entry: Any, rule: str = "") -> tuple[str, str]:
     """Return what is wrong with one value, and the cure, from pydantic's entry.
 
     ``rule``: what it must be, where that is known better.
@@ -194,13 +194,16 @@ def wrong_value(entry: Any, rule: str = "") -> tuple[str, str]:
     type_, value, context = entry["type"], entry.get("input"), entry.get("ctx", {})
     if not rule and type_.endswith("_type") and type_.startswith(("model", "dict")):
         return (
-            f"is {_shown(value)}, but must be a mapping of fields",
+            f"is {_show_value(value)}, but must be a mapping of fields",
             "Write `{field: value, ...}` or indented `field: value` lines",
         )
-    return f"is {_shown(value)}, but must be {rule or _rule(type_, context, entry['msg'])}", "Correct the value"
+    return (
+        f"is {_show_value(value)}, but must be {rule or _describe_rule(type_, context, entry['msg'])}",
+        "Correct the value",
+    )
 
 
-def _special_rule(type_: str, place: tuple[str | int, ...]) -> str:
+def _find_special_rule(type_: str, place: tuple[str | int, ...]) -> str:
     """Return what the value at a place of the spec must be, where more is known than its type; else empty."""
     if place[0] == "columns" and place[2:3] == ("values",) and isinstance(place[-1], int):
         return "text, a number, true or false (put quotation marks around dates and other text)"
@@ -209,7 +212,7 @@ def _special_rule(type_: str, place: tuple[str | int, ...]) -> str:
     return _PATTERNS.get(place, "") if type_ == "string_pattern_mismatch" else ""
 
 
-def _rule(type_: str, context: Mapping[str, Any], message: str) -> str:
+def _describe_rule(type_: str, context: Mapping[str, Any], message: str) -> str:
     bounds = [f"{words} {context[key]:g}" for key, words in _BOUNDS.items() if key in context]
     if bounds:
         return bounds[0]
@@ -222,31 +225,31 @@ def _rule(type_: str, context: Mapping[str, Any], message: str) -> str:
     return _MUST_BE.get(type_, "right: " + message[:1].lower() + message[1:])
 
 
-def _missing_cure(place: tuple[str | int, ...], kind: str | None) -> Text:
+def _suggest_missing(place: tuple[str | int, ...], kind: str | None) -> Text:
     if len(place) == 1 and place[0] in _CURES:
         return _CURES[str(place[0])]
     name = str(place[-1])
-    field = model_of(place, kind).model_fields.get(name)
+    field = get_model(place, kind).model_fields.get(name)
     meaning = f": {field.description.rstrip('.')}" if field is not None and field.description else ""
     return f"Add `{name}`{meaning}"
 
 
-def _unknown_field(place: tuple[str | int, ...], kind: str | None) -> tuple[str, Text]:
+def _describe_unknown_field(place: tuple[str | int, ...], kind: str | None) -> tuple[str, Text]:
     if place == ("engine", "address"):
         return "is not the spec's to say", "The operator names the cluster: " + mention("settings.dask")
-    name, known = str(place[-1]), list(model_of(place, kind).model_fields)
+    name, known = str(place[-1]), list(get_model(place, kind).model_fields)
     inside = "the spec" if len(place) == 1 else f"`{place[-2]}`"
     if kind in MECHANISMS and len(place) == 2:
         inside = f"the mechanism `{kind}`"
     elif kind in KINDS:
         inside = f"a column of kind {kind}"
-    return f"is not a field of {inside}", f"{suggestion(name, known)} Its fields are {', '.join(known)}".strip()
+    return f"is not a field of {inside}", f"{suggest_name(name, known)} Its fields are {', '.join(known)}".strip()
 
 
-def _bad_kind(tag: Any) -> tuple[str, str]:
+def _describe_bad_kind(tag: Any) -> tuple[str, str]:
     listed = f"The kinds are {', '.join(KINDS)}"
     if tag is None:
         return "has no `kind`", f"Add `kind: ...`. {listed}"
     meant = _SYNONYMS.get(str(tag).lower()) or next(iter(difflib.get_close_matches(str(tag)[:100], KINDS, n=1)), None)
     hint = f"Did you mean `kind: {meant}`? " if meant else ""
-    return f"has the unknown kind `{_short(tag)}`", hint + listed
+    return f"has the unknown kind `{_shorten(tag)}`", hint + listed

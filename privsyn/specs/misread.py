@@ -21,7 +21,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.private_table import LEFT_OUT
 from privsyn.tasks.codecs import Codec
 from privsyn.tasks.codecs.codec import Columns
-from privsyn.tasks.codecs.parsing import plain, to_keys
+from privsyn.tasks.codecs.parsing import decode_dictionary, to_keys
 from privsyn.tasks.steps.encode import OF_RULE
 
 MISREAD_SHARE = 0.05
@@ -60,7 +60,7 @@ class Misread:
         return f"`{self.column}`: {self.shares()}" if self.column else self.shares().capitalize()
 
 
-def misread_columns(counts: Mapping[tuple[str, str], int], rows: int) -> tuple[Misread, ...]:
+def list_misread_columns(counts: Mapping[tuple[str, str], int], rows: int) -> tuple[Misread, ...]:
     """Return columns of which more than MISREAD_SHARE was repaired, most first.
 
     ``counts``: (column, repair) -> values, as :class:`privsyn.tasks.steps.encode.Repairs` has them; ``rows``: of the
@@ -77,7 +77,7 @@ def misread_columns(counts: Mapping[tuple[str, str], int], rows: int) -> tuple[M
     return tuple(Misread(c, dict(sorted(r.items(), key=lambda e: -e[1]))) for c, r in over)
 
 
-def meant(spec: ReleaseSpec, column: str) -> frozenset[str]:
+def list_meant_repairs(spec: ReleaseSpec, column: str) -> frozenset[str]:
     """Repairs of a column that keep what its values mean, because the spec says so.
 
     What it does not list is another value, or null.  Where that becomes a listed value, it means something else than
@@ -90,13 +90,13 @@ def meant(spec: ReleaseSpec, column: str) -> frozenset[str]:
     return frozenset(found | ({"null"} if described.has_null else set()))
 
 
-def repaired_rows(codec: Codec, columns: Columns, keeping: Set[str] = frozenset()) -> NDArray[np.bool_]:
+def count_repaired_rows(codec: Codec, columns: Columns, keeping: Set[str] = frozenset()) -> NDArray[np.bool_]:
     """Mask of shape (rows,): the values that ``codec`` repairs, but for the repairs ``keeping``.
 
     It asks the codec of ever smaller parts of the different values, like next to like, so few questions suffice.
     """
     name = codec.sources[0]
-    different, index = _different(plain(columns[name]))
+    different, index = _list_different(decode_dictionary(columns[name]))
     repaired = np.zeros(len(different), dtype=bool)
     waiting = [(0, len(different))]
     while waiting:
@@ -111,20 +111,20 @@ def repaired_rows(codec: Codec, columns: Columns, keeping: Set[str] = frozenset(
     return repaired[index]
 
 
-def odd_texts(codec: Codec, columns: Columns, most: int) -> Counter[str]:
+def find_odd_texts(codec: Codec, columns: Columns, most: int) -> Counter[str]:
     """Return values that are in no list or cannot be read, as text, and how often each stands.
 
     At most ``most`` of them.
     """
     name, keeping = codec.sources[0], {"below min", "above max", "null"}
-    odd: Any = plain(columns[name]).filter(pa.array(repaired_rows(codec, columns, keeping)))
+    odd: Any = decode_dictionary(columns[name]).filter(pa.array(count_repaired_rows(codec, columns, keeping)))
     counted = pc.value_counts(to_keys(odd, pa.string()))
     values, counts = counted.field("values").to_pylist(), counted.field("counts").to_pylist()
     found = Counter({v: n for v, n in zip(values, counts, strict=True) if v is not None})
     return Counter(dict(found.most_common(most)))
 
 
-def _different(values: Any) -> tuple[pa.Array, NDArray[np.intp]]:
+def _list_different(values: Any) -> tuple[pa.Array, NDArray[np.intp]]:
     """Return the different values, alike ones next to each other, and each row's place among them."""
     if pa.types.is_null(values.type):
         return values.slice(0, 1), np.zeros(len(values), dtype=np.intp)

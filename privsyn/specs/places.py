@@ -40,7 +40,7 @@ RULES = ("never", "derive", "lookup", "one_of")
 _BRANCHES = {"bool", "int", "float", "str"}
 
 
-def written_place(place: tuple[str | int, ...], lines: Mapping[tuple[str | int, ...], int]) -> tuple[str | int, ...]:
+def locate_written(place: tuple[str | int, ...], lines: Mapping[tuple[str | int, ...], int]) -> tuple[str | int, ...]:
     """Return the place as the file spells it.
 
     Options of a mechanism may stand at its top, by their earlier names, too.
@@ -51,7 +51,7 @@ def written_place(place: tuple[str | int, ...], lines: Mapping[tuple[str | int, 
     return (known or above or spellings)[0]
 
 
-def dotted(place: Sequence[str | int]) -> str:
+def format_place(place: Sequence[str | int]) -> str:
     """``columns.age.min``; odd names stand in quotation marks, list positions in brackets."""
     text = ""
     for part in place:
@@ -59,16 +59,16 @@ def dotted(place: Sequence[str | int]) -> str:
             text += f"[{part}]"
         else:
             plain = re.fullmatch(r"[\w-]+", part) is not None
-            text += ("." if text else "") + (clipped(part) if plain else f'"{clipped(part)}"')
+            text += ("." if text else "") + (clip_text(part) if plain else f'"{clip_text(part)}"')
     return text or "the spec"
 
 
-def clipped(text: str, limit: int = 60) -> str:
+def clip_text(text: str, limit: int = 60) -> str:
     """Return the text, cut to ``limit`` characters with an ellipsis."""
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
-def place_of(entry: Any) -> tuple[str | int, ...]:
+def locate_field(entry: Any) -> tuple[str | int, ...]:
     """Return the place as the spec's author knows it: without pydantic's names of union branches."""
     parts = list(entry["loc"])
     if len(parts) > 2 and parts[0] == "columns" and parts[2] in KINDS:
@@ -91,28 +91,28 @@ def place_of(entry: Any) -> tuple[str | int, ...]:
     return (*parts, *(error.place if isinstance(error, FieldError) else ()))
 
 
-def model_at(root: type[BaseModel], place: Sequence[str | int]) -> type[BaseModel]:
+def get_model_at(root: type[BaseModel], place: Sequence[str | int]) -> type[BaseModel]:
     """Return the model, inside ``root``, whose field stands last in ``place``; of several kinds of a column, none."""
     model = root
     for part in place[:-1]:
         field = model.model_fields.get(str(part))
-        inner = [] if field is None else list(_models(field.annotation))
+        inner = [] if field is None else list(_iterate_models(field.annotation))
         model = inner[0] if len(inner) == 1 else model
     return model
 
 
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+def _iterate_models(annotation: Any) -> Iterator[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):
-        yield from _models(part)
+        yield from _iterate_models(part)
 
 
-def model_of(place: Sequence[str | int], kind: str | None = None) -> type[BaseModel]:
+def get_model(place: Sequence[str | int], kind: str | None = None) -> type[BaseModel]:
     """Return the model whose field stands last in ``place`` of a spec.
 
     ``kind``: of the column or mechanism it lies in.
     """
     if kind in MECHANISMS:
-        return model_at(MECHANISMS[kind], place[1:])
-    return KINDS[kind] if kind in KINDS and place[0] == "columns" else model_at(ReleaseSpec, place)
+        return get_model_at(MECHANISMS[kind], place[1:])
+    return KINDS[kind] if kind in KINDS and place[0] == "columns" else get_model_at(ReleaseSpec, place)

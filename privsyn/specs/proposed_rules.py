@@ -34,26 +34,26 @@ class Proposal(NamedTuple):
     words: str
 
 
-def proposed_rules(columns: Mapping[str, Facts]) -> list[Proposal]:
+def propose_rules(columns: Mapping[str, Facts]) -> list[Proposal]:
     """Return what ``columns`` say of their universes: outside, a column has its value for "not in universe", or null.
 
     A universe is a condition in the language of rules, or words on a smallest age, which are about the one whole column
     that is called age.  Nothing is proposed where a condition cannot be read, or the column has no value for those who
     are not asked.
     """
-    types = {name: kind for name, facts in columns.items() if (kind := _type(facts)) is not None}
+    types = {name: kind for name, facts in columns.items() if (kind := _get_type(facts)) is not None}
     ages = [n for n, f in columns.items() if f.kind == "integer" and _AGE.fullmatch(n)]
     found = []
     for name, facts in columns.items():
-        universe = _universe(facts.universe, types, ages)
+        universe = _describe_universe(facts.universe, types, ages)
         if name in types and universe and name not in ages:
-            found += [Proposal(rule, name, facts.universe) for rule in _of_column(name, facts, universe)]
-    return [p for p in found if _readable(p.never, types)]
+            found += [Proposal(rule, name, facts.universe) for rule in _propose_for_column(name, facts, universe)]
+    return [p for p in found if _is_readable(p.never, types)]
 
 
-def _of_column(name: str, facts: Facts, universe: str) -> Iterator[str]:
+def _propose_for_column(name: str, facts: Facts, universe: str) -> Iterator[str]:
     column = f"`{name}`"
-    apart = _not_asked(facts)
+    apart = _explain_not_asked(facts)
     if apart is not None:
         yield f"not ({universe}) and {column} != {apart!r}"
         yield f"({universe}) and {column} == {apart!r}"
@@ -61,7 +61,7 @@ def _of_column(name: str, facts: Facts, universe: str) -> Iterator[str]:
         yield f"not ({universe}) and {column} is not null"
 
 
-def _not_asked(facts: Facts) -> str | int | float | None:
+def _explain_not_asked(facts: Facts) -> str | int | float | None:
     """Return the listed value of those who are not asked."""
     labels = facts.labels or [""] * len(facts.values or ())
     for value, label in zip(facts.values or (), labels, strict=False):
@@ -70,22 +70,22 @@ def _not_asked(facts: Facts) -> str | int | float | None:
     return None
 
 
-def _universe(words: str, types: Mapping[str, Type], ages: list[str]) -> str:
+def _describe_universe(words: str, types: Mapping[str, Type], ages: list[str]) -> str:
     """Return the condition in a universe's words; empty if there is none."""
-    if words and _readable(words, types):
+    if words and _is_readable(words, types):
         return words
     limit = _BELOW.search(words) or _FROM.search(words)
     return f"`{ages[0]}` >= {limit[1]}" if limit is not None and len(ages) == 1 else ""
 
 
-def _readable(condition: str, types: Mapping[str, Type]) -> bool:
+def _is_readable(condition: str, types: Mapping[str, Type]) -> bool:
     try:
         return bool(parse_condition(condition, types).columns)
     except FieldError:
         return False
 
 
-def _type(facts: Facts) -> Type | None:
+def _get_type(facts: Facts) -> Type | None:
     if facts.kind == "categorical":
         return None if not facts.values else "text" if isinstance(facts.values[0], str) else "number"
     return _TYPES.get(facts.kind or "")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from privsyn.base.errors import RequestError
-from privsyn.base.paths import expanded
+from privsyn.base.paths import expand_path
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.sources.public_table import public_file, sha256_of
+from privsyn.sources.public_table import compute_sha256, locate_public_file
 
 
 def with_prior(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
@@ -21,16 +21,16 @@ def with_prior(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
         return spec
     kind = "table" if prior.table else "release"
     field = f"prior.{kind}"
-    place = folder.absolute() / expanded(prior.place, field)
+    place = folder.absolute() / expand_path(prior.place, field)
     prior = prior.model_copy(update={kind: str(place)})
-    path = public_file(prior)
+    path = locate_public_file(prior)
     if spec.data:
         private = (folder / spec.data).resolve()
         if path.resolve() == private or private in path.resolve().parents:
             raise RequestError(
                 "is the private table itself", "Name a public table: its statistics show in the release", field
             )
-    found = sha256_of(path)
+    found = compute_sha256(path)
     if prior.sha256 not in ("", found):
         raise RequestError(
             f"{path.name} has another content than its `sha256` says", "Name the file that was meant", "prior.sha256"

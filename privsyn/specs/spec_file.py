@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from privsyn.base.errors import RequestError
-from privsyn.base.paths import expanded
+from privsyn.base.paths import expand_path
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.specs import messages
 from privsyn.specs.defaults import with_defaults
@@ -31,7 +31,7 @@ def load_spec(path: Path) -> ReleaseSpec:
     """
     path = Path(path)
     folder = path.absolute().parent
-    spec = with_lookup_tables(_with_data(_validate(read_yaml(path)), folder), folder)
+    spec = with_lookup_tables(_set_data(_validate(read_yaml(path)), folder), folder)
     return with_prior(with_totals(spec, folder), folder)
 
 
@@ -40,12 +40,12 @@ def parse_spec(text: str, name: str = "the spec") -> ReleaseSpec:
     return _validate(parse_yaml(text, name))
 
 
-def checked_spec(content: Mapping[str, Any]) -> ReleaseSpec:
+def check_spec_content(content: Mapping[str, Any]) -> ReleaseSpec:
     """Return the spec in a mapping of the YAML file's form; ``data`` stays as written.  Raises RequestError."""
     return _validate(Document(dict(content), {}))
 
 
-def override(
+def override_options(
     spec: ReleaseSpec,
     epsilon: float | None = None,
     delta: float | None = None,
@@ -73,16 +73,16 @@ def override(
     return _validate(Document(content, {}))
 
 
-def _with_data(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
+def _set_data(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
     if not spec.data:
         return spec
     if "\0" in spec.data:
         raise RequestError("holds a character that no path can have", "Correct the path", "data")
-    return spec.model_copy(update={"data": str(folder / expanded(spec.data, "data"))})
+    return spec.model_copy(update={"data": str(folder / expand_path(spec.data, "data"))})
 
 
 def _validate(document: Document) -> ReleaseSpec:
-    problems = [messages.todo(place, document.lines.get(place)) for place in todos(document.content)]
+    problems = [messages.make_todo_error(place, document.lines.get(place)) for place in find_todos(document.content)]
     if problems:
         raise messages.request_error(problems)
     document = with_defaults(document)[0]
@@ -92,18 +92,18 @@ def _validate(document: Document) -> ReleaseSpec:
         raise messages.request_error(messages.from_validation(error, document.lines)) from None
 
 
-def todos(content: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+def find_todos(content: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     """Places whose value is still the draft's placeholder ``TODO``, in document order.
 
     A listed category value and free text may be the word TODO.
     """
     if isinstance(content, dict):
         for key, value in content.items():
-            yield from todos(value, (*place, key))
+            yield from find_todos(value, (*place, key))
     elif isinstance(content, list):
         if not (place and place[-1] in _FREE_LISTS):
             for i, value in enumerate(content):
-                yield from todos(value, (*place, i))
+                yield from find_todos(value, (*place, i))
     elif isinstance(content, str) and content.strip() == "TODO" and place:
         is_free = place[0] == "columns" and len(place) > 2 and place[-1] in _FREE_TEXTS
         if not is_free:

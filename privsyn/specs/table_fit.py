@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.private_table import LEFT_OUT, Source
-from privsyn.specs.likely_cures import likely_cures
-from privsyn.specs.misread import Misread, misread_columns, odd_texts
+from privsyn.specs.likely_cures import suggest_cures
+from privsyn.specs.misread import Misread, find_odd_texts, list_misread_columns
 from privsyn.tasks.codecs import Codec
 from privsyn.tasks.codecs.parsing import to_keys
 from privsyn.tasks.steps.encode import Repairs
@@ -73,22 +73,22 @@ def fit_of(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...]) -> Fit:
         rows += batch.num_rows
         data = dict(zip(batch.schema.names, batch.columns, strict=True))
         if spec.unit.person_id is not None:
-            people.update(_counts(data[spec.unit.person_id]))
+            people.update(_count_values(data[spec.unit.person_id]))
         for codec in codecs:
             if codec.ranges():
                 name = codec.sources[0]
-                odd[name] = _most_common(odd[name] + _add(fits[name], codec, data))
+                odd[name] = _find_most_common(odd[name] + _add(fits[name], codec, data))
     for (column, repair), many in reading.counts.items():
         if column in fits:
             fits[column].repairs[repair] += many
     for name, fit in fits.items():
-        fit.examples = list(dict.fromkeys(map(printable, odd[name])))[:EXAMPLES]
+        fit.examples = list(dict.fromkeys(map(make_printable, odd[name])))[:EXAMPLES]
     unread = reading.counts["", LEFT_OUT]
     counts = {(name, repair): many for name, fit in fits.items() for repair, many in fit.repairs.items()}
-    misread = misread_columns({**counts, ("", LEFT_OUT): unread}, rows)
+    misread = list_misread_columns({**counts, ("", LEFT_OUT): unread}, rows)
     shares = {m.column: m.repairs for m in misread}
     for name, fit in fits.items():
-        fit.cures = list(likely_cures(spec.columns[name], odd[name], shares.get(name, {})))
+        fit.cures = list(suggest_cures(spec.columns[name], odd[name], shares.get(name, {})))
     return Fit(rows, list(fits.values()), _cut(people, spec), unread, misread)
 
 
@@ -100,14 +100,14 @@ def _add(fit: ColumnFit, codec: Codec, data: Mapping[str, pa.Array]) -> Counter[
     repairs = codec.inspect(arrays)
     fit.repairs.update(repairs)
     odd = len(arrays) == 1 and {"unlisted", "unparseable"} & set(repairs)
-    return odd_texts(codec, arrays, _TRIED) if odd else Counter()
+    return find_odd_texts(codec, arrays, _TRIED) if odd else Counter()
 
 
-def _most_common(texts: Counter[str]) -> Counter[str]:
+def _find_most_common(texts: Counter[str]) -> Counter[str]:
     return Counter(dict(texts.most_common(_TRIED)))
 
 
-def _counts(array: pa.Array) -> dict[str | None, int]:
+def _count_values(array: pa.Array) -> dict[str | None, int]:
     """Return rows of each person, by the key that privsyn.tasks.steps.encode bounds them by."""
     counted: Any = pc.value_counts(to_keys(array, pa.string()))
     return dict(zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True))
@@ -120,7 +120,7 @@ def _cut(people: Counter[Any], spec: ReleaseSpec) -> int | None:
     return without + sum(max(0, n - spec.unit.records) for n in people.values())
 
 
-def printable(value: Any) -> str:
+def make_printable(value: Any) -> str:
     """Return a value on one short line, without control characters."""
     text = "".join(c if c.isprintable() else "\ufffd" for c in str(value))
     return text if len(text) <= 40 else text[:37] + "..."

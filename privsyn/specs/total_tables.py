@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from privsyn.base.errors import RequestError
-from privsyn.base.paths import expanded
+from privsyn.base.paths import expand_path
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.totals import MOST_COUNTS, KnownTotal
-from privsyn.sources.public_table import sha256_of
+from privsyn.sources.public_table import compute_sha256
 from privsyn.specs import messages
-from privsyn.specs.lookup_tables import csv_records, not_private, value_of
+from privsyn.specs.lookup_tables import parse_value, read_csv_records, refuse_private
 
 MOST_DIGITS = 18
 """Digits of a count at most: Python reads no number of thousands."""
@@ -31,7 +31,7 @@ def with_totals(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
     if not any(total.table for total in spec.totals):
         return spec
     totals = [
-        _filled(total, spec, folder, i) if total.table else total.model_dump(exclude_unset=True)
+        _fill_total(total, spec, folder, i) if total.table else total.model_dump(exclude_unset=True)
         for i, total in enumerate(spec.totals)
     ]
     try:
@@ -40,11 +40,11 @@ def with_totals(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
         raise messages.request_error(messages.from_validation(error, {})) from None
 
 
-def _filled(total: KnownTotal, spec: ReleaseSpec, folder: Path, i: int) -> dict[str, Any]:
+def _fill_total(total: KnownTotal, spec: ReleaseSpec, folder: Path, i: int) -> dict[str, Any]:
     place = f"totals[{i}].table"
-    path = folder / expanded(total.table, place)
-    not_private(path, spec, folder, place)
-    read = _parquet_rows if path.suffix == ".parquet" else _csv_rows
+    path = folder / expand_path(total.table, place)
+    refuse_private(path, spec, folder, place)
+    read = _read_parquet_rows if path.suffix == ".parquet" else _read_csv_rows
     rows = read(path, total, spec, place)
     if not 0 < len(rows) <= MOST_COUNTS:
         raise RequestError(
@@ -52,7 +52,7 @@ def _filled(total: KnownTotal, spec: ReleaseSpec, folder: Path, i: int) -> dict[
             "Let it have one row for each value",
             place,
         )
-    found = sha256_of(path)
+    found = compute_sha256(path)
     if total.sha256 not in ("", found):
         raise RequestError(
             f"{path.name} has another content than its `sha256` says",
@@ -62,12 +62,12 @@ def _filled(total: KnownTotal, spec: ReleaseSpec, folder: Path, i: int) -> dict[
     return {**total.model_dump(exclude_unset=True, exclude={"table"}), "counts": rows, "sha256": found}
 
 
-def _csv_rows(path: Path, total: KnownTotal, spec: ReleaseSpec, field: str) -> list[dict[str, Any]]:
+def _read_csv_rows(path: Path, total: KnownTotal, spec: ReleaseSpec, field: str) -> list[dict[str, Any]]:
     rows = []
-    for line, record in enumerate(csv_records(path, field), start=2):
+    for line, record in enumerate(read_csv_records(path, field), start=2):
         where = f"{path.name}, line {line}"
         _check_names(path, [name for name, text in record.items() if text is not None], total, field)
-        values = {n: value_of(str(record[n]), spec.columns[n], where, field) for n in total.columns}
+        values = {n: parse_value(str(record[n]), spec.columns[n], where, field) for n in total.columns}
         text = str(record[total.count]).strip()
         if not text.isdecimal() or len(text) > MOST_DIGITS:
             raise RequestError(f"{where}: {text[:40]!r} is not a count", "Write a whole number, 0 or more", field)
@@ -84,7 +84,7 @@ def _check_names(path: Path, found: Sequence[str], total: KnownTotal, field: str
         )
 
 
-def _parquet_rows(path: Path, total: KnownTotal, spec: ReleaseSpec, field: str) -> list[dict[str, Any]]:
+def _read_parquet_rows(path: Path, total: KnownTotal, spec: ReleaseSpec, field: str) -> list[dict[str, Any]]:
     try:
         _check_names(path, pq.read_schema(path).names, total, field)
         rows = pq.read_metadata(path).num_rows

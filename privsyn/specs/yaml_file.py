@@ -19,7 +19,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from privsyn.base.errors import RequestError
-from privsyn.base.wording import Text, action
+from privsyn.base.wording import Text, refer_to_action
 from privsyn.data_contracts.unicode import is_unicode
 
 MAX_BYTES = 20_000_000
@@ -31,7 +31,7 @@ MAX_NODES = 1_200_000
 MAX_REPEATED = 300_000
 """Values that aliases may repeat: enough to share a value list, too few for a bomb."""
 
-DRAFT = action("draft_spec")
+DRAFT = refer_to_action("draft_spec")
 """What a release spec can be made from."""
 
 Path = tuple[str | int, ...]
@@ -81,9 +81,9 @@ def parse_yaml(text: str, name: str, example: Text = DRAFT) -> Document:
             _check_repeats(node, name)
         content = {} if node is None else builder.build(node, ())
     except YAMLError as error:
-        raise _syntax_error(error, name) from None
+        raise _make_syntax_error(error, name) from None
     except (RecursionError, _TooDeepError):
-        raise _too_deep(name) from None
+        raise _make_depth_error(name) from None
     except _TooLargeError as error:
         raise RequestError(f"{name}{error}", "Check that it is the file you meant") from None
     except (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError):  # the parser's own slips
@@ -116,7 +116,7 @@ def _read_text(path: FilePath, example: Text) -> str:
         raise RequestError(f"{shown} cannot be read: {reason}", "Check the path and its permissions") from None
 
 
-def _syntax_error(error: YAMLError, name: str) -> RequestError:
+def _make_syntax_error(error: YAMLError, name: str) -> RequestError:
     if isinstance(error, MarkedYAMLError) and error.problem:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         problem = " ".join(str(error.problem).split())[:200]
@@ -128,7 +128,7 @@ def _syntax_error(error: YAMLError, name: str) -> RequestError:
     return RequestError(f"{name} holds characters that YAML does not allow", "Save it as plain UTF-8 text")
 
 
-def _too_deep(name: str) -> RequestError:
+def _make_depth_error(name: str) -> RequestError:
     return RequestError(f"{name} is nested too deeply", "Check brackets and indentation")
 
 
@@ -153,7 +153,7 @@ class _Composer(Composer):
         if self.levels > MAX_DEPTH:
             raise _TooDeepError
         if isinstance(parent, MappingNode) and len(parent.value) > MAX_FIELDS:
-            raise _TooLargeError(f", line {_line(parent)} begins a mapping of more than {MAX_FIELDS:,} fields")
+            raise _TooLargeError(f", line {_get_line(parent)} begins a mapping of more than {MAX_FIELDS:,} fields")
         if self.nodes >= MAX_NODES:
             raise _TooLargeError(f" holds more than {MAX_NODES:,} values")
         self.nodes += 1
@@ -166,17 +166,17 @@ class _Composer(Composer):
 def _check_repeats(node: Node, name: str) -> None:
     """Refuse a document whose aliases repeat too much, before any of it is repeated."""
     sizes: dict[int, int] = {}
-    if _size(node, sizes) - len(sizes) > MAX_REPEATED:
+    if _measure_size(node, sizes) - len(sizes) > MAX_REPEATED:
         raise RequestError(f"{name} repeats more than {MAX_REPEATED:,} values by aliases", "Use fewer aliases")
 
 
-def _size(node: Node, sizes: dict[int, int]) -> int:
+def _measure_size(node: Node, sizes: dict[int, int]) -> int:
     """Return how many values the node means, its aliases written out; each node is counted once, into ``sizes``."""
     if id(node) not in sizes:
         sizes[id(node)] = -1
         parts = [] if isinstance(node, ScalarNode) else node.value
         inner = [part for pair in parts for part in pair] if isinstance(node, MappingNode) else parts
-        sizes[id(node)] = 1 + sum(_size(part, sizes) for part in inner)
+        sizes[id(node)] = 1 + sum(_measure_size(part, sizes) for part in inner)
     if sizes[id(node)] < 0:  # it holds itself
         raise _TooDeepError
     return sizes[id(node)]
@@ -192,7 +192,7 @@ class _Builder:
 
     def build(self, node: Node, path: Path) -> Any:
         if len(path) > MAX_DEPTH:
-            raise _too_deep(self.name)
+            raise _make_depth_error(self.name)
         if isinstance(node, MappingNode) and node.tag == _TAG + "map":
             return self._mapping(node, path)
         if isinstance(node, SequenceNode) and node.tag == _TAG + "seq":
@@ -202,7 +202,7 @@ class _Builder:
         raise self._error(node, "a tag (a word that starts with !) that a spec cannot hold", "Remove it")
 
     def _item(self, node: Node, path: Path) -> Any:
-        self.lines[path] = _line(node)
+        self.lines[path] = _get_line(node)
         return self.build(node, path)
 
     def _mapping(self, node: MappingNode, path: Path) -> dict[str, Any]:
@@ -219,9 +219,9 @@ class _Builder:
                     f"`{key[:80]}` for the second time (first on line {self.lines[here]})",
                     "Remove one of the two",
                 )
-            self.lines[here] = _line(key_node)
-            result[key] = None if _merges(key_node) else self.build(value_node, here)
-        if not any(isinstance(key_node, ScalarNode) and _merges(key_node) for key_node, _ in node.value):
+            self.lines[here] = _get_line(key_node)
+            result[key] = None if _is_merge(key_node) else self.build(value_node, here)
+        if not any(isinstance(key_node, ScalarNode) and _is_merge(key_node) for key_node, _ in node.value):
             return result
         del result["<<"]
         return {**merged, **result}
@@ -230,7 +230,7 @@ class _Builder:
         """Return the fields that a merge (`<<`) brings: of several mappings the first one's count."""
         found: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            if not (isinstance(key_node, ScalarNode) and _merges(key_node)):
+            if not (isinstance(key_node, ScalarNode) and _is_merge(key_node)):
                 continue
             sources = value_node.value if isinstance(value_node, SequenceNode) else [value_node]
             for source in reversed(sources):
@@ -272,12 +272,12 @@ class _Builder:
         return whole
 
     def _error(self, node: Node, what: str, cure: str) -> RequestError:
-        return RequestError(f"{self.name}, line {_line(node)} has {what}", cure)
+        return RequestError(f"{self.name}, line {_get_line(node)} has {what}", cure)
 
 
-def _merges(key: ScalarNode) -> bool:
+def _is_merge(key: ScalarNode) -> bool:
     return bool(key.value == "<<" and not key.style)
 
 
-def _line(node: Node) -> int:
+def _get_line(node: Node) -> int:
     return int(node.start_mark.line) + 1

@@ -17,14 +17,14 @@ _RESERVED = {"true", "false", "null", "yes", "no", "on", "off", "y", "n", "todo"
 _WIDTH = 100
 
 
-def flow(value: Any) -> str:
+def format_flow(value: Any) -> str:
     """Return a value on one line of YAML."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{scalar(str(k))}: {flow(v)}" for k, v in value.items()) + "}"
-    return f"[{', '.join(map(flow, value))}]" if isinstance(value, list | tuple) else scalar(value)
+        return "{" + ", ".join(f"{format_scalar(str(k))}: {format_flow(v)}" for k, v in value.items()) + "}"
+    return f"[{', '.join(map(format_flow, value))}]" if isinstance(value, list | tuple) else format_scalar(value)
 
 
-def scalar(value: Scalar) -> str:
+def format_scalar(value: Scalar) -> str:
     """Return the value as a YAML 1.2 scalar on one line that loads back as the same value and type."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -36,10 +36,10 @@ def scalar(value: Scalar) -> str:
         return value.date().isoformat() if value.time() == dt.time() else value.isoformat(sep=" ")
     if _PLAIN.fullmatch(value) and value.lower() not in _RESERVED and value.isprintable():
         return value
-    return '"' + "".join(_escaped(c) for c in value) + '"'
+    return '"' + "".join(_escape(c) for c in value) + '"'
 
 
-def _escaped(char: str) -> str:
+def _escape(char: str) -> str:
     if char in '"\\':
         return "\\" + char
     code = ord(char)
@@ -50,12 +50,12 @@ def _escaped(char: str) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def flow_list(values: list[Any], indent: str) -> str:
+def format_flow_list(values: list[Any], indent: str) -> str:
     """Return a flow list, on lines of about 100 characters."""
     lines, line = [], ""
     if not values:
         return "[]"
-    for item in (scalar(v) for v in values):
+    for item in (format_scalar(v) for v in values):
         if line and len(indent) + len(line) + len(item) > _WIDTH:
             lines.append(line.rstrip())
             line = ""
@@ -64,6 +64,6 @@ def flow_list(values: list[Any], indent: str) -> str:
     return f"[{lines[0]}]" if len(lines) == 1 else "[\n" + "\n".join(indent + entry for entry in lines) + f"\n{indent}]"
 
 
-def comment(text: str) -> str:
+def format_comment(text: str) -> str:
     """Return one line without characters that YAML refuses."""
     return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))[:200]

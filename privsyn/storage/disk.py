@@ -26,7 +26,7 @@ _CURES = {
 
 
 @contextlib.contextmanager
-def replacing(target: Path, *, for_good: bool = True) -> Iterator[Path]:
+def replace_file(target: Path, *, for_good: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside ``target`` that becomes it when the block succeeds, and is on disk ``for_good``.
 
     Without it the file outlives the process, but not a loss of power.
@@ -45,8 +45,8 @@ def replacing(target: Path, *, for_good: bool = True) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def replacing_folder(target: Path, *, for_good: bool = True) -> Iterator[Path]:
-    """As :func:`replacing`, for a folder of plain files; what stood in its place is removed just before."""
+def replace_folder(target: Path, *, for_good: bool = True) -> Iterator[Path]:
+    """As :func:`replace_file`, for a folder of plain files; what stood in its place is removed just before."""
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     temporary.mkdir(mode=0o700)
     try:
@@ -64,7 +64,7 @@ def replacing_folder(target: Path, *, for_good: bool = True) -> Iterator[Path]:
 
 def remove_parts(folder: Path) -> None:
     """Remove what killed writers left of files and folders that never became whole; the caller holds the lock."""
-    with in_words(folder):
+    with translate_os_errors(folder):
         for path in folder.glob(".*.part"):
             if path.is_dir():
                 shutil.rmtree(path)
@@ -82,7 +82,7 @@ def sync(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def in_words(path: Path) -> Iterator[None]:
+def translate_os_errors(path: Path) -> Iterator[None]:
     """Translate an error of the system to PrivsynError: one paragraph with the path and the cure.
 
     Only errors with a system error number are turned; others (a lock's timeout, our own) pass as they are.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from privsyn.base.errors import PrivsynError
 from privsyn.base.wording import mention
-from privsyn.storage.disk import remove_parts, replacing
+from privsyn.storage.disk import remove_parts, replace_file
 
 NAME = ".key"
 CHECK = "key-check"
@@ -39,7 +39,7 @@ def load_key(root: Path) -> bytes:
             problem = f"the key {path}, with which the tables and records of this folder were made, is missing"
             raise PrivsynError(f"{problem}; nothing was read, nothing was spent", _CURE)
         check.unlink(missing_ok=True)  # of a key that nothing was made with
-        with replacing(path) as temporary:
+        with replace_file(path) as temporary:
             temporary.write_bytes(secrets.token_bytes(_BYTES))
     key = path.read_bytes()
     if len(key) != _BYTES:
@@ -47,7 +47,7 @@ def load_key(root: Path) -> bytes:
     mark = hmac.new(key, b"key-check", hashlib.sha256).hexdigest().encode()
     if not check.exists():
         remove_parts(root)  # of a run that was killed here
-        with replacing(check) as temporary:
+        with replace_file(check) as temporary:
             temporary.write_bytes(mark + b"\n")
     elif not hmac.compare_digest(check.read_bytes().strip(), mark):
         problem = f"the key {path} is not the one that the records of this folder were made with, as {check.name} tells"

@@ -13,8 +13,8 @@ from pydantic import BaseModel, ValidationError
 
 from privsyn.base.errors import PrivsynError
 from privsyn.data_contracts.tables import NOISY
-from privsyn.storage.disk import in_words, remove_parts, replacing
-from privsyn.storage.safe_names import safe_name
+from privsyn.storage.disk import remove_parts, replace_file, translate_os_errors
+from privsyn.storage.safe_names import make_safe_name
 
 Kind = TypeVar("Kind", bound=BaseModel)
 
@@ -24,10 +24,10 @@ class Records:
 
     def __init__(self, private_root: Path, dataset: str) -> None:
         """Create the folders, mode 0700.  Raises PrivsynError if the disk refuses."""
-        self._folder = private_records(private_root, dataset)
-        self._noise = Path(private_root).absolute() / "noise" / safe_name(dataset, "dataset")
+        self._folder = locate_private_records(private_root, dataset)
+        self._noise = Path(private_root).absolute() / "noise" / make_safe_name(dataset, "dataset")
         for folder in (self._folder, self._noise):
-            with in_words(folder):
+            with translate_os_errors(folder):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def remove_leftovers(self) -> None:
@@ -38,7 +38,7 @@ class Records:
     def save(self, name: str, content: dict[str, Any]) -> None:
         """Write the record whole or not at all, unless it stands there already."""
         path = self._path(name)
-        if not _stands(path, content):
+        if not _exists(path, content):
             write_json(path, content)
 
     def load(self, name: str) -> dict[str, Any] | None:
@@ -78,7 +78,7 @@ class Records:
         As sensitive as the data.
         """
         path = self._noise_path(key)
-        with in_words(path), replacing(path) as temporary:
+        with translate_os_errors(path), replace_file(path) as temporary:
             pq.write_table(noise, temporary, compression="zstd")
 
     def kept_noise(self, key: str) -> pa.Table | None:
@@ -86,7 +86,7 @@ class Records:
         path = self._noise_path(key)
         if not path.exists():
             return None
-        with in_words(path):
+        with translate_os_errors(path):
             noise = pq.read_table(path, schema=NOISY.schema, partitioning=None)
             return noise.replace_schema_metadata(pq.read_schema(path).metadata)
 
@@ -97,7 +97,7 @@ class Records:
     def noise_digest(self, key: str) -> str:
         """SHA-256 (hex) of the noise kept for this charge, as it lies on the disk.  As private as the noise."""
         path = self._noise_path(key)
-        with in_words(path):
+        with translate_os_errors(path):
             return hashlib.sha256(path.read_bytes()).hexdigest()
 
     def noise_is_damaged(self, key: str) -> bool:
@@ -110,34 +110,34 @@ class Records:
 
     def discard_noise(self, key: str) -> None:
         """Forget the noise of a settled charge; fine when there is none."""
-        with in_words(self._noise_path(key)):
+        with translate_os_errors(self._noise_path(key)):
             self._noise_path(key).unlink(missing_ok=True)
 
     def _path(self, name: str) -> Path:
-        return self._folder / f"{safe_name(name)}.json"
+        return self._folder / f"{make_safe_name(name)}.json"
 
     def _noise_path(self, key: str) -> Path:
-        return self._noise / f"{safe_name(key)}.parquet"
+        return self._noise / f"{make_safe_name(key)}.parquet"
 
 
-def private_records(private_root: Path, dataset: str) -> Path:
+def locate_private_records(private_root: Path, dataset: str) -> Path:
     """Return the folder of a data set's records, which may not be there."""
-    return Path(private_root).absolute() / "records" / safe_name(dataset, "dataset")
+    return Path(private_root).absolute() / "records" / make_safe_name(dataset, "dataset")
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write readable JSON whole or not at all, for the owner only."""
-    with in_words(path), replacing(path) as temporary:
-        temporary.write_text(_text(content), encoding="utf-8")
+    with translate_os_errors(path), replace_file(path) as temporary:
+        temporary.write_text(_format_json(content), encoding="utf-8")
 
 
-def _text(content: dict[str, Any]) -> str:
+def _format_json(content: dict[str, Any]) -> str:
     return json.dumps(content, indent=2, sort_keys=True) + "\n"
 
 
-def _stands(path: Path, content: dict[str, Any]) -> bool:
+def _exists(path: Path, content: dict[str, Any]) -> bool:
     """Return whether the file is there with just this content, as :func:`write_json` left it: on disk for good."""
     try:
-        return path.read_text(encoding="utf-8") == _text(content)
+        return path.read_text(encoding="utf-8") == _format_json(content)
     except (OSError, ValueError):
         return False

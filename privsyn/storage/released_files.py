@@ -11,12 +11,12 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from privsyn.base.errors import RequestError
-from privsyn.base.paths import expanded
+from privsyn.base.paths import expand_path
 from privsyn.base.settings import Settings
 from privsyn.base.wording import mention
 from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.storage.safe_names import safe_name
+from privsyn.storage.safe_names import make_safe_name
 
 
 class VersionError(RequestError):
@@ -34,15 +34,15 @@ ITEMSETS = "itemsets"
 """The last step of a release of itemsets."""
 
 
-def synthetic_names(manifest: Manifest) -> tuple[str, ...]:
+def list_synthetic_names(manifest: Manifest) -> tuple[str, ...]:
     """Return the files of the synthetic table in a released folder, in order; empty if the folder holds none."""
     parts = sorted(name for name in manifest.files if _PART.fullmatch(name))
     return (SYNTHETIC,) if SYNTHETIC in manifest.files else tuple(parts)
 
 
-def synthetic_digest(manifest: Manifest) -> str:
+def compute_synthetic_digest(manifest: Manifest) -> str:
     """SHA-256 (hex) of the synthetic table as the manifest states it: its file's, or one over those of its parts."""
-    digests = [manifest.files[name].sha256 for name in synthetic_names(manifest)]
+    digests = [manifest.files[name].sha256 for name in list_synthetic_names(manifest)]
     return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
@@ -68,7 +68,7 @@ def release_folder(release: str, settings: Settings, field: str) -> Path:
 
     Raises RequestError if there is none.
     """
-    path = expanded(release, field)
+    path = expand_path(release, field)
     for folder in (settings.released_root / path, path):
         if (folder / "manifest.json").is_file():
             return folder.absolute()
@@ -82,23 +82,23 @@ def release_folder(release: str, settings: Settings, field: str) -> Path:
 
 def check_table(manifest: Manifest, field: str) -> None:
     """Raise RequestError, which says what the release is, unless it is one of a table."""
-    safe_name(manifest.run, field)
-    if synthetic_names(manifest):
+    make_safe_name(manifest.run, field)
+    if list_synthetic_names(manifest):
         return
     if holds_itemsets(manifest):
-        raise of_itemsets(manifest.run, field)
+        raise make_itemsets_error(manifest.run, field)
     problem = f"{manifest.run} holds figures of another release, not a synthetic table"
     raise RequestError(problem, "Name the release itself", field)
 
 
-def of_itemsets(run: str, field: str) -> RequestError:
+def make_itemsets_error(run: str, field: str) -> RequestError:
     """Return the error of a command for tables that was given a release of itemsets."""
     problem = f"{run} is a release of frequent itemsets by `privsyn itemsets`, not of a table"
     cure = "Open its itemsets.csv or itemsets.parquet, which hold every interval, or name a release of a table"
     return RequestError(problem, cure, field)
 
 
-def public_spec(manifest: Manifest, field: str = "") -> ReleaseSpec:
+def read_public_spec(manifest: Manifest, field: str = "") -> ReleaseSpec:
     """Return the request of a release, as public as its manifest: where the private table lies is not known.
 
     Raises RequestError for figures of another release, for itemsets, for test noise, and for another version's request.
@@ -132,7 +132,7 @@ def read_manifest(folder: Path) -> Manifest:
     return _read(Manifest, folder / "manifest.json")
 
 
-def manifest_if_readable(folder: Path) -> Manifest | None:
+def read_manifest_if_readable(folder: Path) -> Manifest | None:
     """``folder``'s manifest.json; None where :func:`read_manifest` would refuse."""
     try:
         return read_manifest(folder)

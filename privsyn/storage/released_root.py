@@ -12,8 +12,8 @@ from pathlib import Path
 import filelock
 
 from privsyn.base.errors import RequestError
-from privsyn.storage.disk import in_words, sync
-from privsyn.storage.safe_names import safe_name
+from privsyn.storage.disk import sync, translate_os_errors
+from privsyn.storage.safe_names import make_safe_name
 
 _RELEASED_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
 
@@ -28,7 +28,7 @@ class ReleasedRoot:
     def __init__(self, root: Path, locks: Path) -> None:
         """Create the root where it is missing.  Raises PrivsynError if that fails."""
         self.root, self._locks = root, locks
-        with in_words(root):
+        with translate_os_errors(root):
             root.mkdir(parents=True, exist_ok=True)
 
     def publish(self, run: str, build: Callable[[Path], None], *, replace: bool = False) -> Path:
@@ -38,7 +38,7 @@ class ReleasedRoot:
         what was published stays.  Raises RequestError if the run is published already and ``replace`` is false.  Raises
         PrivsynError if the disk refuses.
         """
-        target = self.root / safe_name(run)
+        target = self.root / make_safe_name(run)
         with self._publishing(run, target):
             if target.exists() and not replace:
                 raise RequestError(f"{target} is published already", "Choose another name, or ask to replace it")
@@ -55,7 +55,7 @@ class ReleasedRoot:
 
     def check_place(self, run: str) -> None:
         """Raise RequestError if a link or a file stands in the place of the run's released folder."""
-        place = self.root / safe_name(run)
+        place = self.root / make_safe_name(run)
         if place.is_symlink() or (place.exists() and not place.is_dir()):
             raise RequestError(
                 f"{place} is a link or a file where the release's folder belongs",
@@ -65,13 +65,13 @@ class ReleasedRoot:
 
     def recover(self, run: str) -> None:
         """Remove what killed attempts to publish this run left; put back what a killed replacement took away."""
-        with self._publishing(run, self.root / safe_name(run)):
+        with self._publishing(run, self.root / make_safe_name(run)):
             pass
 
     @contextlib.contextmanager
     def _publishing(self, run: str, target: Path) -> Iterator[None]:
         """Hold the run's place in the released root, cleaned of leftovers."""
-        with in_words(target), filelock.FileLock(self._locks / f".publish-{run}.lock"):
+        with translate_os_errors(target), filelock.FileLock(self._locks / f".publish-{run}.lock"):
             self._inside_released(target)
             self._clean(run, target)
             yield

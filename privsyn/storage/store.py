@@ -29,12 +29,12 @@ import pyarrow.parquet as pq
 
 from privsyn.base.errors import PrivsynError
 from privsyn.data_contracts.artifacts import ArtifactRef, Zone
-from privsyn.storage.disk import in_words, remove_parts, replacing, replacing_folder
+from privsyn.storage.disk import remove_parts, replace_file, replace_folder, translate_os_errors
 from privsyn.storage.private_key import load_key
 from privsyn.storage.released_root import ReleasedRoot, ZoneError, is_released_name
-from privsyn.storage.safe_names import safe_name
+from privsyn.storage.safe_names import make_safe_name
 from privsyn.storage.table_files import StoredTable, open_parquet
-from privsyn.storage.zones import make_private_root, roots
+from privsyn.storage.zones import get_roots, make_private_root
 from privsyn.tasks.synthesis.shards import cut
 
 PANDAS = b"pandas"
@@ -57,11 +57,11 @@ class Store:
         Raises RequestError if one root lies inside the other.  Raises PrivsynError if the disk refuses, or if the key
         of the private root is lost or changed (privsyn/storage/private_key.py).
         """
-        self.dataset = safe_name(dataset, "dataset")
+        self.dataset = make_safe_name(dataset, "dataset")
         self._macs: dict[Path, tuple[Stamp, str]] = {}
-        self.private_root, self.released_root = roots(private_root, released_root)
+        self.private_root, self.released_root = get_roots(private_root, released_root)
         make_private_root(self.private_root)
-        with in_words(self.private_root):
+        with translate_os_errors(self.private_root):
             for folder in ("store", "locks"):
                 (self.private_root / folder).mkdir(mode=0o700, exist_ok=True)
             with filelock.FileLock(self.private_root / "locks" / ".key.lock"):
@@ -95,8 +95,8 @@ class Store:
     def mac(self, path: Path) -> str:
         """HMAC-SHA256 (hex) of one file's content."""
         digest = hmac.new(self._key, b"artifact", hashlib.sha256)
-        with in_words(path):
-            _feed(digest, path)
+        with translate_os_errors(path):
+            _feed_digest(digest, path)
         return digest.hexdigest()
 
     def mark(self, *parts: str) -> str:
@@ -126,38 +126,38 @@ class Store:
         ValueError for another schema; PrivsynError, naming path and cure, when the disk refuses.  The
         reference's ``check`` covers its zone, name, step and key as well as the file's content.
         """
-        label = "-".join((safe_name(step), safe_name(key[:16]), safe_name(name)))
+        label = "-".join((make_safe_name(step), make_safe_name(key[:16]), make_safe_name(name)))
         folder = self.private_root / "store" / self.dataset
         target = folder / f"{label}.parquet"
-        with in_words(target):
+        with translate_os_errors(target):
             folder.mkdir(mode=0o700, exist_ok=True)
             if parts:
                 target = folder / label
-                with replacing_folder(target, for_good=for_good) as temporary:
-                    _write_parts(temporary, table, _described(schema), parts)
+                with replace_folder(target, for_good=for_good) as temporary:
+                    _write_parts(temporary, table, _describe_file(schema), parts)
             else:
-                with replacing(target, for_good=for_good) as temporary:
-                    _write_parquet(temporary, table, _described(schema))
+                with replace_file(target, for_good=for_good) as temporary:
+                    _write_parquet(temporary, table, _describe_file(schema))
         unsigned = ArtifactRef(name=name, step=step, zone=zone, key=key, path=str(target), check="")
         return unsigned.model_copy(update={"check": self._sign(unsigned, self._mac_of(target, self.mac))})
 
     def read_table(self, ref: ArtifactRef) -> pa.Table:
         """Return the whole table."""
         tables = []
-        for path in part_files(Path(ref.path)):
-            with in_words(path), pq.ParquetFile(path) as file:
+        for path in list_part_files(Path(ref.path)):
+            with translate_os_errors(path), pq.ParquetFile(path) as file:
                 tables.append(file.read())
         return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
     def read_batches(self, ref: ArtifactRef, rows: int = 1 << 16) -> Iterator[pa.RecordBatch]:
         """Yield the table in batches of at most ``rows`` rows: bounded memory for any number of rows."""
-        for path in part_files(Path(ref.path)):
-            with in_words(path), open_parquet(path) as file:
+        for path in list_part_files(Path(ref.path)):
+            with translate_os_errors(path), open_parquet(path) as file:
                 yield from file.iter_batches(batch_size=rows)
 
     def stored(self, ref: ArtifactRef) -> StoredTable:
         """Return the table in its files, to be read as a stream or counted file by file."""
-        return StoredTable(part_files(Path(ref.path)), lambda: self.read_batches(ref))
+        return StoredTable(list_part_files(Path(ref.path)), lambda: self.read_batches(ref))
 
     def verify(self, ref: ArtifactRef, *, afresh: bool = False) -> bool:
         """Return whether the stored file is whole and its own.
@@ -170,7 +170,7 @@ class Store:
         path = Path(ref.path)
         if not path.exists() or not path.resolve().is_relative_to(self.private_root):
             return False
-        if not all(file.is_file() and not (path.is_dir() and file.is_symlink()) for file in part_files(path)):
+        if not all(file.is_file() and not (path.is_dir() and file.is_symlink()) for file in list_part_files(path)):
             return False
         mac = self._mac_of(path, self.mac if afresh else self._known_mac)
         return hmac.compare_digest(self._sign(ref, mac), ref.check)
@@ -179,7 +179,7 @@ class Store:
         """Return the HMAC of a table: its file's, or one over the names and HMACs of all that is in its folder."""
         if not path.is_dir():
             return mac(path)
-        parts = "\0".join(f"{file.name}\0{mac(file)}" for file in part_files(path))
+        parts = "\0".join(f"{file.name}\0{mac(file)}" for file in list_part_files(path))
         return hmac.new(self._key, f"parts\0{parts}".encode(), hashlib.sha256).hexdigest()
 
     def _sign(self, ref: ArtifactRef, mac: str) -> str:
@@ -188,13 +188,13 @@ class Store:
 
     def _known_mac(self, path: Path) -> str:
         """Return the file's HMAC, from memory if the file is the one that was looked at."""
-        with in_words(path):
-            before, began = _stamp(path), time.time()
+        with translate_os_errors(path):
+            before, began = _read_stamp(path), time.time()
             known = self._macs.get(path)
             if known is not None and known[0] == before:
                 return known[1]
             mac = self.mac(path)
-            if _stamp(path) == before and max(before[3:]) / 1e9 < began - SETTLED:
+            if _read_stamp(path) == before and max(before[3:]) / 1e9 < began - SETTLED:
                 self._macs[path] = (before, mac)
         return mac
 
@@ -213,7 +213,7 @@ class Store:
             raise ZoneError(f"{ref.name} of step {ref.step} is private and cannot be released")
         source = Path(ref.path)
         name = name.removesuffix(".parquet") if source.is_dir() else name
-        copies = {p: f"{name}/{p.name}" if source.is_dir() else name for p in part_files(source)}
+        copies = {p: f"{name}/{p.name}" if source.is_dir() else name for p in list_part_files(source)}
         for copy in copies.values():
             self._check_place(folder / copy, copy)
         if not self.verify(ref, afresh=True):
@@ -221,7 +221,7 @@ class Store:
             raise PrivsynError(problem, "Run the release again")
         for path, copy in copies.items():
             place = folder / copy
-            with in_words(place):
+            with translate_os_errors(place):
                 place.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, place)
                 place.chmod(0o644)
@@ -240,10 +240,10 @@ class Store:
 
         ``timeout`` in seconds, negative: wait for ever.  Raises PrivsynError if it passes.
         """
-        path = self.private_root / "locks" / f"{safe_name(name)}.lock"
+        path = self.private_root / "locks" / f"{make_safe_name(name)}.lock"
         held = filelock.FileLock(path, timeout=timeout)
         try:
-            with in_words(path):
+            with translate_os_errors(path):
                 held.acquire()
         except filelock.Timeout as error:
             raise PrivsynError(f"another process holds {path}", "Wait for it to end, then start again") from error
@@ -253,7 +253,7 @@ class Store:
             held.release()
 
 
-def part_files(path: Path) -> tuple[Path, ...]:
+def list_part_files(path: Path) -> tuple[Path, ...]:
     """Return the files of a table: itself, or everything in its folder by name."""
     return tuple(sorted(path.iterdir())) if path.is_dir() else (path,)
 
@@ -275,7 +275,7 @@ def _write_parquet(path: Path, table: pa.Table | Iterable[pa.RecordBatch], schem
             writer.write_batch(batch.replace_schema_metadata(None))
 
 
-def _described(schema: pa.Schema) -> pa.Schema:
+def _describe_file(schema: pa.Schema) -> pa.Schema:
     """Return the schema with nothing more than what pandas reads types from, where it has that.
 
     It is written with it.
@@ -284,13 +284,13 @@ def _described(schema: pa.Schema) -> pa.Schema:
     return schema.remove_metadata() if found is None else schema.with_metadata({PANDAS: found})
 
 
-def _stamp(path: Path) -> Stamp:
+def _read_stamp(path: Path) -> Stamp:
     """Return what tells a file from another and from itself after a change; times in nanoseconds."""
     s = path.stat()
     return s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns
 
 
-def _feed(digest: hmac.HMAC, path: Path) -> None:
+def _feed_digest(digest: hmac.HMAC, path: Path) -> None:
     with path.open("rb") as file:
         while block := file.read(_BUFFER):
             digest.update(block)

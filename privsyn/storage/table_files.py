@@ -81,19 +81,19 @@ def read_layout(path: Place, known: Collection[str], csv: CsvOptions = _DEFAULTS
     left out; every file must be of one format and have the same columns, in any order.
     Raises RequestError; looks at headers and schemas only.
     """
-    files = path if isinstance(path, tuple) else _files(Path(path))
+    files = path if isinstance(path, tuple) else _list_files(Path(path))
     parquet = {is_parquet(f) for f in files}
     if len(parquet) > 1:
         raise RequestError(f"{path} mixes CSV and Parquet files", "Keep one format in the folder", "data")
     first: Layout | None = None
     for file in files:
-        columns, types = parquet_columns(file) if parquet == {True} else (csv_header(file, csv).names, None)
+        columns, types = list_parquet_columns(file) if parquet == {True} else (read_csv_header(file, csv).names, None)
         refuse_repeats(columns, str(file), known)
         if first is None:
             first = Layout(files, "parquet" if types is not None else "csv", columns, types)
         elif set(columns) != set(first.columns):
             odd = sorted((set(columns) ^ set(first.columns)) & set(known))
-            which = f": {name_list(odd)} stands in one of them only" if odd else ""
+            which = f": {join_names(odd)} stands in one of them only" if odd else ""
             problem = f"{file.name} and {first.files[0].name} do not have the same columns{which}"
             raise RequestError(problem, "Give every file of the folder the same columns", "data")
     assert first is not None  # noqa: S101 - _files returns at least one file
@@ -105,7 +105,7 @@ def is_parquet(file: Path) -> bool:
     return file.name.lower().endswith(PARQUET)
 
 
-def delimiter(file: Path) -> str | None:
+def detect_delimiter(file: Path) -> str | None:
     """Return the field delimiter that the file's name stands for; None if it is not a CSV name."""
     name = file.name.lower()
     return next((d for ending, d in DELIMITERS.items() if name.endswith(ending)), None)
@@ -147,7 +147,7 @@ def open_parquet(file: str | Path) -> Any:
     return pq.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER)
 
 
-def name_list(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """Return the first few names in quotation marks, and how many more there are."""
     shown = ", ".join(f"'{n[:80]}'" for n in names[:_NAMES_SHOWN])
     return shown + (f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else "")
@@ -161,9 +161,9 @@ class CsvHeader:
     size: int
 
 
-def csv_header(file: Path, csv_options: CsvOptions = _DEFAULTS) -> CsvHeader:
+def read_csv_header(file: Path, csv_options: CsvOptions = _DEFAULTS) -> CsvHeader:
     """Yield the header of a CSV file: its first line that is not empty.  Raises RequestError."""
-    separator = csv_options.delimiter or delimiter(file) or ","
+    separator = csv_options.delimiter or detect_delimiter(file) or ","
     try:
         with open_stream(file, csv_options.encoding) as stream:
             head = stream.read(_HEADER_BYTES)
@@ -180,7 +180,7 @@ def csv_header(file: Path, csv_options: CsvOptions = _DEFAULTS) -> CsvHeader:
 
     try:
         names = next(
-            (tuple(row) for row in csv.reader(lines(), delimiter=separator, **_quoting(csv_options)) if row), ()
+            (tuple(row) for row in csv.reader(lines(), delimiter=separator, **_detect_quoting(csv_options)) if row), ()
         )
         if any(len(name) > _LONGEST_NAME for name in names):
             raise csv.Error("a name is too long")
@@ -198,12 +198,12 @@ def csv_header(file: Path, csv_options: CsvOptions = _DEFAULTS) -> CsvHeader:
     return CsvHeader(names, size)
 
 
-def _quoting(csv_options: CsvOptions) -> dict[str, Any]:
+def _detect_quoting(csv_options: CsvOptions) -> dict[str, Any]:
     """Return how Python's csv module is told of the quotation mark."""
     return {"quotechar": csv_options.quote} if csv_options.quote else {"quoting": csv.QUOTE_NONE}
 
 
-def parquet_columns(file: Path) -> tuple[tuple[str, ...], dict[str, pa.DataType]]:
+def list_parquet_columns(file: Path) -> tuple[tuple[str, ...], dict[str, pa.DataType]]:
     """Return column names and stored types of a Parquet file; raises RequestError."""
     try:
         schema = pq.read_schema(file)
@@ -213,10 +213,10 @@ def parquet_columns(file: Path) -> tuple[tuple[str, ...], dict[str, pa.DataType]
     return tuple(schema.names), dict(zip(schema.names, schema.types, strict=True))
 
 
-def _files(path: Path) -> tuple[Path, ...]:
+def _list_files(path: Path) -> tuple[Path, ...]:
     try:
         if path.is_dir():
-            return _files_of_folder(path)
+            return _list_folder_files(path)
         if not path.exists():
             another = "Check the path, or give another with " + mention("release.data")
             raise RequestError(f"there is no file or folder {path}", another, "data")
@@ -229,7 +229,7 @@ def _files(path: Path) -> tuple[Path, ...]:
     return (path,)
 
 
-def entries_of_folder(folder: Path) -> list[Path]:
+def list_folder_entries(folder: Path) -> list[Path]:
     """Return what a folder holds of its table, in the order of the names.
 
     All but names that start with ``.`` or ``_``.
@@ -237,8 +237,8 @@ def entries_of_folder(folder: Path) -> list[Path]:
     return sorted((p for p in folder.iterdir() if not p.name.startswith((".", "_"))), key=lambda p: p.name)
 
 
-def _files_of_folder(folder: Path) -> tuple[Path, ...]:
-    found = entries_of_folder(folder)
+def _list_folder_files(folder: Path) -> tuple[Path, ...]:
+    found = list_folder_entries(folder)
     if not found:
         raise RequestError(f"the folder {folder} holds no table", f"Put the table there as {FORMATS}", "data")
     _refuse_other_formats(found, folder)
@@ -251,7 +251,7 @@ def _refuse_other_formats(files: Sequence[Path], where: Path) -> None:
             raise RequestError(f"{where} holds {file.name!r}, whose name is not UTF-8 text", "Rename the file", "data")
         if not file.is_file():
             raise RequestError(f"{where} holds {file.name}, which is not a file", "Put all files in one folder", "data")
-        if not is_parquet(file) and delimiter(file) is None:
+        if not is_parquet(file) and detect_delimiter(file) is None:
             raise RequestError(f"{file} is of no known format", f"Save it as {FORMATS}, or move it elsewhere", "data")
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
-from privsyn.storage.disk import in_words
+from privsyn.storage.disk import translate_os_errors
 
 
-def roots(private: Path, released: Path) -> tuple[Path, Path]:
+def get_roots(private: Path, released: Path) -> tuple[Path, Path]:
     """Return both roots, resolved.  Raises RequestError if one lies inside the other."""
     private, released = Path(private).resolve(), Path(released).resolve()
     if private in (released, *released.parents) or released in private.parents:
@@ -21,22 +21,22 @@ def roots(private: Path, released: Path) -> tuple[Path, Path]:
 
 def make_private_root(root: Path) -> None:
     """Make the private root, or take over an existing one, for its owner only (mode 0700)."""
-    with in_words(root):
+    with translate_os_errors(root):
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         root.chmod(0o700)
 
 
-def private_folder(settings: Settings, *names: str) -> Path:
+def locate_private_folder(settings: Settings, *names: str) -> Path:
     """Return a folder in the private root, made with every folder on the way, for their owner only.
 
     Raises RequestError if the roots overlap or a name is not the plain name of a folder.
     """
-    folder, _ = roots(settings.private_root, settings.released_root)
+    folder, _ = get_roots(settings.private_root, settings.released_root)
     make_private_root(folder)
     for name in names:
         if Path(name).name != name or "\0" in name or name in ("", ".", ".."):
             raise RequestError(f"{name!r} is not a name for a folder", "Choose another name", "settings.private")
         folder = folder / name
-        with in_words(folder):
+        with translate_os_errors(folder):
             folder.mkdir(mode=0o700, exist_ok=True)
     return folder

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyarrow.lib import StringBuilder
 
 from privsyn.data_contracts.columns import BooleanColumn, CategoricalColumn
-from privsyn.data_contracts.domain import code_dtype
+from privsyn.data_contracts.domain import choose_code_dtype
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs import parsing
 from privsyn.tasks.codecs.codec import Codec, Codes, Columns
@@ -28,7 +28,7 @@ class CategoricalCodec(Codec):
         if column.goes_to == "other" and OTHER not in values:
             values.append(OTHER)
         texts = [v for v in values if isinstance(v, str)]
-        self._values = _text(texts) if texts else pa.array(values)
+        self._values = _to_text(texts) if texts else pa.array(values)
         self._null = len(values) if column.has_null else None
         self.groups = np.arange(len(values) + int(column.has_null), dtype=np.int32)
         where = column.goes_to
@@ -44,7 +44,7 @@ class CategoricalCodec(Codec):
         is_null = np.asarray(pc.is_null(keys, nan_is_null=True))
         index = pc.index_in(keys, value_set=self._values)
         unlisted = np.asarray(pc.is_null(index)) & ~is_null
-        codes = np.asarray(pc.fill_null(index, 0)).astype(code_dtype(self.size))
+        codes = np.asarray(pc.fill_null(index, 0)).astype(choose_code_dtype(self.size))
         codes[unlisted] = self._unlisted
         codes[is_null] = self._null if self._column.nullable else self._unlisted
         repairs = Counter({"unlisted": int(unlisted.sum())})
@@ -99,7 +99,7 @@ class BooleanCodec(Codec):
         return {self.attribute: ValueRange(pa.bool_(), self._nullable)}
 
 
-def _text(values: Sequence[str]) -> pa.StringArray:
+def _to_text(values: Sequence[str]) -> pa.StringArray:
     """Return the values as an Arrow array; ``pa.array`` would load pandas for it."""
     builder = StringBuilder()
     builder.append_values(values)

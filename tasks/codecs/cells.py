@@ -84,7 +84,7 @@ _MADE: dict[str, Cells] = {}
 """Cells by what they were asked for, in words, in which 1 and 1.0 differ: one release plans its encoding four times."""
 
 
-def cells_of(
+def build_cells(
     edges: Sequence[float],
     exact: Sequence[float] = (),
     barriers: Collection[float] = (),
@@ -100,7 +100,7 @@ def cells_of(
     without a multiple of it.
     """
     asked = repr((tuple(edges), tuple(exact), sorted(barriers), grid, closed, even)) if len(edges) <= MOST_KEPT else ""
-    found = _MADE.get(asked) or _made(edges, exact, barriers, grid, closed, even)
+    found = _MADE.get(asked) or _make_cells(edges, exact, barriers, grid, closed, even)
     if asked:
         if len(_MADE) == MOST_KEPT:
             _MADE.clear()
@@ -108,7 +108,7 @@ def cells_of(
     return found
 
 
-def _made(
+def _make_cells(
     edges: Sequence[float],
     exact: Sequence[float],
     barriers: Collection[float],
@@ -116,40 +116,43 @@ def _made(
     closed: bool,
     even: bool,
 ) -> Cells:
-    bins = tuple(_bins(edges, sorted(exact), set(barriers), grid, closed))
-    narrow = {} if even else _beside_wide(bins, edges, grid)
-    fine = [_growing(part, grid, narrow[i]) if i in narrow else _fine(part, grid) for i, part in enumerate(bins)]
+    bins = tuple(_iterate_bins(edges, sorted(exact), set(barriers), grid, closed))
+    narrow = {} if even else _list_beside_wide(bins, edges, grid)
+    fine = [
+        _double_widths(part, grid, narrow[i]) if i in narrow else _split_finely(part, grid)
+        for i, part in enumerate(bins)
+    ]
     bin_of = np.repeat(np.arange(len(bins)), [len(parts) for parts in fine]).astype(np.int32)
     bin_of.flags.writeable = False
     wide = tuple((i, 1 if width > 0 else -1) for i, width in narrow.items())
     return Cells(bins, tuple(cell for parts in fine for cell in parts), bin_of, wide)
 
 
-def _beside_wide(bins: Sequence[Bin], edges: Sequence[float], grid: Grid | None) -> dict[int, float]:
+def _list_beside_wide(bins: Sequence[Bin], edges: Sequence[float], grid: Grid | None) -> dict[int, float]:
     """Wide bin -> the width of the narrower of the intervals beside it, negative where that one lies above it.
 
     Intervals are those between edges: what exact values and barriers cut off makes no bin wide.  Widths are counted in
     multiples of the grid, if there is one.
     """
-    widths = [_width(Bin(low, high), grid) for low, high in pairwise(edges)]
+    widths = [_compute_width(Bin(low, high), grid) for low, high in pairwise(edges)]
     found = {}
     for i, part in enumerate(bins):
         if not part.exact:
             place = min(bisect_right(edges, part.low), len(widths)) - 1
             sides = [(widths[j], place - j) for j in (place - 1, place + 1) if 0 <= j < len(widths)]
             width, side = min(sides, default=(0.0, 1))
-            if 0 < WIDE * width < _width(part, grid):
+            if 0 < WIDE * width < _compute_width(part, grid):
                 found[i] = width * side
     return found
 
 
-def _width(part: Bin, grid: Grid | None) -> float:
+def _compute_width(part: Bin, grid: Grid | None) -> float:
     return part.high - part.low if grid is None else float(len(part.steps(grid)))
 
 
-def _growing(part: Bin, grid: Grid | None, narrow: float) -> list[Bin]:
+def _double_widths(part: Bin, grid: Grid | None, narrow: float) -> list[Bin]:
     """Return cells of a wide bin, widths doubling away from the narrow side, the first about as wide as ``narrow``."""
-    doublings = min(log2(_width(part, grid)) - log2(abs(narrow)), _MOST_DOUBLINGS)
+    doublings = min(log2(_compute_width(part, grid)) - log2(abs(narrow)), _MOST_DOUBLINGS)
     cells = min(max(ceil(log2(2.0**doublings + 1)), FINE_CELLS), MOST_CELLS)
     growth = 2.0 if doublings < MOST_CELLS else 2.0 ** (doublings / (cells - 1))
     ends = [(growth**j - 1) / (growth**cells - 1) for j in range(cells)]
@@ -157,7 +160,7 @@ def _growing(part: Bin, grid: Grid | None, narrow: float) -> list[Bin]:
     return _cut(part, grid, shares)
 
 
-def _bins(
+def _iterate_bins(
     edges: Sequence[float], exact: Sequence[float], barriers: set[float], grid: Grid | None, closed: bool
 ) -> Iterator[Bin]:
     outside = [v > edges[-1] or (v == edges[-1] and not closed) for v in exact]
@@ -189,15 +192,17 @@ def _holds_any(part: Bin, grid: Grid | None) -> bool:
     return low < part.high or (part.closed and low == part.high)
 
 
-def _fine(part: Bin, grid: Grid | None) -> list[Bin]:
+def _split_finely(part: Bin, grid: Grid | None) -> list[Bin]:
     """Return a bin's cells; of an exact value, itself."""
     if part.exact:
         return [part]
     if grid is None:
-        return _between(part, grid, [part.low + (part.high - part.low) * j / FINE_CELLS for j in range(FINE_CELLS)])
+        return _list_between(
+            part, grid, [part.low + (part.high - part.low) * j / FINE_CELLS for j in range(FINE_CELLS)]
+        )
     steps = part.steps(grid)
     cells = min(FINE_CELLS, len(steps))
-    return _between(part, grid, [float(grid.value(steps[0] + len(steps) * j // cells)) for j in range(cells)])
+    return _list_between(part, grid, [float(grid.value(steps[0] + len(steps) * j // cells)) for j in range(cells)])
 
 
 def _cut(part: Bin, grid: Grid | None, shares: Sequence[float]) -> list[Bin]:
@@ -212,10 +217,10 @@ def _cut(part: Bin, grid: Grid | None, shares: Sequence[float]) -> list[Bin]:
         starts = [steps[0] + int(len(steps) * share) for share in shares]
         bounds = [float(grid.value(start)) for start in starts]
     ascending = [a for a, b in pairwise([*bounds, part.high]) if a < b]
-    return _between(part, grid, ascending)
+    return _list_between(part, grid, ascending)
 
 
-def _between(part: Bin, grid: Grid | None, starts: Sequence[float]) -> list[Bin]:
+def _list_between(part: Bin, grid: Grid | None, starts: Sequence[float]) -> list[Bin]:
     """Return cells of a bin with these lower ends."""
     bounds = [*starts, part.high]
     if grid is not None and not part.above:

@@ -163,17 +163,17 @@ def plan(spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = (
     codecs: dict[str, Codec] = {}
     for name in names:
         if name in groups:
-            dummies = [_codecs(n, spec, rules, even)[0] for n in groups[name].one_of]
+            dummies = [_build_codecs(n, spec, rules, even)[0] for n in groups[name].one_of]
             codec: Codec = OneOfCodec(dummies, groups[name].or_none)
             codecs.setdefault(codec.attribute, codec)
         elif name not in computed:
-            codecs |= {codec.attribute: codec for codec in _codecs(name, spec, rules, even)}
-    follow = tuple(_codecs(n, spec, rules, even)[0] for n in names if n in computed)
+            codecs |= {codec.attribute: codec for codec in _build_codecs(name, spec, rules, even)}
+    follow = tuple(_build_codecs(n, spec, rules, even)[0] for n in names if n in computed)
     if rules is not None:
         codecs = split_by_computed(codecs, follow, rules)
         codecs = with_level_codecs(codecs, columns, follow, rules)
     others = [name for name in order or columns if not columns[name].measured]
-    drawn = tuple(Unmeasured(_codecs(name, spec, rules)[0], columns[name]) for name in others)
+    drawn = tuple(Unmeasured(_build_codecs(name, spec, rules)[0], columns[name]) for name in others)
     return EncodingPlan(tuple(codecs.values()), follow, rules, spec.together, drawn)
 
 
@@ -185,7 +185,7 @@ def plan_of_columns(spec: ReleaseSpec, order: Sequence[str] = (), even: Collecti
     rules = RuleBook.of(spec) if spec.rules else None
     columns = spec.released_columns
     names = [name for name in order or columns if columns[name].measured]
-    codecs = [codec for name in names for codec in _codecs(name, spec, rules, even)]
+    codecs = [codec for name in names for codec in _build_codecs(name, spec, rules, even)]
     return EncodingPlan(tuple(codecs), (), rules)
 
 
@@ -197,7 +197,7 @@ def with_even_cells(found: EncodingPlan, sizes: Mapping[str, int]) -> frozenset[
     return frozenset(a for a in found.wide if a in sizes and sizes[a] != found.domain.size(a))
 
 
-def _codecs(name: str, spec: ReleaseSpec, rules: RuleBook | None, even: Collection[str] = ()) -> list[Codec]:
+def _build_codecs(name: str, spec: ReleaseSpec, rules: RuleBook | None, even: Collection[str] = ()) -> list[Codec]:
     """Return the codec of a column, and where people round that of what they round to."""
     column = spec.released_columns[name]
     thresholds = () if rules is None else rules.thresholds.get(name, ())

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns.grid import Grid
-from privsyn.data_contracts.columns.number_columns import heap_attribute
+from privsyn.data_contracts.columns.number_columns import name_heap_attribute
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.cells import Floats
 from privsyn.tasks.codecs.codec import Codec, Codes, Columns
@@ -31,14 +31,14 @@ class HeapCodec(Codec):
     """0: a multiple of no heap; i: of the i-th smallest and of no larger one; the last code: null or an exact value."""
 
     def __init__(self, codec: OrderedCodec, heaps: Sequence[float]) -> None:
-        self.attribute, self.sources = heap_attribute(codec.attribute), codec.sources
+        self.attribute, self.sources = name_heap_attribute(codec.attribute), codec.sources
         self._codec, self._heaps = codec, heaps
         self.groups = np.arange(len(heaps) + 2, dtype=np.int32)
 
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
         """See :class:`Codec`; repairs are counted by the column's own codec."""
         numbers, stands_alone = self._codec.inside(columns[self.sources[0]])
-        codes = heap_of(numbers, self._heaps)
+        codes = find_heap(numbers, self._heaps)
         codes[stands_alone] = len(self._heaps) + 1
         return codes.astype(np.uint8), Counter()
 
@@ -55,7 +55,7 @@ class HeapCodec(Codec):
         return {}
 
 
-def heap_of(numbers: Floats, heaps: Sequence[float]) -> NDArray[np.int64]:
+def find_heap(numbers: Floats, heaps: Sequence[float]) -> NDArray[np.int64]:
     """Return how many heaps, from the smallest on, each number is a multiple of."""
     return np.sum([Grid.of(heap).divides(numbers) for heap in heaps], axis=0, dtype=np.int64)
 
@@ -101,7 +101,7 @@ class Heaps:
                     found[rows] = Grid.of(self._heaps[i]).value(steps)
                 elif attempt and rows.size:
                     found[rows] = draw(at[mine], rng)
-            open_rows = open_rows[heap_of(found[open_rows], self._heaps) != heap[open_rows]]
+            open_rows = open_rows[find_heap(found[open_rows], self._heaps) != heap[open_rows]]
             if not open_rows.size:
                 break
         return found

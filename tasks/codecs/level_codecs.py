@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.columns.category_columns import level_attribute
-from privsyn.data_contracts.domain import code_dtype
+from privsyn.data_contracts.columns.category_columns import name_level_attribute
+from privsyn.data_contracts.domain import choose_code_dtype
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.codec import Codec, Codes, Columns
 from privsyn.tasks.rules.book import RuleBook
@@ -42,7 +42,7 @@ Levels = Mapping[str, tuple[Level, ...]]
 NO_LEVELS: Levels = MappingProxyType({})
 
 
-def level_attributes(levels: Levels) -> list[str]:
+def list_level_attributes(levels: Levels) -> list[str]:
     """Return the attributes that are levels of others."""
     return [level.attribute for above in levels.values() for level in above]
 
@@ -51,7 +51,7 @@ class LevelCodec(Codec):
     """The groups of one level of a column; ``of``: the group of every fine code of the column's codec, in its order."""
 
     def __init__(self, codec: Codec, level: str, of: NDArray[np.int64], names: Sequence[str]) -> None:
-        self.attribute, self.sources = level_attribute(codec.attribute, level), codec.sources
+        self.attribute, self.sources = name_level_attribute(codec.attribute, level), codec.sources
         self.column, self.of, self._codec, self._names = codec.attribute, of, codec, names
         self.groups = np.arange(len(names), dtype=np.int32)
 
@@ -62,7 +62,7 @@ class LevelCodec(Codec):
 
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
         """See :class:`Codec`; repairs are counted by the column's own codec."""
-        return self.of[self._codec.encode(columns)[0]].astype(code_dtype(self.size)), Counter()
+        return self.of[self._codec.encode(columns)[0]].astype(choose_code_dtype(self.size)), Counter()
 
     def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
         """Nothing: no column is released."""

@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.columns import DateColumn, DatetimeColumn, TimeColumn, seconds_since_epoch
-from privsyn.data_contracts.columns.time_formats import pattern_of
+from privsyn.data_contracts.columns import DateColumn, DatetimeColumn, TimeColumn, count_seconds_since_epoch
+from privsyn.data_contracts.columns.time_formats import translate_to_pattern
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs import parsing
 from privsyn.tasks.codecs.cells import Floats
-from privsyn.tasks.codecs.ordered import OrderedCodec, steps_inside
+from privsyn.tasks.codecs.ordered import OrderedCodec, draw_steps_inside
 
 RESOLUTION_SECONDS = {"day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
 
@@ -25,7 +25,7 @@ class DatetimeCodec(OrderedCodec):
         self, name: str, column: DatetimeColumn, barriers: Collection[float] = (), *, even: bool = False
     ) -> None:
         self._column = column
-        self._pattern = pattern_of(column.format) if column.format else ""
+        self._pattern = translate_to_pattern(column.format) if column.format else ""
         super().__init__(name, column, barriers, even=even)
 
     def numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
@@ -33,13 +33,13 @@ class DatetimeCodec(OrderedCodec):
         return parsing.to_seconds(array, self._pattern, self._column.zone)
 
     def _bounds(self) -> tuple[float, float]:
-        return seconds_since_epoch(self._column.min), seconds_since_epoch(self._column.max)
+        return count_seconds_since_epoch(self._column.min), count_seconds_since_epoch(self._column.max)
 
     def _place(self, low: Floats, high: Floats, rng: np.random.Generator) -> pa.Array:
         step = 86_400 if self._column.type == "date" else RESOLUTION_SECONDS[self._column.resolution]
         least, most = self._bounds()
         first, last = np.floor(low / step), np.floor(high / step) + 1
-        steps = steps_inside(low, high, self._top, first, last, lambda steps: steps * step, rng)
+        steps = draw_steps_inside(low, high, self._top, first, last, lambda steps: steps * step, rng)
         steps = np.clip(steps, np.ceil(least / step), max(np.ceil(least / step), most // step))
         if self._column.type == "date":
             return pa.array(np.clip(steps, least // step, most // step).astype(np.int32)).cast(pa.date32())
@@ -82,7 +82,7 @@ class DateCodec(WholeCodec):
 
     def __init__(self, name: str, column: DateColumn, barriers: Collection[float] = (), *, even: bool = False) -> None:
         self._column = column
-        self._pattern = pattern_of(column.format) if column.format else ""
+        self._pattern = translate_to_pattern(column.format) if column.format else ""
         super().__init__(name, column, barriers, even=even)
 
     def numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:

@@ -11,14 +11,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
-from privsyn.data_contracts.columns.number_columns import heap_attribute
+from privsyn.data_contracts.columns.number_columns import name_heap_attribute
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs import parsing
 from privsyn.tasks.codecs.cells import Floats
 from privsyn.tasks.codecs.codec import Codes
 from privsyn.tasks.codecs.heaps import Heaps
-from privsyn.tasks.codecs.ordered import OrderedCodec, at_places, steps_inside
-from privsyn.tasks.codecs.tail_shapes import fallen
+from privsyn.tasks.codecs.ordered import OrderedCodec, draw_steps_inside, place_inside_cells
+from privsyn.tasks.codecs.tail_shapes import draw_falling
 
 _EXACT = 2.0**50  # below it, a float times a power of ten still tells whole numbers apart
 
@@ -32,7 +32,7 @@ class SteppedCodec(OrderedCodec):
         super().__init__(name, column, barriers, even=even)
         self._step = column.step
         self._heaps = Heaps(self, column.heap_values()) if column.heaps else None
-        self.helpers = (heap_attribute(name),) if column.heaps else ()
+        self.helpers = (name_heap_attribute(name),) if column.heaps else ()
         steps = [range(1) if c.exact or self._grid is None else c.steps(self._grid) for c in self.cells.fine]
         self._first = np.array([s.start for s in steps], dtype=np.float64)
         self._many = np.array([len(s) for s in steps], dtype=np.float64)
@@ -49,14 +49,14 @@ class SteppedCodec(OrderedCodec):
         if self._heaps is None:
             return values
         draw = lambda cells, rng: parsing.to_numbers(self._even(cells, rng))[0]  # noqa: E731
-        wanted = helpers[heap_attribute(self.attribute)]
+        wanted = helpers[name_heap_attribute(self.attribute)]
         return self._released(self._heaps.moved(parsing.to_numbers(values)[0], cells, wanted, draw, self._parts, rng))
 
     def _values_at(self, cells: NDArray[np.int64], places: Floats) -> pa.Array:
         if self._grid is not None:
-            return self._released(self._on_grid(cells, at_places(places)))
+            return self._released(self._on_grid(cells, place_inside_cells(places)))
         if self._slopes is not None:
-            return self._released(self._sloping(cells, at_places(places)))
+            return self._released(self._sloping(cells, place_inside_cells(places)))
         return super()._values_at(cells, places)
 
     def _even(self, cells: NDArray[np.int64], rng: np.random.Generator) -> pa.Array:
@@ -93,7 +93,7 @@ class SteppedCodec(OrderedCodec):
         if self._slopes is None:
             return parts
         slope = self._slopes[cells]
-        return np.where(slope < 0, 1 - fallen(1 - parts, -slope), fallen(parts, np.maximum(slope, 0.0)))
+        return np.where(slope < 0, 1 - draw_falling(1 - parts, -slope), draw_falling(parts, np.maximum(slope, 0.0)))
 
 
 class IntegerCodec(SteppedCodec):
@@ -181,7 +181,7 @@ class NumberCodec(SteppedCodec):
         def value(step: Floats) -> Floats:
             return np.round(step / per_unit, self._column.decimals or 0)
 
-        steps = steps_inside(low, high, self._top, np.floor(first), np.floor(last) + 1, value, rng)
+        steps = draw_steps_inside(low, high, self._top, np.floor(first), np.floor(last) + 1, value, rng)
         return np.where(small, value(steps), values)
 
     def _released(self, numbers: Floats) -> pa.Array:

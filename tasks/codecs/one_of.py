@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from privsyn.data_contracts.columns.category_columns import one_of_attribute
-from privsyn.data_contracts.domain import code_dtype
+from privsyn.data_contracts.columns.category_columns import name_one_of_attribute
+from privsyn.data_contracts.domain import choose_code_dtype
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.codec import Codec, Codes, Columns
 
@@ -24,7 +24,7 @@ class OneOfCodec(Codec):
     def __init__(self, columns: Sequence[Codec], or_none: bool) -> None:
         self._columns, self._or_none = tuple(columns), or_none
         self.sources = tuple(c.attribute for c in columns)
-        self.attribute = one_of_attribute(self.sources)
+        self.attribute = name_one_of_attribute(self.sources)
         self.groups = np.arange(len(columns) + int(or_none), dtype=np.int32)
 
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
@@ -41,7 +41,7 @@ class OneOfCodec(Codec):
         if self._or_none:
             codes[many == 0] = len(self._columns)
         wrong = int((many > 1).sum()) + (0 if self._or_none else int((many == 0).sum()))
-        return codes.astype(code_dtype(self.size)), +(repairs + Counter({"not exactly one": wrong}))
+        return codes.astype(choose_code_dtype(self.size)), +(repairs + Counter({"not exactly one": wrong}))
 
     def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
         """Return the columns, in their released types."""

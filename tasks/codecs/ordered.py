@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns import Binned
 from privsyn.data_contracts.columns.grid import Grid
-from privsyn.data_contracts.domain import code_dtype
-from privsyn.tasks.codecs.cells import Bin, Floats, cells_of
+from privsyn.data_contracts.domain import choose_code_dtype
+from privsyn.tasks.codecs.cells import Bin, Floats, build_cells
 from privsyn.tasks.codecs.codec import Bounds, Codec, Codes, Columns
 
 
@@ -32,12 +32,12 @@ class _AtPlaces:
         return self._places
 
 
-def at_places(places: Floats) -> np.random.Generator:
+def place_inside_cells(places: Floats) -> np.random.Generator:
     """Return what draws these numbers from 0 to below 1, shape (rows,), however often it is asked; whole rows only."""
     return cast(np.random.Generator, _AtPlaces(places))
 
 
-def steps_inside(
+def draw_steps_inside(
     low: Floats,
     high: Floats,
     top: float,
@@ -63,7 +63,8 @@ class OrderedCodec(Codec):
     """A column's bins in fine cells and its exact values, in ascending order, then null if nullable.
 
     ``barriers``: values at which a bin ends and across which low bins are never combined, such as the thresholds of
-    rules, in the numbers of the column's ``edge_values``.  ``even``: cells as in releases of before (:func:`cells_of`).
+    rules, in the numbers of the column's ``edge_values``.  ``even``: cells as in releases of before
+    (:func:`build_cells`).
     """
 
     def __init__(self, name: str, column: Binned, barriers: Collection[float] = (), *, even: bool = False) -> None:
@@ -71,7 +72,9 @@ class OrderedCodec(Codec):
         self._grid: Grid | None = column.grid()
         self._exact = np.array(column.exact_values(), dtype=np.float64)
         self._edges = column.edge_values()
-        self.cells = cells_of(self._edges, column.exact_values(), barriers, self._grid, closed=column.closed, even=even)
+        self.cells = build_cells(
+            self._edges, column.exact_values(), barriers, self._grid, closed=column.closed, even=even
+        )
         null_bin = [len(self.cells.bins)] if column.nullable else []
         self.groups = np.concatenate([self.cells.bin_of, np.array(null_bin, dtype=np.int32)]).astype(np.int32)
         self.in_order = self.cells.sections
@@ -127,7 +130,7 @@ class OrderedCodec(Codec):
                 "unparseable": int((missing & ~is_null).sum()),
             }
         )
-        codes = self._cells_of(np.where(missing, low, numbers), listed).astype(code_dtype(self.size))
+        codes = self._cells_of(np.where(missing, low, numbers), listed).astype(choose_code_dtype(self.size))
         if self._nullable:
             codes[missing] = self._null
         else:
@@ -196,7 +199,7 @@ class OrderedCodec(Codec):
 
     def _values_at(self, cells: NDArray[np.int64], places: Floats) -> pa.Array:
         """Return the value at a place of each cell; of an exact cell any."""
-        return self._place(self._least[cells], self._high[cells], at_places(places))
+        return self._place(self._least[cells], self._high[cells], place_inside_cells(places))
 
     def labels(self) -> list[str]:
         """Return cells as intervals."""

@@ -35,7 +35,7 @@ _TIME = r"^(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:[
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
-def plain(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+def decode_dictionary(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return one chunk, without dictionary encoding; large and view strings become strings."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
@@ -50,7 +50,7 @@ def _is_text(array: pa.Array) -> bool:
     return bool(pa.types.is_string(array.type))
 
 
-def _null_mask(array: pa.Array) -> NDArray[np.bool_]:
+def _find_nulls(array: pa.Array) -> NDArray[np.bool_]:
     return np.asarray(pc.is_null(array, nan_is_null=True))
 
 
@@ -59,11 +59,11 @@ def to_numbers(source: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
 
     Text is read as a decimal number; booleans are 0 and 1; moments and other types are not numbers.
     """
-    array = plain(source)
-    is_null = _null_mask(array)
+    array = decode_dictionary(source)
+    is_null = _find_nulls(array)
     kind = array.type
     if _is_text(array):
-        return _text_numbers(array), is_null
+        return _parse_numbers(array), is_null
     if pa.types.is_boolean(kind):
         array = array.cast(pa.int8())
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
@@ -80,26 +80,26 @@ def to_seconds(
     Text is read as ISO 8601, or as the regular expression ``pattern`` says (time_formats.py), its fractions of a second
     cut to six digits; with a time zone, stored or written, the moment is its clock time in ``zone``, else in UTC.
     """
-    array = plain(source)
-    is_null = _null_mask(array)
+    array = decode_dictionary(source)
+    is_null = _find_nulls(array)
     kind = array.type
     seconds: NDArray[np.float64]
     if _is_text(array):
-        seconds, zoned = _text_seconds(array, pattern)
-        seconds = np.where(zoned, _clock_time(seconds, zone), seconds)
+        seconds, zoned = _parse_seconds(array, pattern)
+        seconds = np.where(zoned, _parse_clock_time(seconds, zone), seconds)
     elif pa.types.is_date32(kind):
-        seconds = _integers(array.view(pa.int32())).astype(np.float64) * 86_400
+        seconds = _to_integers(array.view(pa.int32())).astype(np.float64) * 86_400
     elif pa.types.is_date64(kind):
-        seconds = _split_seconds(_integers(array.view(pa.int64())), _PER_SECOND["ms"])
+        seconds = _split_seconds(_to_integers(array.view(pa.int64())), _PER_SECOND["ms"])
     elif pa.types.is_timestamp(kind):
-        seconds = _split_seconds(_integers(array.view(pa.int64())), _PER_SECOND[kind.unit])
-        seconds = _clock_time(seconds, zone) if kind.tz is not None else seconds
+        seconds = _split_seconds(_to_integers(array.view(pa.int64())), _PER_SECOND[kind.unit])
+        seconds = _parse_clock_time(seconds, zone) if kind.tz is not None else seconds
     else:
         return np.full(len(array), np.nan), is_null
     return np.where(is_null, np.nan, seconds), is_null
 
 
-def _integers(array: pa.Array) -> NDArray[np.int64]:
+def _to_integers(array: pa.Array) -> NDArray[np.int64]:
     """Return an integer array as int64, 0 where null."""
     return np.asarray(pc.fill_null(array, 0)).astype(np.int64)
 
@@ -110,14 +110,14 @@ def _split_seconds(ticks: NDArray[np.int64], per_second: int) -> NDArray[np.floa
     return (ticks // per_second) + micros / 1e6
 
 
-def _text_numbers(array: pa.Array) -> NDArray[np.float64]:
+def _parse_numbers(array: pa.Array) -> NDArray[np.float64]:
     """Decimal numbers, NaN elsewhere, one text at a time."""
     text = pc.utf8_trim_whitespace(array)
     text = pc.if_else(pc.match_substring_regex(text, _NUMBER), text, pa.scalar(None, pa.string()))
     return np.array([np.nan if t is None else float(t) for t in text.to_pylist()], dtype=np.float64)
 
 
-def _text_seconds(array: pa.Array, pattern: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _parse_seconds(array: pa.Array, pattern: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return seconds since 1970 of text, NaN elsewhere, and which texts name their zone.
 
     Whole-number arithmetic on each text's own digits.
@@ -164,7 +164,7 @@ def _text_seconds(array: pa.Array, pattern: str) -> tuple[NDArray[np.float64], N
     return np.where(valid, whole + part("fraction") / 1e6, np.nan), zoned
 
 
-def _clock_time(seconds: NDArray[np.float64], zone: str | None) -> NDArray[np.float64]:
+def _parse_clock_time(seconds: NDArray[np.float64], zone: str | None) -> NDArray[np.float64]:
     """Return the clock time in a zone of moments in UTC, each by itself.
 
     Those beyond the years 1 to 9999 keep their order.
@@ -183,16 +183,16 @@ def to_times(source: Any, format_: str, zone: str | None = None) -> tuple[NDArra
 
     Moments and stored times give their time of day; numbers and texts are read as ``format_`` says.
     """
-    array = plain(source)
-    is_null, per_minute = _null_mask(array), format_ in ("HH:MM", "hhmm")
+    array = decode_dictionary(source)
+    is_null, per_minute = _find_nulls(array), format_ in ("HH:MM", "hhmm")
     if pa.types.is_timestamp(array.type):
         seconds = to_seconds(array, zone=zone)[0] % 86_400
     elif pa.types.is_time(array.type):
         integer = pa.int32() if pa.types.is_time32(array.type) else pa.int64()
-        ticks = _integers(array.view(integer))
+        ticks = _to_integers(array.view(integer))
         seconds = np.where(is_null, np.nan, _split_seconds(ticks, _PER_SECOND[array.type.unit]))
     elif format_ in ("HH:MM", "HH:MM:SS"):
-        seconds = _text_times(array) if _is_text(array) else np.full(len(array), np.nan)
+        seconds = _parse_times(array) if _is_text(array) else np.full(len(array), np.nan)
     else:
         numbers = to_numbers(array)[0]
         with np.errstate(invalid="ignore"):
@@ -205,7 +205,7 @@ def to_times(source: Any, format_: str, zone: str | None = None) -> tuple[NDArra
     return np.floor(seconds / 60 if per_minute else seconds), is_null
 
 
-def _text_times(array: pa.Array) -> NDArray[np.float64]:
+def _parse_times(array: pa.Array) -> NDArray[np.float64]:
     """Return seconds since midnight of texts such as 9:05, 14:35:20.5 and 24:00, NaN elsewhere."""
     parts = pc.extract_regex(pc.utf8_trim_whitespace(array), _TIME)
 
@@ -221,8 +221,8 @@ def _text_times(array: pa.Array) -> NDArray[np.float64]:
 
 def to_booleans(source: Any) -> tuple[NDArray[np.int8], NDArray[np.bool_]]:
     """1, 0, or -1 (null or neither), and the mask of nulls, both of shape (rows,)."""
-    array = plain(source)
-    is_null = _null_mask(array)
+    array = decode_dictionary(source)
+    is_null = _find_nulls(array)
     if pa.types.is_boolean(array.type):
         return np.asarray(pc.fill_null(array.cast(pa.int8()), -1)), is_null
     if not _is_text(array):
@@ -241,7 +241,7 @@ def to_keys(source: Any, wanted: pa.DataType) -> pa.Array:
     Text values match the text of numbers (a whole float is written without its point), number values
     match numbers written as text.
     """
-    array = plain(source)
+    array = decode_dictionary(source)
     if pa.types.is_string(wanted):
         return _to_text(array)
     if pa.types.is_boolean(wanted):
@@ -259,8 +259,8 @@ def to_keys(source: Any, wanted: pa.DataType) -> pa.Array:
         # A fraction is not null but unlisted: give it a key that no listed integer has.
         keys = np.full(len(numbers), unlisted)
         keys[whole] = numbers[whole].astype(np.int64)
-        return pa.array(keys, mask=np.isnan(numbers) & _null_mask(array))
-    return pa.array(numbers, mask=_null_mask(array))
+        return pa.array(keys, mask=np.isnan(numbers) & _find_nulls(array))
+    return pa.array(numbers, mask=_find_nulls(array))
 
 
 def _to_text(array: pa.Array) -> pa.Array:
@@ -270,10 +270,10 @@ def _to_text(array: pa.Array) -> pa.Array:
         return array
     if pa.types.is_floating(kind):
         numbers, is_null = to_numbers(array)
-        text = [None if null else _number_text(v) for v, null in zip(numbers, is_null, strict=True)]
+        text = [None if null else _format_number(v) for v, null in zip(numbers, is_null, strict=True)]
         return pa.array(text, type=pa.string())
     if pa.types.is_decimal(kind):
-        return pa.array([None if v is None else _decimal_text(v) for v in array.to_pylist()], type=pa.string())
+        return pa.array([None if v is None else _format_decimal(v) for v in array.to_pylist()], type=pa.string())
     if pa.types.is_timestamp(kind):  # without its time zone's name, which may be unknown here
         array = array.view(pa.int64()).view(pa.timestamp(kind.unit))
     if pa.types.is_binary(kind) or pa.types.is_nested(kind):
@@ -281,11 +281,11 @@ def _to_text(array: pa.Array) -> pa.Array:
     return array.cast(pa.string())
 
 
-def _number_text(value: float) -> str:
+def _format_number(value: float) -> str:
     return str(int(value)) if value.is_integer() else repr(float(value))
 
 
-def _decimal_text(value: Decimal) -> str:
+def _format_decimal(value: Decimal) -> str:
     """Return all digits, without an exponent, trailing zeros or a negative zero; never through a float."""
     text = format(value, "f")
     text = text.rstrip("0").rstrip(".") if "." in text else text

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.domain import code_dtype
+from privsyn.data_contracts.domain import choose_code_dtype
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.codec import Codec, Codes, Columns
 from privsyn.tasks.codecs.one_of import OneOfCodec
@@ -39,7 +39,7 @@ class SplitCodec(Codec):
         self.attribute, self.column, names = codec.attribute, column.attribute, column.bin_labels()
         self._names = tuple(names)
         self.sources = (*codec.sources, *(name for other in others for name in other.sources))
-        pairs = possible_pairs(bins)
+        pairs = find_possible_pairs(bins)
         self.code_alone, self.computed_bin = pairs[:, 0], pairs[:, 1]
         self.groups = np.arange(len(pairs), dtype=np.int32)
         self._first = np.searchsorted(self.code_alone, np.arange(codec.size))
@@ -66,7 +66,7 @@ class SplitCodec(Codec):
         """See :class:`Codec`; repairs are those of the column itself."""
         codes, repairs = self.codec.encode({name: columns[name] for name in self.codec.sources})
         at = [o.encode({name: columns[name] for name in o.sources})[0] for o in self.others]
-        return self._numbers[codes, self.bins[(codes, *at)]].astype(code_dtype(self.size)), repairs
+        return self._numbers[codes, self.bins[(codes, *at)]].astype(choose_code_dtype(self.size)), repairs
 
     def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
         """Return the column alone."""
@@ -91,7 +91,7 @@ class SplitCodec(Codec):
         return self.codec.ranges()
 
 
-def possible_pairs(bins: Bins, axis: int = 0) -> NDArray[np.intp]:
+def find_possible_pairs(bins: Bins, axis: int = 0) -> NDArray[np.intp]:
     """Return the codes along ``axis`` with the bins that they go with, of shape (pairs, 2), ascending.
 
     A code that no row can have goes with the bin of the one before it, or with the first.
@@ -118,10 +118,10 @@ def split_by_computed(codecs: Mapping[str, Codec], computed: Sequence[Codec], ru
         parents = [c for c in behind if c is not None and _is_plain(c)]
         if len(parents) != len(names) or len(names) < 2 or prod(c.size for c in parents) > MAX_GRID:
             continue
-        bins = _computed_bins(column, parents, rules)
+        bins = _compute_bins(column, parents, rules)
         if bins is None:
             continue
-        sizes = [len(possible_pairs(bins, axis)) for axis in range(len(parents))]
+        sizes = [len(find_possible_pairs(bins, axis)) for axis in range(len(parents))]
         many = int(column.groups.max()) + 1
         more = [size - parent.size for size, parent in zip(sizes, parents, strict=True)]
         best = int(np.argmin(sizes))
@@ -138,7 +138,7 @@ def _is_plain(codec: Codec) -> bool:
     return one_each and not codec.helpers and codec.added is None and not isinstance(codec, OneOfCodec | SplitCodec)
 
 
-def _computed_bins(column: Codec, parents: Sequence[Codec], rules: RuleBook) -> Bins | None:
+def _compute_bins(column: Codec, parents: Sequence[Codec], rules: RuleBook) -> Bins | None:
     """Return the computed column's bin by the parents' codes, -1 where it may not be.
 
     None: a code has several values.

@@ -37,7 +37,7 @@ DIGITS = 9
 """Decimals of shares and slopes: the last bits of a power differ from CPU to CPU."""
 
 
-def tail_shares(
+def fit_tail_shares(
     noisy: Floats, variance: Floats, widths: Floats, usual: float, beside: tuple[float, float] = (0.0, 0.0)
 ) -> Floats:
     """Return share of each cell, shape (cells,), at least 0, summing to 1; cells from the tail's beginning outwards.
@@ -49,7 +49,7 @@ def tail_shares(
     sd = float(np.sqrt(variance.sum()))
     rows = max(float(noisy.sum()), sd)
     scale = np.geomspace(widths.min() / 4, widths.sum() * 4, SCALES)
-    expected = _tails(scale, np.append(0.0, np.cumsum(widths)))[:, :, None, :]
+    expected = _compute_tails(scale, np.append(0.0, np.cumsum(widths)))[:, :, None, :]
     total_variance = variance + (DEPARTURES[:, None] * expected * rows) ** 2
     fitted = (noisy * expected / total_variance).sum(-1) / (expected**2 / total_variance).sum(-1)
     centre = np.maximum(fitted, sd / 4)[..., None] * expected
@@ -66,7 +66,7 @@ def tail_shares(
     return np.asarray(np.round(shares, DIGITS))
 
 
-def _tails(scales: Floats, ends: Floats) -> Floats:
+def _compute_tails(scales: Floats, ends: Floats) -> Floats:
     """Return shares of cells between ``ends`` by truncated generalized Pareto tails, shape (scales, indices, cells)."""
     reach = ends / scales[:, None, None]
     index = INDICES[None, :, None]
@@ -76,7 +76,7 @@ def _tails(scales: Floats, ends: Floats) -> Floats:
     return np.asarray(mass / mass.sum(-1, keepdims=True))
 
 
-def slopes(shares: Floats, widths: Floats, beside: float = 0.0) -> Floats:
+def fit_slopes(shares: Floats, widths: Floats, beside: float = 0.0) -> Floats:
     """By how much the logarithm of the density falls from each cell's beginning to its end, shape (cells,).
 
     From the densities of the cells on both sides; ``beside``: the density before the first, as shares a unit of width,
@@ -91,7 +91,7 @@ def slopes(shares: Floats, widths: Floats, beside: float = 0.0) -> Floats:
     return np.asarray(np.round(np.clip((inwards + outwards) / 2 * widths, 0.0, STEEPEST), DIGITS))
 
 
-def fallen(parts: Floats, slope: Floats) -> Floats:
+def draw_falling(parts: Floats, slope: Floats) -> Floats:
     """Even draws from [0, 1) as draws from a density whose logarithm falls by ``slope`` from 0 to 1."""
     steep = np.where(slope == 0, 1.0, slope)
     return np.where(slope == 0, parts, np.minimum(-np.log1p(parts * np.expm1(-steep)) / steep, np.nextafter(1.0, 0.0)))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 
-def size_weight(cells: int) -> float:
+def compute_size_weight(cells: int) -> float:
     """Equation (1): the weight c^(2/3) of a marginal of ``cells`` = c >= 1 cells.
 
     Shares proportional to it make the summed expected L1 noise, sum_i c_i / sqrt(pi rho_i), least.
@@ -23,7 +23,7 @@ def allocate(cells: Sequence[int], rho: Fraction) -> list[Fraction]:
 
     ``cells`` are public sizes >= 1.
     """
-    return split_by_weight([size_weight(c) for c in cells], rho)
+    return split_by_weight([compute_size_weight(c) for c in cells], rho)
 
 
 def split_by_weight(weights: Sequence[float], rho: Fraction) -> list[Fraction]:

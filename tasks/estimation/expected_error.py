@@ -85,8 +85,10 @@ def share_out(departures: Departures, rho: float, records: int = 1) -> Floats:
     low, high = float(logs[np.isfinite(logs)].min()) - 1, float(logs.max()) + 1
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        low, high = (middle, high) if _at_slope(logs, at, middle).sum() > rho else (low, middle)
-    shares = _at_slope(logs, at, low)  # the last slope known to ask for too much, so that something is asked for
+        low, high = (middle, high) if _allocate_at_slope(logs, at, middle).sum() > rho else (low, middle)
+    shares = _allocate_at_slope(
+        logs, at, low
+    )  # the last slope known to ask for too much, so that something is asked for
     return np.asarray(shares * (rho / shares.sum())) if shares.sum() > 0 else shares
 
 
@@ -94,7 +96,7 @@ LEAST_GAIN = 0.3
 """A marginal is measured only if that is expected to take at least this share of its error away."""
 
 
-def worth_measuring(
+def choose_worth_measuring(
     departures: Departures, candidates: NDArray[np.intp], rho: float, records: int, rivals: Departures | None = None
 ) -> tuple[NDArray[np.intp], Floats, Floats]:
     """Choose which of the marginals at positions ``candidates`` to measure, their shares of ``rho``, and their gains.
@@ -118,7 +120,7 @@ def worth_measuring(
     return left[order], shares[order], gains[order]
 
 
-def _at_slope(logs: Floats, at: Floats, slope: float) -> Floats:
+def _allocate_at_slope(logs: Floats, at: Floats, slope: float) -> Floats:
     """Return where each marginal's slope (its logarithms: ``logs``, falling) comes down to ``slope``, up to at[-1]."""
     steeper = (logs > slope).sum(axis=1)
     shares = np.where(steeper == len(at), at[-1], 0.0)

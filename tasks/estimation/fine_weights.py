@@ -11,7 +11,7 @@ STANDS_OUT = 3.0
 """Standard deviations of a fine count above which a bin is not smoothed together with the others of its code."""
 
 
-def weights_inside(
+def weigh_inside(
     y: Floats,
     sigma: float,
     groups: NDArray[np.int32],
@@ -42,7 +42,7 @@ def weights_inside(
     shrunk = centre + keep[unit] * residual
     for code in np.unique(coarse[shrunk < 0]):
         inside = coarse == code
-        shrunk[inside] = _without_negatives(shrunk[inside], mass[code])
+        shrunk[inside] = _project_non_negative(shrunk[inside], mass[code])
     sums = np.bincount(coarse, weights=shrunk, minlength=size)
     return np.where(sums[coarse] > 0, shrunk / np.where(sums > 0, sums, 1.0)[coarse], even)
 
@@ -72,7 +72,7 @@ def _spread_by(
     return np.unique(np.where(out, together.max() + 1 + groups, together), return_inverse=True)[1]
 
 
-def _without_negatives(counts: Floats, total: float) -> Floats:
+def _project_non_negative(counts: Floats, total: float) -> Floats:
     """Project counts onto non-negative ones that sum to ``total`` (least squares); cut at 0 where it is not positive.
 
     Norm-Sub: Wang et al., Locally Differentially Private Frequency Estimation with Consistency (NDSS 2020).

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 
-def first_of_intervals(
+def mark_first_of_intervals(
     total: Floats, low: NDArray[np.bool_], theta: float, noise: Floats, worth_a_code: float
 ) -> NDArray[np.bool_]:
     """Return which bins of a section of intervals begin a code; ``noise``: standard deviation of each noisy count."""
-    first = _first_of_neighbours(total, low, theta)
+    first = _mark_first_of_neighbours(total, low, theta)
     code = np.cumsum(first) - 1
     sums, sd = np.bincount(code, weights=total), np.sqrt(np.bincount(code, weights=noise**2))
     own = ~low | (sums >= np.maximum(sd, worth_a_code))[code]
@@ -27,7 +27,7 @@ def first_of_intervals(
     return np.diff(joined, prepend=-1) != 0
 
 
-def _first_of_neighbours(total: Floats, low: NDArray[np.bool_], theta: float) -> NDArray[np.bool_]:
+def _mark_first_of_neighbours(total: Floats, low: NDArray[np.bool_], theta: float) -> NDArray[np.bool_]:
     """Return which bins of a row of intervals begin a code.
 
     Each that is not low, and of the low ones between two such as many as reach ``theta`` with the ones that follow;

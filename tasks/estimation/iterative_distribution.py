@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique
-from privsyn.tasks.estimation.projection import norm_sub
+from privsyn.tasks.estimation.projection import apply_norm_sub
 from privsyn.tasks.kernels.counting import CodeTable
 
 Floats = NDArray[np.float64]
@@ -51,21 +51,21 @@ class PartialWorkload:
         return np.bincount(self.cell[inside], weights=shares[inside], minlength=self.cells).astype(np.float64)
 
 
-def nearest_answers(noisy: Floats, *, covers_all: bool) -> Floats:
+def find_nearest_answers(noisy: Floats, *, covers_all: bool) -> Floats:
     """Answers >= 0 at the least L1 distance from ``noisy``, of sum 1 where all values are counted, else at most 1.
 
     The projection in squares is one of those of least L1 distance: it lowers, or raises, all that it changes.
     """
     positive = np.maximum(noisy, 0.0)
-    return positive if not covers_all and positive.sum() <= 1 else norm_sub(noisy, 1.0)
+    return positive if not covers_all and positive.sum() <= 1 else apply_norm_sub(noisy, 1.0)
 
 
-def updated(shares: Floats, workload: PartialWorkload, answers: Floats) -> Floats:
+def update_distribution(shares: Floats, workload: PartialWorkload, answers: Floats) -> Floats:
     """Return the distribution of these ``answers`` that is nearest to ``shares`` in relative entropy (Definition 3.1).
 
-    shares: shape (values,), sums to 1; answers: from :func:`nearest_answers`, shape (cells,).  A query whose values
-    had no share gives each of them an equal part; so does what is left to the values that no query counts.  A query
-    that counts no value of the support loses its answer, and the shares are scaled to sum to 1.
+    shares: shape (values,), sums to 1; answers: from :func:`find_nearest_answers`, shape (cells,).  A query whose
+    values had no share gives each of them an equal part; so does what is left to the values that no query counts.  A
+    query that counts no value of the support loses its answer, and the shares are scaled to sum to 1.
     """
     inside = workload.cell != OUTSIDE
     found = np.empty_like(shares)
@@ -91,10 +91,10 @@ def estimate(
     if not workloads:
         raise ValueError("there is no workload to estimate from")
     generator, order = np.random.default_rng([seed, 0x1DE]), np.zeros(0, np.int64)
-    nearest = [nearest_answers(y, covers_all=w.covers_all) for w, y in zip(workloads, noisy, strict=True)]
+    nearest = [find_nearest_answers(y, covers_all=w.covers_all) for w, y in zip(workloads, noisy, strict=True)]
     for turn in range(rounds):
         if turn % len(workloads) == 0:
             order = generator.permutation(len(workloads))
         chosen = order[turn % len(workloads)]
-        shares = updated(shares, workloads[chosen], nearest[chosen])
+        shares = update_distribution(shares, workloads[chosen], nearest[chosen])
     return shares

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.tasks.codecs.encoding_plan import EncodingPlan
 from privsyn.tasks.codecs.split import SplitCodec
-from privsyn.tasks.estimation.recode import AttributeRecode, Recode, coarse_domain
+from privsyn.tasks.estimation.recode import AttributeRecode, Recode, build_coarse_domain
 from privsyn.tasks.rules.book import MAX_GRID, RuleBook
-from privsyn.tasks.rules.implied_zeros import implied_zeros
+from privsyn.tasks.rules.implied_zeros import imply_zeros
 
 Bools = NDArray[np.bool_]
 
@@ -88,7 +88,7 @@ _last: tuple[weakref.ref[EncodingPlan], dict[str, tuple[bytes, bytes]], KnownZer
 """The plan, the coarse codes and the answer of the last question; a plan that is gone is no plan that is asked for."""
 
 
-def known_zeros(plan: EncodingPlan, recode: Recode) -> KnownZeros:
+def build_known_zeros(plan: EncodingPlan, recode: Recode) -> KnownZeros:
     """Return the codes of ``recode`` that the plan's rules forbid together.
 
     A coarse cell is forbidden where every row of every fine cell in it meets a condition.  Conditions over more than
@@ -99,16 +99,16 @@ def known_zeros(plan: EncodingPlan, recode: Recode) -> KnownZeros:
         return KnownZeros()
     codes = {a: (r.coarse.tobytes(), r.kept.tobytes()) for a, r in recode.items()}
     if _last is None or _last[0]() is not plan or _last[1] != codes:
-        _last = weakref.ref(plan), codes, _known_zeros(plan, plan.rules, recode)
+        _last = weakref.ref(plan), codes, _build_known_zeros(plan, plan.rules, recode)
     return _last[2]
 
 
-def _known_zeros(plan: EncodingPlan, rules: RuleBook, recode: Recode) -> KnownZeros:
+def _build_known_zeros(plan: EncodingPlan, rules: RuleBook, recode: Recode) -> KnownZeros:
     found: dict[Clique, Bools] = {}
-    domain = coarse_domain(recode)
-    for clique, surely in _contradictions(plan):
+    domain = build_coarse_domain(recode)
+    for clique, surely in _find_contradictions(plan):
         for axis, attribute in enumerate(clique):
-            surely = _coarse(surely, axis, recode[attribute])
+            surely = _coarsen(surely, axis, recode[attribute])
         if surely.any():
             found[clique] = surely
     cells = {name: c for codec in plan.codecs for name, c in codec.value_bounds().items()}
@@ -119,15 +119,15 @@ def _known_zeros(plan: EncodingPlan, rules: RuleBook, recode: Recode) -> KnownZe
         surely = rules.surely_broken(condition, cells, [tuple(c.ranges()) for c in codecs])
         surely = np.broadcast_to(surely, [c.size for c in codecs])
         for axis, codec in enumerate(codecs):
-            surely = _coarse(surely, axis, recode[codec.attribute])
+            surely = _coarsen(surely, axis, recode[codec.attribute])
         clique = tuple(c.attribute for c in codecs)
         if surely.any():
             found[clique] = surely | found.get(clique, False)
     tables = tuple((c, mask) for c, mask in found.items() if mask.shape == domain.shape(c))
-    return KnownZeros(tables, implied_zeros(tables))
+    return KnownZeros(tables, imply_zeros(tables))
 
 
-def _contradictions(plan: EncodingPlan) -> Iterator[tuple[Clique, Bools]]:
+def _find_contradictions(plan: EncodingPlan) -> Iterator[tuple[Clique, Bools]]:
     """Of each codec that is split by a computed column: the joint codes whose computed value lies in another bin."""
     for codec in plan.codecs:
         if isinstance(codec, SplitCodec):
@@ -136,7 +136,7 @@ def _contradictions(plan: EncodingPlan) -> Iterator[tuple[Clique, Bools]]:
             yield clique, codec.forbidden().transpose([names.index(a) for a in clique])
 
 
-def _coarse(surely: Bools, axis: int, recode: AttributeRecode) -> Bools:
+def _coarsen(surely: Bools, axis: int, recode: AttributeRecode) -> Bools:
     """Return the codes of one axis made coarse: forbidden where all fine codes of a coarse one are."""
     members = np.flatnonzero(recode.kept)
     order = members[np.argsort(recode.coarse[members], kind="stable")]
@@ -144,7 +144,7 @@ def _coarse(surely: Bools, axis: int, recode: AttributeRecode) -> Bools:
     return np.asarray(np.logical_and.reduceat(surely.take(order, axis=axis), starts, axis=axis))
 
 
-def of_domain(zeros: KnownZeros, domain: Domain) -> KnownZeros:
+def restrict_to_domain(zeros: KnownZeros, domain: Domain) -> KnownZeros:
     """Return the members of ``zeros`` whose attributes are all in ``domain``."""
     here = set(domain.attributes)
     tables, implied = (tuple((c, mask) for c, mask in t if here.issuperset(c)) for t in (zeros.tables, zeros.implied))

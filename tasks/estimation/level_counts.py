@@ -17,7 +17,9 @@ from privsyn.tasks.codecs.level_codecs import Levels
 Floats = NDArray[np.float64]
 
 
-def agreeing(counts: Floats, variance: float, levels: Sequence[tuple[NDArray[np.int64], Floats, float]]) -> Floats:
+def make_levels_agree(
+    counts: Floats, variance: float, levels: Sequence[tuple[NDArray[np.int64], Floats, float]]
+) -> Floats:
     """Return the weighted least-squares estimate of fine counts, of shape (fine size,), by all counts of all levels.
 
     counts, variance: noisy fine counts and the noise variance of each; levels: the top one first, each as the group of
@@ -46,13 +48,13 @@ def with_levels(counts: Mapping[str, Floats], sigmas: Mapping[str, float], level
     found: dict[str, Floats] = dict(counts)
     for a, above in levels.items():
         known = [(level.of, counts[level.attribute], sigmas[level.attribute] ** 2) for level in above]
-        found[a] = agreeing(counts[a], sigmas[a] ** 2, known)
+        found[a] = make_levels_agree(counts[a], sigmas[a] ** 2, known)
         for level in above:
             found[level.attribute] = np.bincount(level.of, weights=found[a]).astype(np.float64)
     return found
 
 
-def combined_by_levels(
+def combine_by_levels(
     counts: Floats, low: NDArray[np.bool_], least: float, levels: Sequence[NDArray[np.int64]]
 ) -> NDArray[np.int64]:
     """Return which low codes are combined, shape (size,): the number of the set from 0 on, -1 for codes in no set.

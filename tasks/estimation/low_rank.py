@@ -22,7 +22,7 @@ class LowRank:
     all_degrees: int
 
 
-def low_rank(departure: Floats, sigma: float) -> LowRank:
+def estimate_low_rank(departure: Floats, sigma: float) -> LowRank:
     """Return the low-rank estimate of least expected squared error, for large tables (section III, Frobenius loss).
 
     departure: shape (rows, columns), whose sums over rows and over columns are about 0, so that it has one row and

@@ -80,7 +80,7 @@ def from_table(table: pa.Table, domain: Domain) -> list[Marginal]:
     return marginals
 
 
-def one_ways(marginals: Iterable[Marginal], domain: Domain) -> dict[str, np.ndarray]:
+def sum_to_one_ways(marginals: Iterable[Marginal], domain: Domain) -> dict[str, np.ndarray]:
     """Return the one-way counts of every attribute of the domain.
 
     If some are missing, raises ValueError that names them.

@@ -22,7 +22,7 @@ Answers = list[NDArray[np.int64]]
 """One flat vector per query, in the queries' order, each of length ``query.cells``."""
 
 
-def draws_for(queries: Sequence[Query], draw: Callable[[list[tuple[float, int]]], Answers]) -> Answers:
+def draw_noise(queries: Sequence[Query], draw: Callable[[list[tuple[float, int]]], Answers]) -> Answers:
     """Return noise for each query by ``draw``, a function of a list of (sigma, cells); one sigma is drawn at once."""
     groups = [(sigma, [q.cells for q in group]) for sigma, group in groupby(queries, key=lambda q: q.sigma)]
     drawn = draw([(sigma, sum(cells)) for sigma, cells in groups])
@@ -31,7 +31,7 @@ def draws_for(queries: Sequence[Query], draw: Callable[[list[tuple[float, int]]]
     ]
 
 
-def answers_to_table(answers: Sequence[NDArray[np.int64]]) -> pa.Table:
+def tabulate_answers(answers: Sequence[NDArray[np.int64]]) -> pa.Table:
     """Return the contract NOISY from flat answers."""
     lengths = np.array([len(a) for a in answers], dtype=np.int64)
     starts = np.cumsum(lengths) - lengths
@@ -42,7 +42,7 @@ def answers_to_table(answers: Sequence[NDArray[np.int64]]) -> pa.Table:
     return pa.table([query, cell, count], schema=NOISY.schema)
 
 
-def answers_from_table(table: pa.Table, queries: Sequence[Query]) -> Answers:
+def read_answers(table: pa.Table, queries: Sequence[Query]) -> Answers:
     """Flat answers in the queries' order; raises ValueError if the table is not exactly theirs."""
     cells = np.array([q.cells for q in queries], dtype=np.int64)
     count = table["count"].to_numpy()
@@ -53,7 +53,7 @@ def answers_from_table(table: pa.Table, queries: Sequence[Query]) -> Answers:
     return [np.ascontiguousarray(part) for part in np.split(count, np.cumsum(cells)[:-1])] if len(cells) else []
 
 
-def pooled(queries: Sequence[Query], answers: Sequence[NDArray[Any]]) -> tuple[list[Query], list[NDArray[Any]]]:
+def pool_answers(queries: Sequence[Query], answers: Sequence[NDArray[Any]]) -> tuple[list[Query], list[NDArray[Any]]]:
     """Return queries and answers with those on the same attributes pooled by inverse variance; larger cliques first.
 
     A pooled query has the sigma of its answer, whose variance is 1 / sum 1 / sigma_i^2; it is not a receipt.  Answers
@@ -67,14 +67,16 @@ def pooled(queries: Sequence[Query], answers: Sequence[NDArray[Any]]) -> tuple[l
     return [q for q, _ in merged], [y for _, y in merged]
 
 
-def all_measured(receipts: Sequence[pa.Table], answers: Sequence[pa.Table]) -> tuple[list[Query], list[NDArray[Any]]]:
-    """Return queries and answers of several rounds of measuring, each marginal once (:func:`pooled`), from tables.
+def list_all_measured(
+    receipts: Sequence[pa.Table], answers: Sequence[pa.Table]
+) -> tuple[list[Query], list[NDArray[Any]]]:
+    """Return queries and answers of several rounds, each marginal once (:func:`pool_answers`), from their tables.
 
     Raises ValueError if receipts and answers do not belong together.
     """
-    queries = [receipts_from_table(table) for table in receipts]
-    parts = [answers_from_table(table, asked) for table, asked in zip(answers, queries, strict=True)]
-    return pooled([q for asked in queries for q in asked], [y for part in parts for y in part])
+    queries = [read_receipts(table) for table in receipts]
+    parts = [read_answers(table, asked) for table, asked in zip(answers, queries, strict=True)]
+    return pool_answers([q for asked in queries for q in asked], [y for part in parts for y in part])
 
 
 def _pool(queries: Sequence[Query], answers: Sequence[NDArray[Any]]) -> tuple[Query, NDArray[Any]]:
@@ -85,7 +87,7 @@ def _pool(queries: Sequence[Query], answers: Sequence[NDArray[Any]]) -> tuple[Qu
     return replace(queries[0], sigma=float(precision.sum() ** -0.5)), mean
 
 
-def receipts_to_table(queries: Sequence[Query]) -> pa.Table:
+def tabulate_receipts(queries: Sequence[Query]) -> pa.Table:
     """Return the contract RECEIPTS: what each query asked and cost, exactly."""
     rows = [
         {
@@ -101,7 +103,7 @@ def receipts_to_table(queries: Sequence[Query]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=RECEIPTS.schema)
 
 
-def receipts_from_table(table: pa.Table) -> list[Query]:
+def read_receipts(table: pa.Table) -> list[Query]:
     """Return queries of a RECEIPTS table, each under the pricing by which its stated price is the noise's exact price.
 
     Raises ValueError if that is so under no pricing.
@@ -110,7 +112,7 @@ def receipts_from_table(table: pa.Table) -> list[Query]:
 
 
 def _query(row: dict[str, Any]) -> Query:
-    pricing = _pricing(row["sensitivity"], row["sigma"], row["rho"])
+    pricing = _get_pricing(row["sensitivity"], row["sigma"], row["rho"])
     if pricing is None:
         raise ValueError(
             f"receipt {row['query']}: the stated rho is neither sensitivity^2 / (2 sigma^2) nor "
@@ -120,7 +122,7 @@ def _query(row: dict[str, Any]) -> Query:
 
 
 @lru_cache(maxsize=4096)
-def _pricing(sensitivity: int, sigma: float, stated: str) -> Pricing | None:
+def _get_pricing(sensitivity: int, sigma: float, stated: str) -> Pricing | None:
     """Return the pricing under which noise of that scale costs exactly the stated rho, or None."""
     for pricing in get_args(Pricing):
         with suppress(ValueError):  # noise too small for that pricing

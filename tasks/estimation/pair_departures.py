@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique
 from privsyn.tasks.estimation.expected_error import NORMAL_MEAN_ABSOLUTE, Departures
-from privsyn.tasks.estimation.recode import Recode, coarse_one_ways
+from privsyn.tasks.estimation.recode import Recode, sum_coarse_one_ways
 from privsyn.tasks.estimation.reference import Reference
 
 Floats = NDArray[np.float64]
@@ -50,7 +50,7 @@ IMPORTANCE = 0.3
 _GROUPS = 6  # of one attribute's codes, each a quarter as large as the one before; a last one holds those at 0
 
 
-def pair_departures(
+def estimate_pair_departures(
     pairs: Sequence[tuple[str, str]], scores: Sequence[float], sigma: float, recode: Recode, *, noisy_reference: bool
 ) -> Departures:
     """Return a row per pair: expected L1 departure (rho 0), the score less what noise explains of it, at least 0.
@@ -59,13 +59,13 @@ def pair_departures(
     against the noisy one-ways of ``recode`` (whose own noise then is in them) or against the exact ones (InDif).
     """
     reference = Reference.of(recode)
-    _, noise = coarse_one_ways(recode)
+    _, noise = sum_coarse_one_ways(recode)
     # the last share, that of filtered values, is in no measured pair
-    grouped = {a: _grouped(reference.shares[a][:-1], v) for a, v in zip(recode, noise, strict=True)}
-    first = _columns(grouped, [a for a, _ in pairs], axis=2)
-    second = _columns(grouped, [b for _, b in pairs], axis=1)
+    grouped = {a: _group_codes(reference.shares[a][:-1], v) for a, v in zip(recode, noise, strict=True)}
+    first = _stack_columns(grouped, [a for a, _ in pairs], axis=2)
+    second = _stack_columns(grouped, [b for _, b in pairs], axis=1)
     share, cells = first[0] * second[0], first[1] * second[1]
-    left = _cautious(scores, sigma, reference)
+    left = _shrink_scores(scores, sigma, reference)
     if noisy_reference:
         explained = np.sqrt(first[2] * second[0] ** 2 + first[0] ** 2 * second[2])
         own = NORMAL_MEAN_ABSOLUTE * (cells * explained).sum(axis=(1, 2))
@@ -74,22 +74,24 @@ def pair_departures(
     return _spread(left, share.reshape(flat), cells.reshape(flat))
 
 
-def clique_departures(cliques: Sequence[Clique], scores: Sequence[float], sigma: float, recode: Recode) -> Departures:
+def estimate_clique_departures(
+    cliques: Sequence[Clique], scores: Sequence[float], sigma: float, recode: Recode
+) -> Departures:
     """Return a row per clique, all of one size: expected L1 departure, the score less what its noise explains.
 
     scores: distances of cliques from rows made so far, with noise of standard deviation ``sigma``; they are spread over
     the cells in proportion to the counts expected of independence, as a pair's are.
     """
     reference = Reference.of(recode)
-    _, noise = coarse_one_ways(recode)
-    table = np.stack([_grouped(reference.shares[a][:-1], v) for a, v in zip(recode, noise, strict=True)])
+    _, noise = sum_coarse_one_ways(recode)
+    table = np.stack([_group_codes(reference.shares[a][:-1], v) for a, v in zip(recode, noise, strict=True)])
     number = {a: i for i, a in enumerate(recode)}
     share = cells = np.ones((len(cliques), 1))
     for members in zip(*cliques, strict=True):  # the first attribute of every clique, the second, ...
         own = table[[number[a] for a in members]]
         share = (share[:, :, None] * own[:, None, 0]).reshape(len(cliques), -1)
         cells = (cells[:, :, None] * own[:, None, 1]).reshape(len(cliques), -1)
-    return _spread(_cautious(scores, sigma, reference), share, cells)
+    return _spread(_shrink_scores(scores, sigma, reference), share, cells)
 
 
 def _spread(left: Floats, share: Floats, cells: Floats) -> Departures:
@@ -99,18 +101,18 @@ def _spread(left: Floats, share: Floats, cells: Floats) -> Departures:
     return Departures(scale[:, None] * share, cells)
 
 
-def _cautious(scores: Sequence[float], sigma: float, reference: Reference) -> Floats:
-    """Return the scores less a multiple of their noise (:func:`caution`), at least 0.
+def _shrink_scores(scores: Sequence[float], sigma: float, reference: Reference) -> Floats:
+    """Return the scores less a multiple of their noise (:func:`compute_caution`), at least 0.
 
     All 0 where that hides all (SILENT).
     """
-    times = caution(sigma, reference.total, len(scores))
+    times = compute_caution(sigma, reference.total, len(scores))
     if math.isinf(times):
         return np.zeros(len(scores))
     return np.maximum(np.asarray(scores, dtype=np.float64) - times * sigma, 0.0)
 
 
-def caution(sigma: float, total: float, scores: int) -> float:
+def compute_caution(sigma: float, total: float, scores: int) -> float:
     """Return how many standard deviations to take off ``scores`` scores of noise ``sigma`` for ``total`` records.
 
     CAUTION up to HAZY of all records, from there evenly up to MOST_CAUTION at SILENT; infinite above.
@@ -124,7 +126,7 @@ def caution(sigma: float, total: float, scores: int) -> float:
     return CAUTION + (MOST_CAUTION - CAUTION) * beyond
 
 
-def one_way_departures(recode: Recode) -> Departures:
+def estimate_one_way_departures(recode: Recode) -> Departures:
     """Return one row per attribute: its noisy fine one-way errs by its noise, and so do IMPORTANCE of its pairs."""
     others = IMPORTANCE * (len(recode) - 1)
     tau = [[math.sqrt(r.noise)] for r in recode.values()]
@@ -132,7 +134,7 @@ def one_way_departures(recode: Recode) -> Departures:
     return Departures(np.array(tau), np.array(cells, dtype=np.float64))
 
 
-def _grouped(share: Floats, variance: Floats) -> Floats:
+def _group_codes(share: Floats, variance: Floats) -> Floats:
     """Return mean share, number of codes and mean variance of each group of codes of like share, shape (3, groups)."""
     largest = float(share.max())
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -149,7 +151,7 @@ def _grouped(share: Floats, variance: Floats) -> Floats:
     )
 
 
-def _columns(grouped: Mapping[str, Floats], attributes: Sequence[str], axis: int) -> Floats:
+def _stack_columns(grouped: Mapping[str, Floats], attributes: Sequence[str], axis: int) -> Floats:
     """Return groups of each attribute of a list, shape (3, attributes, groups) with one more axis to multiply along."""
     number = {a: i for i, a in enumerate(grouped)}
     table = np.stack(list(grouped.values()), axis=1)

@@ -14,8 +14,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.domain import Clique, Domain, code_dtype
-from privsyn.data_contracts.receipts import Query, sigma_for
+from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
+from privsyn.data_contracts.receipts import Query, compute_sigma
 from privsyn.tasks.estimation.iterative_distribution import PartialWorkload, estimate
 from privsyn.tasks.kernels.counting import CodeTable, Countable, count_all
 
@@ -77,12 +77,12 @@ def plan(levels: Levels, domain: Domain, rho: Fraction, records: int) -> list[Qu
     """
     queries = []
     for look in levels.looks():
-        sigma = sigma_for(rho / 4 / len(look), records)
+        sigma = compute_sigma(rho / 4 / len(look), records)
         queries += [Query(domain.ordered(c), domain.cells(c), records, sigma) for c in look]
     return queries
 
 
-def exact(rows: Countable, queries: Sequence[Query], threads: int) -> Iterator[NDArray[np.int64]]:
+def count_exactly(rows: Countable, queries: Sequence[Query], threads: int) -> Iterator[NDArray[np.int64]]:
     """Yield exact counts of each query, flat, in order.  Private until the shell has added the noise."""
     for counts in count_all(rows, [q.attributes for q in queries], threads=threads):
         yield counts.ravel()
@@ -105,7 +105,7 @@ class NoisyLevel:
     noise: tuple[float, ...] | None = None
 
 
-def rows_of(
+def select_rows(
     public: CodeTable, levels: Levels, answers: Sequence[Floats], seed: int, *, turns: int = TURNS
 ) -> CodeTable:
     """Synthetic rows: Algorithm 2 from the noisy ``answers`` of :func:`plan`'s queries, each flat, in their order.
@@ -116,16 +116,17 @@ def rows_of(
     domain, generator = public.domain, np.random.default_rng([seed, 0x9105])
     looks, flat = levels.looks(), iter(answers)
     found = [
-        [by_group(next(flat), c, len(g), domain) for c in look] for look, g in zip(looks, _groups(levels), strict=True)
+        [sort_by_group(next(flat), c, len(g), domain) for c in look]
+        for look, g in zip(looks, _list_groups(levels), strict=True)
     ]
     large = NoisyLevel(levels.large, found[0][0][:, 0], levels.of_large, tuple(found[1]))
     small = NoisyLevel(levels.small, found[2][0][:, 0], levels.of_small, tuple(found[3]))
     support = Support.of(public, levels.small)
     codes = np.unique(np.stack([public.column(a) for a in levels.small], axis=1), axis=0)
-    made = shares_by_group(support, (large, small), codes, turns, seed, own=False)
+    made = iterate_group_shares(support, (large, small), codes, turns, seed, own=False)
     drawn, number = [], []
     for group, shares in zip(codes, made, strict=True):
-        number.append(max(0, round(float(small.number[_cell(group, levels.small, domain)]))))
+        number.append(max(0, round(float(small.number[_compute_cell(group, levels.small, domain)]))))
         drawn.append(generator.choice(shares.size, number[-1], p=shares))
     return support.rows(np.repeat(codes, number, axis=0), np.concatenate(drawn))
 
@@ -175,10 +176,12 @@ class Support:
             for a in self.domain.attributes
         )
         sizes = self.domain.sizes
-        return CodeTable(self.domain, tuple(c.astype(code_dtype(n)) for c, n in zip(columns, sizes, strict=True)))
+        return CodeTable(
+            self.domain, tuple(c.astype(choose_code_dtype(n)) for c, n in zip(columns, sizes, strict=True))
+        )
 
 
-def shares_by_group(
+def iterate_group_shares(
     support: Support, levels: Sequence[NoisyLevel], codes: NDArray[np.integer], turns: int, seed: int, *, own: bool
 ) -> Iterator[Floats]:
     """Yield the distribution over the distinct public rows in every small group of ``codes``, shape (groups, columns).
@@ -192,30 +195,30 @@ def shares_by_group(
     for group in codes:
         shares = support.shares
         for level, weight, known in zip(above, weights, found, strict=False):
-            cell = _cell(group[[last.group.index(a) for a in level.group]], level.group, support.domain)
+            cell = _compute_cell(group[[last.group.index(a) for a in level.group]], level.group, support.domain)
             if cell not in known:
-                known[cell] = _updated(shares, weight, level, cell, turns, seed)
+                known[cell] = _update_shares(shares, weight, level, cell, turns, seed)
             shares = known[cell]
-        cell = _cell(group, last.group, support.domain)
-        yield _updated(support.start(shares, cell) if own else shares, weights[-1], last, cell, turns, seed)
+        cell = _compute_cell(group, last.group, support.domain)
+        yield _update_shares(support.start(shares, cell) if own else shares, weights[-1], last, cell, turns, seed)
 
 
-def by_group(answer: Floats, clique: Clique, groups: int, domain: Domain) -> Floats:
+def sort_by_group(answer: Floats, clique: Clique, groups: int, domain: Domain) -> Floats:
     """Return the flat answer to ``clique`` (``groups`` group columns first) as shape (groups' cells, other cells)."""
     ordered = domain.ordered(clique)
     table = np.asarray(answer, float).reshape(domain.shape(ordered)).transpose([ordered.index(a) for a in clique])
     return table.reshape(domain.cells(clique[:groups]), -1)
 
 
-def _groups(levels: Levels) -> tuple[Clique, ...]:
+def _list_groups(levels: Levels) -> tuple[Clique, ...]:
     return (levels.large, levels.large, levels.small, levels.small)
 
 
-def _cell(codes: NDArray[np.integer], group: Clique, domain: Domain) -> int:
+def _compute_cell(codes: NDArray[np.integer], group: Clique, domain: Domain) -> int:
     return int(np.ravel_multi_index(tuple(int(c) for c in codes), domain.shape(group))) if group else 0
 
 
-def _updated(
+def _update_shares(
     shares: Floats, workload: Sequence[PartialWorkload], level: NoisyLevel, cell: int, turns: int, seed: int
 ) -> Floats:
     """PRIOR_UPDATE: the shares that answer this group's noisy counts, as shares of its noisy number of rows."""
@@ -225,11 +228,11 @@ def _updated(
     counts = [c[cell] for c in level.counts]
     if level.noise is not None:
         told = [total * w.answers(shares) for w in workload]
-        counts = [_shrunk(c, t, s) for c, t, s in zip(counts, told, level.noise, strict=True)]
+        counts = [_shrink_counts(c, t, s) for c, t, s in zip(counts, told, level.noise, strict=True)]
     return estimate(shares, workload, [c / total for c in counts], turns * len(workload), seed)
 
 
-def _shrunk(noisy: Floats, told: Floats, sigma: float) -> Floats:
+def _shrink_counts(noisy: Floats, told: Floats, sigma: float) -> Floats:
     """Shrink noisy counts towards ``told`` by what noise explains of the difference (positive-part James-Stein)."""
     apart = float(((noisy - told) ** 2).sum())
     return told + max(0.0, 1 - noisy.size * sigma**2 / apart) * (noisy - told) if apart > 0 else noisy

@@ -13,7 +13,7 @@ FITTING = 20
 """Passes of iterative proportional fitting at most; parts that disagree have no fit, and few passes are enough."""
 
 
-def norm_sub(counts: Floats, total: float) -> Floats:
+def apply_norm_sub(counts: Floats, total: float) -> Floats:
     """Euclidean projection on {x >= 0, sum x = total}, of the same shape.
 
     Subtracts one constant from all cells and cuts at 0 (the maximum-likelihood estimate under equal
@@ -28,7 +28,7 @@ def norm_sub(counts: Floats, total: float) -> Floats:
     return projected.reshape(counts.shape)
 
 
-def raked(counts: Floats, parts: Sequence[Floats], close: float = 1e-3) -> Floats:
+def rake(counts: Floats, parts: Sequence[Floats], close: float = 1e-3) -> Floats:
     """Return ``counts`` >= 0, of any number of axes, with the sums ``parts`` over each axis.
 
     ``parts``: of the counts' shape without that axis.
@@ -48,7 +48,7 @@ def raked(counts: Floats, parts: Sequence[Floats], close: float = 1e-3) -> Float
     return fitted
 
 
-def fitted_to(shares: Floats, parts: Sequence[Floats]) -> Floats:
+def fit_to_sums(shares: Floats, parts: Sequence[Floats]) -> Floats:
     """``shares``, shape (m, n), as counts with the sums ``parts`` of their rows and columns, shapes (m,) and (n,).
 
     Iterative proportional fitting; where ``shares`` has nothing for a row or a column, it is as by independence.

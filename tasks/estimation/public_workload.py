@@ -24,15 +24,15 @@ Information = Mapping[Clique, float]
 """Mutual information, in nats, by pair of columns in domain order."""
 
 
-def mutual_information(public: CodeTable, attributes: Clique, threads: int = 0) -> dict[Clique, float]:
+def compute_mutual_information(public: CodeTable, attributes: Clique, threads: int = 0) -> dict[Clique, float]:
     """Of every pair of ``attributes`` (in domain order), in the public rows."""
     pairs = list(combinations(attributes, 2))
     return {
-        p: information_of(counts) for p, counts in zip(pairs, count_all(public, pairs, threads=threads), strict=True)
+        p: sum_information(counts) for p, counts in zip(pairs, count_all(public, pairs, threads=threads), strict=True)
     }
 
 
-def information_of(counts: NDArray[np.int64]) -> float:
+def sum_information(counts: NDArray[np.int64]) -> float:
     """Mutual information of a table of counts, shape (n, m), in nats; 0 without rows."""
     shares = counts / max(1, counts.sum())
     product = np.outer(shares.sum(axis=1), shares.sum(axis=0))
@@ -40,7 +40,7 @@ def information_of(counts: NDArray[np.int64]) -> float:
     return max(0.0, float((shares[seen] * np.log(shares[seen] / product[seen])).sum()))
 
 
-def related_cliques(
+def choose_related_cliques(
     information: Information, domain: Domain, most_cells: int, *, edge: float = RELATED
 ) -> list[Clique]:
     """Cliques of the graph whose edges are the pairs of ``edge`` nats or more; a column without an edge is by itself.
@@ -55,12 +55,12 @@ def related_cliques(
     found: list[Clique] = []
     for pair in sorted(edges, key=lambda p: (-edges[p], p)):
         if pair not in held:
-            found.append(_grown(pair, edges, names, domain, most_cells))
+            found.append(_grow_clique(pair, edges, names, domain, most_cells))
             held |= set(combinations(found[-1], 2))
     return [*found, *((a,) for a in names if not any(a in clique for clique in found))]
 
 
-def _grown(pair: Clique, edges: Information, names: Clique, domain: Domain, most_cells: int) -> Clique:
+def _grow_clique(pair: Clique, edges: Information, names: Clique, domain: Domain, most_cells: int) -> Clique:
     clique = pair
     while True:
         gains = {}
@@ -73,7 +73,7 @@ def _grown(pair: Clique, edges: Information, names: Clique, domain: Domain, most
         clique = domain.ordered((*clique, max(sorted(gains), key=gains.__getitem__)))
 
 
-def independent_one_ways(information: Information, domain: Domain, *, most: float = INDEPENDENT) -> list[Clique]:
+def choose_independent_one_ways(information: Information, domain: Domain, *, most: float = INDEPENDENT) -> list[Clique]:
     """Single columns of which no two share more than ``most`` nats: each next tells most of all the columns.
 
     What a column tells is the sum of its mutual information with every other one.

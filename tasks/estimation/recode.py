@@ -17,10 +17,10 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import RECODE
-from privsyn.tasks.codecs.level_codecs import NO_LEVELS, Levels, level_attributes
-from privsyn.tasks.estimation.fine_weights import weights_inside
-from privsyn.tasks.estimation.interval_codes import first_of_intervals
-from privsyn.tasks.estimation.level_counts import combined_by_levels, with_levels
+from privsyn.tasks.codecs.level_codecs import NO_LEVELS, Levels, list_level_attributes
+from privsyn.tasks.estimation.fine_weights import weigh_inside
+from privsyn.tasks.estimation.interval_codes import mark_first_of_intervals
+from privsyn.tasks.estimation.level_counts import combine_by_levels, with_levels
 from privsyn.tasks.estimation.marginals import Marginal
 
 Floats = NDArray[np.float64]
@@ -113,7 +113,7 @@ def compress_attribute(
         worth_a_code, cells = WORTH_A_CODE * float(total.sum()), np.bincount(groups)
         for start, end in in_order:
             part = slice(start, end)
-            first[part] = first_of_intervals(
+            first[part] = mark_first_of_intervals(
                 total[part], low[part], max(theta, worth_a_code), sigma * np.sqrt(cells[part]), worth_a_code
             )
             low[part] = False
@@ -121,7 +121,7 @@ def compress_attribute(
     if added is not None and low[added] and (bool(levels) or not low.all()):
         gone[added], low[added] = True, False
     starts = np.unique(groups, return_index=True)[1]
-    shared = combined_by_levels(total, low, theta, [of[starts] for of in levels])
+    shared = combine_by_levels(total, low, theta, [of[starts] for of in levels])
     low &= shared < 0
     own = int(first.sum()) + int(shared.max()) + 1
     combine = bool(low.any()) and (not settings.filter or own == 0 or total[low].sum() >= theta)
@@ -130,7 +130,7 @@ def compress_attribute(
     target[gone] = own + int(combine)
     coarse = target[groups].astype(np.int32)
     kept = (~low[groups] | combine) & ~gone[groups]
-    weight = weights_inside(y, sigma, groups, coarse, levels[-1] if levels else None)
+    weight = weigh_inside(y, sigma, groups, coarse, levels[-1] if levels else None)
     return AttributeRecode(coarse, kept, weight, y, np.full(len(y), sigma**2))
 
 
@@ -152,12 +152,12 @@ def with_one_ways(
             continue
         estimate = np.asarray(answers[a], dtype=np.float64)
         weight = np.zeros(len(r.coarse))
-        weight[r.kept] = weights_inside(estimate[r.kept], sigmas[a], groups[a][r.kept], r.coarse[r.kept])
+        weight[r.kept] = weigh_inside(estimate[r.kept], sigmas[a], groups[a][r.kept], r.coarse[r.kept])
         found[a] = AttributeRecode(r.coarse, r.kept, weight, estimate, np.full(len(estimate), sigmas[a] ** 2))
     return found
 
 
-def refined(
+def pool_one_ways(
     recode: Recode,
     queries: Sequence[Query],
     answers: Sequence[NDArray[Any]],
@@ -179,29 +179,29 @@ def refined(
             estimate = variance * (r.estimate / r.variance + noisy / query.sigma**2)
             found = AttributeRecode(r.coarse, r.kept, r.weight, estimate, variance)
             noise = 0.0 if r.by_prior else float(np.sqrt(found.noise))
-            weight = weights_inside(estimate, noise, groups[a], r.coarse)
+            weight = weigh_inside(estimate, noise, groups[a], r.coarse)
             pooled[a] = replace(found, weight=weight)
-    return pooled | _of_levels(pooled, groups, levels)
+    return pooled | _recode_levels(pooled, groups, levels)
 
 
-def _of_levels(pooled: Recode, groups: Mapping[str, NDArray[np.int32]], levels: Levels) -> Recode:
+def _recode_levels(pooled: Recode, groups: Mapping[str, NDArray[np.int32]], levels: Levels) -> Recode:
     """Return the attributes with levels, and these, by counts that agree."""
-    named = [*levels, *level_attributes(levels)]
+    named = [*levels, *list_level_attributes(levels)]
     sigma = {a: float(np.sqrt(pooled[a].noise)) for a in named}
     found = {}
     for a, y in with_levels({a: pooled[a].estimate for a in named}, sigma, levels).items():
         below = levels[a][-1].of if a in levels else None
-        weight = weights_inside(y, sigma[a], groups[a], pooled[a].coarse, below)
+        weight = weigh_inside(y, sigma[a], groups[a], pooled[a].coarse, below)
         found[a] = replace(pooled[a], estimate=y, weight=weight)
     return found
 
 
-def coarse_domain(recode: Recode) -> Domain:
+def build_coarse_domain(recode: Recode) -> Domain:
     """Return the compressed domain, in the recode's attribute order."""
     return Domain.of({a: r.size for a, r in recode.items()})
 
 
-def noisy_total(recode: Recode) -> float:
+def estimate_total(recode: Recode) -> float:
     """Return estimate of the number of private rows: the inverse-variance mean of the one-ways' totals.
 
     Over all fine codes, filtered ones included: every row has a code in every attribute, whereas the coarse
@@ -246,7 +246,7 @@ def recode_from_table(table: pa.Table) -> Recode:
     }
 
 
-def coarse_one_ways(recode: Recode) -> tuple[list[Marginal], list[Floats]]:
+def sum_coarse_one_ways(recode: Recode) -> tuple[list[Marginal], list[Floats]]:
     """Return the stage-1 one-ways on coarse codes, with the noise variance of each cell (filtered codes left out)."""
     marginals, variances = [], []
     for attribute, r in recode.items():

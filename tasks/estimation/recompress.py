@@ -18,9 +18,16 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
-from privsyn.tasks.codecs.level_codecs import NO_LEVELS, Levels, level_attributes
-from privsyn.tasks.estimation.projection import norm_sub
-from privsyn.tasks.estimation.recode import AttributeRecode, Floats, Recode, Sections, compress_attribute, noisy_total
+from privsyn.tasks.codecs.level_codecs import NO_LEVELS, Levels, list_level_attributes
+from privsyn.tasks.estimation.projection import apply_norm_sub
+from privsyn.tasks.estimation.recode import (
+    AttributeRecode,
+    Floats,
+    Recode,
+    Sections,
+    compress_attribute,
+    estimate_total,
+)
 
 
 def recompress(
@@ -34,27 +41,27 @@ def recompress(
 ) -> Recode:
     """Return recode with fine counts by a new decision on all one-ways, for attributes that ``queries`` asked again.
 
-    pooled: codes of the first look with all one-ways pooled in (:func:`privsyn.tasks.estimation.recode.refined`);
+    pooled: codes of the first look with all one-ways pooled in (:func:`privsyn.tasks.estimation.recode.pool_one_ways`);
     queries: of all later looks; ``groups``, ``in_order``, ``added``, ``levels``: as in
     :func:`privsyn.tasks.steps.compress_domain.compress_domain`.  Without ``settings.neighbours`` (the paper) nothing
     changes.
     """
-    total = noisy_total(pooled)
+    total = estimate_total(pooled)
     if not settings.enabled or not settings.neighbours or total <= 0:
         return pooled
     alone = all(len(q.attributes) == 1 for q in queries)
     found = dict(pooled)
     again = dict.fromkeys(q.attributes[0] for q in queries if len(q.attributes) == 1)
-    counted_only = level_attributes(levels)
+    counted_only = list_level_attributes(levels)
     for a in (a for a in again if not pooled[a].by_prior and a not in counted_only):
         above = [level.of for level in levels.get(a, ())]
-        counts = _decided_anew(pooled[a], total, groups[a], settings, in_order.get(a, ()), added.get(a), above)
+        counts = _decide_anew(pooled[a], total, groups[a], settings, in_order.get(a, ()), added.get(a), above)
         estimate = counts if alone else pooled[a].estimate
-        found[a] = replace(pooled[a], weight=_inside(pooled[a], counts), estimate=estimate)
+        found[a] = replace(pooled[a], weight=_weigh_inside(pooled[a], counts), estimate=estimate)
     return found
 
 
-def _decided_anew(
+def _decide_anew(
     recode: AttributeRecode,
     total: float,
     groups: NDArray[np.int32],
@@ -68,11 +75,11 @@ def _decided_anew(
     code, counts = own.coarse[own.kept], np.zeros(len(own.coarse))
     sums, cells = np.bincount(code, weights=recode.estimate[own.kept]), np.bincount(code)
     missing = (total - sums.sum()) * cells / cells.sum()  # by each code's noise variance, as consistency shares it
-    counts[own.kept] = own.weight[own.kept] * norm_sub(sums + missing, total)[code]
+    counts[own.kept] = own.weight[own.kept] * apply_norm_sub(sums + missing, total)[code]
     return counts
 
 
-def _inside(recode: AttributeRecode, counts: Floats) -> Floats:
+def _weigh_inside(recode: AttributeRecode, counts: Floats) -> Floats:
     """Return the share of each fine code in its code by ``counts``; where a code has none, as it was."""
     kept = np.where(recode.kept, counts, 0.0)
     sums = np.bincount(recode.coarse, weights=kept, minlength=recode.size)[recode.coarse]

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.tasks.estimation.recode import Recode, noisy_total
+from privsyn.tasks.estimation.recode import Recode, estimate_total
 
 BITS = 16  # a reference count is a whole number of 2^-16 records
 
@@ -37,7 +37,7 @@ class Reference:
             counts = np.bincount(np.where(r.kept, r.coarse, r.size), weights=r.estimate, minlength=r.size + 1)
             positive = np.maximum(counts, 0.0)
             shares[attribute] = positive / max(float(positive.sum()), 1.0)
-        return cls(shares, max(noisy_total(recode), 0.0))
+        return cls(shares, max(estimate_total(recode), 0.0))
 
     def counts(self, a: str, b: str) -> NDArray[np.int64]:
         """Return the pair's independent counts in units of 2^-16 records, rounded.

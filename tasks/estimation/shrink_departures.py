@@ -23,8 +23,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.tasks.estimation.low_rank import low_rank
-from privsyn.tasks.kernels.streams import stream, uniforms
+from privsyn.tasks.estimation.low_rank import estimate_low_rank
+from privsyn.tasks.kernels.streams import derive_stream, draw_uniforms
 
 Floats = NDArray[np.float64]
 
@@ -73,28 +73,30 @@ def shrink_marginal(counts: Floats, expected: Floats, variance: float) -> Shrunk
     left = variance * float(np.prod([1 - 1 / size for size in counts.shape]))
     if left <= 0:
         return Shrunk(counts, np.zeros(counts.shape))
-    by_cell, shares, empty = posterior_means(counts, expected, left)
+    by_cell, shares, empty = compute_posterior_means(counts, expected, left)
     if counts.ndim != 2:
         return Shrunk(by_cell, empty)
     sigma = float(np.sqrt(variance))
-    directions = low_rank(counts - expected, sigma)
+    directions = estimate_low_rank(counts - expected, sigma)
     if not directions.degrees:
         return Shrunk(by_cell, empty)
     rest = left * max(_LEFT, 1 - directions.degrees / directions.all_degrees)
     trend = np.maximum(expected + directions.estimate, 0.0)
-    around, around_shares, _ = posterior_means(counts, trend, rest)
+    around, around_shares, _ = compute_posterior_means(counts, trend, rest)
 
     def around_directions(y: Floats) -> Floats:
-        trend = np.maximum(expected + low_rank(y - expected, sigma).estimate, 0.0)
-        return posterior_means(y, trend, rest, around_shares).mean
+        trend = np.maximum(expected + estimate_low_rank(y - expected, sigma).estimate, 0.0)
+        return compute_posterior_means(y, trend, rest, around_shares).mean
 
-    worse = stein_risk(around_directions, counts, around, variance)
-    worse -= stein_risk(lambda y: posterior_means(y, expected, left, shares).mean, counts, by_cell, variance)
+    worse = estimate_stein_risk(around_directions, counts, around, variance)
+    worse -= estimate_stein_risk(
+        lambda y: compute_posterior_means(y, expected, left, shares).mean, counts, by_cell, variance
+    )
     weight = 1.0 / (1.0 + np.exp(np.clip(worse / TEMPERATURE, -50.0, 50.0)))
     return Shrunk(weight * around + (1 - weight) * by_cell, empty)
 
 
-def nearer(counts: Floats, usual: tuple[Floats, Shrunk], other: Floats, variance: float) -> Shrunk:
+def choose_nearer(counts: Floats, usual: tuple[Floats, Shrunk], other: Floats, variance: float) -> Shrunk:
     """Return the estimates around two expectations of a pair, by the weights that Stein's risk of each gives.
 
     usual: what is expected, and the estimate around it; other: what else may be expected, as counts of one total.
@@ -105,17 +107,19 @@ def nearer(counts: Floats, usual: tuple[Floats, Shrunk], other: Floats, variance
     around = shrink_marginal(counts, other, variance)
     risks = []
     for expected in (usual[0], other):
-        found = posterior_means(counts, expected, left)
+        found = compute_posterior_means(counts, expected, left)
 
         def again(y: Floats, e: Floats = expected, shares: Floats = found.shares) -> Floats:
-            return posterior_means(y, e, left, shares).mean
+            return compute_posterior_means(y, e, left, shares).mean
 
-        risks.append(stein_risk(again, counts, found.mean, variance))
+        risks.append(estimate_stein_risk(again, counts, found.mean, variance))
     weight = 1.0 / (1.0 + np.exp(np.clip((risks[1] - risks[0]) / TEMPERATURE, -50.0, 50.0)))
     return Shrunk(*(weight * o + (1 - weight) * u for o, u in zip(around, usual[1], strict=True)))
 
 
-def stein_risk(estimator: Callable[[Floats], Floats], counts: Floats, estimate: Floats, variance: float) -> float:
+def estimate_stein_risk(
+    estimator: Callable[[Floats], Floats], counts: Floats, estimate: Floats, variance: float
+) -> float:
     """Return Stein's unbiased estimate of the squared error of ``estimate`` = estimator(counts).
 
     In units of ``variance`` > 0, up to a constant that all estimates share.  counts: two-dimensional, with noise of
@@ -125,7 +129,7 @@ def stein_risk(estimator: Callable[[Floats], Floats], counts: Floats, estimate: 
     Transactions on Image Processing 17, 2008): every cell by one step up or down, the signs a fixed public sequence,
     less the means of rows and columns, which averaging has settled.
     """
-    signs = np.where(uniforms(stream(counts.shape[0], counts.shape[1]), counts.size) < 0.5, -1.0, 1.0)
+    signs = np.where(draw_uniforms(derive_stream(counts.shape[0], counts.shape[1]), counts.size) < 0.5, -1.0, 1.0)
     moves = signs.reshape(counts.shape)
     moves = moves - moves.mean(axis=0)
     moves = moves - moves.mean(axis=1, keepdims=True)
@@ -134,7 +138,9 @@ def stein_risk(estimator: Callable[[Floats], Floats], counts: Floats, estimate: 
     return float(((estimate - counts) ** 2).sum()) / variance + 2 * followed
 
 
-def posterior_means(counts: Floats, expected: Floats, variance: float, shares: Floats | None = None) -> Posterior:
+def compute_posterior_means(
+    counts: Floats, expected: Floats, variance: float, shares: Floats | None = None
+) -> Posterior:
     """Return the posterior of every cell.
 
     expected: of the shape of ``counts``, >= 0; variance: of the noise in each cell, > 0; shares: fitted to the counts
@@ -148,7 +154,7 @@ def posterior_means(counts: Floats, expected: Floats, variance: float, shares: F
     likelihood = np.vstack([likelihood, -0.5 * (np.log(variance) + y**2 / variance)])
     likelihood = np.exp(likelihood - likelihood.max(axis=0))
     if shares is None:
-        shares = _fitted_shares(likelihood)
+        shares = _fit_shares(likelihood)
     chance = shares[:, None] * likelihood
     chance /= chance.sum(axis=0)
     follows = (chance[:-1] * (prior / total)).sum(axis=0)
@@ -156,7 +162,7 @@ def posterior_means(counts: Floats, expected: Floats, variance: float, shares: F
     return Posterior(mean, shares, chance[-1].reshape(counts.shape))
 
 
-def _fitted_shares(likelihood: Floats) -> Floats:
+def _fit_shares(likelihood: Floats) -> Floats:
     """Fit the shares of a mixture's parts by expectation maximization.
 
     likelihood: shape (parts, cells), 1 at each cell's best.

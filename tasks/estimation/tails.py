@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.cells import Cells
 from privsyn.tasks.codecs.ordered import OrderedCodec
-from privsyn.tasks.codecs.tail_shapes import Floats, slopes, tail_shares
+from privsyn.tasks.codecs.tail_shapes import Floats, fit_slopes, fit_tail_shares
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode
 
 
@@ -27,11 +27,11 @@ def with_tails(recode: Recode, plan: EncodingPlan) -> tuple[Recode, EncodingPlan
     for codec in plan.codecs:
         if isinstance(codec, OrderedCodec) and codec.cells.wide:
             a = codec.attribute
-            shaped[a], fallen[a] = settled(recode[a], codec.cells)
+            shaped[a], fallen[a] = settle_tails(recode[a], codec.cells)
     return (shaped, plan.falling(fallen)) if fallen else (recode, plan)
 
 
-def settled(recode: AttributeRecode, cells: Cells) -> tuple[AttributeRecode, Floats]:
+def settle_tails(recode: AttributeRecode, cells: Cells) -> tuple[AttributeRecode, Floats]:
     """Return one attribute's recode with other shares inside wide bins, and the slope of each cell.
 
     The slope is positive where the density falls upwards, negative where it falls downwards.
@@ -40,23 +40,23 @@ def settled(recode: AttributeRecode, cells: Cells) -> tuple[AttributeRecode, Flo
     """
     weight, slope = recode.weight.copy(), np.zeros(len(recode.weight))
     widths = np.array([cell.high - cell.low for cell in cells.fine])
-    for inside, tail, way in _tails(recode, cells, widths):
+    for inside, tail, way in _iterate_tails(recode, cells, widths):
         before = tail[0] - way
         known = 0 <= before < len(widths) and widths[before] > 0
         beside = (recode.estimate[before], np.sqrt(recode.variance[before])) if known else (0.0, 0.0)
         wide = widths[before] if known else 1.0
         usual = widths[np.append(tail[~np.isin(tail, inside)], inside[::way][0])].sum()
-        shares = tail_shares(
+        shares = fit_tail_shares(
             recode.estimate[tail], recode.variance[tail], widths[tail], usual, (beside[0] / wide, beside[1] / wide)
         )
         whole = max(recode.estimate[tail].sum(), 1.0)
-        falls = way * slopes(shares, widths[tail], max(beside[0] / wide / whole, 0.0))
+        falls = way * fit_slopes(shares, widths[tail], max(beside[0] / wide / whole, 0.0))
         own = np.isin(tail, inside)
         weight[tail], slope[tail[own]] = weight[tail].sum() * shares / shares.sum(), falls[own]
     return replace(recode, weight=weight), slope
 
 
-def _tails(
+def _iterate_tails(
     recode: AttributeRecode, cells: Cells, widths: Floats
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], int]]:
     """Yield cells of each wide bin, those of its tail from its beginning outwards, and 1 or -1: upwards or downwards.

@@ -48,18 +48,18 @@ class BlockMember:
         self.estimate.counts += change[self.labels] * self.share
 
 
-def tied_blocks(one_ways: Sequence[OneWay], zeros: KnownZeros | None) -> list[list[BlockMember]]:
+def list_tied_blocks(one_ways: Sequence[OneWay], zeros: KnownZeros | None) -> list[list[BlockMember]]:
     """Return the two members of every pair of attributes that ``zeros`` tie block by block."""
     groups, ones = [], {o.attributes[0]: o for o in one_ways}
     for (a, b), forbidden in zeros.implied if zeros is not None else ():
-        labels = blocks(forbidden)
+        labels = label_blocks(forbidden)
         if labels is not None and a in ones and b in ones:
             number = 1 + max(int(side.max()) for side in labels)
             groups.append([BlockMember(ones[x], side, number) for x, side in zip((a, b), labels, strict=True)])
     return groups
 
 
-def blocks(forbidden: NDArray[np.bool_]) -> tuple[Ints, Ints] | None:
+def label_blocks(forbidden: NDArray[np.bool_]) -> tuple[Ints, Ints] | None:
     """Return the block of every code of the first and of the second attribute, from 0 on; None where all are one block.
 
     forbidden: bool, of the pair's shape.  Blocks are the connected parts of the codes that are allowed together.

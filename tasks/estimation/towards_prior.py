@@ -32,7 +32,7 @@ TRUSTED = 0.5
 _ROUNDS = 25
 
 
-def expected_shares(public: NDArray[np.integer], size: int) -> Floats:
+def expect_shares(public: NDArray[np.integer], size: int) -> Floats:
     """Return share of each of ``size`` codes by the public table's ``public`` codes, none of them 0; sums to 1.
 
     One row more is spread evenly over all codes.
@@ -52,7 +52,7 @@ class Drawn(NamedTuple):
     follows: float
 
 
-def towards_prior(
+def shrink_towards_prior(
     noisy: Mapping[str, Floats], sigma: Mapping[str, float], public: Mapping[str, NDArray[np.integer]]
 ) -> dict[str, Drawn]:
     """Return the counts drawn towards the public table, of attributes in which it tells more than an even spread does.
@@ -60,15 +60,15 @@ def towards_prior(
     noisy: attribute -> noisy counts; sigma: attribute -> their noise, in counts; public: attribute -> codes of the
     public table's rows, at least one row.
     """
-    rows = max(noisy_rows(list(noisy.values()), list(sigma.values())), 1.0)
+    rows = max(count_noisy_rows(list(noisy.values()), list(sigma.values())), 1.0)
     public_rows = len(next(iter(public.values())))
-    expected = {a: rows * expected_shares(public[a], len(y)) for a, y in noisy.items()}
+    expected = {a: rows * expect_shares(public[a], len(y)) for a, y in noisy.items()}
     even = {a: np.full(len(y), rows / len(y)) for a, y in noisy.items()}
     fits = {}
     for name, centre in (("public", expected), ("even", even)):
-        variances = {a: _variances(e, rows, public_rows) for a, e in centre.items()}
-        fits[name] = _fits({a: y - centre[a] for a, y in noisy.items()}, variances, sigma)
-    odds = _odds({a: fits["public"][a].evidence - fits["even"][a].evidence for a in noisy})
+        variances = {a: _compute_variances(e, rows, public_rows) for a, e in centre.items()}
+        fits[name] = _fit_counts({a: y - centre[a] for a, y in noisy.items()}, variances, sigma)
+    odds = _compute_odds({a: fits["public"][a].evidence - fits["even"][a].evidence for a in noisy})
     found = {}
     for a, y in noisy.items():
         if odds[a] > TRUSTED:
@@ -85,7 +85,7 @@ class _Fit(NamedTuple):
     evidence: float
 
 
-def _fits(
+def _fit_counts(
     departures: Mapping[str, Floats], variances: Mapping[str, Floats], sigma: Mapping[str, float]
 ) -> dict[str, _Fit]:
     logs = {}
@@ -95,7 +95,7 @@ def _fits(
     best = {a: values.max(axis=0) for a, values in logs.items()}
     likelihood = {a: np.exp(values - best[a]) for a, values in logs.items()}
     found = {}
-    for a, shares in _fitted_shares(likelihood).items():
+    for a, shares in _fit_shares(likelihood).items():
         chance = shares[:, None] * likelihood[a]
         whole = chance.sum(axis=0)
         follows = (chance / whole * (variances[a] / (variances[a] + sigma[a] ** 2))).sum(axis=0)
@@ -103,7 +103,7 @@ def _fits(
     return found
 
 
-def _odds(ahead: Mapping[str, float]) -> dict[str, float]:
+def _compute_odds(ahead: Mapping[str, float]) -> dict[str, float]:
     """Return chance of each attribute that the public table tells of it, by its log odds and how many it tells of."""
     factor = np.exp(np.clip(np.array(list(ahead.values())), -50.0, 50.0))
     share = 0.5
@@ -113,28 +113,28 @@ def _odds(ahead: Mapping[str, float]) -> dict[str, float]:
     return dict(zip(ahead, (share * factor / (share * factor + 1 - share)).tolist(), strict=True))
 
 
-def noisy_rows(noisy: Sequence[Floats], sigma: Sequence[float]) -> float:
+def count_noisy_rows(noisy: Sequence[Floats], sigma: Sequence[float]) -> float:
     """Return the inverse-variance mean of the totals."""
     precision = [1.0 / (len(y) * s**2) for y, s in zip(noisy, sigma, strict=True)]
     return float(np.dot(precision, [y.sum() for y in noisy]) / np.sum(precision))
 
 
-def _variances(expected: Floats, rows: float, public_rows: int) -> Floats:
+def _compute_variances(expected: Floats, rows: float, public_rows: int) -> Floats:
     """Of a true count's departure from what is expected, by scale; shape (scales + 1, cells), above 0."""
     sampling = np.maximum(expected, rows / public_rows / 2) * (1 + rows / public_rows)
     scaled = np.multiply.outer(np.array(SCALES) ** 2, expected**2) + sampling
     return np.vstack([scaled, np.full(len(expected), (WIDEST * rows) ** 2)])
 
 
-def _fitted_shares(likelihood: Mapping[str, Floats]) -> dict[str, Floats]:
+def _fit_shares(likelihood: Mapping[str, Floats]) -> dict[str, Floats]:
     """Return the shares of the scales by attribute, drawn towards those of all cells (FAITH)."""
     parts = len(next(iter(likelihood.values())))
     everything = np.concatenate(list(likelihood.values()), axis=1)
-    common = _expectation_maximization(everything, np.full(parts, 1.0 / parts), 1.0)
-    return {a: _expectation_maximization(cells, common, FAITH) for a, cells in likelihood.items()}
+    common = _maximize_expectation(everything, np.full(parts, 1.0 / parts), 1.0)
+    return {a: _maximize_expectation(cells, common, FAITH) for a, cells in likelihood.items()}
 
 
-def _expectation_maximization(likelihood: Floats, centre: Floats, weight: float) -> Floats:
+def _maximize_expectation(likelihood: Floats, centre: Floats, weight: float) -> Floats:
     """Return the shares of a mixture with a Dirichlet prior of ``weight`` cells around ``centre``."""
     shares = centre
     for _ in range(_ROUNDS):

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.receipts import Query, sigma_for
+from privsyn.data_contracts.receipts import Query, compute_sigma
 from privsyn.tasks.itemsets.transactions import Transactions
 
 
@@ -19,11 +19,11 @@ def plan(bases: Sequence[Sequence[str]], rho: Fraction, persons: int) -> list[Qu
     transaction is in one cell of each marginal, so K of them change it by at most K in L2.  One mechanism instance a
     basis; they add up (Theorem 1; PrivBasis, BasisFreq).
     """
-    sigma = sigma_for(rho / max(len(bases), 1), persons)
+    sigma = compute_sigma(rho / max(len(bases), 1), persons)
     return [Query(tuple(names), 1 << len(names), persons, sigma) for names in bases]
 
 
-def exact(rows: Transactions, bases: Sequence[Sequence[int]]) -> Iterator[NDArray[np.int64]]:
+def count_exactly(rows: Transactions, bases: Sequence[Sequence[int]]) -> Iterator[NDArray[np.int64]]:
     """Yield the exact marginals, in order.  Private until the shell has added the noise."""
     for basis in bases:
         yield rows.marginal(basis)

@@ -29,7 +29,7 @@ MOST_BASES = 60
 _MOST_TARGETS = 1_000
 
 
-def pair_graph(counts: NDArray[Any], items: int, least: float) -> nx.Graph:
+def build_pair_graph(counts: NDArray[Any], items: int, least: float) -> nx.Graph:
     """Return the graph of frequent pairs among ``items``: an edge where the noisy count is at least ``least``.
 
     ``counts``: the upper triangle row by row; an edge's ``count`` is its count.
@@ -44,7 +44,7 @@ def pair_graph(counts: NDArray[Any], items: int, least: float) -> nx.Graph:
     return graph
 
 
-def basis_set(graph: nx.Graph, largest: int) -> list[Basis]:
+def choose_basis_set(graph: nx.Graph, largest: int) -> list[Basis]:
     """Bases of 3 to ``largest`` items that hold every triangle of ``graph``, if MOST_BASES of them can.
 
     Follows from the graph alone.
@@ -52,19 +52,19 @@ def basis_set(graph: nx.Graph, largest: int) -> list[Basis]:
     import networkx as nx  # here: see above
 
     cliques = [tuple(sorted(c)) for c in islice(nx.find_cliques(graph), MOST_CLIQUES) if len(c) > 2]
-    cliques.sort(key=lambda c: (-_least_count(graph, c), c))
-    bases = list(dict.fromkeys(part for clique in cliques for part in _parts(clique, largest)))
-    bases = _maximal(bases)[:MOST_BASES]
+    cliques.sort(key=lambda c: (-_compute_least_count(graph, c), c))
+    bases = list(dict.fromkeys(part for clique in cliques for part in _iterate_parts(clique, largest)))
+    bases = _keep_maximal(bases)[:MOST_BASES]
     targets = list(islice(dict.fromkeys(t for b in bases for t in combinations(b, 3)), _MOST_TARGETS))
     targets = [t for t in targets if all(graph.has_edge(*pair) for pair in combinations(t, 2))]
-    return _merged(bases, targets, largest)
+    return _merge_bases(bases, targets, largest)
 
 
-def _least_count(graph: nx.Graph, clique: Basis) -> float:
+def _compute_least_count(graph: nx.Graph, clique: Basis) -> float:
     return min(graph.edges[pair]["count"] for pair in combinations(clique, 2))
 
 
-def _parts(clique: Basis, largest: int) -> Iterable[Basis]:
+def _iterate_parts(clique: Basis, largest: int) -> Iterable[Basis]:
     """Return the clique, or where it is too large, sets of ``largest`` items that hold all its triples."""
     if len(clique) <= largest:
         return [clique]
@@ -73,23 +73,23 @@ def _parts(clique: Basis, largest: int) -> Iterable[Basis]:
     return [tuple(sorted(sum(three, ()))) for three in combinations(chunks, 3)]
 
 
-def _maximal(bases: Sequence[Basis]) -> list[Basis]:
+def _keep_maximal(bases: Sequence[Basis]) -> list[Basis]:
     """Return the sets that are no part of another one, in their order."""
     sets = [frozenset(b) for b in bases]
     return [b for b, s in zip(bases, sets, strict=True) if not any(s < other for other in sets)]
 
 
-def expected_variance(bases: Sequence[Basis], targets: Sequence[Basis]) -> float:
+def compute_expected_variance(bases: Sequence[Basis], targets: Sequence[Basis]) -> float:
     """Return mean variance of the targets' estimates, in units of K^2 / (2 rho) for the bases together.
 
     Each of w bases has rho / w, so a cell's variance is w; a set T sums 2^(|B| - |T|) cells of a basis B, and the bases
     that hold it are combined by inverse variance (PrivBasis, average-case error variance, for Gaussian noise).  Targets
     in no basis count as the worst one does.
     """
-    return _mean_variance(_precisions(bases, targets).sum(axis=0), len(bases))
+    return _compute_mean_variance(_compute_precisions(bases, targets).sum(axis=0), len(bases))
 
 
-def _precisions(bases: Sequence[Basis], targets: Sequence[Basis]) -> NDArray[np.float64]:
+def _compute_precisions(bases: Sequence[Basis], targets: Sequence[Basis]) -> NDArray[np.float64]:
     """Return for each basis and target, 2^(|T| - |B|) if the basis holds the target, else 0."""
     top = 1 + max((item for s in (*bases, *targets) for item in s), default=0)
     inside, asked = np.zeros((len(bases), top)), np.zeros((len(targets), top))
@@ -101,7 +101,7 @@ def _precisions(bases: Sequence[Basis], targets: Sequence[Basis]) -> NDArray[np.
     return np.where(held, 2.0 ** (sizes - inside.sum(axis=1)[:, None]), 0.0)
 
 
-def _mean_variance(precision: NDArray[np.float64], bases: int) -> float:
+def _compute_mean_variance(precision: NDArray[np.float64], bases: int) -> float:
     held = precision[precision > 0]
     if not held.size:
         return 0.0 if not precision.size else np.inf
@@ -109,19 +109,21 @@ def _mean_variance(precision: NDArray[np.float64], bases: int) -> float:
     return float((bases / held).sum() + unheld) / precision.size
 
 
-def _merged(bases: list[Basis], targets: Sequence[Basis], largest: int) -> list[Basis]:
+def _merge_bases(bases: list[Basis], targets: Sequence[Basis], largest: int) -> list[Basis]:
     """Return two bases become one as long as that lowers the expected variance; the best merge first."""
     while True:
-        precisions = _precisions(bases, targets)
-        now = _mean_variance(precisions.sum(axis=0), len(bases))
+        precisions = _compute_precisions(bases, targets)
+        now = _compute_mean_variance(precisions.sum(axis=0), len(bases))
         unions = {tuple(sorted({*a, *b})) for a, b in combinations(bases, 2)}
         candidates = sorted(u for u in unions if len(u) <= largest)
         if not candidates or not targets:
             return bases
-        added = _precisions(candidates, targets)
+        added = _compute_precisions(candidates, targets)
         within = np.array([[set(b) <= set(u) for b in bases] for u in candidates])
         left = precisions.sum(axis=0) - within @ precisions + added
-        variances = [_mean_variance(p, len(bases) - int(w.sum()) + 1) for p, w in zip(left, within, strict=True)]
+        variances = [
+            _compute_mean_variance(p, len(bases) - int(w.sum()) + 1) for p, w in zip(left, within, strict=True)
+        ]
         best = int(np.argmin(variances))
         if variances[best] >= now:
             return bases

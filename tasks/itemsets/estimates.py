@@ -22,7 +22,7 @@ Measured = tuple[float, float]
 """A count without bias, and its variance, both in transactions."""
 
 
-def superset_sums(cells: NDArray[np.integer]) -> NDArray[np.int64]:
+def sum_supersets(cells: NDArray[np.integer]) -> NDArray[np.int64]:
     """Return for every subset of a basis, the sum of the cells of its supersets: int64, the cells' shape.
 
     Bit j of a cell's number is the basis's item j (:meth:`Transactions.marginal`).
@@ -35,26 +35,28 @@ def superset_sums(cells: NDArray[np.integer]) -> NDArray[np.int64]:
     return sums
 
 
-def of_basis(basis: Basis, cells: NDArray[np.integer], sigma: float, largest: int) -> Iterable[tuple[Basis, Measured]]:
+def iterate_basis_estimates(
+    basis: Basis, cells: NDArray[np.integer], sigma: float, largest: int
+) -> Iterable[tuple[Basis, Measured]]:
     """Yield each subset of 1 to ``largest`` items of a basis with its noisy count, of variance 2^(l - s) sigma^2.
 
     ``sigma``: of a cell's noise, in transactions; the basis has l items, the subset s.
     """
-    sums = superset_sums(cells)
+    sums = sum_supersets(cells)
     for size in range(1, min(largest, len(basis)) + 1):
         for places in combinations(range(len(basis)), size):
             cell = sum(1 << p for p in places)
             yield tuple(basis[p] for p in places), (float(sums[cell]), 2.0 ** (len(basis) - size) * sigma**2)
 
 
-def combined(measured: Iterable[Measured]) -> Measured:
+def combine_estimates(measured: Iterable[Measured]) -> Measured:
     """Return the combination by inverse variance of independent measurements, one or more."""
     counts, variances = np.array(list(measured)).T
     precision = 1 / variances
     return float(counts @ precision / precision.sum()), float(1 / precision.sum())
 
 
-def estimates(
+def estimate_itemsets(
     items: Mapping[Basis, Measured],
     pairs: Mapping[Basis, Measured],
     bases: Iterable[Iterable[tuple[Basis, Measured]]],
@@ -67,14 +69,14 @@ def estimates(
         for subset, one in subsets:
             if subset in found or _is_clique(subset, graph):
                 found.setdefault(subset, []).append(one)
-    return {s: combined(m) for s, m in found.items()}
+    return {s: combine_estimates(m) for s, m in found.items()}
 
 
 def _is_clique(subset: Basis, graph: nx.Graph) -> bool:
     return all(graph.has_edge(*pair) for pair in combinations(subset, 2))
 
 
-def frequent(found: Mapping[Basis, Measured], count: float, top: int | None) -> list[Basis]:
+def keep_frequent(found: Mapping[Basis, Measured], count: float, top: int | None) -> list[Basis]:
     """Return the sets to publish: the ``top`` most frequent ones, or those of at least ``count`` transactions.
 
     A set is ranked by the smallest estimate among it and its subsets: it is held no more often than any of them.

@@ -12,7 +12,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.itemsets.item_counts import ITEMS, RANK, TOTAL
 
 
-def threshold(
+def compute_threshold(
     queries: Sequence[Query], answers: Sequence[NDArray[np.int64]], at_least: float | None
 ) -> tuple[float, float]:
     """Return the noisy count from which an itemset is frequent, and the noisy number of transactions, at least 1.
@@ -24,12 +24,12 @@ def threshold(
     return (found[RANK] if at_least is None else at_least * total), total
 
 
-def above_noise(count: float, sigma: float, compared: int) -> float:
+def cut_at_noise(count: float, sigma: float, compared: int) -> float:
     """Return count, or where noise alone would reach it, what the largest of ``compared`` draws of noise is about."""
     return max(count, sigma * math.sqrt(2 * math.log(max(compared, 2))))
 
 
-def frequent_items(
+def choose_frequent_items(
     queries: Sequence[Query],
     answers: Sequence[NDArray[np.int64]],
     at_least: float | None,
@@ -40,9 +40,9 @@ def frequent_items(
 
     ``margin``: the part of the frequent count from which an item is looked at.
     """
-    count = margin * threshold(queries, answers, at_least)[0]
+    count = margin * compute_threshold(queries, answers, at_least)[0]
     (query,) = [q for q in queries if q.attributes == (ITEMS,)]
     noisy = answers[queries.index(query)]
     order = np.argsort(-noisy, kind="stable")[:most]
-    least = above_noise(count, query.sigma, query.cells)
+    least = cut_at_noise(count, query.sigma, query.cells)
     return [int(code) for code in order if noisy[code] >= least]

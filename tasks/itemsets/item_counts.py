@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.receipts import Query, sigma_for
+from privsyn.data_contracts.receipts import Query, compute_sigma
 from privsyn.tasks.itemsets.transactions import Transactions
 
 TOTAL, RANK, ITEMS = "transactions", "count at the rank", "items"
@@ -25,12 +25,12 @@ MARGIN = Fraction(11, 10)
 _TOTAL_SHARE, _RANK_SHARE = Fraction(1, 20), Fraction(1, 10)
 
 
-def root(number: int) -> int:
+def compute_root(number: int) -> int:
     """Return the smallest whole number whose square is at least ``number``."""
     return math.isqrt(number - 1) + 1 if number > 0 else 0
 
 
-def margin_rank(top: int) -> int:
+def compute_margin_rank(top: int) -> int:
     """Return the rank of the itemset whose count bounds what is frequent."""
     return math.ceil(MARGIN * top)
 
@@ -48,17 +48,19 @@ def plan(items: int, most: int, top: int | None, rho: Fraction, persons: int) ->
     if top is not None:
         asked.append((RANK, 1, persons, _RANK_SHARE))
     rest = 1 - sum((share for *_, share in asked), start=Fraction(0))
-    asked.append((ITEMS, items, persons * root(min(most, items)), rest))
-    return [Query((name,), cells, bound, sigma_for(rho * share, bound)) for name, cells, bound, share in asked]
+    asked.append((ITEMS, items, persons * compute_root(min(most, items)), rest))
+    return [Query((name,), cells, bound, compute_sigma(rho * share, bound)) for name, cells, bound, share in asked]
 
 
-def exact(rows: Transactions, queries: list[Query], top: int | None, largest: int) -> Iterator[NDArray[np.int64]]:
+def count_exactly(
+    rows: Transactions, queries: list[Query], top: int | None, largest: int
+) -> Iterator[NDArray[np.int64]]:
     """Yield the exact answers, in order.  Private until the shell has added the noise."""
     for query in queries:
         (name,) = query.attributes
         if name == TOTAL:
             yield np.array([len(rows)], dtype=np.int64)
         elif name == RANK and top is not None:
-            yield np.array([rows.support_at_rank(margin_rank(top), largest)], dtype=np.int64)
+            yield np.array([rows.support_at_rank(compute_margin_rank(top), largest)], dtype=np.int64)
         else:
             yield rows.item_counts()

@@ -9,8 +9,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.receipts import Query, sigma_for
-from privsyn.tasks.itemsets.item_counts import root
+from privsyn.data_contracts.receipts import Query, compute_sigma
+from privsyn.tasks.itemsets.item_counts import compute_root
 from privsyn.tasks.itemsets.transactions import Transactions
 
 PAIRS = "pairs of frequent items"
@@ -26,10 +26,10 @@ def plan(frequent: int, most: int, rho: Fraction, persons: int) -> list[Query]:
     """
     if frequent < 2:
         return []
-    bound = persons * max(root(math.comb(min(most, frequent), 2)), 1)
-    return [Query((PAIRS,), math.comb(frequent, 2), bound, sigma_for(rho, bound))]
+    bound = persons * max(compute_root(math.comb(min(most, frequent), 2)), 1)
+    return [Query((PAIRS,), math.comb(frequent, 2), bound, compute_sigma(rho, bound))]
 
 
-def exact(rows: Transactions, frequent: Sequence[int]) -> Iterator[NDArray[np.int64]]:
+def count_exactly(rows: Transactions, frequent: Sequence[int]) -> Iterator[NDArray[np.int64]]:
     """Yield the exact counts, the upper triangle row by row.  Private until the shell has added the noise."""
     yield rows.pair_counts(frequent)

@@ -22,7 +22,7 @@ _BLOCK = 1 << 17  # transactions that are looked at together
 _FIRST_ITEMS = 64  # items whose pairs are counted first, for a bound that spares most others
 
 
-def gathered(rows: Codes, codes: Codes, size: int, items: int, most: int) -> tuple[pa.RecordBatch, int]:
+def gather_transactions(rows: Codes, codes: Codes, size: int, items: int, most: int) -> tuple[pa.RecordBatch, int]:
     """Transactions 0 to ``size`` - 1 in ROW_SCHEMA from (row, code) pairs, and how many had more than ``most`` items.
 
     ``rows``, ``codes``: int64, one a held item, in any order and with repetitions; codes below ``items``.  Of a

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privsyn.data_contracts.domain import Clique, Domain, code_dtype
-from privsyn.tasks.kernels.counting import CodeTable, add_counts, checked_cells, shaped, thread_count
+from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
+from privsyn.tasks.kernels.counting import CodeTable, add_counts, check_cells, choose_thread_count, reshape_counts
 
 PASS_CELLS = 1 << 24
 """Cells (int64) that one pass over the rows counts into at most; a larger marginal has a pass of its own."""
@@ -26,11 +26,11 @@ _SHARES = 4  # units of work for each thread and block, so that unequal marginal
 
 def block_rows(domain: Domain, *, padded: bool = False) -> int:
     """Return rows of a block: as many as fit BLOCK_BYTES, by the width of the attributes' codes; at least 1,024."""
-    width = sum(code_dtype(size + int(padded)).itemsize for size in domain.sizes)
+    width = sum(choose_code_dtype(size + int(padded)).itemsize for size in domain.sizes)
     return max(1_024, BLOCK_BYTES // max(1, width))
 
 
-def subdomain(domain: Domain, cliques: Iterable[Clique]) -> Domain:
+def restrict_domain(domain: Domain, cliques: Iterable[Clique]) -> Domain:
     """Return the attributes that the cliques name, in the domain's order: the columns that a pass reads.
 
     At least one.
@@ -39,7 +39,7 @@ def subdomain(domain: Domain, cliques: Iterable[Clique]) -> Domain:
     return Domain.of({a: domain.size(a) for a in domain.attributes if a in named})
 
 
-def passes(domain: Domain, cliques: Iterable[Clique], *, padded: bool = False) -> Iterator[list[Clique]]:
+def iterate_passes(domain: Domain, cliques: Iterable[Clique], *, padded: bool = False) -> Iterator[list[Clique]]:
     """Yield consecutive cliques whose cells fit PASS_CELLS together.
 
     Raises ValueError for a marginal too large to be counted.
@@ -47,7 +47,7 @@ def passes(domain: Domain, cliques: Iterable[Clique], *, padded: bool = False) -
     group: list[Clique] = []
     cells = 0
     for clique in cliques:
-        more = checked_cells(_shape(domain, clique, padded), clique)
+        more = check_cells(_get_shape(domain, clique, padded), clique)
         if group and cells + more > PASS_CELLS:
             yield group
             group, cells = [], 0
@@ -64,8 +64,8 @@ def count_blocks(
 
     ``blocks``: tables over at least the attributes named.  Threads (0: all cores) share the cliques of each block.
     """
-    counts = [np.zeros(checked_cells(_shape(domain, c, padded), c), np.int64) for c in cliques]
-    threads = thread_count(threads)
+    counts = [np.zeros(check_cells(_get_shape(domain, c, padded), c), np.int64) for c in cliques]
+    threads = choose_thread_count(threads)
     number = min(len(cliques), _SHARES * threads)
     with ThreadPoolExecutor(threads) as pool:
         for block in blocks:
@@ -79,7 +79,7 @@ def count_blocks(
     return counts
 
 
-def in_shape(
+def iterate_in_shape(
     counts: Iterable[np.ndarray], domain: Domain, cliques: Sequence[Clique], rows: int, *, padded: bool, filtered: bool
 ) -> Iterator[np.ndarray]:
     """Flat counts with their axes, as :func:`privsyn.tasks.kernels.counting.count` gives them.
@@ -89,10 +89,10 @@ def in_shape(
     for flat, clique in zip(counts, cliques, strict=True):
         if int(flat.sum()) != rows:
             raise RuntimeError(f"the counts of {', '.join(clique)} do not add up to the table's rows")
-        yield shaped(flat, _shape(domain, clique, padded), filtered=filtered or not padded)
+        yield reshape_counts(flat, _get_shape(domain, clique, padded), filtered=filtered or not padded)
 
 
-def _shape(domain: Domain, clique: Clique, padded: bool) -> tuple[int, ...]:
+def _get_shape(domain: Domain, clique: Clique, padded: bool) -> tuple[int, ...]:
     return tuple(size + int(padded) for size in domain.shape(clique))
 
 
@@ -112,8 +112,10 @@ class Blocks:
     def counts(
         self, cliques: Iterable[Clique], *, threads: int = 0, padded_result: bool = False
     ) -> Iterator[np.ndarray]:
-        """Yield the counts of each clique, in order; as many passes over the rows as :func:`passes` needs."""
-        for group in passes(self.domain, cliques, padded=self.padded):
-            blocks = self.read(subdomain(self.domain, group))
+        """Yield the counts of each clique, in order; as many passes over the rows as :func:`iterate_passes` needs."""
+        for group in iterate_passes(self.domain, cliques, padded=self.padded):
+            blocks = self.read(restrict_domain(self.domain, group))
             counts = count_blocks(blocks, self.domain, group, padded=self.padded, threads=threads)
-            yield from in_shape(counts, self.domain, group, self.rows, padded=self.padded, filtered=padded_result)
+            yield from iterate_in_shape(
+                counts, self.domain, group, self.rows, padded=self.padded, filtered=padded_result
+            )

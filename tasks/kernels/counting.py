@@ -16,8 +16,8 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from privsyn.data_contracts.domain import Clique, Domain, code_dtype
-from privsyn.data_contracts.tables import code_schema
+from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
+from privsyn.data_contracts.tables import build_code_schema
 
 MAX_CELLS = 1 << 31
 """Largest number of cells of a marginal: keys must fit 31 bits."""
@@ -71,13 +71,13 @@ class CodeTable:
 
         Raises ValueError for other columns, nulls, or types that are not unsigned.
         """
-        schema = code_schema(domain, padded=padded)
+        schema = build_code_schema(domain, padded=padded)
         table = data if isinstance(data, pa.Table) else pa.Table.from_batches(data, None if data else schema)
         if tuple(table.schema.names) != domain.attributes:
             raise ValueError("the table's columns are not the domain's attributes, in order")
         if any(column.null_count for column in table.columns):
             raise ValueError("a table of codes must not have nulls")
-        return cls(domain, tuple(_numpy(column) for column in table.columns), padded)
+        return cls(domain, tuple(_to_numpy(column) for column in table.columns), padded)
 
     def counts(
         self, cliques: Iterable[Clique], *, threads: int = 0, padded_result: bool = False
@@ -87,9 +87,9 @@ class CodeTable:
 
     def to_arrow(self) -> pa.Table:
         """As an Arrow table in the schema of ``code_schema``; columns of the right type are not copied."""
-        schema = code_schema(self.domain, padded=self.padded)
+        schema = build_code_schema(self.domain, padded=self.padded)
         codes = [
-            pa.array(column.astype(code_dtype(size + int(self.padded)), copy=False))
+            pa.array(column.astype(choose_code_dtype(size + int(self.padded)), copy=False))
             for column, size in zip(self.columns, self.domain.sizes, strict=True)
         ]
         return pa.Table.from_arrays(codes, schema=schema)
@@ -112,7 +112,7 @@ class Countable(Protocol):
         """Return the counts of each clique as by :func:`count`, in the order of the cliques, lazily."""
 
 
-def _numpy(column: pa.ChunkedArray) -> np.ndarray:
+def _to_numpy(column: pa.ChunkedArray) -> np.ndarray:
     if column.num_chunks == 1:
         return column.chunk(0).to_numpy(zero_copy_only=True)
     return np.ascontiguousarray(column.to_numpy())
@@ -127,7 +127,7 @@ def fill_keys(keys: np.ndarray, columns: Sequence[np.ndarray], shape: Sequence[i
         push_digit(keys, codes, np.uint32(width))
 
 
-def checked_cells(shape: Sequence[int], clique: Clique) -> int:
+def check_cells(shape: Sequence[int], clique: Clique) -> int:
     """Return number of cells of ``shape``; raises ValueError if the cell numbers would not fit."""
     cells = prod(shape)
     if cells > MAX_CELLS:
@@ -144,9 +144,9 @@ def count(table: CodeTable, clique: Clique, *, padded_result: bool = False) -> n
     Raises ValueError when the marginal has more than 2**31 cells.
     """
     shape = table.shape(clique)
-    counts = np.zeros(checked_cells(shape, clique), np.int64)
+    counts = np.zeros(check_cells(shape, clique), np.int64)
     add_counts(table, clique, counts)
-    return shaped(counts, shape, filtered=not table.padded or padded_result)
+    return reshape_counts(counts, shape, filtered=not table.padded or padded_result)
 
 
 def add_counts(table: CodeTable, clique: Clique, counts: np.ndarray) -> None:
@@ -168,13 +168,13 @@ def add_counts(table: CodeTable, clique: Clique, counts: np.ndarray) -> None:
             tally(keys[: block[0].size], counts)
 
 
-def shaped(counts: np.ndarray, shape: Sequence[int], *, filtered: bool) -> np.ndarray:
+def reshape_counts(counts: np.ndarray, shape: Sequence[int], *, filtered: bool) -> np.ndarray:
     """Flat counts with one axis per attribute; without the last position of every axis unless ``filtered``."""
     counts = counts.reshape(shape)
     return counts if filtered else np.ascontiguousarray(counts[tuple(slice(0, -1) for _ in shape)])
 
 
-def thread_count(threads: int) -> int:
+def choose_thread_count(threads: int) -> int:
     """``threads``, or the number of usable cores for 0; raises ValueError below 0."""
     if threads < 0:
         raise ValueError(f"threads must not be negative: {threads}")
@@ -201,14 +201,14 @@ def _count_in_memory(
     def work(group: list[Clique]) -> list[np.ndarray]:
         return [count(table, clique, padded_result=padded_result) for clique in group]
 
-    threads = thread_count(threads)
+    threads = choose_thread_count(threads)
     if threads == 1:
         yield from (count(table, clique, padded_result=padded_result) for clique in cliques)
         return
     pending: deque[Future[list[np.ndarray]]] = deque()
     pool = ThreadPoolExecutor(threads)
     try:
-        for group in _groups(table, cliques):
+        for group in _group_cliques(table, cliques):
             pending.append(pool.submit(work, group))
             if len(pending) > 2 * threads:
                 yield from pending.popleft().result()
@@ -218,7 +218,7 @@ def _count_in_memory(
         pool.shutdown(cancel_futures=True)
 
 
-def _groups(table: CodeTable, cliques: Iterable[Clique]) -> Iterator[list[Clique]]:
+def _group_cliques(table: CodeTable, cliques: Iterable[Clique]) -> Iterator[list[Clique]]:
     """Consecutive cliques, few enough that a group is quick to count and small to hold."""
     group: list[Clique] = []
     cells = 0

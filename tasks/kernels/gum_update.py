@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from privsyn.tasks.kernels.shuffling import below, mix, shuffle_segments
+from privsyn.tasks.kernels.shuffling import draw_below, mix, shuffle_segments
 from privsyn.tasks.kernels.streams import GAMMA
 from privsyn.tasks.kernels.tallies import tally
 
@@ -112,7 +112,7 @@ def split_losses(shrink, current, by_block, start, losses):  # type: ignore[no-u
     for c in range(shrink.shape[0]):
         if shrink[c] == 0:
             continue
-        passed = np.int64(below(mix(start + np.uint64(c) * GAMMA), np.uint64(current[c])))
+        passed = np.int64(draw_below(mix(start + np.uint64(c) * GAMMA), np.uint64(current[c])))
         done = 0
         for b in range(by_block.shape[0]):
             passed += shrink[c] * by_block[b, c]
@@ -176,7 +176,7 @@ def _keep_exactly(keys, candidates, quota, word, first_row, chosen):  # type: ig
         word += GAMMA
         c = keys[candidates[j]]
         left = quota[c]
-        hit = np.uint64(below(mix(word), left & _LOW) < (left >> _HALF))
+        hit = np.uint64(draw_below(mix(word), left & _LOW) < (left >> _HALF))
         quota[c] = left - np.uint64(1) - (hit << _HALF)
         chosen[found] = np.uint32(first_row + candidates[j])
         found += hit
@@ -270,7 +270,7 @@ def pick_donors(targets, ends, cell_starts, index, starts, first, last, donors):
             if targets[p] < 0:
                 word += GAMMA
                 begin, end = cell_starts[~targets[p]], cell_starts[~targets[p] + 1]
-                donors[p] = index[begin + np.int64(below(mix(word), np.uint64(end - begin)))]
+                donors[p] = index[begin + np.int64(draw_below(mix(word), np.uint64(end - begin)))]
 
 
 @njit(nogil=True, cache=True)

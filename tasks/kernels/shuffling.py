@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from privsyn.tasks.kernels.streams import GAMMA, finalised
+from privsyn.tasks.kernels.streams import GAMMA, mix_bits
 
 _HALF = np.uint64(32)
 _ONE = np.uint64(1)
 
-mix = njit(nogil=True, cache=True, inline="always")(finalised)
+mix = njit(nogil=True, cache=True, inline="always")(mix_bits)
 
 
 @njit(nogil=True, cache=True, inline="always")
-def below(word, bound):  # type: ignore[no-untyped-def]
+def draw_below(word, bound):  # type: ignore[no-untyped-def]
     """Return an integer in [0, bound) from the high half of a random 64-bit word; uint64, bound <= 2**32."""
     return ((word >> _HALF) * bound) >> _HALF
 
@@ -32,7 +32,7 @@ def shuffle_segments(values, starts, start):  # type: ignore[no-untyped-def]
         length = np.uint64(starts[s + 1]) - first
         while length > _ONE:
             word += GAMMA
-            pick = first + below(mix(word), length)
+            pick = first + draw_below(mix(word), length)
             length -= _ONE
             last = first + length
             kept = values[last]

@@ -18,7 +18,7 @@ def _mix(z: int) -> int:
     return z ^ (z >> 31)
 
 
-def stream(seed: int, *address: int) -> np.uint64:
+def derive_stream(seed: int, *address: int) -> np.uint64:
     """Return the 64-bit start of the stream at ``address`` under ``seed``; integers >= 0, any number of them."""
     state = _mix((seed + int(GAMMA)) & _MASK)
     for number in address:
@@ -26,18 +26,18 @@ def stream(seed: int, *address: int) -> np.uint64:
     return np.uint64(state)
 
 
-def uniform(start: np.uint64, index: int = 0) -> float:
+def draw_uniform(start: np.uint64, index: int = 0) -> float:
     """Draw number ``index`` of a stream as a float in [0, 1)."""
     return (_mix((int(start) + (index + 1) * int(GAMMA)) & _MASK) >> 11) * 2.0**-53
 
 
-def uniforms(start: np.uint64, number: int) -> np.ndarray:
-    """Return the first ``number`` draws of a stream as :func:`uniform` gives them; float64."""
+def draw_uniforms(start: np.uint64, number: int) -> np.ndarray:
+    """Return the first ``number`` draws of a stream as :func:`draw_uniform` gives them; float64."""
     words = start + np.arange(1, number + 1, dtype=np.uint64) * GAMMA
-    return (finalised(words) >> np.uint64(11)) * 2.0**-53
+    return (mix_bits(words) >> np.uint64(11)) * 2.0**-53
 
 
-def finalised(z: np.ndarray) -> np.ndarray:
+def mix_bits(z: np.ndarray) -> np.ndarray:
     """Return the splitmix64 finaliser: uint64 -> uint64, of one word or of many."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -51,7 +51,7 @@ def shuffle(values: np.ndarray, start: np.uint64) -> None:
     shuffle_segments(values, np.array([0, values.size], np.int64), start)
 
 
-def systematic(weights: np.ndarray, totals: np.ndarray | int, offsets: np.ndarray | float) -> np.ndarray:
+def draw_systematically(weights: np.ndarray, totals: np.ndarray | int, offsets: np.ndarray | float) -> np.ndarray:
     """Round ``weights`` along the last axis to int64 quotas that sum exactly to ``totals``.
 
     weights: float (..., cells), finite, >= 0; all-zero rows count as uniform.  totals: int (...) >= 0;

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from privsyn.tasks.kernels.shuffling import below, mix
+from privsyn.tasks.kernels.shuffling import draw_below, mix
 from privsyn.tasks.kernels.streams import GAMMA
 
 _CHUNK = 512  # rows whose surplus is computed together
@@ -61,7 +61,7 @@ def share_residuals(residuals, block, blocks, salt, share):  # type: ignore[no-u
     share: integers (cells), written.
     """
     for c in range(residuals.shape[0]):
-        shift = np.int64(below(mix(salt + np.uint64(c) * GAMMA), np.uint64(blocks)))
+        shift = np.int64(draw_below(mix(salt + np.uint64(c) * GAMMA), np.uint64(blocks)))
         share[c] = (residuals[c] + (block + shift) % blocks) // blocks
 
 
@@ -79,7 +79,7 @@ def sweep_block(codes, order, layout, residuals, best, start, heat, urgent, vain
     heat: where it is above 0, every record, in surplus or not, draws a value, its own among them, with chances in
     proportion to exp(-change of the weighted squares / (heat k)), as in simulated annealing; ``best`` says nothing.
     """
-    most, room = _largest_sizes(layout)
+    most, room = _find_largest_sizes(layout)
     work = np.empty(room, residuals.dtype)
     keys = np.empty((most, _CHUNK), np.uint32)
     sums = np.empty(_CHUNK, residuals.dtype)
@@ -90,7 +90,7 @@ def sweep_block(codes, order, layout, residuals, best, start, heat, urgent, vain
         cost = np.int64(layout.moved[layout.first[a] : layout.first[a + 1]].sum())
         unit = np.int64(max(1.0, np.rint(heat * cost))) if heat > 0 else np.int64(0)
         _load(layout, a, residuals, work)
-        _centre(layout, a, rows, work, means)
+        _compute_centre(layout, a, rows, work, means)
         for begin in range(0, rows, _CHUNK):
             n = min(_CHUNK, rows - begin)
             _sum_chunk(codes, layout, a, begin, n, work, keys, sums)
@@ -104,7 +104,7 @@ def sweep_block(codes, order, layout, residuals, best, start, heat, urgent, vain
                     new = _choose(layout, a, cost, old, keys, i, work, line, best, urgent, word, unit)
                     if new != old:
                         codes[a, begin + i] = new
-                        _record(layout, a, old, new, keys, i, work)
+                        _record_move(layout, a, old, new, keys, i, work)
                         moves += 1
                     elif pauses and unit == 0:
                         vain[a, begin + i] = _PAUSE
@@ -113,7 +113,7 @@ def sweep_block(codes, order, layout, residuals, best, start, heat, urgent, vain
 
 
 @njit(nogil=True, cache=True)
-def _largest_sizes(layout):  # type: ignore[no-untyped-def]
+def _find_largest_sizes(layout):  # type: ignore[no-untyped-def]
     """Return the most views and the most cells that any attribute has."""
     most, room = 0, 0
     for a in range(layout.sizes.shape[0]):
@@ -125,7 +125,7 @@ def _largest_sizes(layout):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _record(layout, a, old, new, keys, i, work):  # type: ignore[no-untyped-def]
+def _record_move(layout, a, old, new, keys, i, work):  # type: ignore[no-untyped-def]
     """Note a move of row ``i`` of the chunk: one row less at ``old``, one more at ``new``."""
     for j in range(layout.first[a], layout.first[a + 1]):
         key = np.int64(keys[j - layout.first[a], i])
@@ -148,7 +148,7 @@ def _load(layout, a, residuals, work):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _centre(layout, a, rows, work, means):  # type: ignore[no-untyped-def]
+def _compute_centre(layout, a, rows, work, means):  # type: ignore[no-untyped-def]
     """Take the mean of every line of the workspace off its cells; means: (lines), written.
 
     A line has the cells of one view that differ in ``a`` alone.  Moves keep its sum.  Fixed penalties have no mean, and
@@ -213,8 +213,8 @@ def _choose(layout, a, cost, old, keys, i, work, scores, best, urgent, word, uni
         now += work[np.int64(keys[j - layout.first[a], i]) + old]
     if unit == 0 and now >= -(cost // 4):
         return old
-    marginals = _fixed(layout, a, keys, i, work, scores)
-    if marginals < layout.first[a + 1] and _tied(scores, old):
+    marginals = _is_fixed(layout, a, keys, i, work, scores)
+    if marginals < layout.first[a + 1] and _draw_tied(scores, old):
         return old
     for j in range(layout.first[a], marginals):
         key = np.uint64(keys[j - layout.first[a], i])
@@ -224,9 +224,9 @@ def _choose(layout, a, cost, old, keys, i, work, scores, best, urgent, word, uni
     least = now + cost  # a move falls short of lowering the squares at this score
     if unit > 0:
         scores[old] = least
-        return _drawn(scores, unit, word)
+        return _draw_value(scores, unit, word)
     if best or now < urgent:  # a record in a forbidden cell leaves it for the best value
-        return _largest(scores, least, old, word)
+        return _find_largest(scores, least, old, word)
     total = np.int64(0)
     for v in range(size):
         total += max(scores[v] - least, 0)
@@ -241,7 +241,7 @@ def _choose(layout, a, cost, old, keys, i, work, scores, best, urgent, word, uni
 
 
 @njit(nogil=True, cache=True)
-def _fixed(layout, a, keys, i, work, scores):  # type: ignore[no-untyped-def]
+def _is_fixed(layout, a, keys, i, work, scores):  # type: ignore[no-untyped-def]
     """Fill scores, (codes of a), with the fixed penalties of row ``i`` of the chunk; returns the first of their views.
 
     They are an attribute's last views, so what has none costs nothing.
@@ -258,7 +258,7 @@ def _fixed(layout, a, keys, i, work, scores):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _tied(penalties, old):  # type: ignore[no-untyped-def]
+def _draw_tied(penalties, old):  # type: ignore[no-untyped-def]
     """Return whether rules, by their penalties, allow no value but ``old``."""
     if penalties[old] < 0:
         return False
@@ -269,7 +269,7 @@ def _tied(penalties, old):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _largest(scores, least, old, word):  # type: ignore[no-untyped-def]
+def _find_largest(scores, least, old, word):  # type: ignore[no-untyped-def]
     """Return a value with the largest score, ties at random; ``old`` if none is above ``least``."""
     top = scores.max()
     if top <= least:
@@ -277,7 +277,7 @@ def _largest(scores, least, old, word):  # type: ignore[no-untyped-def]
     ties = 0
     for v in range(scores.shape[0]):
         ties += scores[v] == top
-    skip = np.int64(below(word, np.uint64(ties)))
+    skip = np.int64(draw_below(word, np.uint64(ties)))
     for v in range(scores.shape[0]):
         if scores[v] == top:
             if skip == 0:
@@ -287,7 +287,7 @@ def _largest(scores, least, old, word):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _drawn(scores, unit, word):  # type: ignore[no-untyped-def]
+def _draw_value(scores, unit, word):  # type: ignore[no-untyped-def]
     """Draw a value with chances in proportion to exp(2 score / unit)."""
     top = np.int64(scores.max())
     total = np.int64(0)

@@ -14,7 +14,7 @@ from threading import Lock
 
 import numpy as np
 
-from privsyn.tasks.kernels.streams import stream
+from privsyn.tasks.kernels.streams import derive_stream
 from privsyn.tasks.kernels.sweep_moves import NEVER, Layout, share_residuals, sweep_block
 
 SMALLEST_BLOCK = 1 << 14
@@ -55,7 +55,7 @@ class Sweeper:
         self._penalty = np.where(known, 2 * columns[0].size, 0)
         self._forbids = bool(forbidden) or self._forbids_empty
         cliques = [*cliques, *(positions for positions, _ in forbidden)]
-        self._layout = layout_of(sizes, cliques, [*weights, *([1] * len(forbidden))], len(weights))
+        self._layout = build_layout(sizes, cliques, [*weights, *([1] * len(forbidden))], len(weights))
         self._codes = np.result_type(*(column.dtype for column in columns))
         fine, self._type = self._largest_sums(residuals - self._penalty)
         penalties = [np.where(cells.ravel(), -fine, 0) for _, cells in forbidden]
@@ -105,8 +105,8 @@ class Sweeper:
             for a, column in enumerate(self.columns):
                 codes[a] = column[here]
             share = np.empty(self._residuals.size, self._type)
-            share_residuals(self._residuals, block, blocks, stream(seed, *address, _SHARE), share)
-            start = stream(seed, *address, _MOVE, block)
+            share_residuals(self._residuals, block, blocks, derive_stream(seed, *address, _SHARE), share)
+            start = derive_stream(seed, *address, _MOVE, block)
             urgent = -codes.shape[1] if self._forbids else NEVER
             vain = np.ascontiguousarray(self._vain[:, here])
             moves = sweep_block(codes, order, self._layout, share, best, start, heat, urgent, vain)
@@ -123,7 +123,7 @@ class Sweeper:
         return moves
 
 
-def layout_of(
+def build_layout(
     sizes: Sequence[int], cliques: Sequence[Sequence[int]], weights: Sequence[int], counted: int | None = None
 ) -> Layout:
     """Return the views of every attribute; see :class:`privsyn.tasks.kernels.sweep_moves.Layout`.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 @njit(nogil=True, cache=True)
-def _fnv(offsets, data, hashes):  # type: ignore[no-untyped-def]
+def _hash_fnv(offsets, data, hashes):  # type: ignore[no-untyped-def]
     """FNV-1a of the bytes from each offset to the next; uint64, written into ``hashes``."""
     for i in range(hashes.shape[0]):
         value = np.uint64(0xCBF29CE484222325)
@@ -18,11 +18,11 @@ def _fnv(offsets, data, hashes):  # type: ignore[no-untyped-def]
         hashes[i] = value ^ (value >> np.uint64(32))
 
 
-def text_hashes(texts: pa.Array) -> NDArray[np.uint64]:
+def hash_texts(texts: pa.Array) -> NDArray[np.uint64]:
     """FNV-1a of each text of a ``string`` array, shape (rows,); the hash of a null is undefined."""
     hashes = np.zeros(len(texts), np.uint64)
     _, offsets, data = texts.buffers()
     if data is not None and len(texts):
         places = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
-        _fnv(places, np.frombuffer(data, np.uint8), hashes)
+        _hash_fnv(places, np.frombuffer(data, np.uint8), hashes)
     return hashes

@@ -16,7 +16,7 @@ import numpy as np
 
 from privsyn.tasks.kernels import gum_update as gum
 from privsyn.tasks.kernels.counting import fill_keys
-from privsyn.tasks.kernels.streams import stream, uniform
+from privsyn.tasks.kernels.streams import derive_stream, draw_uniform
 
 _SMALLEST_BLOCK, _MOST_BLOCKS = 1 << 16, 32
 _GOLDEN = 0.6180339887498949
@@ -116,18 +116,18 @@ class Updater:
     def _plan(
         self, target: Target, current: np.ndarray, by_block: np.ndarray, alpha: float, share: float, *address: int
     ) -> _Moves | None:
-        draws = stream(self._seed, *address)
-        offsets = np.array([uniform(draws, 0), uniform(draws, 1)])
+        draws = derive_stream(self._seed, *address)
+        offsets = np.array([draw_uniform(draws, 0), draw_uniform(draws, 1)])
         grow, shrink = np.empty_like(current), np.empty_like(current)
         moved = gum.plan_moves(target.wanted, current, alpha, offsets, grow, shrink)
         if not moved:
             return None
         slots = np.empty(moved, np.int32)
-        gum.fill_slots(grow, current, share, uniform(draws, 2), slots)
+        gum.fill_slots(grow, current, share, draw_uniform(draws, 2), slots)
         losses = np.empty_like(by_block)
-        gum.split_losses(shrink, current, by_block, stream(self._seed, *address, 0), losses)
+        gum.split_losses(shrink, current, by_block, derive_stream(self._seed, *address, 0), losses)
         ends = np.concatenate([[0], np.cumsum(losses.sum(axis=1))])
-        return _Moves(slots, _coprime_step(moved), by_block, losses, ends)
+        return _Moves(slots, _choose_coprime_step(moved), by_block, losses, ends)
 
     def _index(self, moves: _Moves, current: np.ndarray, edges: np.ndarray) -> None:
         moves.starts = np.concatenate([[0], np.cumsum(current)])
@@ -139,7 +139,7 @@ class Updater:
         strides = [prod(target.shape[i + 1 :]) for i in range(len(target.shape))]
         ends, blocks = moves.ends, edges.size - 1
         chosen, targets = np.empty(moves.slots.size, np.uint32), np.empty(moves.slots.size, np.int32)
-        streams = [np.array([stream(self._seed, *address, use, b) for b in range(blocks)]) for use in (1, 2, 3)]
+        streams = [np.array([derive_stream(self._seed, *address, use, b) for b in range(blocks)]) for use in (1, 2, 3)]
 
         def work(a: int, b: int) -> None:
             gum.choose_rows(self._keys, edges, ends, moves.by_block, moves.losses, streams[0], a, b, chosen)
@@ -156,7 +156,7 @@ class Updater:
         self._each_span(work, blocks)
 
 
-def _coprime_step(total: int) -> int:
+def _choose_coprime_step(total: int) -> int:
     """Return a step near the golden section of ``total`` and coprime to it: multiples spread evenly."""
     step = max(1, int(total * _GOLDEN))
     while gcd(step, total) != 1:

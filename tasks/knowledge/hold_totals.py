@@ -33,14 +33,14 @@ class Quotas:
         found = []
         for held, left in zip(self._held, self._left, strict=True):
             wanted = np.array([rows]) if held.parent is None else counts_of[held.parent]
-            part = np.stack([_part(line, int(n)) for line, n in zip(left, wanted, strict=True)])
+            part = np.stack([_select_part(line, int(n)) for line, n in zip(left, wanted, strict=True)])
             left -= part
             counts_of[held.attribute] = part.sum(axis=0)
             found.append(Held(held.attribute, held.parent, part))
         return tuple(found)
 
 
-def _part(left: Ints, rows: int) -> Ints:
+def _select_part(left: Ints, rows: int) -> Ints:
     """``rows`` of the counts ``left``, each its share rounded down or up, so that none is more than is left."""
     total = int(left.sum())
     if rows > total:
@@ -50,7 +50,7 @@ def _part(left: Ints, rows: int) -> Ints:
     return part
 
 
-def generator(seed: int) -> np.random.Generator:
+def seed_generator(seed: int) -> np.random.Generator:
     """Return the random generator of this step for ``synthesis.seed``."""
     return np.random.default_rng([seed, 0x707A15])
 
@@ -63,11 +63,11 @@ def hold(codes: CodeTable, held: Sequence[Held], rng: np.random.Generator) -> Co
     columns = dict(zip(codes.domain.attributes, codes.columns, strict=True))
     for h in held:
         parent = None if h.parent is None else columns[h.parent]
-        columns[h.attribute] = _moved(columns[h.attribute], parent, h.counts, rng)
+        columns[h.attribute] = _move_rows(columns[h.attribute], parent, h.counts, rng)
     return CodeTable(codes.domain, tuple(columns[a] for a in codes.domain.attributes))
 
 
-def _moved(
+def _move_rows(
     column: NDArray[np.unsignedinteger],
     parent: NDArray[np.unsignedinteger] | None,
     wanted: Ints,

@@ -14,13 +14,13 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.domain import Clique, Domain, code_dtype
+from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.estimation.recode import AttributeRecode, Recode, coarse_domain
+from privsyn.tasks.estimation.recode import AttributeRecode, Recode, build_coarse_domain
 from privsyn.tasks.estimation.reference import BITS, MAX_ROWS, Reference
-from privsyn.tasks.estimation.towards_prior import towards_prior
+from privsyn.tasks.estimation.towards_prior import shrink_towards_prior
 from privsyn.tasks.kernels.counting import CodeTable, count_all
-from privsyn.tasks.synthesis.implied_pairs import DOUBT, missing_pairs
+from privsyn.tasks.synthesis.implied_pairs import DOUBT, list_missing_pairs
 
 Floats = NDArray[np.float64]
 
@@ -47,9 +47,9 @@ class PriorPairs:
     @classmethod
     def of(cls, public: CodeTable, recode: Recode) -> PriorPairs:
         """Of public rows in fine codes, by a released recoding."""
-        known = frozenset(a for a, r in recode.items() if r.by_prior) | _told(public, recode)
-        errors = {a: _expected_error(r) for a, r in recode.items()}
-        return cls(_coarse(public, recode), Reference.of(recode), known, errors)
+        known = frozenset(a for a, r in recode.items() if r.by_prior) | _find_attributes_covered(public, recode)
+        errors = {a: _compute_expected_error(r) for a, r in recode.items()}
+        return cls(_coarsen(public, recode), Reference.of(recode), known, errors)
 
     def counts(self, a: str, b: str) -> NDArray[np.int64]:
         """Return the counts of a pair that the public table expects (``Reference.counts``)."""
@@ -70,7 +70,7 @@ class PriorPairs:
         told = [p for p in pairs if self.known.issuperset(p)]
         counted = dict(zip(told, count_all(self.rows, told, threads=1), strict=True)) if told else {}
         return [
-            fitted(smoothed(counted[p].astype(np.float64)), shares[p[0]], shares[p[1]])
+            fit_shares(smooth_counts(counted[p].astype(np.float64)), shares[p[0]], shares[p[1]])
             if p in counted
             else np.outer(shares[p[0]], shares[p[1]])
             for p in pairs
@@ -91,19 +91,19 @@ class PriorPairs:
         return chance, np.array([math.hypot(self.errors[a], self.errors[b]) for a, b in pairs]), own
 
 
-def _coarse(public: CodeTable, recode: Recode) -> CodeTable:
+def _coarsen(public: CodeTable, recode: Recode) -> CodeTable:
     """Return public rows in coarse codes, the code ``size`` where a value was filtered."""
     sizes = {a: r.size + 1 for a, r in recode.items()}
-    columns = tuple(recode[a].coarse[public.column(a)].astype(code_dtype(n)) for a, n in sizes.items())
+    columns = tuple(recode[a].coarse[public.column(a)].astype(choose_code_dtype(n)) for a, n in sizes.items())
     return CodeTable(Domain.of(sizes), columns)
 
 
-def _expected_error(recode: AttributeRecode) -> float:
+def _compute_expected_error(recode: AttributeRecode) -> float:
     variance = np.bincount(recode.coarse, weights=recode.variance, minlength=recode.size + 1)
     return float(np.sqrt(2 * variance / math.pi).sum())
 
 
-def _told(public: CodeTable, recode: Recode) -> frozenset[str]:
+def _find_attributes_covered(public: CodeTable, recode: Recode) -> frozenset[str]:
     """Return the attributes for which the prior is informative.
 
     Their own noisy counts are no worse than those drawn towards the prior, and the prior bears on them whatever the
@@ -112,10 +112,10 @@ def _told(public: CodeTable, recode: Recode) -> frozenset[str]:
     noisy = {a: r.estimate for a, r in recode.items() if not r.by_prior}
     sigma = {a: float(np.sqrt(recode[a].noise)) for a in noisy}
     rows = {a: public.column(a) for a in noisy}
-    return frozenset(towards_prior(noisy, sigma, rows)) if noisy else frozenset()
+    return frozenset(shrink_towards_prior(noisy, sigma, rows)) if noisy else frozenset()
 
 
-def smoothed(counts: Floats) -> Floats:
+def smooth_counts(counts: Floats) -> Floats:
     """Return a pair's shares without what chance explains of its departure from independence; sums to 1.
 
     The departure keeps the part 1 - (degrees of freedom) / chi squared (positive-part James-Stein).
@@ -130,17 +130,17 @@ def smoothed(counts: Floats) -> Floats:
     return np.asarray(found / found.sum())
 
 
-def fitted(shares: Floats, first: Floats, second: Floats) -> Floats:
+def fit_shares(shares: Floats, first: Floats, second: Floats) -> Floats:
     """Fit ``shares`` to these one-ways by iterative proportional fitting: the nearest shares in relative entropy."""
     found = shares
     for _ in range(_FITTING):
-        found = found * _factor(first, found.sum(axis=1))[:, None]
-        found = found * _factor(second, found.sum(axis=0))
+        found = found * _compute_factor(first, found.sum(axis=1))[:, None]
+        found = found * _compute_factor(second, found.sum(axis=0))
     total = found.sum()
     return found / total if total > 0 else np.outer(first, second)
 
 
-def _factor(wanted: Floats, now: Floats) -> Floats:
+def _compute_factor(wanted: Floats, now: Floats) -> Floats:
     return np.divide(wanted, now, out=np.zeros_like(wanted), where=now > 0)
 
 
@@ -180,19 +180,19 @@ class Followed:
     pairs: list[Marginal]
 
 
-def followed(prior: PriorPairs, recode: Recode, consistent: Sequence[Marginal]) -> Followed | None:
+def choose_followed(prior: PriorPairs, recode: Recode, consistent: Sequence[Marginal]) -> Followed | None:
     """Return the public rows without filtered values, and pairs in no marginal of ``consistent``; None without rows."""
-    domain = coarse_domain(recode)
+    domain = build_coarse_domain(recode)
     inside = np.ones(prior.rows.rows, dtype=bool)
     for a, size in zip(domain.attributes, domain.sizes, strict=True):
         inside &= prior.rows.column(a) < size
     if not inside.any():
         return None
     columns = (prior.rows.column(a)[inside] for a in domain.attributes)
-    codes = tuple(c.astype(code_dtype(n)) for c, n in zip(columns, domain.sizes, strict=True))
+    codes = tuple(c.astype(choose_code_dtype(n)) for c, n in zip(columns, domain.sizes, strict=True))
     total = float(consistent[0].counts.sum())
     sigma = float(np.median([m.sigma for m in consistent]))
-    missing = missing_pairs([m.attributes for m in consistent if len(m.attributes) > 1], domain)
+    missing = list_missing_pairs([m.attributes for m in consistent if len(m.attributes) > 1], domain)
     pairs = []
     for pair, shares in zip(missing, prior.all(missing), strict=True):
         counts = total * shares[: domain.size(pair[0]), : domain.size(pair[1])]
@@ -201,12 +201,12 @@ def followed(prior: PriorPairs, recode: Recode, consistent: Sequence[Marginal]) 
     return Followed(CodeTable(domain, codes), pairs)
 
 
-def absent_pairs(public: CodeTable, recode: Recode) -> tuple[tuple[Clique, NDArray[np.bool_]], ...]:
+def list_absent_pairs(public: CodeTable, recode: Recode) -> tuple[tuple[Clique, NDArray[np.bool_]], ...]:
     """Return pairs of coarse codes that no public row has though some have each code: what ``prior.zeros`` declares.
 
     A code that no public row has says nothing; it is left alone.
     """
-    rows, pairs = _coarse(public, recode), list(combinations(recode, 2))
+    rows, pairs = _coarsen(public, recode), list(combinations(recode, 2))
     found = []
     for pair, counts in zip(pairs, count_all(rows, pairs, threads=1), strict=True):
         inside = counts[:-1, :-1]

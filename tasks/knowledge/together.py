@@ -29,20 +29,20 @@ def with_common_shapes(recode: Recode, together: Sequence[Sequence[str]], cells:
     """
     found = dict(recode)
     for group in together:
-        alike = _alike(group, cells)
+        alike = _group_alike(group, cells)
         pooled = np.sum([np.maximum(recode[a].estimate[: len(cells[a])], 0.0) for a in alike], axis=0)
         for a in alike:
-            found[a] = replace(recode[a], weight=_shaped(recode[a], pooled))
+            found[a] = replace(recode[a], weight=_shape_weights(recode[a], pooled))
     return found
 
 
-def _alike(group: Sequence[str], cells: Cells) -> list[str]:
+def _group_alike(group: Sequence[str], cells: Cells) -> list[str]:
     """Return the attributes of a group with the cells of its first one."""
     first = cells.get(group[0])
     return [a for a in group if first is not None and a in cells and np.array_equal(cells[a], first)]
 
 
-def _shaped(own: AttributeRecode, pooled: NDArray[np.float64]) -> NDArray[np.float64]:
+def _shape_weights(own: AttributeRecode, pooled: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return weights, shape (fine size,), of the ``pooled`` counts in every code and of its own departure from them.
 
     Of the departure, the part that noise does not explain (positive-part James-Stein).
@@ -76,7 +76,7 @@ def gather(
     on where it lies, so no bin of the group gains by it on average, also where nothing is known of relations.
     """
     for group in together:
-        alike = _alike(group, cells)
+        alike = _group_alike(group, cells)
         if len(alike) < 2:
             continue
         of_code = np.append(cells[alike[0]], -1)

@@ -71,14 +71,14 @@ class KnownTotals:
                 )
             if not total.columns:
                 continue
-            clique, counts = _coded(total, plan, i)
+            clique, counts = _encode_total(total, plan, i)
             exact += [clique] if total.hold == "exact" else []
             if len(clique) > 1:
                 pairs[clique] = counts
             for axis, attribute in enumerate(clique):
                 one_way[attribute] = counts if counts.ndim == 1 else counts.sum(axis=1 - axis)
         rows = sum(totals[0].by_value().values())
-        return cls(rows, one_way, pairs, tuple(_held(exact, one_way, pairs)))
+        return cls(rows, one_way, pairs, tuple(_iterate_held(exact, one_way, pairs)))
 
     def has(self, attributes: Clique) -> bool:
         """Return whether the counts of these attributes, in the domain's order, are known."""
@@ -115,23 +115,23 @@ class KnownTotals:
 
     def key_of_codes(self) -> str:
         """Return what codes depend on, as a digest: the counts of single attributes."""
-        return _digest(sorted(self.one_way.items()))
+        return _compute_digest(sorted(self.one_way.items()))
 
     def key(self) -> str:
         """Return what rows depend on, as a digest."""
         held = [(f"{h.attribute} given {h.parent}", h.counts) for h in self.held]
         pairs = [(f"{a} and {b}", counts) for (a, b), counts in self.pairs.items()]
-        return _digest([("rows", np.array([self.rows])), *sorted(self.one_way.items()), *sorted(pairs), *held])
+        return _compute_digest([("rows", np.array([self.rows])), *sorted(self.one_way.items()), *sorted(pairs), *held])
 
 
-def _digest(named: Sequence[tuple[str, Ints]]) -> str:
+def _compute_digest(named: Sequence[tuple[str, Ints]]) -> str:
     found = hashlib.sha256()
     for name, counts in named:
         found.update(repr((name, counts.shape)).encode() + np.ascontiguousarray(counts, np.int64).tobytes())
     return found.hexdigest()
 
 
-def _coded(total: KnownTotal, plan: EncodingPlan, i: int) -> tuple[Clique, Ints]:
+def _encode_total(total: KnownTotal, plan: EncodingPlan, i: int) -> tuple[Clique, Ints]:
     codecs = {codec.attribute: codec for codec in plan.codecs}
     for name in total.columns:
         if not isinstance(codecs.get(name), CategoricalCodec | BooleanCodec):
@@ -158,7 +158,7 @@ def _recode(counts: Ints) -> AttributeRecode:
     return AttributeRecode(coarse, kept, kept.astype(np.float64), counts.astype(np.float64), variance)
 
 
-def _held(exact: Sequence[Clique], one_way: Mapping[str, Ints], pairs: Mapping[Clique, Ints]) -> Iterator[Held]:
+def _iterate_held(exact: Sequence[Clique], one_way: Mapping[str, Ints], pairs: Mapping[Clique, Ints]) -> Iterator[Held]:
     """Yield the attributes of the exact totals along their pairs, which make no circle, each after its parent."""
     done: set[str] = set()
     for first in (a for clique in exact for a in clique):

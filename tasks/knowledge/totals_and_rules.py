@@ -13,7 +13,7 @@ from privsyn.tasks.knowledge.totals import KnownTotals
 from privsyn.tasks.rules.witness import find_row
 
 
-def held_by_rules(totals: KnownTotals | None, plan: EncodingPlan) -> tuple[str, ...]:
+def list_held_by_rules(totals: KnownTotals | None, plan: EncodingPlan) -> tuple[str, ...]:
     """Return the attributes that rows have exactly and rules speak of: the repair of rows leaves them as they are."""
     if totals is None or plan.rules is None:
         return ()
@@ -27,14 +27,14 @@ def check_totals_possible(stated: Sequence[KnownTotal], totals: KnownTotals, pla
     Exact totals of several columns that rules speak of are refused, but those of one pair: whether rows can have them
     all is a puzzle of its own.
     """
-    held = held_by_rules(totals, plan)
-    if len(held) > 1 and not (len(held) == 2 and _exact_pair(stated, held)):
+    held = list_held_by_rules(totals, plan)
+    if len(held) > 1 and not (len(held) == 2 and _is_exact_pair(stated, held)):
         raise FieldError(
             f"are exact for {' and '.join(map(repr, held))}, which rules speak of, too",
             "Write `hold: close` for all but one, or give one total of both columns",
             ("totals",),
         )
-    for attributes, codes in _cells(totals, plan, held):
+    for attributes, codes in _iterate_cells(totals, plan, held):
         if find_row(plan, dict(zip(attributes, codes, strict=True))) is None:
             labels = plan.labels()
             named = " and ".join(f"{a} = {labels[a][code]}" for a, code in zip(attributes, codes, strict=True))
@@ -45,11 +45,11 @@ def check_totals_possible(stated: Sequence[KnownTotal], totals: KnownTotals, pla
             )
 
 
-def _exact_pair(stated: Sequence[KnownTotal], held: Sequence[str]) -> bool:
+def _is_exact_pair(stated: Sequence[KnownTotal], held: Sequence[str]) -> bool:
     return any(set(total.columns) == set(held) and total.hold == "exact" for total in stated)
 
 
-def _cells(
+def _iterate_cells(
     totals: KnownTotals, plan: EncodingPlan, held: Sequence[str]
 ) -> Iterator[tuple[tuple[str, ...], Sequence[int]]]:
     """Yield the attributes, and their codes, of which there has to be a row that breaks no rule."""

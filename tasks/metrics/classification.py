@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.svm import LinearSVC
 
 from privsyn.tasks.kernels.counting import CodeTable, count
-from privsyn.tasks.metrics.features import one_hot, sample, take
+from privsyn.tasks.metrics.features import encode_one_hot, sample, take
 
 TEST_SHARE = 0.2
 """Share of the real rows that are tested where there is no hold-out."""
@@ -38,7 +38,7 @@ class Classification:
     held_out: bool
 
 
-def svm_error(train: CodeTable, test: CodeTable, label: str, max_rows: int = 50_000, seed: int = 0) -> float:
+def compute_svm_error(train: CodeTable, test: CodeTable, label: str, max_rows: int = 50_000, seed: int = 0) -> float:
     """Return share of test rows that a linear SVM trained on ``train`` labels wrongly; 0 (none) to 1.
 
     Features: the one-hot codes of all other attributes, ordered ones too.  On UCI Adult (80/20) that had the lowest
@@ -51,47 +51,47 @@ def svm_error(train: CodeTable, test: CodeTable, label: str, max_rows: int = 50_
     train, test = sample(train, max_rows, seed), sample(test, max_rows, seed)
     if not test.rows:
         return 0.0
-    return float((_predicted(train, test, label) != test.column(label)).mean())
+    return float((_predict(train, test, label) != test.column(label)).mean())
 
 
-def _predicted(train: CodeTable, test: CodeTable, label: str) -> NDArray[np.integer]:
+def _predict(train: CodeTable, test: CodeTable, label: str) -> NDArray[np.integer]:
     features = [a for a in train.domain.attributes if a != label]
     labels = train.column(label)
     if not features or not train.rows or labels.min() == labels.max():
-        return np.full(test.rows, most_frequent(train, label))
+        return np.full(test.rows, find_most_frequent(train, label))
     machine = LinearSVC(C=_PENALTY, dual=False)  # solved in the primal: no random numbers
-    machine.fit(one_hot(train, features), labels)
-    return machine.predict(one_hot(test, features))
+    machine.fit(encode_one_hot(train, features), labels)
+    return machine.predict(encode_one_hot(test, features))
 
 
-def most_frequent(table: CodeTable, label: str) -> int:
+def find_most_frequent(table: CodeTable, label: str) -> int:
     """Return the code that most rows have; the smallest among equals, 0 without rows."""
     return int(np.argmax(count(table, (label,), padded_result=True)))
 
 
-def majority_error(train: CodeTable, test: CodeTable, label: str) -> float:
+def compute_majority_error(train: CodeTable, test: CodeTable, label: str) -> float:
     """Return share of test rows whose label is not the most frequent one of ``train``; 0..1, 0 without test rows."""
     if not test.rows:
         return 0.0
-    return float((test.column(label) != most_frequent(train, label)).mean())
+    return float((test.column(label) != find_most_frequent(train, label)).mean())
 
 
-def classification(
+def compare_classifiers(
     real: CodeTable, synthetic: CodeTable, holdout: CodeTable | None, label: str, max_rows: int = 50_000, seed: int = 0
 ) -> Classification:
     """Return error of training on synthetic rows beside NonPriv and Majority (PrivSyn, section 6.1), all on one test.
 
     With a hold-out, the real table trains NonPriv and Majority and the hold-out tests.  Without one, a fifth of the
     real rows, drawn by ``seed``, tests and the rest trains; the synthetic rows then come from a release that has also
-    seen the test rows.  Model, caps, and tables of one label or no rows: :func:`svm_error`.
+    seen the test rows.  Model, caps, and tables of one label or no rows: :func:`compute_svm_error`.
     """
     train, test = (real, holdout) if holdout is not None else split(real, TEST_SHARE, seed)
     train, test = sample(train, max_rows, seed), sample(test, max_rows, seed)
     return Classification(
         label=label,
-        error=svm_error(synthetic, test, label, max_rows, seed),
-        non_private=svm_error(train, test, label, max_rows, seed),
-        majority=majority_error(train, test, label),
+        error=compute_svm_error(synthetic, test, label, max_rows, seed),
+        non_private=compute_svm_error(train, test, label, max_rows, seed),
+        majority=compute_majority_error(train, test, label),
         test_rows=test.rows,
         held_out=holdout is not None,
     )

@@ -9,7 +9,7 @@ from math import inf, isinf
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.tasks.metrics.earth_mover_network import Scale, cheapest_moves, checked_integers, scale_for
+from privsyn.tasks.metrics.earth_mover_network import Scale, check_integers, find_cheapest_moves, scale_for
 from privsyn.tasks.metrics.generalization import Ints, Level
 
 Floats = NDArray[np.float64]
@@ -40,14 +40,14 @@ class EarthMoverCost:
     rounding: float
 
 
-def _distance(axis: Axis, i: Ints, j: Ints) -> Floats:
+def _compute_distance(axis: Axis, i: Ints, j: Ints) -> Floats:
     """Weight * sd, where an infinite weight forbids every move between different values (infinity times 0 is 0)."""
     if isinf(axis.weight):
         return np.where(i == j, 0.0, inf)
     return axis.weight * axis.values.distance(i, j)
 
 
-def aemc(synthetic: Ints, real: Ints, axes: Sequence[Axis], tolerance: float) -> EarthMoverCost:
+def compute_aemc(synthetic: Ints, real: Ints, axes: Sequence[Axis], tolerance: float) -> EarthMoverCost:
     """AEMC_{M, tolerance}(P, Q), equation (1), by min-cost flow over O(bins) edges (section 6.3).
 
     ``synthetic`` P and ``real`` Q: integer counts, one axis per ``Axis``; finite weights sum to at most 1. The value
@@ -61,7 +61,7 @@ def aemc(synthetic: Ints, real: Ints, axes: Sequence[Axis], tolerance: float) ->
     tolerance is rounded to a fraction with denominator <= 10,000 (d off at most): each bin then errs by at most 2 d
     records.
     """
-    p, q = checked_integers(synthetic), checked_integers(real)
+    p, q = check_integers(synthetic), check_integers(real)
     _check(p, q, axes, tolerance)
     finite = [i for i, axis in enumerate(axes) if not isinf(axis.weight)]
     order = [i for i in range(len(axes)) if i not in finite] + finite
@@ -70,13 +70,13 @@ def aemc(synthetic: Ints, real: Ints, axes: Sequence[Axis], tolerance: float) ->
     weights = [axes[i].weight for i in finite]
     scale = scale_for(graphs, weights, tolerance, p.size)
     flat = (-1, *inner)
-    a, b, units = cheapest_moves(
+    a, b, units = find_cheapest_moves(
         p.transpose(order).reshape(flat), q.transpose(order).reshape(flat), graphs, weights, scale
     )
     numbers = np.arange(p.size).reshape(p.shape).transpose(order).ravel()
     moved = units / scale.records
-    rounding = _rounding(scale, sum(g.longest for g in graphs), float(moved.sum()), p.size, tolerance)
-    return _priced(p, q, axes, tolerance, (numbers[a], numbers[b], moved), rounding)
+    rounding = _bound_rounding(scale, sum(g.longest for g in graphs), float(moved.sum()), p.size, tolerance)
+    return _price_moves(p, q, axes, tolerance, (numbers[a], numbers[b], moved), rounding)
 
 
 def _check(p: Ints, q: Ints, axes: Sequence[Axis], tolerance: float) -> None:
@@ -92,13 +92,13 @@ def _check(p: Ints, q: Ints, axes: Sequence[Axis], tolerance: float) -> None:
         raise ValueError(f"the tolerance must be 0 or more and finite, not {tolerance}")
 
 
-def _rounding(scale: Scale, edges: int, moved: float, bins: int, tolerance: float) -> float:
-    """By how much the plan's cost may exceed the minimum, in records; see :func:`aemc`."""
+def _bound_rounding(scale: Scale, edges: int, moved: float, bins: int, tolerance: float) -> float:
+    """By how much the plan's cost may exceed the minimum, in records; see :func:`compute_aemc`."""
     off = abs(tolerance - scale.tolerance / scale.records)
     return (0.0 if scale.exact else moved * edges / scale.cost) + 2 * bins * off
 
 
-def _priced(
+def _price_moves(
     p: Ints, q: Ints, axes: Sequence[Axis], tolerance: float, moves: tuple[Ints, Ints, Floats], rounding: float
 ) -> EarthMoverCost:
     """Return the objective of equation (1) at the moves, split by axis and by bin."""
@@ -110,7 +110,7 @@ def _priced(
     adjusted = float(by_bin.sum())
     along = []
     for axis, i, j in zip(axes, np.unravel_index(source, p.shape), np.unravel_index(target, p.shape), strict=True):
-        cost = amount * _distance(axis, i, j) / total
+        cost = amount * _compute_distance(axis, i, j) / total
         along.append(float(cost.sum()))
         by_bin += (np.bincount(source, cost, p.size) + np.bincount(target, cost, p.size)) / 2
     return EarthMoverCost(sum(along) + adjusted, tuple(along), adjusted, by_bin.reshape(p.shape), rounding / total)

@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 
-from privsyn.tasks.metrics.flow_paths import moves_of_flow
+from privsyn.tasks.metrics.flow_paths import decompose_flow
 from privsyn.tasks.metrics.generalization import Ints, StepGraph
-from privsyn.tasks.metrics.neighbour_arcs import neighbour_arcs
+from privsyn.tasks.metrics.neighbour_arcs import build_neighbour_arcs
 
 COST_UNITS = (10**6, 10**9)
 """A distance of 1 is cut into at most 10^12 / bins whole units, but at least and at most this many: the solver's time
@@ -73,7 +73,7 @@ def as_fraction(weight: float) -> Fraction:
     return near if abs(float(near) - weight) < 1e-15 else Fraction(weight)
 
 
-def cheapest_moves(
+def find_cheapest_moves(
     synthetic: Ints, real: Ints, graphs: Sequence[StepGraph], weights: Sequence[float], scale: Scale
 ) -> tuple[Ints, Ints, Ints]:
     """Return the moves (from bin, to bin, record units) of a cheapest plan.
@@ -81,7 +81,7 @@ def cheapest_moves(
     ``synthetic``, ``real``: counts, shape (components, one axis per graph); bins are numbered in that order. Moves
     stay inside a component. Raises TypeError for counts that are not integers, RuntimeError if OR-Tools fails.
     """
-    excess, give, take = _supplies(synthetic, real, scale)
+    excess, give, take = _compute_supplies(synthetic, real, scale)
     inner = tuple(range(1, synthetic.ndim))
     active = np.flatnonzero((excess != 0).any(axis=inner))  # the others cost nothing
     bins = prod(synthetic.shape[1:])
@@ -99,12 +99,12 @@ def cheapest_moves(
     return senders, receivers, amounts
 
 
-def _supplies(synthetic: Ints, real: Ints, scale: Scale) -> tuple[Ints, Ints, Ints]:
+def _compute_supplies(synthetic: Ints, real: Ints, scale: Scale) -> tuple[Ints, Ints, Ints]:
     """Return what each bin must give (> 0) or get (< 0), and what it may give and take for nothing, in record units.
 
     A bin never gives more than its component lacks, nor takes more than there is too much.
     """
-    p, q = checked_integers(synthetic) * scale.records, checked_integers(real) * scale.records
+    p, q = check_integers(synthetic) * scale.records, check_integers(real) * scale.records
     high, low = q + scale.tolerance, np.maximum(q - scale.tolerance, 0)
     excess = np.where(p > high, p - high, np.where(p < low, p - low, 0))
     give = np.where(excess > 0, high - low, np.where(excess < 0, 0, p - low))
@@ -118,9 +118,9 @@ def _supplies(synthetic: Ints, real: Ints, scale: Scale) -> tuple[Ints, Ints, In
 def _solve_batch(
     excess: Ints, give: Ints, take: Ints, graphs: Sequence[StepGraph], weights: Sequence[float], scale: Scale
 ) -> tuple[Ints, Ints, Ints]:
-    """Return the moves of a cheapest plan of some components, as :func:`cheapest_moves`."""
+    """Return the moves of a cheapest plan of some components, as :func:`find_cheapest_moves`."""
     wanted = (excess != 0) | (give > 0) | (take > 0)
-    arcs = neighbour_arcs(wanted, graphs, [as_fraction(w) for w in weights], scale.cost)
+    arcs = build_neighbour_arcs(wanted, graphs, [as_fraction(w) for w in weights], scale.cost)
     at = np.flatnonzero(arcs.bins >= 0)
     e, g, t = (part.ravel()[arcs.bins[at]] for part in (excess, give, take))
     hub = np.array([arcs.nodes])
@@ -139,11 +139,11 @@ def _solve_batch(
     supplies = np.zeros(arcs.nodes + 1, np.int64)
     supplies[at], supplies[arcs.nodes] = e, -e.sum()
     flows = solve(tails, heads, capacities, costs, supplies)[: arcs.tails.size]
-    senders, receivers, amounts = moves_of_flow(arcs.tails, arcs.heads, flows, arcs.nodes)
+    senders, receivers, amounts = decompose_flow(arcs.tails, arcs.heads, flows, arcs.nodes)
     return arcs.bins[senders], arcs.bins[receivers], amounts
 
 
-def checked_integers(values: NDArray[np.generic]) -> Ints:
+def check_integers(values: NDArray[np.generic]) -> Ints:
     """As int64; raises TypeError for anything but integers, because OR-Tools would cut fractions off without a word."""
     values = np.asarray(values)
     if not np.issubdtype(values.dtype, np.integer):
@@ -156,7 +156,7 @@ def solve(tails: Ints, heads: Ints, capacities: Ints, costs: Ints, supplies: Int
 
     Raises TypeError for numbers that are not integers, RuntimeError unless OR-Tools finds an optimum.
     """
-    tails, heads, capacities, costs, supplies = map(checked_integers, (tails, heads, capacities, costs, supplies))
+    tails, heads, capacities, costs, supplies = map(check_integers, (tails, heads, capacities, costs, supplies))
     if tails.size == 0:
         return np.empty(0, np.int64)
     flow = SimpleMinCostFlow()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.domain import Clique
 from privsyn.tasks.estimation.expected_error import NORMAL_MEAN_ABSOLUTE
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.estimation.recode import Recode, coarse_domain
+from privsyn.tasks.estimation.recode import Recode, build_coarse_domain
 from privsyn.tasks.kernels.counting import CodeTable, count_all
 
 Floats = NDArray[np.float64]
@@ -32,14 +32,14 @@ class CliqueError:
     synthetic: float
 
 
-def recoded(fine: CodeTable, recode: Recode) -> CodeTable:
+def recode_codes(fine: CodeTable, recode: Recode) -> CodeTable:
     """Return fine codes in the compressed domain, filtered values as one code more (padded)."""
-    domain = coarse_domain(recode)
+    domain = build_coarse_domain(recode)
     columns = [recode[a].coarse[fine.column(a)].astype(np.uint32) for a in domain.attributes]
     return CodeTable(domain, tuple(columns), padded=True)
 
 
-def clique_errors(
+def compute_clique_errors(
     real: CodeTable,
     synthetic: CodeTable,
     measured: Sequence[Marginal],
@@ -48,14 +48,14 @@ def clique_errors(
 ) -> list[CliqueError]:
     """Errors of the measured cliques, in their order; all on the compressed domain, as shares.
 
-    ``real`` and ``synthetic`` come from :func:`recoded`.  Real rows with a filtered value count as one more cell
+    ``real`` and ``synthetic`` come from :func:`recode_codes`.  Real rows with a filtered value count as one more cell
     that no marginal of the release has.  Noisy counts become shares of the consistent marginal's total.
     """
     cliques = [m.attributes for m in measured]
     consistent_counts = {m.attributes: m.counts for m in consistent}
     errors = []
     for noisy, true, made in zip(
-        measured, _shares(real, cliques, threads), _shares(synthetic, cliques, threads), strict=True
+        measured, _iterate_shares(real, cliques, threads), _iterate_shares(synthetic, cliques, threads), strict=True
     ):
         adjusted = consistent_counts[noisy.attributes]
         total = max(float(adjusted.sum()), 1.0)
@@ -63,9 +63,9 @@ def clique_errors(
             CliqueError(
                 noisy.attributes,
                 noisy.counts.size,
-                _distance(true, _padded(noisy.counts / total)),
-                _distance(true, _padded(adjusted / total)),
-                _distance(true, made),
+                _compute_distance(true, _pad(noisy.counts / total)),
+                _compute_distance(true, _pad(adjusted / total)),
+                _compute_distance(true, made),
             )
         )
     return errors
@@ -79,12 +79,12 @@ class PairError:
     synthesis: float
 
 
-def pair_errors(
+def compute_pair_errors(
     real: CodeTable, synthetic: CodeTable, consistent: Sequence[Marginal], threads: int = 0
 ) -> dict[Clique, PairError]:
     """Return for every pair inside a consistent marginal of two and more attributes.
 
-    Tables as in :func:`clique_errors`.
+    Tables as in :func:`compute_clique_errors`.
     """
     found: dict[Clique, Floats] = {}
     for marginal in consistent:
@@ -92,16 +92,18 @@ def pair_errors(
             found.setdefault(two, marginal.project(two).counts)
     pairs = list(found)
     errors: dict[Clique, PairError] = {}
-    for pair, true, made in zip(pairs, _shares(real, pairs, threads), _shares(synthetic, pairs, threads), strict=True):
-        shares = _padded(found[pair] / max(float(found[pair].sum()), 1.0))
-        errors[pair] = PairError(_distance(true, shares), _distance(made, shares))
+    for pair, true, made in zip(
+        pairs, _iterate_shares(real, pairs, threads), _iterate_shares(synthetic, pairs, threads), strict=True
+    ):
+        shares = _pad(found[pair] / max(float(found[pair].sum()), 1.0))
+        errors[pair] = PairError(_compute_distance(true, shares), _compute_distance(made, shares))
     return errors
 
 
-def dependency(real: CodeTable, pairs: Sequence[Clique], threads: int = 0) -> Floats:
+def compute_dependency(real: CodeTable, pairs: Sequence[Clique], threads: int = 0) -> Floats:
     """L1 distance of each real pair to the product of its one-ways, as shares, 0..2: what independence would cost."""
     out = np.zeros(len(pairs))
-    for i, shares in enumerate(_shares(real, pairs, threads)):
+    for i, shares in enumerate(_iterate_shares(real, pairs, threads)):
         out[i] = np.abs(shares - np.multiply.outer(shares.sum(axis=1), shares.sum(axis=0))).sum()
     return out
 
@@ -114,21 +116,21 @@ def bin_noise(recode: Recode, groups: Mapping[str, NDArray[np.int32]]) -> dict[s
     return {a: np.sqrt(np.bincount(groups[a], weights=r.variance)) for a, r in recode.items()}
 
 
-def expected_l1(noise_sd: Floats) -> float:
+def expect_l1(noise_sd: Floats) -> float:
     """Return expected L1 norm of independent normal noise of these standard deviations, in their unit."""
     return float(NORMAL_MEAN_ABSOLUTE * noise_sd.sum())
 
 
-def _shares(table: CodeTable, cliques: Sequence[Clique], threads: int) -> Iterator[Floats]:
+def _iterate_shares(table: CodeTable, cliques: Sequence[Clique], threads: int) -> Iterator[Floats]:
     rows = max(table.rows, 1)
     for counts in count_all(table, cliques, threads=threads, padded_result=True):
         yield counts / rows
 
 
-def _padded(shares: Floats) -> Floats:
+def _pad(shares: Floats) -> Floats:
     """Return one more, empty cell along every axis: where real rows with filtered values are counted."""
     return np.pad(shares, [(0, 1)] * shares.ndim)
 
 
-def _distance(a: Floats, b: Floats) -> float:
+def _compute_distance(a: Floats, b: Floats) -> float:
     return float(np.abs(a - b).sum())

@@ -31,7 +31,7 @@ def sample(table: CodeTable, max_rows: int, seed: int) -> CodeTable:
     return take(table, np.sort(chosen))
 
 
-def one_hot(table: CodeTable, attributes: Sequence[str]) -> csr_matrix:
+def encode_one_hot(table: CodeTable, attributes: Sequence[str]) -> csr_matrix:
     """Return a 0/1 matrix, rows x all codes of the attributes one after another; one 1 per row and attribute.
 
     Tables of one domain have the same columns, whichever codes they hold.
@@ -44,7 +44,7 @@ def one_hot(table: CodeTable, attributes: Sequence[str]) -> csr_matrix:
     return csr_matrix((np.ones(places.size), places.ravel(), starts), shape=(table.rows, int(edges[-1])))
 
 
-def row_keys(tables: Sequence[CodeTable], attributes: Sequence[str]) -> NDArray[np.int64]:
+def make_row_keys(tables: Sequence[CodeTable], attributes: Sequence[str]) -> NDArray[np.int64]:
     """Return a key for each row of the tables, one table after another; shape (rows of all tables,), each below 2^62.
 
     Two rows have the same key exactly if they have the same codes of ``attributes``; keys are in the codes' row-major

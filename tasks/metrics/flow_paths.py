@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 
 
-def moves_of_flow(tails: Ints, heads: Ints, flows: Ints, nodes: int) -> tuple[Ints, Ints, Ints]:
+def decompose_flow(tails: Ints, heads: Ints, flows: Ints, nodes: int) -> tuple[Ints, Ints, Ints]:
     """Senders, receivers and amounts (> 0) whose sum has the net outflow of the flow at every node.
 
     ``tails``, ``heads``, ``flows`` (>= 0): one entry per arc; nodes 0 .. nodes - 1.  Cycles carry nothing from anyone

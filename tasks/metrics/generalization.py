@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.mgd_spec import Tree, tree_depth, tree_leaves
+from privsyn.data_contracts.mgd_spec import Tree, list_tree_leaves, measure_tree_depth
 
 Ints = NDArray[np.int64]
 
@@ -139,12 +139,12 @@ class Hierarchy:
         return Level(self.labels[level], self.ordered, self.nodes[:level, first], null)
 
 
-def default_hierarchy(labels: Sequence[str], *, ordered: bool, null: int | None = None) -> Hierarchy:
+def build_default_hierarchy(labels: Sequence[str], *, ordered: bool, null: int | None = None) -> Hierarchy:
     """Return two levels: the root, and every label directly below it."""
-    return _hierarchy(labels, [[0] * len(labels)], [["(any)"]], ordered, null)
+    return _build_hierarchy(labels, [[0] * len(labels)], [["(any)"]], ordered, null)
 
 
-def bins_of_bins(labels: Sequence[str], sizes: Sequence[int], *, null: int | None = None) -> Hierarchy:
+def merge_bins(labels: Sequence[str], sizes: Sequence[int], *, null: int | None = None) -> Hierarchy:
     """Return an ordered hierarchy: from the leaves up, ``sizes[0]`` bins make one, and so on; the last may be less.
 
     A bin of several is named by its first and its last leaf.
@@ -156,22 +156,22 @@ def bins_of_bins(labels: Sequence[str], sizes: Sequence[int], *, null: int | Non
         parts = [line[i : i + width] for i in range(0, len(line), width)]
         numbers = {code: g for g, part in enumerate(parts) for code in part}
         groups.append([numbers.get(code, len(parts)) for code in range(len(labels))])
-        names.append([_span(labels, part) for part in parts] + ([labels[null]] if null is not None else []))
-    return _hierarchy(labels, [[0] * len(labels), *groups[::-1]], [["(any)"], *names[::-1]], True, null)
+        names.append([_format_span(labels, part) for part in parts] + ([labels[null]] if null is not None else []))
+    return _build_hierarchy(labels, [[0] * len(labels), *groups[::-1]], [["(any)"], *names[::-1]], True, null)
 
 
-def _span(labels: Sequence[str], part: Sequence[int]) -> str:
+def _format_span(labels: Sequence[str], part: Sequence[int]) -> str:
     return labels[part[0]] if len(part) == 1 else f"{labels[part[0]]} to {labels[part[-1]]}"
 
 
-def tree_hierarchy(
+def build_tree_hierarchy(
     column: str, labels: Sequence[str], tree: Tree, *, ordered: bool, null: int | None = None
 ) -> Hierarchy:
     """Return the hierarchy that ``tree`` describes; the null code, if any, need not stand in it.
 
     Raises FieldError if the tree's labels are not the column's, or not in the column's order where it has one.
     """
-    leaves = tree_leaves(tree)
+    leaves = list_tree_leaves(tree)
     listed = [label for code, label in enumerate(labels) if code != null]
     if len(set(listed)) != len(listed):
         raise FieldError(f"`hierarchies` of {column!r}: two of its values have the same label", "It can have none")
@@ -188,25 +188,25 @@ def tree_hierarchy(
     if ordered and leaves != listed:
         raise FieldError(f"`hierarchies` of {column!r} must list the labels from small to large, as its bins stand")
     rows, names = [], []
-    for level in range(tree_depth(tree)):
-        parts = _groups(tree, level)
+    for level in range(measure_tree_depth(tree)):
+        parts = _list_groups(tree, level)
         numbers = {leaf: g for g, (_, members) in enumerate(parts) for leaf in members}
         # Below the root, null has a node of its own at every level.
         rows.append([numbers[label] if c != null else (len(parts) if level else 0) for c, label in enumerate(labels)])
         names.append([name for name, _ in parts] + ([labels[null]] if null is not None and level else []))
-    return _hierarchy(labels, rows, names, ordered, null)
+    return _build_hierarchy(labels, rows, names, ordered, null)
 
 
-def _groups(tree: Tree, level: int, name: str = "(any)") -> list[tuple[str, list[str]]]:
+def _list_groups(tree: Tree, level: int, name: str = "(any)") -> list[tuple[str, list[str]]]:
     """Return the nodes of ``level`` from left to right: name and leaves below."""
     if level == 0:
-        return [(name, tree_leaves(tree))]
+        return [(name, list_tree_leaves(tree))]
     if isinstance(tree, list):
         return [(label, [label]) for label in tree]
-    return [node for child_name, child in tree.items() for node in _groups(child, level - 1, child_name)]
+    return [node for child_name, child in tree.items() for node in _list_groups(child, level - 1, child_name)]
 
 
-def _hierarchy(
+def _build_hierarchy(
     labels: Sequence[str], rows: list[list[int]], names: list[list[str]], ordered: bool, null: int | None
 ) -> Hierarchy:
     nodes = np.array([*rows, list(range(len(labels)))], dtype=np.int64)

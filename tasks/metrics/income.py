@@ -44,7 +44,7 @@ class Income:
     score: float
 
 
-def gini(counts: NDArray[np.int64], wages: NDArray[np.float64]) -> NDArray[np.float64]:
+def compute_gini(counts: NDArray[np.int64], wages: NDArray[np.float64]) -> NDArray[np.float64]:
     """Gini index of each group: 0 (everybody earns the same) to 1 - 1/n (one of n people earns everything).
 
     ``counts`` (..., codes): people of each group with each wage; ``wages`` (codes): values >= 0.  With the n wages in
@@ -61,7 +61,9 @@ def gini(counts: NDArray[np.int64], wages: NDArray[np.float64]) -> NDArray[np.fl
     return np.where((n > 0) & (total > 0), np.clip(index, 0.0, 1.0), 0.0)
 
 
-def pay_gap(first: NDArray[np.int64], second: NDArray[np.int64], wages: NDArray[np.float64]) -> NDArray[np.float64]:
+def compute_pay_gap(
+    first: NDArray[np.int64], second: NDArray[np.int64], wages: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Return mean wage of the first sex minus that of the second, by group, in the wage's unit.
 
     ``first`` and ``second`` (..., codes): people with each wage.  A mean over nobody counts as 0 (as in the scorer).
@@ -73,7 +75,7 @@ def pay_gap(first: NDArray[np.int64], second: NDArray[np.int64], wages: NDArray[
     return mean(first) - mean(second)
 
 
-def income(
+def score_income(
     real: CodeTable,
     synthetic: CodeTable,
     place: str,
@@ -100,30 +102,30 @@ def income(
         raise ValueError(f"{wage}: every code needs one value, at least 0 and finite, or NaN for null")
     if sexes[0] == sexes[1]:
         raise ValueError(f"{sex}: a pay gap compares two different values")
-    theirs, ours = _by_place(real, place, sex, wage), _by_place(synthetic, place, sex, wage)
-    places = _places(theirs, ours, wages, sexes)
+    theirs, ours = _group_by_place(real, place, sex, wage), _group_by_place(synthetic, place, sex, wage)
+    places = _list_places(theirs, ours, wages, sexes)
     if not places:
         both = 0.0 if synthetic.rows else 1e6
         return Income((), both, both, both)
     span = max(len(places) - 1, 1)
-    gini_score = _score([_closeness(p.gini_real, p.gini_synthetic, 1.0) for p in places])
-    rank_score = _score([_closeness(p.rank_real, p.rank_synthetic, span) for p in places])
+    gini_score = _compute_score([_compute_closeness(p.gini_real, p.gini_synthetic, 1.0) for p in places])
+    rank_score = _compute_score([_compute_closeness(p.rank_real, p.rank_synthetic, span) for p in places])
     return Income(places, gini_score, rank_score, (gini_score + rank_score) / 2)
 
 
-def _by_place(table: CodeTable, place: str, sex: str, wage: str) -> NDArray[np.int64]:
+def _group_by_place(table: CodeTable, place: str, sex: str, wage: str) -> NDArray[np.int64]:
     """People by place, sex and wage code."""
     if len({place, sex, wage}) < 3:
         raise ValueError("place, sex and wage must be three different columns")
     return count(table, (place, sex, wage))
 
 
-def _places(
+def _list_places(
     real: NDArray[np.int64], synthetic: NDArray[np.int64], wages: NDArray[np.float64], sexes: tuple[int, int]
 ) -> tuple[PlaceIncome, ...]:
     here, there = (np.flatnonzero(counts.sum(axis=(1, 2))) for counts in (real, synthetic))
-    (gini_real, gap_real), (gini_other, gap_other) = (_figures(c, wages, sexes) for c in (real, synthetic))
-    ranks, other_ranks = _ranks(here, gap_real), _ranks(there, gap_other)
+    (gini_real, gap_real), (gini_other, gap_other) = (_compute_figures(c, wages, sexes) for c in (real, synthetic))
+    ranks, other_ranks = _compute_ranks(here, gap_real), _compute_ranks(there, gap_other)
     return tuple(
         PlaceIncome(
             place=c,
@@ -138,24 +140,24 @@ def _places(
     )
 
 
-def _figures(
+def _compute_figures(
     counts: NDArray[np.int64], wages: NDArray[np.float64], sexes: tuple[int, int]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Gini index and pay gap of every place."""
     known = ~np.isnan(wages)
     people, worth = counts[:, :, known], wages[known]
-    return gini(people.sum(axis=1), worth), pay_gap(people[:, sexes[0]], people[:, sexes[1]], worth)
+    return compute_gini(people.sum(axis=1), worth), compute_pay_gap(people[:, sexes[0]], people[:, sexes[1]], worth)
 
 
-def _ranks(places: NDArray[np.intp], gaps: NDArray[np.float64]) -> dict[int, int]:
+def _compute_ranks(places: NDArray[np.intp], gaps: NDArray[np.float64]) -> dict[int, int]:
     """Rank of each place: 0 for the largest gap, equal ones by code."""
     order = sorted((int(c) for c in places), key=lambda c: (-gaps[c], c))
     return {c: rank for rank, c in enumerate(order)}
 
 
-def _closeness(real: float, synthetic: float | None, span: float) -> float:
+def _compute_closeness(real: float, synthetic: float | None, span: float) -> float:
     return 0.0 if synthetic is None else max(0.0, 1 - abs(real - synthetic) / span)
 
 
-def _score(closeness: list[float]) -> float:
+def _compute_score(closeness: list[float]) -> float:
     return 1e6 * math.sqrt(sum(c * c for c in closeness) / len(closeness))

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.domain import Clique, Domain, code_dtype
+from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.marginal_distance import (
     DENSE_CELLS,
-    both_columns,
-    both_counts,
+    average_l1,
     check_tables,
-    mean_l1,
-    occupied_cells,
-    random_cliques,
-    sparse_counts,
+    count_occupied_cells,
+    count_sparsely,
+    draw_cliques,
+    iterate_both_counts,
+    stack_columns,
 )
 
 BIAS_COUNT = 250
@@ -50,12 +50,12 @@ class GroupScores:
     biased: NDArray[np.bool_]
 
 
-def scaled(distance: NDArray[np.float64] | float) -> NDArray[np.float64] | float:
+def scale_counts(distance: NDArray[np.float64] | float) -> NDArray[np.float64] | float:
     """Return a mean density difference, 0..2, as a score: (2 - distance) 500, 0..1000, 1000 for equal tables."""
     return (WORST - distance) * 500
 
 
-def k_marginal_score(
+def compute_k_marginal_score(
     real: CodeTable,
     synthetic: CodeTable,
     k: int = 3,
@@ -74,11 +74,11 @@ def k_marginal_score(
     any other, 1000 against another one without rows.  Raises ValueError for tables that cannot be compared.
     """
     if cliques is None:
-        cliques = random_cliques(real.domain, min(k, len(real.domain.attributes)), number, seed)
-    return float(scaled(mean_l1(real, synthetic, cliques, threads)))
+        cliques = draw_cliques(real.domain, min(k, len(real.domain.attributes)), number, seed)
+    return float(scale_counts(average_l1(real, synthetic, cliques, threads)))
 
 
-def group_k_marginal(
+def compute_group_k_marginal(
     real: CodeTable,
     synthetic: CodeTable,
     groups: Sequence[str],
@@ -107,26 +107,26 @@ def group_k_marginal(
         raise ValueError("the k-marginal by group needs one group attribute or more")
     others = Domain.of({a: real.domain.size(a) for a in real.domain.attributes if a not in by})
     if cliques is None:
-        cliques = random_cliques(others, min(k, len(others.attributes)), number, seed)
+        cliques = draw_cliques(others, min(k, len(others.attributes)), number, seed)
     if any(set(clique) & set(by) for clique in cliques):
         raise ValueError(f"marginals by group must be of attributes other than {', '.join(by)}")
-    row, number_of = occupied_cells(real, synthetic, by)
-    ours, theirs = (_rows_by(group, row.size) for group in (number_of[: real.rows], number_of[real.rows :]))
-    distance = _distances(real, synthetic, number_of, cliques, (ours, theirs), threads)
+    row, number_of = count_occupied_cells(real, synthetic, by)
+    ours, theirs = (_group_rows(group, row.size) for group in (number_of[: real.rows], number_of[real.rows :]))
+    distance = _compute_distances(real, synthetic, number_of, cliques, (ours, theirs), threads)
     biased = np.abs(ours - theirs) > BIAS_COUNT
     distance[biased | (ours == 0) | (theirs == 0)] = WORST
-    codes = np.stack([both_columns(real, synthetic, a)[row] for a in by], axis=1)
+    codes = np.stack([stack_columns(real, synthetic, a)[row] for a in by], axis=1)
     worst = np.argsort(-distance, kind="stable")
-    scores = np.asarray(scaled(distance))
+    scores = np.asarray(scale_counts(distance))
     mean = float(scores.mean()) if scores.size else 1000.0
     return GroupScores(mean, by, codes[worst], scores[worst], ours[worst], theirs[worst], biased[worst])
 
 
-def _rows_by(group: NDArray[np.intp], groups: int) -> NDArray[np.int64]:
+def _group_rows(group: NDArray[np.intp], groups: int) -> NDArray[np.int64]:
     return np.bincount(group, minlength=groups).astype(np.int64, copy=False)
 
 
-def _distances(
+def _compute_distances(
     real: CodeTable,
     synthetic: CodeTable,
     group: NDArray[np.intp],
@@ -143,25 +143,27 @@ def _distances(
     if not groups or not cliques:
         return total
     name = "".join(real.domain.attributes) + "'"  # longer than every attribute's name, so not one of them
-    ours = _with_groups(real, name, group[: real.rows], groups)
-    theirs = _with_groups(synthetic, name, group[real.rows :], groups)
+    ours = _add_groups(real, name, group[: real.rows], groups)
+    theirs = _add_groups(synthetic, name, group[real.rows :], groups)
     dense = [(name, *c) for c in cliques if ours.domain.cells((name, *c)) <= DENSE_CELLS]
-    for a, b in both_counts(ours, theirs, dense, threads):
-        shares = [_shares(counts.reshape(groups, -1), n[:, None]) for counts, n in zip((a, b), rows, strict=True)]
+    for a, b in iterate_both_counts(ours, theirs, dense, threads):
+        shares = [
+            _compute_shares(counts.reshape(groups, -1), n[:, None]) for counts, n in zip((a, b), rows, strict=True)
+        ]
         total += np.abs(shares[0] - shares[1]).sum(axis=1)
     for clique in [(name, *c) for c in cliques if ours.domain.cells((name, *c)) > DENSE_CELLS]:
-        row, a, b = sparse_counts(ours, theirs, clique)
-        difference = np.abs(_shares(a, rows[0][group[row]]) - _shares(b, rows[1][group[row]]))
+        row, a, b = count_sparsely(ours, theirs, clique)
+        difference = np.abs(_compute_shares(a, rows[0][group[row]]) - _compute_shares(b, rows[1][group[row]]))
         total += np.bincount(group[row], weights=difference, minlength=groups)
     return total / len(cliques)
 
 
-def _with_groups(table: CodeTable, name: str, group: NDArray[np.intp], groups: int) -> CodeTable:
+def _add_groups(table: CodeTable, name: str, group: NDArray[np.intp], groups: int) -> CodeTable:
     """Return the table with the number of each row's group as one attribute more, the last."""
     domain = Domain((*table.domain.attributes, name), (*table.domain.sizes, groups))
-    return CodeTable(domain, (*table.columns, group.astype(code_dtype(groups))))
+    return CodeTable(domain, (*table.columns, group.astype(choose_code_dtype(groups))))
 
 
-def _shares(counts: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+def _compute_shares(counts: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return counts / rows, 0 where there are no rows."""
     return counts / np.maximum(rows, 1)

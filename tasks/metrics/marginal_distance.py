@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain
-from privsyn.tasks.kernels.counting import CodeTable, count_all, thread_count
-from privsyn.tasks.metrics.features import row_keys
+from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count, count_all
+from privsyn.tasks.metrics.features import make_row_keys
 
 DENSE_CELLS = 1 << 22
 """Marginals with more cells are counted by sorting the rows' keys instead of allocating every cell."""
@@ -36,7 +36,7 @@ def check_tables(real: CodeTable, synthetic: CodeTable) -> None:
         raise ValueError("the two tables have too many rows for exact distances: their product must be below 2**62")
 
 
-def l1_distance(real: NDArray[np.int64], synthetic: NDArray[np.int64], rows: int, synthetic_rows: int) -> float:
+def compute_l1_distance(real: NDArray[np.int64], synthetic: NDArray[np.int64], rows: int, synthetic_rows: int) -> float:
     """L1 distance of two marginals as shares of their tables' rows, from counts of equal shape; 0..2.
 
     Computed in integers, so equal shares give exactly 0 and the order of rows or cells never matters.  A table
@@ -48,72 +48,74 @@ def l1_distance(real: NDArray[np.int64], synthetic: NDArray[np.int64], rows: int
     return total / (rows * synthetic_rows)
 
 
-def occupied_cells(real: CodeTable, synthetic: CodeTable, clique: Clique) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def count_occupied_cells(
+    real: CodeTable, synthetic: CodeTable, clique: Clique
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the cells of a marginal of any size that a row of either table is in, numbered in row-major order.
 
     Rows are numbered through the real table and then the synthetic one.  ``row``: one row of each cell, shape
     (cells,).  ``cell``: the cell of each row, shape (rows of both,).  Memory grows with the rows, never with the cells.
     """
-    _, row, cell = np.unique(row_keys([real, synthetic], clique), return_index=True, return_inverse=True)
+    _, row, cell = np.unique(make_row_keys([real, synthetic], clique), return_index=True, return_inverse=True)
     return row, cell
 
 
-def both_columns(real: CodeTable, synthetic: CodeTable, attribute: str) -> NDArray[np.int64]:
+def stack_columns(real: CodeTable, synthetic: CodeTable, attribute: str) -> NDArray[np.int64]:
     """Return the attribute's codes in the real table, then those in the synthetic one."""
     return np.concatenate([real.column(attribute), synthetic.column(attribute)], dtype=np.int64)
 
 
-def sparse_counts(
+def count_sparsely(
     real: CodeTable, synthetic: CodeTable, clique: Clique
 ) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]:
-    """(row, real count, synthetic count) of the :func:`occupied_cells`, each of shape (cells,)."""
-    row, cell = occupied_cells(real, synthetic, clique)
+    """(row, real count, synthetic count) of the :func:`count_occupied_cells`, each of shape (cells,)."""
+    row, cell = count_occupied_cells(real, synthetic, clique)
     ours, theirs = (np.bincount(part, minlength=row.size) for part in (cell[: real.rows], cell[real.rows :]))
     return row, ours.astype(np.int64, copy=False), theirs.astype(np.int64, copy=False)
 
 
-def l1_distances(
+def compute_l1_distances(
     real: CodeTable, synthetic: CodeTable, cliques: Sequence[Clique], threads: int = 0
 ) -> NDArray[np.float64]:
     """L1 distance of the normalised marginals, shape (len(cliques),), each 0..2 (0: equal, 2: disjoint).
 
     DPSyn report, section 5.1; PrivSyn, section 6.1.  Marginals of more than DENSE_CELLS cells are counted sparsely,
     so a clique may have any number of cells.  Exact and independent of ``threads`` (0: all cores).  A table without
-    rows: see :func:`l1_distance`.  Raises ValueError for tables that cannot be compared.
+    rows: see :func:`compute_l1_distance`.  Raises ValueError for tables that cannot be compared.
     """
     check_tables(real, synthetic)
     dense = [i for i, c in enumerate(cliques) if real.domain.cells(c) <= DENSE_CELLS]
     sparse = [i for i, c in enumerate(cliques) if real.domain.cells(c) > DENSE_CELLS]
     distances = np.zeros(len(cliques))
-    tables = both_counts(real, synthetic, [cliques[i] for i in dense], threads)
+    tables = iterate_both_counts(real, synthetic, [cliques[i] for i in dense], threads)
     for i, (ours, theirs) in zip(dense, tables, strict=True):
-        distances[i] = l1_distance(ours, theirs, real.rows, synthetic.rows)
+        distances[i] = compute_l1_distance(ours, theirs, real.rows, synthetic.rows)
 
     def distance(i: int) -> float:
-        _, ours, theirs = sparse_counts(real, synthetic, cliques[i])
-        return l1_distance(ours, theirs, real.rows, synthetic.rows)
+        _, ours, theirs = count_sparsely(real, synthetic, cliques[i])
+        return compute_l1_distance(ours, theirs, real.rows, synthetic.rows)
 
-    with ThreadPoolExecutor(thread_count(threads)) as pool:
+    with ThreadPoolExecutor(choose_thread_count(threads)) as pool:
         distances[sparse] = list(pool.map(distance, sparse))
     return distances
 
 
-def both_counts(
+def iterate_both_counts(
     real: CodeTable, synthetic: CodeTable, cliques: Sequence[Clique], threads: int
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Return both tables' dense counts of each clique, in order, lazily."""
     return zip(count_all(real, cliques, threads=threads), count_all(synthetic, cliques, threads=threads), strict=True)
 
 
-def mean_l1(real: CodeTable, synthetic: CodeTable, cliques: Sequence[Clique], threads: int = 0) -> float:
-    """Return mean of :func:`l1_distances`, 0..2, lower is better; 0 for no cliques.
+def average_l1(real: CodeTable, synthetic: CodeTable, cliques: Sequence[Clique], threads: int = 0) -> float:
+    """Return mean of :func:`compute_l1_distances`, 0..2, lower is better; 0 for no cliques.
 
-    Over ``all_cliques(domain, 2)`` this is the error of marginal release in PrivSyn, section 6.1.
+    Over ``list_all_cliques(domain, 2)`` this is the error of marginal release in PrivSyn, section 6.1.
     """
-    return float(l1_distances(real, synthetic, cliques, threads).mean()) if len(cliques) else 0.0
+    return float(compute_l1_distances(real, synthetic, cliques, threads).mean()) if len(cliques) else 0.0
 
 
-def all_cliques(domain: Domain, ways: int) -> list[Clique]:
+def list_all_cliques(domain: Domain, ways: int) -> list[Clique]:
     """Return every clique of ``ways`` attributes, in domain order; none if there are fewer attributes.
 
     Raises ValueError for a negative number of ways.
@@ -123,20 +125,20 @@ def all_cliques(domain: Domain, ways: int) -> list[Clique]:
     return list(combinations(domain.attributes, ways))
 
 
-def random_cliques(domain: Domain, ways: int, number: int, seed: int) -> list[Clique]:
+def draw_cliques(domain: Domain, ways: int, number: int, seed: int) -> list[Clique]:
     """Draw ``number`` different cliques of ``ways`` attributes, all equally likely; all of them if there are no more.
 
-    In the order of :func:`all_cliques`.  Depends on the arguments only.  Lists all combinations only where there are
-    few of them, or fewer than 2 ``number``.  Raises ValueError for a negative number.
+    In the order of :func:`list_all_cliques`.  Depends on the arguments only.  Lists all combinations only where there
+    are few of them, or fewer than 2 ``number``.  Raises ValueError for a negative number.
     """
     if number < 0:
         raise ValueError(f"the number of marginals must be 0 or more, not {number}")
     there = comb(len(domain.attributes), ways) if ways >= 0 else 0
     if there <= number:
-        return all_cliques(domain, ways)
+        return list_all_cliques(domain, ways)
     rng = np.random.default_rng(seed)
     if there < max(2 * number, _FEW_CLIQUES):
-        every = all_cliques(domain, ways)
+        every = list_all_cliques(domain, ways)
         return [every[i] for i in sorted(rng.choice(there, number, replace=False))]
     chosen: set[tuple[int, ...]] = set()
     while len(chosen) < number:
@@ -145,7 +147,7 @@ def random_cliques(domain: Domain, ways: int, number: int, seed: int) -> list[Cl
     return [tuple(domain.attributes[i] for i in clique) for clique in sorted(chosen)]
 
 
-def density_estimation(
+def estimate_density_error(
     real: CodeTable, synthetic: CodeTable, schemas: int = 300, seed: int = 0, threads: int = 0
 ) -> float:
     """NIST 2018's density estimation score, 0..10**6, higher is better.
@@ -155,4 +157,4 @@ def density_estimation(
     fewer sets exist than asked for, each counts once.  Bins are the public ones.
     """
     ways = min(3, len(real.domain.attributes))
-    return 1e6 * (1 - mean_l1(real, synthetic, random_cliques(real.domain, ways, schemas, seed), threads) / 2)
+    return 1e6 * (1 - average_l1(real, synthetic, draw_cliques(real.domain, ways, schemas, seed), threads) / 2)

@@ -16,7 +16,7 @@ from numba import njit
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from privsyn.tasks.kernels.counting import CodeTable, thread_count
+from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
 from privsyn.tasks.metrics.features import sample
 
 _BLOCK_ROWS = 2_048  # synthetic rows whose distances are held at once: 8 KiB
@@ -41,7 +41,7 @@ class Membership:
     median_non_members: float
 
 
-def membership(
+def measure_membership(
     real: CodeTable,
     holdout: CodeTable | None,
     synthetic: CodeTable,
@@ -54,9 +54,9 @@ def membership(
     """Return the attack "near a synthetic row, so a member": members are real rows, non-members hold-out rows.
 
     As many of each: the smallest of both sizes and ``max_targets``, drawn by ``seed``; at most ``max_synthetic``
-    synthetic rows.  Distance: :func:`closest`.  One attack of many, and a weak one: an AUC near 0.5 proves no privacy.
-    None (not applicable) without a hold-out, or where any of the tables has no rows.  The same on any number of
-    threads (0: all cores).  Raises ValueError for caps below 1 or negative ``threads``.
+    synthetic rows.  Distance: :func:`find_closest`.  One attack of many, and a weak one: an AUC near 0.5 proves no
+    privacy. None (not applicable) without a hold-out, or where any of the tables has no rows.  The same on any number
+    of threads (0: all cores).  Raises ValueError for caps below 1 or negative ``threads``.
     """
     if min(max_targets, max_synthetic) < 1:
         raise ValueError("an attack needs at least one target and one synthetic row")
@@ -64,18 +64,18 @@ def membership(
         return None
     targets = min(real.rows, holdout.rows, max_targets)
     near = sample(synthetic, max_synthetic, seed)
-    members = closest(sample(real, targets, seed), near, ordered, threads)
-    others = closest(sample(holdout, targets, seed), near, ordered, threads)
+    members = find_closest(sample(real, targets, seed), near, ordered, threads)
+    others = find_closest(sample(holdout, targets, seed), near, ordered, threads)
     return Membership(
         targets=targets,
         synthetic_rows=near.rows,
-        **attack(members, others),
+        **run_attack(members, others),
         median_members=float(np.median(members)),
         median_non_members=float(np.median(others)),
     )
 
 
-def attack(members: NDArray[np.float32], others: NDArray[np.float32]) -> dict[str, float]:
+def run_attack(members: NDArray[np.float32], others: NDArray[np.float32]) -> dict[str, float]:
     """auc, auc_sd and advantage of "a smaller distance means member", from the distances of both (one or more each).
 
     auc_sd is the one of the Mann-Whitney statistic under no difference, sqrt((m + n + 1) / (12 m n)), without ties.
@@ -90,7 +90,9 @@ def attack(members: NDArray[np.float32], others: NDArray[np.float32]) -> dict[st
     }
 
 
-def closest(targets: CodeTable, rows: CodeTable, ordered: Collection[str], threads: int = 0) -> NDArray[np.float32]:
+def find_closest(
+    targets: CodeTable, rows: CodeTable, ordered: Collection[str], threads: int = 0
+) -> NDArray[np.float32]:
     """Distance of each target to the nearest of ``rows`` (one or more), 0 (equal) to 1 (nothing alike).
 
     The distance of two rows is the mean over the attributes of: nominal, 1 for different codes; ordered,
@@ -108,15 +110,15 @@ def closest(targets: CodeTable, rows: CodeTable, ordered: Collection[str], threa
 
     def work(first: int) -> None:
         chunk = slice(first, first + _CHUNK_TARGETS)
-        _closest(np.ascontiguousarray(codes[:, chunk]), others, is_ordered, weights, nearest[chunk])
+        _find_closest(np.ascontiguousarray(codes[:, chunk]), others, is_ordered, weights, nearest[chunk])
 
-    with ThreadPoolExecutor(thread_count(threads)) as pool:
+    with ThreadPoolExecutor(choose_thread_count(threads)) as pool:
         list(pool.map(work, range(0, targets.rows, _CHUNK_TARGETS)))
     return nearest / np.float32(len(attributes))
 
 
 @njit(nogil=True, cache=True)
-def _closest(codes, others, is_ordered, weights, nearest):  # type: ignore[no-untyped-def]
+def _find_closest(codes, others, is_ordered, weights, nearest):  # type: ignore[no-untyped-def]
     """Return the least sum over attributes; codes: (attributes, targets), others: (attributes, rows), of one dtype.
 
     weights: float32 (attributes), of one step of an ordered code; nearest: float32 (targets), written.

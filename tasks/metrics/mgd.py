@@ -9,13 +9,19 @@ from math import inf, prod
 
 import numpy as np
 
-from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.data_contracts.evaluation_results import BinCost, EarthMover
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.mgd_spec import MgdSpec, TargetMarginal
 from privsyn.tasks.kernels.counting import CodeTable, count
-from privsyn.tasks.metrics.earth_mover import Axis, EarthMoverCost, aemc
-from privsyn.tasks.metrics.generalization import Hierarchy, Ints, bins_of_bins, default_hierarchy, tree_hierarchy
+from privsyn.tasks.metrics.earth_mover import Axis, EarthMoverCost, compute_aemc
+from privsyn.tasks.metrics.generalization import (
+    Hierarchy,
+    Ints,
+    build_default_hierarchy,
+    build_tree_hierarchy,
+    merge_bins,
+)
 
 MAX_BINS = 2_000_000
 """Most bins of a target marginal: the flow needs up to 2 KB per bin."""
@@ -29,7 +35,7 @@ class MgdResult:
     marginals: tuple[EarthMover, ...]
 
 
-def mgd(
+def compute_mgd(
     real: CodeTable,
     synthetic: CodeTable,
     spec: MgdSpec,
@@ -50,22 +56,22 @@ def mgd(
     """
     if real.domain != synthetic.domain:
         raise ValueError("the two tables have different domains; encode both with one spec")
-    trees = column_hierarchies(spec, real.domain, labels, ordered, null_codes or {})
-    targets = spec.marginals or default_marginals(spec, real.domain)
+    trees = build_column_hierarchies(spec, real.domain, labels, ordered, null_codes or {})
+    targets = spec.marginals or choose_default_marginals(spec, real.domain)
     scored = []
     for target in targets:
         tolerance = spec.tolerance if target.tolerance is None else target.tolerance
-        axes = _axes(target, trees, ordered)
-        levels = [_level(target, a, trees) for a in target.attributes]
-        p, q = (_counts(table, target.attributes, trees, levels) for table in (synthetic, real))
-        cost = aemc(p, q, axes, tolerance)
+        axes = _build_axes(target, trees, ordered)
+        levels = [_get_level(target, a, trees) for a in target.attributes]
+        p, q = (_count_level(table, target.attributes, trees, levels) for table in (synthetic, real))
+        cost = compute_aemc(p, q, axes, tolerance)
         scored.append(_drill_down(target, tolerance, axes, cost, (p, q), spec.worst_bins))
     total = sum(m.weight for m in scored)
     score = sum(m.weight * m.aemc for m in scored) / total if scored else 0.0
     return MgdResult(score, tuple(sorted(scored, key=lambda m: -m.weight * m.aemc)))
 
 
-def default_marginals(spec: MgdSpec, domain: Domain) -> tuple[TargetMarginal, ...]:
+def choose_default_marginals(spec: MgdSpec, domain: Domain) -> tuple[TargetMarginal, ...]:
     """Return every one-way, then the pairs with at most ``spec.pair_cells`` bins, fewest first, at most ``spec.pairs``.
 
     Depends on the public bins alone.
@@ -76,7 +82,7 @@ def default_marginals(spec: MgdSpec, domain: Domain) -> tuple[TargetMarginal, ..
     return tuple(TargetMarginal(attributes=clique) for clique in chosen)
 
 
-def column_hierarchies(
+def build_column_hierarchies(
     spec: MgdSpec,
     domain: Domain,
     labels: Mapping[str, Sequence[str]],
@@ -92,11 +98,11 @@ def column_hierarchies(
             raise ValueError(f"{column!r} needs one label per code: {domain.size(column)} codes, {len(texts)} labels")
         if column in spec.hierarchies:
             tree = spec.hierarchies[column]
-            result[column] = tree_hierarchy(column, texts, tree, ordered=ordered[column], null=null)
+            result[column] = build_tree_hierarchy(column, texts, tree, ordered=ordered[column], null=null)
         elif column in spec.bins_of_bins:
-            result[column] = bins_of_bins(texts, spec.bins_of_bins[column], null=null)
+            result[column] = merge_bins(texts, spec.bins_of_bins[column], null=null)
         else:
-            result[column] = default_hierarchy(texts, ordered=ordered[column], null=null)
+            result[column] = build_default_hierarchy(texts, ordered=ordered[column], null=null)
     return result
 
 
@@ -111,7 +117,7 @@ def _check_names(spec: MgdSpec, domain: Domain, ordered: Mapping[str, bool]) -> 
             raise FieldError(f"`bins_of_bins` names {column!r}, which has no order", "Use `hierarchies` for it")
 
 
-def _level(target: TargetMarginal, column: str, trees: Mapping[str, Hierarchy]) -> int:
+def _get_level(target: TargetMarginal, column: str, trees: Mapping[str, Hierarchy]) -> int:
     """Return the level at which a column of the marginal is counted."""
     depth = trees[column].depth
     level = target.levels.get(column, depth)
@@ -122,13 +128,13 @@ def _level(target: TargetMarginal, column: str, trees: Mapping[str, Hierarchy]) 
     return level
 
 
-def _axes(target: TargetMarginal, trees: Mapping[str, Hierarchy], ordered: Mapping[str, bool]) -> list[Axis]:
+def _build_axes(target: TargetMarginal, trees: Mapping[str, Hierarchy], ordered: Mapping[str, bool]) -> list[Axis]:
     """Return the marginal's attributes at their levels, with their weights or the default ones.
 
     By default infinite for an attribute without an order, and equal among the others; an attribute at its root has one
     value and takes no share.
     """
-    levels = {a: _level(target, a, trees) for a in target.attributes}
+    levels = {a: _get_level(target, a, trees) for a in target.attributes}
     sharing = [a for a in target.attributes if ordered[a] and levels[a]]
     default = {a: 1 / len(sharing) if a in sharing else inf for a in target.attributes}
     weights = {a: inf if isinstance(w, str) else w for a, w in target.weights.items()} or default
@@ -142,7 +148,7 @@ def _axes(target: TargetMarginal, trees: Mapping[str, Hierarchy], ordered: Mappi
     return axes
 
 
-def _counts(
+def _count_level(
     table: CodeTable, attributes: tuple[str, ...], trees: Mapping[str, Hierarchy], levels: Sequence[int]
 ) -> Ints:
     """Return the table's counts at the given levels, int64, one axis per attribute."""
@@ -151,7 +157,7 @@ def _counts(
     for attribute, level in zip(attributes, levels, strict=True):
         codes = table.column(attribute)
         if level < trees[attribute].depth:
-            codes = trees[attribute].codes(level).astype(code_dtype(sizes[attribute]))[codes]
+            codes = trees[attribute].codes(level).astype(choose_code_dtype(sizes[attribute]))[codes]
         columns.append(codes)
     return count(CodeTable(Domain.of(sizes), tuple(columns)), attributes)
 
@@ -173,11 +179,11 @@ def _drill_down(
         tolerance=tolerance,
         by_attribute=dict(along),
         added_or_removed=cost.adjusted,
-        worst_bins=_worst_bins(axes, cost, counts, worst),
+        worst_bins=_list_worst_bins(axes, cost, counts, worst),
     )
 
 
-def _worst_bins(
+def _list_worst_bins(
     axes: Sequence[Axis], cost: EarthMoverCost, counts: tuple[Ints, Ints], worst: int
 ) -> tuple[BinCost, ...]:
     synthetic, real = (c / max(1, c.sum()) for c in counts)

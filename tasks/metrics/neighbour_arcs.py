@@ -34,7 +34,7 @@ class Arcs:
     bins: Ints
 
 
-def neighbour_arcs(
+def build_neighbour_arcs(
     wanted: NDArray[np.bool_], graphs: Sequence[StepGraph], weights: Sequence[Fraction], cost_units: int
 ) -> Arcs:
     """Return the arcs among the wanted bins, shape (components, one axis per graph), and what lies between them.

@@ -17,12 +17,12 @@ from privsyn.data_contracts.domain import Clique
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.marginal_distance import (
     DENSE_CELLS,
-    all_cliques,
-    both_columns,
-    both_counts,
     check_tables,
-    l1_distance,
-    sparse_counts,
+    compute_l1_distance,
+    count_sparsely,
+    iterate_both_counts,
+    list_all_cliques,
+    stack_columns,
 )
 
 Floats = NDArray[np.float64]
@@ -37,7 +37,7 @@ class PairFigures:
 
     ``cells``: of the 2-way marginal, int64.  ``l1``: synthetic against real as shares, 0..2.  ``association_real``,
     ``association_synthetic``: -1..1 for two ordered attributes, else 0..1; NaN where undefined
-    (:func:`association`).
+    (:func:`measure_association`).
     """
 
     pairs: tuple[Clique, ...]
@@ -47,7 +47,7 @@ class PairFigures:
     association_synthetic: Floats
 
 
-def pair_figures(real: CodeTable, synthetic: CodeTable, values: Values, threads: int = 0) -> PairFigures:
+def compute_pair_figures(real: CodeTable, synthetic: CodeTable, values: Values, threads: int = 0) -> PairFigures:
     """Return the figures of all d (d - 1) / 2 pairs, each pair counted once in each table.
 
     ``values``: attribute -> the number that each of its codes stands for (float64, shape (codes,), NaN for null), or
@@ -56,18 +56,18 @@ def pair_figures(real: CodeTable, synthetic: CodeTable, values: Values, threads:
     that cannot be compared and values that do not fit the domain.
     """
     check_tables(real, synthetic)
-    numbers = _checked(real, values)
-    pairs = all_cliques(real.domain, 2)
+    numbers = _check_tables(real, values)
+    pairs = list_all_cliques(real.domain, 2)
     l1, ours, theirs = (np.full(len(pairs), np.nan) for _ in range(3))
-    for i, (pair, (a, b)) in enumerate(zip(pairs, _joint(real, synthetic, pairs, threads), strict=True)):
+    for i, (pair, (a, b)) in enumerate(zip(pairs, _iterate_joint(real, synthetic, pairs, threads), strict=True)):
         first, second = numbers[pair[0]], numbers[pair[1]]
-        l1[i] = l1_distance(a, b, real.rows, synthetic.rows)
-        ours[i], theirs[i] = association(a, first, second), association(b, first, second)
+        l1[i] = compute_l1_distance(a, b, real.rows, synthetic.rows)
+        ours[i], theirs[i] = measure_association(a, first, second), measure_association(b, first, second)
     cells = np.array([real.domain.cells(p) for p in pairs], np.int64)
     return PairFigures(tuple(pairs), cells, l1, ours, theirs)
 
 
-def correlation_difference(figures: PairFigures) -> float:
+def average_correlation_difference(figures: PairFigures) -> float:
     """Return the mean absolute difference of association over all pairs that both tables define; 0..2, lower is better.
 
     0 where no pair is defined in both tables.  SDNist draws the same differences pair by pair as heat maps: Pearson's
@@ -80,7 +80,7 @@ def correlation_difference(figures: PairFigures) -> float:
     return float(defined.mean()) if defined.size else 0.0
 
 
-def association(counts: Counts, a: Floats | None, b: Floats | None) -> float:
+def measure_association(counts: Counts, a: Floats | None, b: Floats | None) -> float:
     """Return how strongly the two attributes of a 2-way table of counts, shape (codes of a, codes of b), go together.
 
     Two ordered attributes: Pearson's correlation of their values, -1..1.  One ordered: the correlation ratio eta of
@@ -89,82 +89,82 @@ def association(counts: Counts, a: Floats | None, b: Floats | None) -> float:
     left, an attribute has one value only, or where there are none.
     """
     if a is not None and b is not None:
-        return _pearson(counts, a, b)
+        return _compute_pearson(counts, a, b)
     if a is not None:
-        return _correlation_ratio(counts, a)
+        return _compute_correlation_ratio(counts, a)
     if b is not None:
-        return _correlation_ratio(counts.T, b)
-    return _cramers_v(counts)
+        return _compute_correlation_ratio(counts.T, b)
+    return _compute_cramers_v(counts)
 
 
-def _pearson(counts: Counts, a: Floats, b: Floats) -> float:
+def _compute_pearson(counts: Counts, a: Floats, b: Floats) -> float:
     """sum_ij n_ij (a_i - mean a) (b_j - mean b) / sqrt(SS_a SS_b) over the rows with both values."""
     known_a, known_b = ~np.isnan(a), ~np.isnan(b)
     rows, columns = known_a * (counts @ known_b), known_b * (known_a @ counts)
-    if _constant(rows, a) or _constant(columns, b):
+    if _is_constant(rows, a) or _is_constant(columns, b):
         return float("nan")
-    u, v = _centred(rows, a), _centred(columns, b)
+    u, v = _centre(rows, a), _centre(columns, b)
     together = u @ (counts @ v)
     return float(np.clip(together / np.sqrt((rows @ u**2) * (columns @ v**2)), -1, 1))
 
 
-def _correlation_ratio(counts: Counts, a: Floats) -> float:
+def _compute_correlation_ratio(counts: Counts, a: Floats) -> float:
     """Eta: sqrt(sum_j n_j (mean of a in j - mean a)^2 / SS_a), over the rows with a value of a."""
     known = ~np.isnan(a)
     rows, columns = known * counts.sum(axis=1), known @ counts
-    if _constant(rows, a) or np.count_nonzero(columns) < 2:
+    if _is_constant(rows, a) or np.count_nonzero(columns) < 2:
         return float("nan")
-    u = _centred(rows, a)
+    u = _centre(rows, a)
     there = columns > 0
     between = ((u @ counts)[there] ** 2 / columns[there]).sum()
     return float(np.clip(np.sqrt(between / (rows @ u**2)), 0, 1))
 
 
-def _cramers_v(counts: Counts) -> float:
+def _compute_cramers_v(counts: Counts) -> float:
     """V: sqrt((sum_ij n_ij^2 / (n_i n_j) - 1) / (min(I, J) - 1)), I and J the numbers of occupied rows and columns."""
     rows, columns = counts.sum(axis=1), counts.sum(axis=0)
     smaller = min(np.count_nonzero(rows), np.count_nonzero(columns))
     if smaller < 2:
         return float("nan")
-    squares = (counts * counts) @ _inverse(columns)
-    return float(np.sqrt(np.clip((_inverse(rows) @ squares - 1) / (smaller - 1), 0, 1)))
+    squares = (counts * counts) @ _invert(columns)
+    return float(np.sqrt(np.clip((_invert(rows) @ squares - 1) / (smaller - 1), 0, 1)))
 
 
-def _constant(weights: NDArray[Any], values: Floats) -> bool:
+def _is_constant(weights: NDArray[Any], values: Floats) -> bool:
     """Return whether the values with a positive weight are all the same, or none."""
     there = values[weights > 0]
     return there.size == 0 or bool(there.min() == there.max())
 
 
-def _centred(weights: NDArray[Any], values: Floats) -> Floats:
+def _centre(weights: NDArray[Any], values: Floats) -> Floats:
     """Return values minus their weighted mean, scaled to at most 1; 0 for values without weight: they count nowhere."""
     there = weights > 0
     centred = np.where(there, values - np.average(values[there], weights=weights[there]), 0.0)
     return centred / np.abs(centred).max()  # a square could overflow or vanish otherwise
 
 
-def _inverse(totals: NDArray[np.int64]) -> Floats:
+def _invert(totals: NDArray[np.int64]) -> Floats:
     """1 / totals, 0 for a total of 0."""
     return np.divide(1.0, totals, out=np.zeros(totals.shape), where=totals > 0)
 
 
-def _joint(
+def _iterate_joint(
     real: CodeTable, synthetic: CodeTable, pairs: Sequence[Clique], threads: int
 ) -> Iterator[tuple[Counts, Counts]]:
     """Yield both tables' counts of every pair, in order; sparse arrays for pairs of very many cells."""
-    tables = both_counts(real, synthetic, [p for p in pairs if real.domain.cells(p) <= DENSE_CELLS], threads)
+    tables = iterate_both_counts(real, synthetic, [p for p in pairs if real.domain.cells(p) <= DENSE_CELLS], threads)
     for pair in pairs:
-        yield next(tables) if real.domain.cells(pair) <= DENSE_CELLS else _sparse(real, synthetic, pair)
+        yield next(tables) if real.domain.cells(pair) <= DENSE_CELLS else _count_sparsely(real, synthetic, pair)
 
 
-def _sparse(real: CodeTable, synthetic: CodeTable, pair: Clique) -> tuple[csr_array, csr_array]:
-    row, *counts = sparse_counts(real, synthetic, pair)
-    codes = [both_columns(real, synthetic, a)[row] for a in pair]
+def _count_sparsely(real: CodeTable, synthetic: CodeTable, pair: Clique) -> tuple[csr_array, csr_array]:
+    row, *counts = count_sparsely(real, synthetic, pair)
+    codes = [stack_columns(real, synthetic, a)[row] for a in pair]
     first, second = (coo_array((c, codes), shape=real.domain.shape(pair)).tocsr() for c in counts)
     return first, second
 
 
-def _checked(table: CodeTable, values: Values) -> dict[str, Floats | None]:
+def _check_tables(table: CodeTable, values: Values) -> dict[str, Floats | None]:
     """Return the values of every attribute of the domain.
 
     Raises ValueError for unknown attributes and wrong lengths.

@@ -47,7 +47,7 @@ class PieChart:
     bias: Floats
 
 
-def pie_chart(real: CodeTable, synthetic: CodeTable, place: str, time: str, kind: str) -> PieChart:
+def score_pie_charts(real: CodeTable, synthetic: CodeTable, place: str, time: str, kind: str) -> PieChart:
     """Return the pie-chart metric of three different attributes: 1 for equal tables, 0 where every pie is wrong.
 
     For every place and time, the counts of the kinds are a pie.  Slices of less than 5 % become zero.  The penalty is
@@ -62,27 +62,29 @@ def pie_chart(real: CodeTable, synthetic: CodeTable, place: str, time: str, kind
     if len({place, time, kind}) < 3:
         raise ValueError("a pie chart needs three different attributes: place, time and kind")
     ours, theirs = count(real, (place, time, kind)), count(synthetic, (place, time, kind))
-    parts = np.array([_penalties(a, b) for a, b in zip(ours, theirs, strict=True)])  # place by place: bounded memory
+    parts = np.array(
+        [_compute_penalties(a, b) for a, b in zip(ours, theirs, strict=True)]
+    )  # place by place: bounded memory
     divergence, misleading, bias = parts.transpose(1, 0, 2)
     scores = np.clip(1 - (divergence + misleading + bias), 0, 1)
     return PieChart(float(scores.mean()), float(scores.sum()), scores, divergence, misleading, bias)
 
 
-def denoised(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+def denoise(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return counts of pies (last axis: kinds) with the slices below THRESHOLD of their pie's sum set to zero."""
     return np.where(counts / np.maximum(counts.sum(axis=-1, keepdims=True), 1) < THRESHOLD, 0, counts)
 
 
-def _penalties(real: NDArray[np.int64], synthetic: NDArray[np.int64]) -> Floats:
+def _compute_penalties(real: NDArray[np.int64], synthetic: NDArray[np.int64]) -> Floats:
     """(divergence, misleading, bias) of each pie, shape (3, T), from counts of shape (T, kinds); 0 for equal pies."""
-    shown, shown_synthetic = (denoised(counts) for counts in (real, synthetic))
-    divergence = jensen_shannon(shown.astype(np.float64) + _TINY, shown_synthetic.astype(np.float64) + _TINY)
+    shown, shown_synthetic = (denoise(counts) for counts in (real, synthetic))
+    divergence = compute_jensen_shannon(shown.astype(np.float64) + _TINY, shown_synthetic.astype(np.float64) + _TINY)
     misleading = MISLEADING_PENALTY * ((shown == 0) & (shown_synthetic > 0)).sum(axis=-1)
     bias = BIAS_PENALTY * (np.abs(real.sum(axis=-1) - synthetic.sum(axis=-1)) > ALLOWED_BIAS)
     return np.stack([divergence, misleading, bias])
 
 
-def jensen_shannon(p: Floats, q: Floats) -> Floats:
+def compute_jensen_shannon(p: Floats, q: Floats) -> Floats:
     """Jensen-Shannon distance to base 2 of the distributions on the last axis, which need not sum to 1; 0..1.
 
     sqrt((KL(p | m) + KL(q | m)) / 2), m = (p + q) / 2 (Endres and Schindelin, 2003).

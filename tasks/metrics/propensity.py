@@ -19,7 +19,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from threadpoolctl import threadpool_limits
 
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.features import one_hot, sample
+from privsyn.tasks.metrics.features import encode_one_hot, sample
 
 _NEWTON_COLUMNS = 1_000  # beyond, second derivatives cost more than the steps they save
 _TREES = 50
@@ -45,7 +45,9 @@ class Propensity:
     auc: float | None
 
 
-def propensity(real: CodeTable, synthetic: CodeTable, max_rows: int = 50_000, seed: int = 0) -> Propensity | None:
+def measure_propensity(
+    real: CodeTable, synthetic: CodeTable, max_rows: int = 50_000, seed: int = 0
+) -> Propensity | None:
     """PMSE of main effects, its ratio to the null, and the AUC of a model that sees relations too.
 
     n rows of each table are compared, n the smaller of both sizes and ``max_rows``, drawn by ``seed``.  With equal
@@ -69,16 +71,16 @@ def propensity(real: CodeTable, synthetic: CodeTable, max_rows: int = 50_000, se
         return None
     tables = sample(real, rows, seed), sample(synthetic, rows, seed)
     with threadpool_limits(1):  # sums in one order, so the same figures on any machine's cores
-        pmse, free = main_effects(*tables)
-        auc = discriminator_auc(*tables, seed) if rows >= SMALLEST_AUC else None
+        pmse, free = encode_main_effects(*tables)
+        auc = compute_discriminator_auc(*tables, seed) if rows >= SMALLEST_AUC else None
     null = free / (8 * rows) * (1 - rows / real.rows / 2)
     return Propensity(rows=rows, pmse=pmse, ratio=pmse / null if free else None, auc=auc)
 
 
-def main_effects(real: CodeTable, synthetic: CodeTable) -> tuple[float, int]:
-    """PMSE of tables of equally many rows, one or more, and the number of free parameters; :func:`propensity`."""
+def encode_main_effects(real: CodeTable, synthetic: CodeTable) -> tuple[float, int]:
+    """PMSE of tables of equally many rows (>= 1), and the number of free parameters; :func:`measure_propensity`."""
     attributes = real.domain.attributes
-    features = vstack([one_hot(real, attributes), one_hot(synthetic, attributes)], format="csr")
+    features = vstack([encode_one_hot(real, attributes), encode_one_hot(synthetic, attributes)], format="csr")
     present = np.flatnonzero(np.asarray(features.sum(axis=0)).ravel())
     features, is_synthetic = features[:, present], np.repeat([0, 1], real.rows)
     solver = "newton-cholesky" if len(present) <= _NEWTON_COLUMNS else "lbfgs"
@@ -89,8 +91,8 @@ def main_effects(real: CodeTable, synthetic: CodeTable) -> tuple[float, int]:
     return float(((guesses - 0.5) ** 2).mean()), len(present) - len(attributes)
 
 
-def discriminator_auc(real: CodeTable, synthetic: CodeTable, seed: int = 0) -> float:
-    """AUC of the trees for tables of equally many rows, 10 or more; :func:`propensity`."""
+def compute_discriminator_auc(real: CodeTable, synthetic: CodeTable, seed: int = 0) -> float:
+    """AUC of the trees for tables of equally many rows, 10 or more; :func:`measure_propensity`."""
     codes = np.concatenate([np.stack(table.columns, axis=1) for table in (real, synthetic)]).astype(np.float32)
     is_synthetic = np.repeat([0, 1], real.rows)
     folds = StratifiedKFold(2, shuffle=True, random_state=seed % 2**32)

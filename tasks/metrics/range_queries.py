@@ -15,7 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.tasks.kernels.counting import CodeTable, thread_count
+from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
 
 NIST_INCLUSION = 0.33
 """Chance of an attribute to be in a NIST query."""
@@ -41,27 +41,33 @@ class RangeQuery:
         return tuple(self.allowed)
 
 
-def privsyn_queries(domain: Domain, number: int = 1_000, attributes: int = 3, seed: int = 0) -> tuple[RangeQuery, ...]:
+def draw_privsyn_queries(
+    domain: Domain, number: int = 1_000, attributes: int = 3, seed: int = 0
+) -> tuple[RangeQuery, ...]:
     """PrivSyn's workload: each query has ``attributes`` different attributes at random, a range of codes for each.
 
     A range lies between two codes drawn evenly and independently, both included; the codes' order is the public one,
     also of nominal attributes.  A domain of fewer attributes gives queries over all of them.  No look at any data.
     Query i depends on the seed and i only.  Raises ValueError for a negative number.
     """
-    return tuple(_privsyn_query(domain, attributes, np.random.default_rng([seed, i])) for i in _numbered(number))
+    return tuple(
+        _draw_privsyn_query(domain, attributes, np.random.default_rng([seed, i])) for i in _number_rows(number)
+    )
 
 
-def _privsyn_query(domain: Domain, attributes: int, rng: np.random.Generator) -> RangeQuery:
+def _draw_privsyn_query(domain: Domain, attributes: int, rng: np.random.Generator) -> RangeQuery:
     width = len(domain.attributes)
     chosen = sorted(rng.choice(width, min(attributes, width), replace=False)) if width else []
     allowed = {}
     for a in chosen:
         low, high = sorted(rng.integers(domain.sizes[a], size=2))
-        allowed[domain.attributes[a]] = _between(domain.sizes[a], low, high)
+        allowed[domain.attributes[a]] = _match_between(domain.sizes[a], low, high)
     return RangeQuery(allowed)
 
 
-def nist_queries(real: CodeTable, ordered: Collection[str], number: int = 300, seed: int = 0) -> tuple[RangeQuery, ...]:
+def draw_nist_queries(
+    real: CodeTable, ordered: Collection[str], number: int = 300, seed: int = 0
+) -> tuple[RangeQuery, ...]:
     """NIST 2018's workload: every attribute is in a query with probability 0.33, and some real row satisfies it.
 
     As the challenge's scorer did it, a query is built around one real row drawn evenly, which makes at least that row
@@ -70,10 +76,10 @@ def nist_queries(real: CodeTable, ordered: Collection[str], number: int = 300, s
     A table of no rows takes a random code instead, so nothing satisfies its queries.  The queries are private.
     Query i depends on the table, the seed and i only.  Raises ValueError for a negative number.
     """
-    return tuple(_nist_query(real, ordered, np.random.default_rng([seed, i])) for i in _numbered(number))
+    return tuple(_draw_nist_query(real, ordered, np.random.default_rng([seed, i])) for i in _number_rows(number))
 
 
-def _nist_query(real: CodeTable, ordered: Collection[str], rng: np.random.Generator) -> RangeQuery:
+def _draw_nist_query(real: CodeTable, ordered: Collection[str], rng: np.random.Generator) -> RangeQuery:
     domain = real.domain
     row = int(rng.integers(real.rows)) if real.rows else None
     included = rng.random(len(domain.attributes)) < NIST_INCLUSION
@@ -82,25 +88,25 @@ def _nist_query(real: CodeTable, ordered: Collection[str], rng: np.random.Genera
         name, size = domain.attributes[a], domain.sizes[a]
         code = int(rng.integers(size)) if row is None else int(real.columns[a][row])
         if name in ordered:
-            allowed[name] = _between(size, int(rng.integers(code + 1)), int(rng.integers(code, size)))
+            allowed[name] = _match_between(size, int(rng.integers(code + 1)), int(rng.integers(code, size)))
         else:
             others = rng.permutation(np.delete(np.arange(size), code))[: rng.integers(size)]
-            allowed[name] = _only(size, [code, *others])
+            allowed[name] = _match_only(size, [code, *others])
     return RangeQuery(allowed)
 
 
-def _numbered(number: int) -> range:
+def _number_rows(number: int) -> range:
     if number < 0:
         raise ValueError(f"the number of queries must be 0 or more, not {number}")
     return range(number)
 
 
-def _between(size: int, low: int, high: int) -> NDArray[np.bool_]:
+def _match_between(size: int, low: int, high: int) -> NDArray[np.bool_]:
     codes = np.arange(size)
     return (codes >= low) & (codes <= high)
 
 
-def _only(size: int, codes: Sequence[int]) -> NDArray[np.bool_]:
+def _match_only(size: int, codes: Sequence[int]) -> NDArray[np.bool_]:
     allowed = np.zeros(size, dtype=np.bool_)
     allowed[codes] = True
     return allowed
@@ -127,14 +133,14 @@ def _keep_on(codes, allowed, kept, number):  # type: ignore[no-untyped-def]
     return found
 
 
-def answers(table: CodeTable, queries: Sequence[RangeQuery], threads: int = 0) -> NDArray[np.int64]:
+def answer_queries(table: CodeTable, queries: Sequence[RangeQuery], threads: int = 0) -> NDArray[np.int64]:
     """Return exact number of rows that satisfy each query; the same on any number of threads.
 
     Rows with a filtered value (padded tables) satisfy no condition on that attribute. Conditions are tried narrowest
     first, each only on the rows that are left. Raises KeyError for an unknown attribute, ValueError for a condition
     that is not over the attribute's codes or for negative ``threads`` (0: all cores).
     """
-    threads = thread_count(threads)
+    threads = choose_thread_count(threads)
     if threads == 1:
         return np.array([_answer(table, query) for query in queries], dtype=np.int64)
     with ThreadPoolExecutor(threads) as pool:
@@ -142,7 +148,7 @@ def answers(table: CodeTable, queries: Sequence[RangeQuery], threads: int = 0) -
 
 
 def _answer(table: CodeTable, query: RangeQuery) -> int:
-    conditions = sorted(_conditions(table, query), key=lambda condition: float(condition[1].mean()))
+    conditions = sorted(_list_conditions(table, query), key=lambda condition: float(condition[1].mean()))
     if not conditions:
         return table.rows
     kept = np.empty(min(_BLOCK_ROWS, table.rows) + 1, dtype=np.uint32)
@@ -158,7 +164,7 @@ def _answer(table: CodeTable, query: RangeQuery) -> int:
     return total
 
 
-def _conditions(table: CodeTable, query: RangeQuery) -> list[tuple[np.ndarray, NDArray[np.uint8]]]:
+def _list_conditions(table: CodeTable, query: RangeQuery) -> list[tuple[np.ndarray, NDArray[np.uint8]]]:
     """(codes, 1 for every allowed code) of each condition; a filtered value is never allowed."""
     conditions = []
     for attribute, allowed in query.allowed.items():
@@ -169,30 +175,34 @@ def _conditions(table: CodeTable, query: RangeQuery) -> list[tuple[np.ndarray, N
     return conditions
 
 
-def _shares(table: CodeTable, queries: Sequence[RangeQuery], threads: int) -> NDArray[np.float64]:
+def _compute_shares(table: CodeTable, queries: Sequence[RangeQuery], threads: int) -> NDArray[np.float64]:
     if not queries:
         raise ValueError("there are no queries to compare the tables by")
-    return answers(table, queries, threads) / max(table.rows, 1)
+    return answer_queries(table, queries, threads) / max(table.rows, 1)
 
 
-def range_query_error(real: CodeTable, synthetic: CodeTable, queries: Sequence[RangeQuery], threads: int = 0) -> float:
+def compute_range_query_error(
+    real: CodeTable, synthetic: CodeTable, queries: Sequence[RangeQuery], threads: int = 0
+) -> float:
     """Return mean over the queries of |share of real rows - share of synthetic rows| that satisfy it; 0 (same) to 1.
 
     PrivSyn, section 6.1 ("average L1 error"). All shares of a table of no rows are 0. Raises ValueError without
     queries.
     """
-    return float(np.abs(_shares(real, queries, threads) - _shares(synthetic, queries, threads)).mean())
+    return float(np.abs(_compute_shares(real, queries, threads) - _compute_shares(synthetic, queries, threads)).mean())
 
 
-def nist_range_score(real: CodeTable, synthetic: CodeTable, queries: Sequence[RangeQuery], threads: int = 0) -> float:
+def compute_nist_range_score(
+    real: CodeTable, synthetic: CodeTable, queries: Sequence[RangeQuery], threads: int = 0
+) -> float:
     """NIST 2018's score of range queries; 0 (worst) to 1,000,000 (same answers).
 
     DPSyn report, section 5.1: with f_o and f_p a query's share of the real and of the synthetic rows,
     d = ln(max(f_p, 1e-6) / f_o) and the score is 1e6 max(0, 1 - sqrt(mean d^2) / ln 1e3).  f_o > 0 holds for
-    :func:`nist_queries`; a query that no real row satisfies takes f_o = 1e-6.  All shares of a table of no rows are 0.
-    In a wide table hardly a row but the one it was built around satisfies a query: then 1 / rows is near the floor, and
-    a table that satisfies none of the queries scores high too.  Raises ValueError without queries.
+    :func:`draw_nist_queries`; a query that no real row satisfies takes f_o = 1e-6.  All shares of a table of no rows
+    are 0. In a wide table hardly a row but the one it was built around satisfies a query: then 1 / rows is near the
+    floor, and a table that satisfies none of the queries scores high too.  Raises ValueError without queries.
     """
-    original, private = _shares(real, queries, threads), _shares(synthetic, queries, threads)
+    original, private = _compute_shares(real, queries, threads), _compute_shares(synthetic, queries, threads)
     d = np.log(np.maximum(private, NIST_FLOOR) / np.where(original > 0, original, NIST_FLOOR))
     return 1e6 * max(0.0, 1.0 - math.sqrt(float((d**2).mean())) / math.log(1e3))

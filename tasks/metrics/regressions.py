@@ -29,12 +29,12 @@ class Fitted(NamedTuple):
     r_squared: float
 
 
-def least_squares(x: Floats, y: Floats) -> Floats:
+def fit_least_squares(x: Floats, y: Floats) -> Floats:
     """Coefficients of least squares; the shortest of several solutions."""
     return np.asarray(np.linalg.lstsq(x, y, rcond=None)[0], dtype=np.float64)
 
 
-def logistic_fit(x: Floats, y: Floats) -> Floats:
+def fit_logistic(x: Floats, y: Floats) -> Floats:
     """Coefficients of a logistic regression by Newton's method, with a trace of ridge so that they exist."""
     scale = _scale(x)
     z, beta = x / scale, np.zeros(x.shape[1])
@@ -48,13 +48,13 @@ def logistic_fit(x: Floats, y: Floats) -> Floats:
     return beta / scale
 
 
-def fitted(x: Floats, y: Floats, *, two_values: bool) -> Fitted:
+def fit_regression(x: Floats, y: Floats, *, two_values: bool) -> Fitted:
     """Return the regression of ``y``, shape (rows,), on ``x``, shape (rows, columns).
 
     Logistic of ``two_values`` 0 and 1.
     """
     rows, columns = x.shape
-    beta = (logistic_fit if two_values else least_squares)(x, y)
+    beta = (fit_logistic if two_values else fit_least_squares)(x, y)
     if rows <= columns:
         return Fitted(beta, np.full(columns, np.nan), np.nan)
     scale = _scale(x)

@@ -12,7 +12,7 @@ REACH = 2.0
 1952)."""
 
 
-def quantile(values: NDArray[np.float64], q: float) -> tuple[float, float]:
+def compute_quantile(values: NDArray[np.float64], q: float) -> tuple[float, float]:
     """Return the smallest value that at least the share ``q`` of ``values``, shape (rows > 0,), does not exceed.
 
     Its error.

@@ -24,7 +24,7 @@ SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)
 """Shares of the real rows that are measured."""
 
 
-def subsample(table: CodeTable, share: float, seed: int | Sequence[int]) -> CodeTable:
+def compare_to_subsamples(table: CodeTable, share: float, seed: int | Sequence[int]) -> CodeTable:
     """Return a random ``share`` of the rows without replacement, in the table's order; the same one for the same seed.
 
     round(share rows) of them, at least one if there are any.  Raises ValueError for a share outside (0, 1].
@@ -38,7 +38,7 @@ def subsample(table: CodeTable, share: float, seed: int | Sequence[int]) -> Code
     return take(table, rows)
 
 
-def subsample_scores(
+def score_subsamples(
     scores: Mapping[str, Score] | Callable[[CodeTable], Mapping[str, float]],
     real: CodeTable,
     shares: Sequence[float] = SHARES,
@@ -57,20 +57,20 @@ def subsample_scores(
         raise ValueError(f"at least one repeat is needed, not {repeats}")
     means: dict[str, list[float]] = {}
     for i, share in enumerate(shares):
-        samples = [subsample(real, share, [seed, i, r]) for r in range(repeats if share < 1 else 1)]
-        taken = [_scored(scores, sample) for sample in samples]
+        samples = [compare_to_subsamples(real, share, [seed, i, r]) for r in range(repeats if share < 1 else 1)]
+        taken = [_score(scores, sample) for sample in samples]
         for name in taken[0]:
             means.setdefault(name, []).append(float(np.mean([t[name] for t in taken])))
     return {name: np.array(values) for name, values in means.items()}
 
 
-def _scored(
+def _score(
     scores: Mapping[str, Score] | Callable[[CodeTable], Mapping[str, float]], table: CodeTable
 ) -> Mapping[str, float]:
     return scores(table) if callable(scores) else {name: score(table) for name, score in scores.items()}
 
 
-def equivalent_share(shares: Sequence[float], measured: Floats, value: float, better: Better) -> float | None:
+def find_equivalent_share(shares: Sequence[float], measured: Floats, value: float, better: Better) -> float | None:
     """Return the share whose random samples score ``value``, given what samples of ``shares`` (ascending) scored.
 
     The measured scores are made monotone (isotonic regression: a larger sample is never worse) and interpolated
@@ -93,7 +93,7 @@ def equivalent_share(shares: Sequence[float], measured: Floats, value: float, be
     return float(np.exp(np.interp(sign * value, levels, logs)))
 
 
-def equivalent_subsamples(
+def find_equivalent_subsamples(
     scores: Mapping[str, Score] | Callable[[CodeTable], Mapping[str, float]],
     values: Mapping[str, float],
     better: Mapping[str, Better],
@@ -102,17 +102,17 @@ def equivalent_subsamples(
     seed: int = 0,
     repeats: int = 1,
 ) -> dict[str, float | None]:
-    """:func:`equivalent_subsample` of several scores on the same samples; one entry per name of ``values``.
+    """:func:`find_equivalent_subsample` of several scores on the same samples; one entry per name of ``values``.
 
     None for all of them when the real table has no rows.  Raises KeyError for a name without score or direction.
     """
     if not real.rows:
         return dict.fromkeys(values)
-    measured = subsample_scores(scores, real, shares, seed, repeats)
-    return {name: equivalent_share(shares, measured[name], value, better[name]) for name, value in values.items()}
+    measured = score_subsamples(scores, real, shares, seed, repeats)
+    return {name: find_equivalent_share(shares, measured[name], value, better[name]) for name, value in values.items()}
 
 
-def equivalent_subsample(
+def find_equivalent_subsample(
     score: Score,
     real: CodeTable,
     value: float,
@@ -124,7 +124,7 @@ def equivalent_subsample(
     """Return share X of the real rows, smallest..largest of ``shares``, such that a random X of them scores ``value``.
 
     SDNist's reading of a score: "as close as an X sample of the real rows", here between the measured shares as well
-    (:func:`equivalent_share` says how, what the two ends mean and when there is none).  ``score`` compares a table
+    (:func:`find_equivalent_share` says how, what the two ends mean and when there is none).  ``score`` compares a table
     with the real one; ``better``: whether higher or lower scores are closer.
     """
-    return equivalent_subsamples({"": score}, {"": value}, {"": better}, real, shares, seed, repeats)[""]
+    return find_equivalent_subsamples({"": score}, {"": value}, {"": better}, real, shares, seed, repeats)[""]

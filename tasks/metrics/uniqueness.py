@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.features import row_keys
+from privsyn.tasks.metrics.features import make_row_keys
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,13 @@ class Uniqueness:
     repeated: float
 
 
-def uniqueness(real: CodeTable, synthetic: CodeTable, holdout: CodeTable | None = None) -> Uniqueness:
+def measure_uniqueness(real: CodeTable, synthetic: CodeTable, holdout: CodeTable | None = None) -> Uniqueness:
     """Return share of synthetic rows that equal, in all released columns, a row which occurs once in the real table.
 
     Equality is of codes: the public bins, as everywhere.  In a narrow table a match is often chance, so the share is to
     be read beside ``holdout_share``; a share well above it says that the release repeats its people.
     """
-    groups = row_groups([real, synthetic] if holdout is None else [real, synthetic, holdout])
+    groups = group_equal_rows([real, synthetic] if holdout is None else [real, synthetic, holdout])
     number = max((int(g.max()) + 1 for g in groups if g.size), default=0)
     once = np.bincount(groups[0], minlength=number) == 1
     repeated = np.zeros(number, dtype=bool)
@@ -49,13 +49,13 @@ def uniqueness(real: CodeTable, synthetic: CodeTable, holdout: CodeTable | None 
     )
 
 
-def row_groups(tables: Sequence[CodeTable]) -> list[NDArray[np.int64]]:
+def group_equal_rows(tables: Sequence[CodeTable]) -> list[NDArray[np.int64]]:
     """Return a number for every row of every table; two rows have the same number exactly if all their codes are equal.
 
     Numbers are from 0 on, without gaps.  Exact for any number of attributes.  The tables share one domain.
     """
     attributes = tables[0].domain.attributes
-    _, numbers = np.unique(row_keys(tables, attributes), return_inverse=True)
+    _, numbers = np.unique(make_row_keys(tables, attributes), return_inverse=True)
     edges = np.cumsum([table.rows for table in tables])[:-1]
     return np.split(numbers.astype(np.int64, copy=False), edges)
 

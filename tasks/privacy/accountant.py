@@ -47,7 +47,7 @@ _UP = Context(prec=40, rounding=ROUND_CEILING, Emin=-(10**9), Emax=10**9)
 _DOWN = Context(prec=RHO_DIGITS, rounding=ROUND_FLOOR, Emin=-(10**9), Emax=10**9)
 
 
-def pricing_of(accountant: Accountant) -> Pricing:
+def get_pricing(accountant: Accountant) -> Pricing:
     """Return the pricing that releases under this accountant use."""
     return "gaussian" if accountant == "gaussian" else "zcdp"
 
@@ -58,8 +58,8 @@ def cap_accountant(accountant: Accountant) -> CapAccountant:
 
 
 @functools.lru_cache(maxsize=256)
-def rho_for(epsilon: float, delta: float, accountant: Accountant = "tight") -> Fraction:
-    """Return largest rho (to RHO_DIGITS digits, rounded down) with ``epsilon_for(rho, delta) <= epsilon``.
+def convert_epsilon_to_rho(epsilon: float, delta: float, accountant: Accountant = "tight") -> Fraction:
+    """Return largest rho (to RHO_DIGITS digits, rounded down) with ``convert_rho_to_epsilon(rho, delta) <= epsilon``.
 
     Deterministic: the same arguments give the same fraction, so a release may ask for exactly a cap.
     Raises ValueError unless SMALLEST_EPSILON <= epsilon < infinity and 0 < delta < 1.
@@ -67,21 +67,21 @@ def rho_for(epsilon: float, delta: float, accountant: Accountant = "tight") -> F
     _check(epsilon, delta)
     if epsilon < SMALLEST_EPSILON:
         raise ValueError(f"epsilon must be at least {SMALLEST_EPSILON:g} to be accounted for, not {epsilon}")
-    low = _paper_rho(epsilon, delta)
+    low = _convert_paper_epsilon(epsilon, delta)
     if accountant == "gaussian" and epsilon >= gaussian_dp.SMALLEST and low <= _GAUSSIAN_LARGEST / 8:
         guess = gaussian_dp.approximate_rho(epsilon, delta, low)
-        low = _bisect(low, lambda rho: gaussian_dp.keeps(Fraction(rho), epsilon, delta), guess)
+        low = _bisect(low, lambda rho: gaussian_dp.keeps_promise(Fraction(rho), epsilon, delta), guess)
     elif accountant != "paper":
         guess = _approximate_tight_rho(epsilon, delta)
-        low = _bisect(low, lambda rho: epsilon_for(Fraction(rho), delta, "tight") <= epsilon, guess)
-    rho = _floor(low)
-    while epsilon_for(rho, delta, accountant) > epsilon:
-        rho = _floor(float(rho) * (1 - 1e-9))
+        low = _bisect(low, lambda rho: convert_rho_to_epsilon(Fraction(rho), delta, "tight") <= epsilon, guess)
+    rho = _round_down(low)
+    while convert_rho_to_epsilon(rho, delta, accountant) > epsilon:
+        rho = _round_down(float(rho) * (1 - 1e-9))
     return rho
 
 
 @functools.lru_cache(maxsize=1024)
-def epsilon_for(rho: Fraction, delta: float, accountant: Accountant = "tight") -> float:
+def convert_rho_to_epsilon(rho: Fraction, delta: float, accountant: Accountant = "tight") -> float:
     """Return smallest epsilon (a float, rounded up) such that a total price of ``rho`` implies (epsilon, delta)-DP.
 
     The price is of the accountant's own pricing; for ``tight``, the default, and ``paper`` it may be of either.
@@ -93,13 +93,13 @@ def epsilon_for(rho: Fraction, delta: float, accountant: Accountant = "tight") -
         raise ValueError(f"rho must be 0 or more, not {rho}")
     if rho == 0:
         return 0.0
-    paper = _paper_epsilon(rho, delta)
+    paper = _convert_paper_rho(rho, delta)
     if accountant == "gaussian" and rho <= _GAUSSIAN_LARGEST:
-        epsilon = min(paper, _gaussian_epsilon(rho, delta, paper))
-        return epsilon if epsilon > gaussian_dp.SMALLEST else min(epsilon, epsilon_for(rho, delta, "tight"))
+        epsilon = min(paper, _convert_gaussian_rho(rho, delta, paper))
+        return epsilon if epsilon > gaussian_dp.SMALLEST else min(epsilon, convert_rho_to_epsilon(rho, delta, "tight"))
     if accountant == "paper" or rho > _OPENDP_LARGEST:
         return paper
-    return min(paper, _tight_epsilon(rho, delta))
+    return min(paper, _convert_tight_rho(rho, delta))
 
 
 def _check(epsilon: float, delta: float) -> None:
@@ -109,45 +109,45 @@ def _check(epsilon: float, delta: float) -> None:
         raise ValueError(f"delta must lie strictly between 0 and 1, not {delta}")
 
 
-def _paper_rho(epsilon: float, delta: float) -> float:
+def _convert_paper_epsilon(epsilon: float, delta: float) -> float:
     """Theorem 2 solved for rho: (sqrt(L + epsilon) - sqrt(L))^2, L = ln(1/delta), without cancellation."""
     log = -math.log(delta)
     return (epsilon / (math.sqrt(log + epsilon) + math.sqrt(log))) ** 2
 
 
-def _paper_epsilon(rho: Fraction, delta: float) -> float:
+def _convert_paper_rho(rho: Fraction, delta: float) -> float:
     """Theorem 2 in 40-digit decimals, rounded up."""
     exact = _UP.divide(Decimal(rho.numerator), Decimal(rho.denominator))
     log = _UP.minus(_UP.ln(Decimal(delta)))
     # ln and sqrt round to nearest; one part in 10^30 more keeps the sum an upper bound
     root = _UP.multiply(_UP.sqrt(_UP.multiply(exact, log)), Decimal(1) + Decimal(10) ** -30)
-    return _float_up(Fraction(_UP.add(exact, _UP.multiply(Decimal(2), root))))
+    return _round_up_to_float(Fraction(_UP.add(exact, _UP.multiply(Decimal(2), root))))
 
 
-def _tight_epsilon(rho: Fraction, delta: float) -> float:
+def _convert_tight_rho(rho: Fraction, delta: float) -> float:
     """OpenDP's conversion, at or just above ``rho``."""
-    distance = math.sqrt(2 * _float_up(rho))
+    distance = math.sqrt(2 * _round_up_to_float(rho))
     while Fraction(distance) ** 2 < 2 * rho:
         distance = math.nextafter(distance, math.inf)
-    return float(_opendp().map(distance).epsilon(delta))
+    return float(_get_opendp().map(distance).epsilon(delta))
 
 
-def _gaussian_epsilon(rho: Fraction, delta: float, most: float) -> float:
+def _convert_gaussian_rho(rho: Fraction, delta: float, most: float) -> float:
     """Return smallest epsilon from gaussian_dp.SMALLEST to about ``most`` that Gaussian DP keeps.
 
     ``most`` if none does.
     """
     low, high = gaussian_dp.SMALLEST, most
-    if high <= low or gaussian_dp.keeps(rho, low, delta):
+    if high <= low or gaussian_dp.keeps_promise(rho, low, delta):
         return min(low, high)
     guess = gaussian_dp.approximate_epsilon(float(rho), delta, low, high)
     for width in _WIDTHS:  # the answer is that of the whole range, found in fewer exact steps
         below, above = max(low, guess * (1 - width)), min(high, guess * (1 + width))
-        if not gaussian_dp.keeps(rho, below, delta) and gaussian_dp.keeps(rho, above, delta):
+        if not gaussian_dp.keeps_promise(rho, below, delta) and gaussian_dp.keeps_promise(rho, above, delta):
             low, high = below, above
             break
     while low < (middle := (low + high) / 2) < high:
-        if gaussian_dp.keeps(rho, middle, delta):
+        if gaussian_dp.keeps_promise(rho, middle, delta):
             high = middle
         else:
             low = middle
@@ -177,7 +177,7 @@ def _bisect(low: float, fits: Callable[[float], bool], guess: float) -> float:
 
     The same whatever the ``guess``.
     """
-    surely, never = _decided(low, fits, guess)
+    surely, never = _decide_bisection(low, fits, guess)
 
     def asked(rho: float) -> bool:
         return rho <= surely or (rho < never and fits(rho))
@@ -196,7 +196,7 @@ def _bisect(low: float, fits: Callable[[float], bool], guess: float) -> float:
     return low
 
 
-def _decided(low: float, fits: Callable[[float], bool], guess: float) -> tuple[float, float]:
+def _decide_bisection(low: float, fits: Callable[[float], bool], guess: float) -> tuple[float, float]:
     """Return what fits surely and what never does, both near ``guess`` where it is good."""
     for width in _WIDTHS:
         below, above = guess * (1 - width), guess * (1 + width)
@@ -205,19 +205,19 @@ def _decided(low: float, fits: Callable[[float], bool], guess: float) -> tuple[f
     return low, math.inf
 
 
-def _floor(rho: float) -> Fraction:
+def _round_down(rho: float) -> Fraction:
     """``rho`` rounded down to RHO_DIGITS significant decimal digits, exactly."""
     return Fraction(_DOWN.create_decimal(Decimal(rho)))
 
 
-def _float_up(value: Fraction) -> float:
+def _round_up_to_float(value: Fraction) -> float:
     """Return smallest float that is not below ``value``."""
     nearest = float(value)
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
 
 
 @functools.lru_cache(maxsize=1)
-def _opendp() -> Any:
+def _get_opendp() -> Any:
     """Return a mechanism whose map is d -> d^2/2 zCDP, seen as approximate DP; it is never invoked."""
     # Here, because it is needed late; not from opendp.prelude, which loads scikit-learn: a second and more.
     from opendp.combinators import make_zCDP_to_approxDP

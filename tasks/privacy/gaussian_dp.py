@@ -17,7 +17,7 @@ LEAKED: Final = Fraction(1, 10**10)
 """What is taken off epsilon, and off delta as a share of it, because the noise is discrete.
 
 In a life of 10^15 counts that one person changes (their drawing alone would take three centuries) the proof needs
-8e-11 of epsilon and 4e-11 of delta: see :func:`theta`.
+8e-11 of epsilon and 4e-11 of delta: see :func:`bound_theta`.
 """
 
 SMALLEST: Final = 1e-6
@@ -33,7 +33,7 @@ _HALVINGS, _ERFC_TO = 60, 35.0
 _FAR, _NOTHING = 10**6, Decimal("1E-100000000000")
 
 
-def keeps(rho: Fraction, epsilon: float, delta: float) -> bool:
+def keeps_promise(rho: Fraction, epsilon: float, delta: float) -> bool:
     """Return whether mechanisms of total price ``rho`` (pricing "gaussian") are (epsilon, delta)-DP.
 
     True is proved; False near the border can be caution, by less than one part in 10^9.  ``rho`` > 0,
@@ -42,7 +42,7 @@ def keeps(rho: Fraction, epsilon: float, delta: float) -> bool:
     left = Fraction(epsilon) - LEAKED
     if left < 0:
         return False
-    return _UP.multiply(delta_above(rho, left), _divide(_UP, 1 + LEAKED)) <= Decimal(delta)
+    return _UP.multiply(bound_delta(rho, left), _divide(_UP, 1 + LEAKED)) <= Decimal(delta)
 
 
 def approximate_epsilon(rho: float, delta: float, low: float, high: float) -> float:
@@ -86,21 +86,21 @@ def _log_tail(z: float) -> float:
     return -square / 2 - math.log(z * math.sqrt(2 * math.pi)) + math.log1p(-1 / square * (1 - 3 / square))
 
 
-def delta_above(rho: Fraction, epsilon: Fraction) -> Decimal:
+def bound_delta(rho: Fraction, epsilon: Fraction) -> Decimal:
     """At least the delta of N(mu, 1) against N(0, 1) at ``epsilon`` >= 0, where mu^2 = 2 ``rho`` > 0.
 
     Balle and Wang (2018), Theorem 8: delta = Q(epsilon/mu - mu/2) - exp(epsilon) Q(epsilon/mu + mu/2), with Q the
     normal distribution's upper tail.  It rises with mu and falls with epsilon, so mu is rounded up and epsilon down;
     then the first Q is taken from above and the product from below.
     """
-    mu = _next(_UP.sqrt(_UP.multiply(2, _divide(_UP, rho))))
+    mu = _round_outward(_UP.sqrt(_UP.multiply(2, _divide(_UP, rho))))
     loss = _divide(_DOWN, epsilon)
     near = _DOWN.subtract(_DOWN.divide(loss, mu), _UP.divide(mu, 2))
     far = _UP.add(_UP.divide(loss, mu), _UP.divide(mu, 2))
-    return _UP.subtract(tail(near)[1], _DOWN.multiply(_bounds(_NEAR.exp(loss))[0], tail(far)[0]))
+    return _UP.subtract(bound_tail(near)[1], _DOWN.multiply(_list_bounds(_NEAR.exp(loss))[0], bound_tail(far)[0]))
 
 
-def tail(z: Decimal) -> tuple[Decimal, Decimal]:
+def bound_tail(z: Decimal) -> tuple[Decimal, Decimal]:
     """Return bounds, below and above, on Q(z) = P(N(0, 1) > z), about 40 digits apart.
 
     Up to 3 by the power series Q(z) = 1/2 - phi(z) (z + z^3/3 + z^5/15 + ...), whose rest is below a geometric one;
@@ -110,18 +110,20 @@ def tail(z: Decimal) -> tuple[Decimal, Decimal]:
     exp(-z^2/2) < 10^(-10^11).
     """
     if z < 0:
-        low, high = tail(z.copy_negate())  # unary minus would round to the default context
+        low, high = bound_tail(z.copy_negate())  # unary minus would round to the default context
         return _DOWN.subtract(1, high), _UP.subtract(1, low)
     if z > _FAR:
         return Decimal(0), _NOTHING
     if z <= _SERIES_TO:
-        least, most = _series(z)
+        least, most = _list_series_terms(z)
         return _DOWN.subtract(Decimal("0.5"), most), _UP.subtract(Decimal("0.5"), least)
-    density = _density(z)
-    return _bounds(*(_NEAR.multiply(density, _mills(z, terms)) for terms in (_FRACTION_TERMS, _FRACTION_TERMS + 1)))
+    density = _bound_density(z)
+    return _list_bounds(
+        *(_NEAR.multiply(density, _bound_mills_ratio(z, terms)) for terms in (_FRACTION_TERMS, _FRACTION_TERMS + 1))
+    )
 
 
-def theta(variance: Fraction) -> Decimal:
+def bound_theta(variance: Fraction) -> Decimal:
     """At least 2 sum_{k >= 1} exp(-2 pi^2 k^2 ``variance``).
 
     By Poisson summation, the sum over all integers z of exp(-(z - c)^2 / (2 ``variance``)) is within 1 +- theta of
@@ -129,35 +131,35 @@ def theta(variance: Fraction) -> Decimal:
     (1 + theta) / (1 - theta) of those of noise that is rounded at random: 8e-26 of epsilon (docs/privacy.md).
     """
     exponent = _NEAR.multiply(_NEAR.multiply(_NEAR.multiply(-2, _PI), _PI), _divide(_NEAR, variance))
-    first = _bounds(_NEAR.exp(exponent))[1]
+    first = _list_bounds(_NEAR.exp(exponent))[1]
     return _UP.divide(_UP.multiply(2, first), _DOWN.subtract(1, first))
 
 
-def _series(z: Decimal) -> tuple[Decimal, Decimal]:
+def _list_series_terms(z: Decimal) -> tuple[Decimal, Decimal]:
     term = total = z
     square = _NEAR.multiply(z, z)
     for k in range(1, _SERIES_TERMS):
         term = _NEAR.divide(_NEAR.multiply(term, square), 2 * k + 1)
         total = _NEAR.add(total, term)
     # later terms shrink by at least z^2 / (2 _SERIES_TERMS + 1) < 1/2 each, so that their sum is below the last one
-    density = _density(z)
-    return _bounds(_NEAR.multiply(density, total), _NEAR.multiply(density, _NEAR.add(total, term)))
+    density = _bound_density(z)
+    return _list_bounds(_NEAR.multiply(density, total), _NEAR.multiply(density, _NEAR.add(total, term)))
 
 
-def _mills(z: Decimal, terms: int) -> Decimal:
+def _bound_mills_ratio(z: Decimal, terms: int) -> Decimal:
     fraction = z
     for k in range(terms, 0, -1):
         fraction = _NEAR.add(z, _NEAR.divide(k, fraction))
     return _NEAR.divide(1, fraction)
 
 
-def _density(z: Decimal) -> Decimal:
+def _bound_density(z: Decimal) -> Decimal:
     """phi(z) for z up to _FAR: the exponent's own rounding, z^2 parts in 10^60, is far inside _SURE."""
     exponent = _NEAR.divide(_NEAR.multiply(z, z), -2)
     return _NEAR.divide(_NEAR.exp(exponent), _NEAR.sqrt(_NEAR.multiply(2, _PI)))
 
 
-def _bounds(*values: Decimal) -> tuple[Decimal, Decimal]:
+def _list_bounds(*values: Decimal) -> tuple[Decimal, Decimal]:
     return _DOWN.multiply(min(values), _DOWN.subtract(1, _SURE)), _UP.multiply(max(values), _UP.add(1, _SURE))
 
 
@@ -165,5 +167,5 @@ def _divide(context: Context, value: Fraction) -> Decimal:
     return context.divide(Decimal(value.numerator), Decimal(value.denominator))
 
 
-def _next(value: Decimal) -> Decimal:
+def _round_outward(value: Decimal) -> Decimal:
     return value.next_plus(_UP)

@@ -68,7 +68,7 @@ class OpenDPNoise:
         Raises ValueError unless 0 < sigma <= MAX_SIGMA and cells >= 0.
         """
         _check(sigma, cells)
-        mechanism = _mechanism(float(sigma))
+        mechanism = _build_mechanism(float(sigma))
         out = np.empty(cells, dtype=np.int64)
         for start in range(0, cells, _CHUNK):
             size = min(_CHUNK, cells - start)
@@ -155,7 +155,7 @@ def _check(sigma: float, cells: int) -> None:
 
 
 @functools.lru_cache(maxsize=64)
-def _mechanism(sigma: float) -> Any:
+def _build_mechanism(sigma: float) -> Any:
     # Here, because it is needed late; not from opendp.prelude, which loads scikit-learn: a second and more.
     from opendp.domains import atom_domain, vector_domain
     from opendp.measurements import make_gaussian

@@ -14,13 +14,20 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.columns import CategoricalColumn, DateColumn, IntegerColumn, NumberColumn
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rule_nodes import Node
-from privsyn.data_contracts.rules import LookupRule, OneOf, computed_by, computing_order, conditions, expressions
+from privsyn.data_contracts.rules import (
+    LookupRule,
+    OneOf,
+    list_conditions,
+    list_expressions,
+    map_computed_columns,
+    order_computed_columns,
+)
 from privsyn.tasks.rules import evaluate
 from privsyn.tasks.rules import values as v
-from privsyn.tasks.rules.domains import outside
+from privsyn.tasks.rules.domains import find_outside
 from privsyn.tasks.rules.lookup import LookupTable
-from privsyn.tasks.rules.spans import cells_span, rows_span, to_array
-from privsyn.tasks.rules.thresholds import edges_of
+from privsyn.tasks.rules.spans import span_cells, span_rows, to_array
+from privsyn.tasks.rules.thresholds import iterate_edges
 from privsyn.tasks.rules.values import Span
 
 MAX_GRID = 4_000_000
@@ -63,7 +70,7 @@ class RuleBook:
         found: dict[str, set[float]] = {}
         for condition in self.conditions:
             for node in condition.node.walk():
-                for name, edges in edges_of(node, self.columns):
+                for name, edges in iterate_edges(node, self.columns):
                     found.setdefault(name, set()).update(edges)
         return {name: tuple(sorted(edges)) for name, edges in found.items()}
 
@@ -71,16 +78,19 @@ class RuleBook:
     def of(cls, spec: ReleaseSpec) -> RuleBook:
         """Return the book of ``spec``, whose rules were checked."""
         columns = spec.released_columns
-        vocabulary = _vocabulary(spec)
-        derived = expressions(spec.rules, columns)
+        vocabulary = _build_vocabulary(spec)
+        derived = list_expressions(spec.rules, columns)
         tables = {
-            name: found for r in spec.rules if isinstance(r, LookupRule) for name, found in _tables(r, vocabulary)
+            name: found
+            for r in spec.rules
+            if isinstance(r, LookupRule)
+            for name, found in _iterate_tables(r, vocabulary)
         }
-        book = cls(columns, (), derived, tables, computing_order(spec.rules, columns), vocabulary)
+        book = cls(columns, (), derived, tables, order_computed_columns(spec.rules, columns), vocabulary)
         groups = tuple(r.one_of for r in spec.rules if isinstance(r, OneOf))
         found = [
             Condition(i, f"never {getattr(spec.rules[i], 'never', '')}", node, book.needed(node.columns))
-            for i, node in conditions(spec.rules, columns).items()
+            for i, node in list_conditions(spec.rules, columns).items()
         ]
         found += book._domain_conditions(spec)
         return replace(book, conditions=tuple(found), groups=groups)
@@ -104,9 +114,9 @@ class RuleBook:
 
     def _domain_conditions(self, spec: ReleaseSpec) -> Iterator[Condition]:
         """Check that a computed value is one of its column's domain."""
-        numbers = {name: i for i, r in enumerate(spec.rules) for name in computed_by(r)}
+        numbers = {name: i for i, r in enumerate(spec.rules) for name in map_computed_columns(r)}
         for name in self.order:
-            node = outside(name, self.columns[name])
+            node = find_outside(name, self.columns[name])
             yield Condition(
                 numbers[name], f"{name!r} computed, and outside its column's domain", node, self.needed([name])
             )
@@ -118,7 +128,9 @@ class RuleBook:
         def of(name: str) -> Span:
             if name not in made:
                 if name in self.derived:
-                    made[name] = self._stored(name, evaluate.span(self.derived[name], of, self.vocabulary))
+                    made[name] = self._stored(
+                        name, evaluate.evaluate_expression(self.derived[name], of, self.vocabulary)
+                    )
                 elif name in self.looked_up:
                     table, place = self.looked_up[name]
                     made[name] = table.span(place, [of(column) for column in table.columns])
@@ -132,16 +144,16 @@ class RuleBook:
         """Return a derived value as its column holds it: the last step at or below it, or rounded to its decimals."""
         match self.columns[name]:
             case NumberColumn(decimals=int() as decimals, step=None):
-                return v.monotone(lambda x: np.round(x, decimals), span)
+                return v.apply_monotone(lambda x: np.round(x, decimals), span)
             case DateColumn():
-                return v.monotone(lambda x: np.floor(x / evaluate.DAY) * evaluate.DAY, span)
+                return v.apply_monotone(lambda x: np.floor(x / evaluate.DAY) * evaluate.DAY, span)
             case IntegerColumn() | NumberColumn() as column if (grid := column.grid()) is not None:
-                return v.monotone(grid.below, span)
+                return v.apply_monotone(grid.below, span)
         return span
 
     def spans(self, table: Table) -> Callable[[str], Span]:
         """Spans of the rows of ``table``, which holds the measured columns."""
-        return self.env(lambda name: rows_span(table[name], self.vocabulary))
+        return self.env(lambda name: span_rows(table[name], self.vocabulary))
 
     def broken(self, table: Table) -> NDArray[np.bool_]:
         """Return which rows meet which condition: shape (conditions, rows)."""
@@ -149,14 +161,14 @@ class RuleBook:
         env = self.spans(table)
         found = np.zeros((len(self.conditions), rows), dtype=bool)
         for i, condition in enumerate(self.conditions):
-            found[i] = evaluate.truth(condition.node, env, self.vocabulary).true
+            found[i] = evaluate.evaluate_condition(condition.node, env, self.vocabulary).true
         return found
 
     def differing(self, table: Table) -> dict[str, NDArray[np.bool_]]:
         """Return which rows of ``table`` have another value in a computed column than the rules say."""
         env, found = self.spans(table), {}
         for name in self.order:
-            rule, own = env(name), rows_span(table[name], self.vocabulary)
+            rule, own = env(name), span_rows(table[name], self.vocabulary)
             found[name] = np.asarray((rule.null != own.null) | (rule.some & own.some & (rule.low != own.low)))
         return found
 
@@ -170,7 +182,7 @@ class RuleBook:
         """Compute one column, of type ``kind``, for the rows of ``table``, and where it lies outside its domain."""
         env, rows = self.spans(table), len(next(iter(table.values())))
         texts = pa.array(list(self.vocabulary), pa.string())
-        beyond = evaluate.truth(outside(name, self.columns[name]), env, self.vocabulary).true
+        beyond = evaluate.evaluate_condition(find_outside(name, self.columns[name]), env, self.vocabulary).true
         return to_array(env(name), kind, texts, rows), np.broadcast_to(beyond, rows)
 
     def surely_broken(
@@ -180,24 +192,24 @@ class RuleBook:
         axes = {name: axis for axis, columns in enumerate(attributes) for name in columns}
 
         def known(name: str) -> Span:
-            span = cells_span(cells[name], self.vocabulary)
+            span = span_cells(cells[name], self.vocabulary)
             shape = [1] * len(attributes)
             shape[axes[name]] = -1
             low = span.low.reshape(shape)
             high = low if span.exact else span.high.reshape(shape)
             return Span(low, high, span.null.reshape(shape), span.some.reshape(shape))
 
-        found = evaluate.truth(condition.node, self.env(known), self.vocabulary)
+        found = evaluate.evaluate_condition(condition.node, self.env(known), self.vocabulary)
         return np.asarray(found.true & ~found.false & ~found.unknown)
 
 
-def _tables(rule: LookupRule, vocabulary: Mapping[str, int]) -> Iterator[tuple[str, tuple[LookupTable, int]]]:
+def _iterate_tables(rule: LookupRule, vocabulary: Mapping[str, int]) -> Iterator[tuple[str, tuple[LookupTable, int]]]:
     table = LookupTable.of(rule.lookup, vocabulary)
     for place, name in enumerate(rule.lookup.to):
         yield name, (table, place)
 
 
-def _vocabulary(spec: ReleaseSpec) -> dict[str, int]:
+def _build_vocabulary(spec: ReleaseSpec) -> dict[str, int]:
     """Return a number for every text that a column or a looked-up value may have."""
     texts: dict[str, None] = {}
     for column in spec.released_columns.values():

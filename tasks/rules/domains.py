@@ -8,7 +8,7 @@ from privsyn.data_contracts.columns import CategoricalColumn, DateColumn, Dateti
 from privsyn.data_contracts.rule_nodes import Node
 
 
-def outside(name: str, column: Any) -> Node:
+def find_outside(name: str, column: Any) -> Node:
     """Return the condition that the value of ``column`` is not in its domain."""
     here = Node("column", "number", value=name)
     match column:
@@ -21,9 +21,9 @@ def outside(name: str, column: Any) -> Node:
         case CategoricalColumn(values=values):
             listed = (*values, "other") if column.goes_to == "other" else values
             among = Node("in", "truth", (here,), tuple(listed))
-            return _or_null(Node("not", "truth", (among,)), here, column.has_null)
+            return _allow_null(Node("not", "truth", (among,)), here, column.has_null)
         case _:
-            return _or_null(Node("constant", "truth", value=False), here, column.nullable)
+            return _allow_null(Node("constant", "truth", value=False), here, column.nullable)
     below = Node("<", "truth", (here, Node("constant", "number", value=low)))
     above = Node(">", "truth", (here, Node("constant", "number", value=high)))
     beyond = Node("or", "truth", (below, above))
@@ -35,8 +35,8 @@ def outside(name: str, column: Any) -> Node:
             tuple(v * (86_400 if isinstance(column, DateColumn) else 1) for v in column.exact_values()),
         )
         beyond = Node("and", "truth", (beyond, Node("not", "truth", (spikes,))))
-    return _or_null(beyond, here, column.nullable)
+    return _allow_null(beyond, here, column.nullable)
 
 
-def _or_null(condition: Node, here: Node, nullable: bool) -> Node:
+def _allow_null(condition: Node, here: Node, nullable: bool) -> Node:
     return condition if nullable else Node("or", "truth", (Node("is null", "truth", (here,)), condition))

@@ -16,7 +16,7 @@ from privsyn.data_contracts.domain import Clique
 Bools = NDArray[np.bool_]
 
 
-def implied_zeros(tables: Sequence[tuple[Clique, Bools]]) -> tuple[tuple[Clique, Bools], ...]:
+def imply_zeros(tables: Sequence[tuple[Clique, Bools]]) -> tuple[tuple[Clique, Bools], ...]:
     """Return pairs with joint codes that ``tables`` forbid, directly or by way of other attributes: (pair, forbidden).
 
     tables: (attributes, forbidden) of their shape.  One pass over the attributes in between (Mackworth, "Consistency in

@@ -29,7 +29,7 @@ class LookupTable:
     def of(cls, lookup: Lookup, vocabulary: Mapping[str, int]) -> LookupTable:
         """Return the table of a rule whose rows are given."""
         width = len(lookup.from_)
-        cells = np.array([[_number(c, vocabulary) for c in row] for row in lookup.rows], np.float64)
+        cells = np.array([[_to_number(c, vocabulary) for c in row] for row in lookup.rows], np.float64)
         cells = cells.reshape(len(lookup.rows), width + len(lookup.to))
         parts = tuple(np.unique(cells[:, i]) for i in range(width))
         keys = np.zeros(len(cells), np.int64)
@@ -57,7 +57,7 @@ class LookupTable:
         return Span(low, low, null, ~null)
 
 
-def _number(value: Any, vocabulary: Mapping[str, int]) -> float:
+def _to_number(value: Any, vocabulary: Mapping[str, int]) -> float:
     if value is None:
         return _NULL
     return float(vocabulary[value]) if isinstance(value, str) else float(value)

@@ -103,13 +103,13 @@ def mend(
     if not rules.conditions:
         return columns
     rows = _Rows(codes, columns, rules.broken(columns))
-    for places in _rounds(rows, REDRAWS):
+    for places in _iterate_rounds(rows, REDRAWS):
         _try(rows, places, {a: c[places] for a, c in codes.items()}, make, rules)
     attributes = {name: codec.attribute for codec in codecs for name in codec.ranges()}
     needs = [tuple(dict.fromkeys(attributes[n] for n in c.needs)) for c in rules.conditions]
     needs = [tuple(a for a in names if a not in held) for names in needs]
     for width in range(1, WIDEST + 1):
-        for places in _rounds(rows, ATTEMPTS):
+        for places in _iterate_rounds(rows, ATTEMPTS):
             _change(rows, places, width, needs, make, rules, rng)
     rows.settle()
     if rows.left.size:
@@ -117,7 +117,7 @@ def mend(
     return rows.columns
 
 
-def _rounds(rows: _Rows, draws: int) -> Iterator[NDArray[np.int64]]:
+def _iterate_rounds(rows: _Rows, draws: int) -> Iterator[NDArray[np.int64]]:
     """Yield the places of the rows that are left, round by round, until each was given ``draws`` times.
 
     Several together.

@@ -14,7 +14,7 @@ from privsyn.tasks.rules import values as v
 from privsyn.tasks.rules.values import Span
 
 
-def rows_span(array: pa.Array, vocabulary: Mapping[str, int]) -> Span:
+def span_rows(array: pa.Array, vocabulary: Mapping[str, int]) -> Span:
     """Return one value a row of an Arrow column.
 
     Numbers, truths as 0 and 1, moments in seconds, texts as their number.
@@ -24,26 +24,26 @@ def rows_span(array: pa.Array, vocabulary: Mapping[str, int]) -> Span:
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind):
         encoded = array if pa.types.is_dictionary(kind) else array.dictionary_encode()
         numbers = np.array([vocabulary.get(t, -1) for t in encoded.dictionary.to_pylist()] or [-1], np.float64)
-        return v.of_rows(numbers[np.asarray(pc.fill_null(encoded.indices, 0))], null)
+        return v.span_rows(numbers[np.asarray(pc.fill_null(encoded.indices, 0))], null)
     if pa.types.is_boolean(kind):
-        return v.of_rows(np.asarray(pc.fill_null(array, False)).astype(np.float64), null)
+        return v.span_rows(np.asarray(pc.fill_null(array, False)).astype(np.float64), null)
     if pa.types.is_timestamp(kind):
-        return v.of_rows(np.asarray(pc.fill_null(array.cast(pa.timestamp("us")).cast(pa.int64()), 0)) / 1e6, null)
+        return v.span_rows(np.asarray(pc.fill_null(array.cast(pa.timestamp("us")).cast(pa.int64()), 0)) / 1e6, null)
     if pa.types.is_date(kind):
-        return v.of_rows(np.asarray(pc.fill_null(array.cast(pa.date32()).cast(pa.int32()), 0)) * evaluate.DAY, null)
+        return v.span_rows(np.asarray(pc.fill_null(array.cast(pa.date32()).cast(pa.int32()), 0)) * evaluate.DAY, null)
     if pa.types.is_time(kind):
-        return v.of_rows(np.asarray(pc.fill_null(array.cast(pa.time64("us")).cast(pa.int64()), 0)) / 1e6, null)
+        return v.span_rows(np.asarray(pc.fill_null(array.cast(pa.time64("us")).cast(pa.int64()), 0)) / 1e6, null)
     if pa.types.is_integer(kind):
         known = pc.fill_null(array, 0) if array.null_count else array
-        return v.of_rows(np.asarray(known).astype(np.float64), null)
+        return v.span_rows(np.asarray(known).astype(np.float64), null)
     numbers = np.asarray(pc.fill_null(array.cast(pa.float64()), 0.0))
-    return v.of_rows(np.nan_to_num(numbers), null | np.isnan(numbers))
+    return v.span_rows(np.nan_to_num(numbers), null | np.isnan(numbers))
 
 
-def cells_span(cells: Any, vocabulary: Mapping[str, int]) -> Span:
+def span_cells(cells: Any, vocabulary: Mapping[str, int]) -> Span:
     """Return what a column may be in each fine code: one value each, or from low to high with NaN for null."""
     if not isinstance(cells, tuple):
-        return rows_span(cells, vocabulary)
+        return span_rows(cells, vocabulary)
     low, high = cells
     null = np.isnan(low)
     return Span(np.where(null, 0.0, low), np.where(null, 0.0, high), null, ~null)

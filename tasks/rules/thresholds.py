@@ -13,21 +13,21 @@ from privsyn.data_contracts.rule_nodes import Node
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 
 
-def edges_of(node: Node, columns: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float, ...]]]:
+def iterate_edges(node: Node, columns: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float, ...]]]:
     """Yield the bin edges that a comparison of an ordered column with a constant, or with a list of them, asks for."""
     if node.op == "in" and node.args[0].op == "column":
         for value in node.value:
-            yield from _edge(node.args[0].value, "==", value, columns)
+            yield from _iterate_rule_edges(node.args[0].value, "==", value, columns)
     if node.op in _MIRRORED:
         left, right = node.args
         for column, constant, sign in ((left, right, node.op), (right, left, _MIRRORED[node.op])):
             if column.op == "column" and constant.op == "neg" and constant.args[0].op == "constant":
-                yield from _edge(column.value, sign, -constant.args[0].value, columns)
+                yield from _iterate_rule_edges(column.value, sign, -constant.args[0].value, columns)
             elif column.op == "column" and constant.op == "constant":
-                yield from _edge(column.value, sign, constant.value, columns)
+                yield from _iterate_rule_edges(column.value, sign, constant.value, columns)
 
 
-def _times(column: TimeColumn, value: float) -> tuple[float, float]:
+def _convert_times(column: TimeColumn, value: float) -> tuple[float, float]:
     """Return first time of day at or after ``value``, and the first one after it, as the column's codec counts them."""
     if column.format == "hhmm":
         at = value // 100 * 60 + min(value % 100, 60.0)
@@ -36,7 +36,9 @@ def _times(column: TimeColumn, value: float) -> tuple[float, float]:
     return float(np.ceil(at)), float(np.floor(at) + 1)
 
 
-def _edge(name: str, sign: str, value: float, columns: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float, ...]]]:
+def _iterate_rule_edges(
+    name: str, sign: str, value: float, columns: Mapping[str, Any]
+) -> Iterator[tuple[str, tuple[float, ...]]]:
     """Yield where values that the comparison holds for end.
 
     Between two reals there is no next one: then it is ``value``.
@@ -52,7 +54,7 @@ def _edge(name: str, sign: str, value: float, columns: Mapping[str, Any]) -> Ite
         case DateColumn():
             below, above = float(np.ceil(value / 86_400)), float(np.floor(value / 86_400) + 1)
         case TimeColumn() as column:
-            below, above = _times(column, value)
+            below, above = _convert_times(column, value)
         case _:
             return
     edges = {"<": (below,), ">=": (below,), "<=": (above,), ">": (above,)}.get(sign, (below, above))

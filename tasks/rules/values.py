@@ -48,13 +48,13 @@ class Truth:
 NO, YES = np.array(False), np.array(True)
 
 
-def constant(value: float) -> Span:
+def make_constant(value: float) -> Span:
     """Return one value everywhere."""
     only = np.array(value, np.float64)
     return Span(only, only, NO, YES)
 
 
-def of_rows(values: Floats, null: Bools) -> Span:
+def span_rows(values: Floats, null: Bools) -> Span:
     """Return one value a row, null where ``null``."""
     known = np.where(null, 0.0, values)
     return Span(known, known, null, ~null)
@@ -63,23 +63,23 @@ def of_rows(values: Floats, null: Bools) -> Span:
 NULL = Span(np.array(0.0), np.array(0.0), YES, NO)
 
 
-def _both(a: Span, b: Span) -> tuple[Bools, Bools]:
+def _split_both(a: Span, b: Span) -> tuple[Bools, Bools]:
     return a.null | b.null, a.some & b.some
 
 
-def monotone(function: Callable[[Any], Any], a: Span) -> Span:
+def apply_monotone(function: Callable[[Any], Any], a: Span) -> Span:
     """Return a function that never falls, of every value."""
     low = function(a.low)
     return Span(low, low if a.exact else function(a.high), a.null, a.some)
 
 
-def negative(a: Span) -> Span:
+def negate(a: Span) -> Span:
     """Return -a."""
     high = -a.low
     return Span(high if a.exact else -a.high, high, a.null, a.some)
 
 
-def absolute(a: Span) -> Span:
+def take_absolute(a: Span) -> Span:
     """Return |a|."""
     low, high = np.abs(a.low), np.abs(a.high)
     if a.exact:
@@ -91,10 +91,10 @@ def absolute(a: Span) -> Span:
 def add(a: Span, b: Span) -> Span:
     """Return a + b."""
     low = a.low + b.low
-    return Span(low, low if a.exact and b.exact else a.high + b.high, *_both(a, b))
+    return Span(low, low if a.exact and b.exact else a.high + b.high, *_split_both(a, b))
 
 
-def _corners(function: Callable[[Floats, Floats], Floats], a: Span, b: Span) -> tuple[Floats, Floats]:
+def _list_corners(function: Callable[[Floats, Floats], Floats], a: Span, b: Span) -> tuple[Floats, Floats]:
     if a.exact and b.exact:
         only = function(a.low, b.low)
         return only, only
@@ -107,16 +107,16 @@ def _corners(function: Callable[[Floats, Floats], Floats], a: Span, b: Span) -> 
 
 def multiply(a: Span, b: Span) -> Span:
     """Return a b."""
-    return Span(*_corners(np.multiply, a, b), *_both(a, b))
+    return Span(*_list_corners(np.multiply, a, b), *_split_both(a, b))
 
 
 def divide(a: Span, b: Span) -> Span:
     """Return a / b; null where b is 0."""
-    null, some = _both(a, b)
+    null, some = _split_both(a, b)
     zero = (b.low <= 0) & (b.high >= 0)
     never = (b.low == 0) & (b.high == 0)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        low, high = _corners(np.divide, a, b)
+        low, high = _list_corners(np.divide, a, b)
     if a.exact and b.exact:
         low = high = np.where(zero, 0.0, low)
     else:
@@ -124,7 +124,7 @@ def divide(a: Span, b: Span) -> Span:
     return Span(low, high, null | (zero & some), some & ~never)
 
 
-def modulo(a: Span, b: Span) -> Span:
+def take_modulo(a: Span, b: Span) -> Span:
     """Return a modulo b, of b's sign (as in Python); null where b is 0."""
     whole = divide(a, b)
     if a.exact and b.exact:
@@ -141,13 +141,13 @@ def modulo(a: Span, b: Span) -> Span:
     return Span(low, high, whole.null, whole.some)
 
 
-def extreme(function: Any, a: Span, b: Span) -> Span:
+def take_extreme(function: Any, a: Span, b: Span) -> Span:
     """Return the smaller or the larger of two (np.minimum, np.maximum); null where one is."""
     low = function(a.low, b.low)
-    return Span(low, low if a.exact and b.exact else function(a.high, b.high), *_both(a, b))
+    return Span(low, low if a.exact and b.exact else function(a.high, b.high), *_split_both(a, b))
 
 
-def either(test: Truth, a: Span, b: Span) -> Span:
+def choose_either(test: Truth, a: Span, b: Span) -> Span:
     """Return ``a`` where the test is true, ``b`` where it is false or unknown."""
     other = test.false | test.unknown
     only_a, only_b = test.true & ~other, other & ~test.true
@@ -163,7 +163,7 @@ def either(test: Truth, a: Span, b: Span) -> Span:
 
 def compare(sign: str, a: Span, b: Span) -> Truth:
     """Return the comparison ``sign`` of two spans."""
-    null, some = _both(a, b)
+    null, some = _split_both(a, b)
     if sign in (">", ">="):
         a, b, sign = b, a, {">": "<", ">=": "<="}[sign]
     if sign in ("==", "!="):
@@ -177,7 +177,7 @@ def compare(sign: str, a: Span, b: Span) -> Truth:
     return Truth(true & some, false & some, null)
 
 
-def among(a: Span, values: Floats) -> Truth:
+def test_among(a: Span, values: Floats) -> Truth:
     """Return whether ``a`` is one of ``values``, shape (number,)."""
     values = np.sort(values)
     first = np.searchsorted(values, a.low)
@@ -194,20 +194,20 @@ def is_null(a: Span) -> Truth:
     return Truth(a.null, a.some, NO)
 
 
-def negation(a: Truth) -> Truth:
+def negate_truth(a: Truth) -> Truth:
     """Not a."""
     return Truth(a.false, a.true, a.unknown)
 
 
-def conjunction(a: Truth, b: Truth) -> Truth:
+def conjoin(a: Truth, b: Truth) -> Truth:
     """Return a and b: false where one is false, else unknown where one is unknown."""
     unknown = (a.unknown & (b.true | b.unknown)) | (b.unknown & (a.true | a.unknown))
     return Truth(a.true & b.true, a.false | b.false, unknown)
 
 
-def disjunction(a: Truth, b: Truth) -> Truth:
+def disjoin(a: Truth, b: Truth) -> Truth:
     """Return a or b."""
-    return negation(conjunction(negation(a), negation(b)))
+    return negate_truth(conjoin(negate_truth(a), negate_truth(b)))
 
 
 def as_span(truth: Truth) -> Span:

@@ -37,7 +37,7 @@ def find_row(plan: EncodingPlan, given: Mapping[str, int] = MappingProxyType({})
     if rules is None:
         return None
     rng = np.random.default_rng(0x17)
-    codecs = _spoken_of(plan, rules)
+    codecs = _list_ruled_columns(plan, rules)
     computed = tuple(c for c in plan.computed if c.attribute in rules.order)
     part = replace(plan, codecs=codecs, computed=computed, unmeasured=())
     codes = {c.attribute: rng.integers(c.size, size=SAMPLE) for c in codecs}
@@ -58,7 +58,7 @@ def find_row(plan: EncodingPlan, given: Mapping[str, int] = MappingProxyType({})
     return None
 
 
-def _spoken_of(plan: EncodingPlan, rules: RuleBook) -> tuple[Codec, ...]:
+def _list_ruled_columns(plan: EncodingPlan, rules: RuleBook) -> tuple[Codec, ...]:
     """Return the codecs of the columns that rules need, and what decoding them reads."""
     codecs = [c for c in plan.codecs if not rules.spoken_of.isdisjoint(c.ranges())]
     helpers = {name for c in codecs for name in c.helpers}
@@ -73,13 +73,13 @@ def check_possible(plan: EncodingPlan) -> None:
     low, high = 0, len(rules.conditions) - 1  # the last condition of the shortest beginning that leaves no row
     while low < high:
         middle = (low + high) // 2
-        if find_row(_only(plan, rules, rules.conditions[: middle + 1])) is None:
+        if find_row(_restrict_to(plan, rules, rules.conditions[: middle + 1])) is None:
             high = middle
         else:
             low = middle + 1
     condition = rules.conditions[low]
     place = ("rules", condition.rule)
-    if find_row(_only(plan, rules, (condition,))) is None:
+    if find_row(_restrict_to(plan, rules, (condition,))) is None:
         raise FieldError(
             f"no row was found that does not meet it: {condition.words}",
             "Write a rule that rows can keep; a column that equals an expression is better derived",
@@ -87,7 +87,7 @@ def check_possible(plan: EncodingPlan) -> None:
         )
     others = [c for c in rules.conditions[:low] if c.rule != condition.rule and set(c.needs) & set(condition.needs)]
     for before in others[:MOST_PAIRS]:
-        if find_row(_only(plan, rules, (before, condition))) is None:
+        if find_row(_restrict_to(plan, rules, (before, condition))) is None:
             raise FieldError(
                 f"leaves no row beside rule {before.rule + 1} ({before.words}) that was found",
                 "Drop one of the two, or widen a domain",
@@ -96,5 +96,5 @@ def check_possible(plan: EncodingPlan) -> None:
     raise FieldError("leaves no row beside the rules before it that was found", "Drop one, or widen a domain", place)
 
 
-def _only(plan: EncodingPlan, rules: RuleBook, conditions: tuple[Condition, ...]) -> EncodingPlan:
+def _restrict_to(plan: EncodingPlan, rules: RuleBook, conditions: tuple[Condition, ...]) -> EncodingPlan:
     return replace(plan, rules=replace(rules, conditions=conditions))

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.domain import Domain
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.kernels.streams import stream
+from privsyn.tasks.kernels.streams import derive_stream
 
 _ANCESTRAL = 101  # purpose of the random streams; no other step's
 
 
-def ancestral_rows(
+def draw_ancestral_rows(
     families: Sequence[Marginal], one_ways: Mapping[str, NDArray[np.float64]], domain: Domain, rows: int, seed: int
 ) -> CodeTable:
     """``rows`` rows of codes over ``domain``.
@@ -35,7 +35,7 @@ def ancestral_rows(
     columns: dict[str, NDArray[np.unsignedinteger]] = {}
 
     def draw(attribute: str, given: Marginal | None) -> None:
-        address = stream(seed, _ANCESTRAL, domain.index(attribute))
+        address = derive_stream(seed, _ANCESTRAL, domain.index(attribute))
         columns[attribute] = draw_attribute(attribute, given, columns, rows, ones[attribute], address)
 
     for family in families:

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain
-from privsyn.tasks.estimation.marginals import Marginal, one_ways
-from privsyn.tasks.estimation.projection import fitted_to
+from privsyn.tasks.estimation.marginals import Marginal, sum_to_one_ways
+from privsyn.tasks.estimation.projection import fit_to_sums
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.kernels.streams import stream
+from privsyn.tasks.kernels.streams import derive_stream
 
 _APPEND = 100  # purpose of the random streams; no other step's
 
@@ -64,14 +64,14 @@ def split_appended(
     return list(core), appended
 
 
-def core_marginals(marginals: Sequence[Marginal], domain: Domain, kept: AbstractSet[str] = frozenset()) -> Core:
+def select_core_marginals(marginals: Sequence[Marginal], domain: Domain, kept: AbstractSet[str] = frozenset()) -> Core:
     """Return the marginals and the domain that are left for synthesis; see :func:`split_appended`."""
     cliques, appended = split_appended([m.attributes for m in marginals], domain, kept)
     left_out = {attribute for attribute, _ in appended}
     core = Domain.of({a: domain.size(a) for a in domain.attributes if a not in left_out})
-    ones = one_ways(marginals, domain)
+    ones = sum_to_one_ways(marginals, domain)
     alone = [Marginal((a,), ones[a]) for a in core.attributes]
-    holding = _by_attribute(marginals)
+    holding = _group_by_attribute(marginals)
     as_they_stand = {frozenset(m.attributes): m for m in reversed(marginals)}  # most cliques are marginals themselves
     measured = ((clique, as_they_stand.get(frozenset(clique))) for clique in cliques)
     return Core([*alone, *(m if m and m.attributes == c else _on(c, holding) for c, m in measured)], core)
@@ -86,8 +86,8 @@ def append_attributes(
 ) -> CodeTable:
     """Draw the attributes that ``core`` lacks; returns all attributes of ``domain``, in its order.
 
-    core: rows over ``core_marginals(marginals, domain, kept).domain``; marginals: all marginals, the one-way of every
-    attribute among them. Over other attributes, raises ValueError. Within the rows that share the conditioning
+    core: rows over ``select_core_marginals(marginals, domain, kept).domain``; marginals: all marginals, the one-way of
+    every attribute among them. Over other attributes, raises ValueError. Within the rows that share the conditioning
     attributes' values, the new codes have exactly the conditional shares, up to rounding, in random order: those of the
     marginal, first fitted to the one-ways. Where the marginal has no counts for the conditioning values, the one-way
     decides.
@@ -98,17 +98,17 @@ def append_attributes(
     drawn = {attribute for attribute, _ in appended}
     if core.domain.attributes != tuple(a for a in domain.attributes if a not in drawn):
         raise ValueError("the table's attributes are not the core attributes of these marginals")
-    ones = one_ways(marginals, domain)
-    holding = _by_attribute(marginals)
+    ones = sum_to_one_ways(marginals, domain)
+    holding = _group_by_attribute(marginals)
     columns = dict(zip(core.domain.attributes, core.columns, strict=True))
     for attribute, clique in appended:
-        given = None if clique is None else _agreeing(_on(clique, holding), attribute, ones)
-        address = stream(seed, _APPEND, domain.index(attribute))
+        given = None if clique is None else _keep_agreeing(_on(clique, holding), attribute, ones)
+        address = derive_stream(seed, _APPEND, domain.index(attribute))
         columns[attribute] = draw_attribute(attribute, given, columns, core.rows, ones[attribute], address)
     return CodeTable(domain, tuple(columns[a] for a in domain.attributes))
 
 
-def _agreeing(given: Marginal, attribute: str, ones: Mapping[str, NDArray[np.float64]]) -> Marginal:
+def _keep_agreeing(given: Marginal, attribute: str, ones: Mapping[str, NDArray[np.float64]]) -> Marginal:
     """``given`` fitted to the one-ways ``ones``, of a pair to both, of larger marginals to that of ``attribute``.
 
     Counts whose noise is large are not brought into agreement by the rounds of consistency; rows that are drawn by them
@@ -119,11 +119,11 @@ def _agreeing(given: Marginal, attribute: str, ones: Mapping[str, NDArray[np.flo
     if joint.sum() <= 0 or one_way.sum() <= 0:
         return given
     sums = ones[others[0][0]] if len(others) == 1 else joint.sum(axis=1)
-    fitted = fitted_to(joint / joint.sum(), (sums, one_way * (sums.sum() / one_way.sum())))
+    fitted = fit_to_sums(joint / joint.sum(), (sums, one_way * (sums.sum() / one_way.sum())))
     return Marginal((*(a for a, _ in others), attribute), fitted.reshape(*(n for _, n in others), -1), given.sigma)
 
 
-def _by_attribute(marginals: Sequence[Marginal]) -> dict[str, list[Marginal]]:
+def _group_by_attribute(marginals: Sequence[Marginal]) -> dict[str, list[Marginal]]:
     """Return the marginals of two and more attributes that hold each attribute."""
     holding: dict[str, list[Marginal]] = {}
     for marginal in marginals:

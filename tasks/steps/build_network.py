@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from privsyn.data_contracts.domain import Clique, Domain
-from privsyn.data_contracts.receipts import sigma_for
+from privsyn.data_contracts.receipts import compute_sigma
 from privsyn.tasks.estimation.expected_error import NORMAL_MEAN_ABSOLUTE
 
 
@@ -23,16 +23,16 @@ class _Parents(NamedTuple):
     members: tuple[str, ...]
 
 
-def useful_cells(total: float, families: int, rho: Fraction, records: int, usefulness: float) -> int:
+def count_useful_cells(total: float, families: int, rho: Fraction, records: int, usefulness: float) -> int:
     """Return the most cells of a theta-useful family: mean count at least ``usefulness`` times the noise's mean size.
 
     total: noisy number of rows; families: that share ``rho`` evenly, each with sensitivity ``records``.  0 if none is.
     """
-    noise = NORMAL_MEAN_ABSOLUTE * sigma_for(rho / max(families, 1), records)
+    noise = NORMAL_MEAN_ABSOLUTE * compute_sigma(rho / max(families, 1), records)
     return math.floor(max(total, 0.0) / (usefulness * noise))
 
 
-def bayesian_network(
+def build_bayesian_network(
     scores: Mapping[tuple[str, str], float], domain: Domain, degree: int, most_cells: int
 ) -> list[Clique]:
     """Return the families (an attribute with its parents) in the order of drawing, each in domain order.
@@ -50,7 +50,7 @@ def bayesian_network(
     ranked: dict[str, list[tuple[float, int]]] = {a: [] for a in left}
     families: list[Clique] = []
     while left:
-        best = {a: _parents(a, ranked[a], domain, degree, most_cells) for a in left if ranked[a]}
+        best = {a: _choose_parents(a, ranked[a], domain, degree, most_cells) for a in left if ranked[a]}
         if best:
             child = max(best, key=lambda a: (best[a].score, -domain.index(a)))
             families.append(domain.ordered((child, *best[child].members)))
@@ -64,7 +64,9 @@ def bayesian_network(
     return families
 
 
-def _parents(child: str, ranked: list[tuple[float, int]], domain: Domain, degree: int, most_cells: int) -> _Parents:
+def _choose_parents(
+    child: str, ranked: list[tuple[float, int]], domain: Domain, degree: int, most_cells: int
+) -> _Parents:
     """Return the strongest of ``ranked`` (-score, position), as many as fit."""
     cells, score, members = domain.size(child), 0.0, list[str]()
     for negative, position in ranked:

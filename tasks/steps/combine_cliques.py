@@ -16,7 +16,7 @@ import pyarrow as pa
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.step_options import Selection
 from privsyn.data_contracts.tables import CLIQUES
-from privsyn.tasks.estimation.budget_shares import size_weight
+from privsyn.tasks.estimation.budget_shares import compute_size_weight
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -37,7 +37,7 @@ def combine_cliques(pairs: Mapping[tuple[str, str], float], domain: Domain, gamm
     """
     covered: set[str] = set()
     taken: list[Clique] = []
-    for clique in _by_size(pairs, domain, gamma):
+    for clique in _group_by_size(pairs, domain, gamma):
         if len(covered.intersection(clique)) <= 2:
             taken.append(clique)
             covered.update(clique)
@@ -60,7 +60,7 @@ class _Growing:
     room: int
 
 
-def _by_size(pairs: Mapping[tuple[str, str], float], domain: Domain, gamma: int) -> list[Clique]:
+def _group_by_size(pairs: Mapping[tuple[str, str], float], domain: Domain, gamma: int) -> list[Clique]:
     """Return every clique of at least 3 attributes and at most ``gamma`` cells: largest first, then highest score."""
     import networkx as nx  # here: a release that is found again makes no graph
 
@@ -84,7 +84,7 @@ def _extend(
     def larger() -> Iterator[_Growing]:
         for c in level:
             most = gamma // c.cells
-            for b in _positions(c.room):
+            for b in _iterate_positions(c.room):
                 size = domain.sizes[b]
                 if size <= most:
                     score = c.score + sum(graph[a][b]["score"] for a in c.members)
@@ -93,7 +93,7 @@ def _extend(
     return nsmallest(MAX_CLIQUES_A_SIZE, larger(), key=lambda c: (-c.score, c.members))
 
 
-def _positions(bits: int) -> Iterator[int]:
+def _iterate_positions(bits: int) -> Iterator[int]:
     """Yield positions of the set bits, ascending."""
     while bits:
         lowest = bits & -bits
@@ -101,7 +101,7 @@ def _positions(bits: int) -> Iterator[int]:
         bits ^= lowest
 
 
-def weighed_cliques(pairs: pa.Table, domain: Domain, fine: Domain, settings: Selection) -> dict[Clique, float]:
+def weigh_cliques(pairs: pa.Table, domain: Domain, fine: Domain, settings: Selection) -> dict[Clique, float]:
     """Return what is measured, with its weights, from the contract PAIRS.
 
     :func:`combine_cliques`, then :func:`weigh`.
@@ -125,7 +125,7 @@ def weigh(
     measured once more on the ``fine`` codes and sharing it by equation (1).  None: the cliques have all, by equation
     (1).  Where ``cliques`` are one-ways only (no pair was selected), these have all.
     """
-    larger = {c: _weight(c, domain, weights) for c in cliques if len(c) > 1}
+    larger = {c: _compute_weight(c, domain, weights) for c in cliques if len(c) > 1}
     return with_one_ways(larger, 0.0 if weights is None else 1 - sum(weights.values()), fine)
 
 
@@ -134,20 +134,20 @@ def with_one_ways(larger: Mapping[Clique, float], left: float, fine: Domain) -> 
 
     The one-ways are left out where less than LEAST_REMEASURED is left, and are alone where ``larger`` is empty.
     """
-    single: dict[Clique, float] = {(a,): size_weight(fine.size(a)) for a in fine.attributes}
+    single: dict[Clique, float] = {(a,): compute_size_weight(fine.size(a)) for a in fine.attributes}
     if not larger or left < LEAST_REMEASURED:
         return dict(larger) or single
     ones = sum(single.values())
     return {**larger, **{c: w / ones * left for c, w in single.items()}}
 
 
-def _weight(clique: Clique, domain: Domain, weights: Mapping[tuple[str, str], float] | None) -> float:
+def _compute_weight(clique: Clique, domain: Domain, weights: Mapping[tuple[str, str], float] | None) -> float:
     if weights is None:
-        return size_weight(domain.cells(clique))
+        return compute_size_weight(domain.cells(clique))
     return sum(weights.get(pair, 0.0) + weights.get(pair[::-1], 0.0) for pair in combinations(clique, 2))
 
 
-def cliques_to_table(weighed: Mapping[Clique, float], domain: Domain, fine: Domain) -> pa.Table:
+def tabulate_cliques(weighed: Mapping[Clique, float], domain: Domain, fine: Domain) -> pa.Table:
     """Return the contract CLIQUES; single attributes have their ``fine`` codes as cells."""
     rows = [
         {"clique": i, "attributes": list(c), "cells": (fine if len(c) == 1 else domain).cells(c), "weight": w}
@@ -156,7 +156,7 @@ def cliques_to_table(weighed: Mapping[Clique, float], domain: Domain, fine: Doma
     return pa.Table.from_pylist(rows, schema=CLIQUES.schema)
 
 
-def cliques_from_table(table: pa.Table) -> dict[Clique, float]:
+def read_cliques(table: pa.Table) -> dict[Clique, float]:
     """Return the cliques of a CLIQUES table with their weights, in order."""
     attributes = [tuple(row) for row in table["attributes"].to_pylist()]
     return dict(zip(attributes, table["weight"].to_pylist(), strict=True))

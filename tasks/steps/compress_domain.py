@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
-from privsyn.data_contracts.tables import code_schema
-from privsyn.tasks.codecs.level_codecs import NO_LEVELS, Levels, level_attributes
-from privsyn.tasks.estimation.fine_weights import weights_inside
+from privsyn.data_contracts.tables import build_code_schema
+from privsyn.tasks.codecs.level_codecs import NO_LEVELS, Levels, list_level_attributes
+from privsyn.tasks.estimation.fine_weights import weigh_inside
 from privsyn.tasks.estimation.level_counts import with_levels
 from privsyn.tasks.estimation.recode import (
     AttributeRecode,
@@ -26,10 +26,10 @@ from privsyn.tasks.estimation.recode import (
     Recode,
     Sections,
     as_one_code,
-    coarse_domain,
+    build_coarse_domain,
     compress_attribute,
 )
-from privsyn.tasks.estimation.towards_prior import towards_prior
+from privsyn.tasks.estimation.towards_prior import shrink_towards_prior
 from privsyn.tasks.kernels.counting import CodeTable
 
 
@@ -55,7 +55,7 @@ def compress_domain(
     for a, y in with_levels(noisy, sigma, levels).items():
         how = (intervals.get(a, ()), unlisted.get(a), [level.of for level in levels.get(a, ())])
         found[a] = compress_attribute(y, sigma[a], groups[a], settings, *how)
-    return found | {a: as_one_code(found[a]) for a in level_attributes(levels)}
+    return found | {a: as_one_code(found[a]) for a in list_level_attributes(levels)}
 
 
 def recode_rows(batches: Iterable[pa.RecordBatch], recode: Recode) -> Iterator[pa.RecordBatch]:
@@ -63,7 +63,7 @@ def recode_rows(batches: Iterable[pa.RecordBatch], recode: Recode) -> Iterator[p
 
     A filtered value gets the code ``size``; counting leaves it out of the marginals.
     """
-    schema = code_schema(coarse_domain(recode), padded=True)
+    schema = build_code_schema(build_coarse_domain(recode), padded=True)
     for batch in batches:
         arrays = [
             pa.array(recode[f.name].coarse[np.asarray(batch.column(f.name))].astype(f.type.to_pandas_dtype()))
@@ -86,26 +86,28 @@ def compress_towards(
 
     Attributes with ``levels`` are not drawn.
     """
-    beside = {*levels, *level_attributes(levels)}
+    beside = {*levels, *list_level_attributes(levels)}
     looks = [(q.attributes[0], y) for q, y in zip(queries, answers, strict=True)]
     noisy = {a: y.astype(np.float64) for a, y in looks if a not in beside}
     sigma = {q.attributes[0]: q.sigma for q in queries if q.attributes[0] in noisy}
     found = compress_domain(answers, queries, groups, settings, in_order, added, levels)
     if not noisy:
         return found
-    for a, drawn in towards_prior(noisy, sigma, {a: public.column(a) for a in noisy}).items():
-        if _risk(drawn.mean, noisy[a], sigma[a], drawn.follows) >= _risk_of_codes(found[a], noisy[a], sigma[a]):
+    for a, drawn in shrink_towards_prior(noisy, sigma, {a: public.column(a) for a in noisy}).items():
+        if _estimate_risk(drawn.mean, noisy[a], sigma[a], drawn.follows) >= _estimate_risk_of_codes(
+            found[a], noisy[a], sigma[a]
+        ):
             continue
         noise = float(np.sqrt(drawn.variance.mean()))
         sections, unlisted = (in_order or {}).get(a, ()), (added or {}).get(a)
         r = compress_attribute(drawn.mean, noise, groups[a], settings, sections, unlisted)
         weight = np.zeros(len(r.coarse))
-        weight[r.kept] = weights_inside(drawn.mean[r.kept], 0.0, groups[a][r.kept], r.coarse[r.kept])
+        weight[r.kept] = weigh_inside(drawn.mean[r.kept], 0.0, groups[a][r.kept], r.coarse[r.kept])
         found[a] = replace(r, variance=drawn.variance, weight=weight)
     return found
 
 
-def _risk(estimate: Floats, noisy: Floats, sigma: float, follows: float) -> float:
+def _estimate_risk(estimate: Floats, noisy: Floats, sigma: float, follows: float) -> float:
     """Return Stein's unbiased estimate of a squared error, in units of the noise's variance and less a constant.
 
     ``follows``: the sum of how much each count follows its own noise.
@@ -113,7 +115,7 @@ def _risk(estimate: Floats, noisy: Floats, sigma: float, follows: float) -> floa
     return float(((estimate - noisy) ** 2).sum()) / sigma**2 + 2 * follows
 
 
-def _risk_of_codes(recode: AttributeRecode, noisy: Floats, sigma: float) -> float:
+def _estimate_risk_of_codes(recode: AttributeRecode, noisy: Floats, sigma: float) -> float:
     """Return the same of the fine counts that the recode stands for: a code's count, spread inside it."""
     target = np.where(recode.kept, recode.coarse, recode.size)
     cells = np.bincount(target, minlength=recode.size + 1)
@@ -123,4 +125,4 @@ def _risk_of_codes(recode: AttributeRecode, noisy: Floats, sigma: float) -> floa
     before = np.bincount(target, weights=(noisy - even) ** 2, minlength=recode.size + 1)
     kept = np.sqrt(np.divide(left, before, out=np.zeros_like(left), where=before > 0)).clip(max=1.0)
     follows = (1 + kept * (cells - 1))[: recode.size].sum()
-    return _risk(estimate, noisy, sigma, float(follows))
+    return _estimate_risk(estimate, noisy, sigma, float(follows))

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.tasks.codecs import EncodingPlan
-from privsyn.tasks.codecs.released_types import as_released, released_schema
+from privsyn.tasks.codecs.released_types import as_released, build_released_schema
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode
 from privsyn.tasks.estimation.tails import with_tails
 from privsyn.tasks.kernels.counting import CodeTable
@@ -35,18 +35,18 @@ def decode(
     seed: int,
     held: Sequence[str] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the synthetic table as batches of :func:`decoded_schema`; rows in random order.
+    """Yield the synthetic table as batches of :func:`build_decoded_schema`; rows in random order.
 
     Post-processing of noisy tables only; the same ``seed`` gives the same rows.  No row breaks a rule of the plan.
     ``held``: attributes of one value a code, which are not changed where a row is mended.
     """
-    rng = generator(seed)
+    rng = seed_generator(seed)
     recode, plan = with_tails(with_common_shapes(recode, plan.together, plan.interval_bins), plan)
-    schema, ranges = decoded_schema(plan, column_order), plan.ranges()
+    schema, ranges = build_decoded_schema(plan, column_order), plan.ranges()
     draws = {a: _Refiner(recode[a]) for a in codes.domain.attributes}
 
     def make(coarse: dict[str, NDArray[Any]]) -> dict[str, pa.Array]:
-        common = _common_places(coarse, plan.together, rng)
+        common = _list_common_places(coarse, plan.together, rng)
         fine = {a: refine(coarse[a], rng) for a, refine in draws.items() if a not in common}
         followed = {a: draws[a].at(coarse[a], places) for a, places in common.items()}
         codes = {a: code for a, (code, _) in followed.items()}
@@ -54,15 +54,17 @@ def decode(
         gather(codes, places, plan.together, plan.interval_bins, rng)
         return plan.decode(fine | codes, rng, places)
 
-    for coarse in _in_batches(codes, rng):
+    for coarse in _iterate_batches(codes, rng):
         columns = make(coarse)
         if plan.rules is not None:
-            columns = mend(coarse, columns, make, plan.rules, plan.codecs, partial(_witness, plan, recode), rng, held)
+            columns = mend(
+                coarse, columns, make, plan.rules, plan.codecs, partial(_get_witness, plan, recode), rng, held
+            )
         arrays = [as_released(columns[name], ranges[name]) for name in column_order]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _common_places(
+def _list_common_places(
     coarse: Mapping[str, NDArray[Any]], together: Sequence[Sequence[str]], rng: np.random.Generator
 ) -> dict[str, NDArray[np.float64]]:
     """Of every attribute of a group, where in its code each row's value lies, shape (rows,): one draw for the group."""
@@ -72,22 +74,24 @@ def _common_places(
     return found
 
 
-def generator(seed: int) -> np.random.Generator:
+def seed_generator(seed: int) -> np.random.Generator:
     """Return the random generator of this step for ``synthesis.seed``."""
     return np.random.default_rng([seed, 0xDEC0DE])
 
 
-def fine_codes(codes: CodeTable, recode: Recode, rng: np.random.Generator) -> Iterator[dict[str, NDArray[np.int64]]]:
+def iterate_fine_codes(
+    codes: CodeTable, recode: Recode, rng: np.random.Generator
+) -> Iterator[dict[str, NDArray[np.int64]]]:
     """Yield fine codes by attribute, at most BATCH_ROWS rows at a time; the rows come in random order.
 
     Each coarse code is replaced by one of its fine codes, drawn by the recode's weights.
     """
     draws = {a: _Refiner(recode[a]) for a in codes.domain.attributes}
-    for coarse in _in_batches(codes, rng):
+    for coarse in _iterate_batches(codes, rng):
         yield {a: refine(coarse[a], rng) for a, refine in draws.items()}
 
 
-def _in_batches(codes: CodeTable, rng: np.random.Generator) -> Iterator[dict[str, NDArray[Any]]]:
+def _iterate_batches(codes: CodeTable, rng: np.random.Generator) -> Iterator[dict[str, NDArray[Any]]]:
     """Yield coarse codes by attribute, at most BATCH_ROWS rows at a time; the rows come in random order."""
     order = rng.permutation(codes.rows)
     for start in range(0, codes.rows, BATCH_ROWS):
@@ -95,7 +99,7 @@ def _in_batches(codes: CodeTable, rng: np.random.Generator) -> Iterator[dict[str
         yield {a: codes.column(a)[rows] for a in codes.domain.attributes}
 
 
-def _witness(plan: EncodingPlan, recode: Recode, given: Mapping[str, int]) -> dict[str, pa.Array]:
+def _get_witness(plan: EncodingPlan, recode: Recode, given: Mapping[str, int]) -> dict[str, pa.Array]:
     """Return a row with these coarse codes that breaks no rule; admission has made sure that there is one.
 
     Raises ValueError if not.
@@ -107,9 +111,9 @@ def _witness(plan: EncodingPlan, recode: Recode, given: Mapping[str, int]) -> di
     return found
 
 
-def decoded_schema(plan: EncodingPlan, column_order: Sequence[str]) -> pa.Schema:
+def build_decoded_schema(plan: EncodingPlan, column_order: Sequence[str]) -> pa.Schema:
     """Return names, types and nullability of the synthetic table, by the public spec alone."""
-    return released_schema(plan.ranges(), column_order)
+    return build_released_schema(plan.ranges(), column_order)
 
 
 class _Refiner:

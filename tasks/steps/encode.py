@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.promise import Unit
-from privsyn.data_contracts.tables import REPAIRS, code_schema
+from privsyn.data_contracts.tables import REPAIRS, build_code_schema
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.codec import Codes
 from privsyn.tasks.codecs.parsing import to_keys
@@ -62,13 +62,15 @@ def encode(batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs) -
     identifier are left out.  Each kept row is encoded by itself: adding or removing one person changes
     at most ``unit.records`` rows of the output.
     """
-    for batch in kept_batches(batches, plan, unit, repairs):
+    for batch in iterate_kept_batches(batches, plan, unit, repairs):
         yield encode_batch(batch, plan, repairs)
 
 
-def kept_batches(batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs) -> Iterator[pa.RecordBatch]:
+def iterate_kept_batches(
+    batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows that :func:`encode` keeps of each person, as stored; ``repairs`` gets how many it leaves out."""
-    keep = _kept_rows(batches, plan, unit) if unit.person_id is not None else None
+    keep = _choose_kept_rows(batches, plan, unit) if unit.person_id is not None else None
     start = 0
     for batch in batches(repairs):
         if keep is None:
@@ -83,7 +85,7 @@ def kept_batches(batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repa
 def encode_batch(batch: pa.RecordBatch, plan: EncodingPlan, repairs: Repairs) -> pa.RecordBatch:
     """Return codes of one batch; source columns are found by name, extra ones are ignored."""
     arrays, encoded = [], {}
-    schema = code_schema(plan.domain)
+    schema = build_code_schema(plan.domain)
     for codec in plan.codecs:
         codes, counts = codec.encode({name: batch.column(name) for name in codec.sources})
         repairs.add(", ".join(codec.ranges() or codec.sources), counts)
@@ -111,7 +113,7 @@ def _count_broken(
         repairs.add(f"{OF_RULE}.{name}", +Counter({f"{name!r} is another than computed": int(others.sum())}))
 
 
-def _kept_rows(batches: Batches, plan: EncodingPlan, unit: Unit) -> NDArray[np.bool_]:
+def _choose_kept_rows(batches: Batches, plan: EncodingPlan, unit: Unit) -> NDArray[np.bool_]:
     """Mask of shape (rows,): the passes before encoding, since bounding needs every row of a person at once.
 
     Persons are split into groups of about PERSON_ROWS rows by a hash of their identifiers.  Each group has a pass, so
@@ -120,27 +122,27 @@ def _kept_rows(batches: Batches, plan: EncodingPlan, unit: Unit) -> NDArray[np.b
     keep = np.zeros(sum(batch.num_rows for batch in batches()), dtype=bool)
     groups = -(-len(keep) // PERSON_ROWS)
     for group in range(groups):
-        places, person, hashes = _rows_of_persons(batches(), plan, unit, group, groups)
+        places, person, hashes = _locate_rows_of_persons(batches(), plan, unit, group, groups)
         keep[places] = bound_records(person, hashes, unit.records)
     return keep
 
 
-def _rows_of_persons(
+def _locate_rows_of_persons(
     batches: Iterable[pa.RecordBatch], plan: EncodingPlan, unit: Unit, group: int, groups: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint64]]:
     """Return place, person's number and row hash of every row whose person is of one group, without rows of nobody."""
-    from privsyn.tasks.kernels.text_hash import text_hashes  # here: compiled code loads slowly
+    from privsyn.tasks.kernels.text_hash import hash_texts  # here: compiled code loads slowly
 
     places, persons, hashes, start = [np.empty(0, np.int64)], [pa.array([], pa.string())], [np.empty(0, np.uint64)], 0
     for batch in batches:
         identifiers = to_keys(batch.column(str(unit.person_id)), pa.string())
         mine = np.asarray(identifiers.is_valid())
         if groups > 1:
-            mine = mine & (text_hashes(identifiers) % np.uint64(groups) == group)
+            mine = mine & (hash_texts(identifiers) % np.uint64(groups) == group)
         if mine.any():
             kept = batch.filter(pa.array(mine))
             persons.append(identifiers.filter(pa.array(mine)))
-            hashes.append(_row_hashes(encode_batch(kept, plan, Repairs())))
+            hashes.append(_hash_rows(encode_batch(kept, plan, Repairs())))
             places.append(start + np.flatnonzero(mine))
         start += batch.num_rows
     person = pa.chunked_array(persons).dictionary_encode().combine_chunks().indices
@@ -161,7 +163,7 @@ def bound_records(person: NDArray[np.int32], row_hash: NDArray[np.uint64], most:
     return keep
 
 
-def _row_hashes(codes: pa.RecordBatch) -> NDArray[np.uint64]:
+def _hash_rows(codes: pa.RecordBatch) -> NDArray[np.uint64]:
     """Return a 64-bit mix of each row's codes, shape (rows,); a function of the row alone."""
     mixed = np.full(codes.num_rows, GAMMA)
     for column in codes.columns:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain
-from privsyn.data_contracts.receipts import Query, sigma_for
+from privsyn.data_contracts.receipts import Query, compute_sigma
 from privsyn.tasks.estimation.reference import BITS, MAX_ROWS, Expected
 from privsyn.tasks.kernels.counting import Countable, count_all
 
@@ -25,7 +25,7 @@ REFERENCE_SENSITIVITY = 1
 """Against a table that is fixed already, one record moves the L1 distance by at most 1: it changes one count by 1."""
 
 
-def plan(
+def plan_queries(
     domain: Domain,
     rho: Fraction,
     records: int,
@@ -40,27 +40,27 @@ def plan(
     for ``known`` pairs, whose counts are public, or are those of one attribute.
     Privacy: all m answers together are rho-zCDP for adding or removing one person with at most
     ``records`` = k records: each score has sensitivity 4 k (Lemma 4, k times; rounding down keeps it, see
-    :func:`indif`), or k against noisy one-ways, which are fixed before the look (:func:`l1_distance`), and costs
-    (4 k)^2 / (2 sigma^2) <= rho / m, that is N(0, 8 m k^2 / rho) (Theorem 5), or with k in place of 4 k;
-    m mechanism instances add up (Theorem 1, adaptive composition with the one-ways).
+    :func:`compute_indif`), or k against noisy one-ways, which are fixed before the look (:func:`compute_l1_distance`),
+    and costs (4 k)^2 / (2 sigma^2) <= rho / m, that is N(0, 8 m k^2 / rho) (Theorem 5), or with k in place of 4 k; m
+    mechanism instances add up (Theorem 1, adaptive composition with the one-ways).
     """
     pairs = [p for p in combinations(domain.attributes, 2) if max_cells is None or domain.cells(p) <= max_cells]
     pairs = [p for p in pairs if p not in known]
-    return score_queries(pairs, rho, sensitivity * records)
+    return plan_score_queries(pairs, rho, sensitivity * records)
 
 
-def score_queries(cliques: Sequence[Clique], rho: Fraction, sensitivity: int) -> list[Query]:
+def plan_score_queries(cliques: Sequence[Clique], rho: Fraction, sensitivity: int) -> list[Query]:
     """Return one single-cell query per clique, all m of them at ``rho / m``; none without cliques.
 
     ``sensitivity``: of each answer, under adding or removing one person with all their records.
     """
     if not cliques:
         return []
-    sigma = sigma_for(rho / len(cliques), sensitivity)
+    sigma = compute_sigma(rho / len(cliques), sensitivity)
     return [Query(tuple(clique), 1, sensitivity, sigma) for clique in cliques]
 
 
-def indif(counts: NDArray[np.int64]) -> int:
+def compute_indif(counts: NDArray[np.int64]) -> int:
     """InDif of one 2-way table of counts, in records, rounded down: floor(|M_ab - M_a x M_b / n|_1).
 
     In integers: floor(sum_ij |n alpha_ij - a_i b_j| / n), exact, range [0, 2 n), 0 for an empty table.
@@ -79,7 +79,7 @@ def indif(counts: NDArray[np.int64]) -> int:
     return int(distance.sum(dtype=np.uint64)) // n
 
 
-def l1_distance(counts: NDArray[np.int64], reference: NDArray[np.int64]) -> int:
+def compute_l1_distance(counts: NDArray[np.int64], reference: NDArray[np.int64]) -> int:
     """floor(|M_ab - reference|_1) in records, exact; ``reference`` in units of 2^-16 records, fixed before the look.
 
     One more record changes one count by 1, so the distance by at most 1, and k records by at most k; rounding down
@@ -90,7 +90,7 @@ def l1_distance(counts: NDArray[np.int64], reference: NDArray[np.int64]) -> int:
     return int(np.abs((counts << BITS) - reference).sum()) >> BITS
 
 
-def exact(
+def count_exactly(
     rows: Countable, queries: Sequence[Query], threads: int, reference: Expected | None = None
 ) -> Iterator[NDArray[np.int64]]:
     """Yield the exact score of each pair, one cell each, in order; pairs are counted and dropped one by one.
@@ -101,5 +101,5 @@ def exact(
     tables = count_all(rows, [q.attributes for q in queries], threads=threads, padded_result=True)
     for query, counts in zip(queries, tables, strict=True):
         a, b = query.attributes
-        score = indif(counts) if reference is None else l1_distance(counts, reference.counts(a, b))
+        score = compute_indif(counts) if reference is None else compute_l1_distance(counts, reference.counts(a, b))
         yield np.array([score], dtype=np.int64)

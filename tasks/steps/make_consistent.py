@@ -18,9 +18,9 @@ from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.estimation.known_zeros import KnownZeros
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.estimation.projection import fitted_to, norm_sub, raked
-from privsyn.tasks.estimation.shrink_departures import nearer, shrink_marginal
-from privsyn.tasks.estimation.tied_blocks import BlockMember, tied_blocks
+from privsyn.tasks.estimation.projection import apply_norm_sub, fit_to_sums, rake
+from privsyn.tasks.estimation.shrink_departures import choose_nearer, shrink_marginal
+from privsyn.tasks.estimation.tied_blocks import BlockMember, list_tied_blocks
 from privsyn.tasks.knowledge.totals import KnownTotals
 
 Floats = NDArray[np.float64]
@@ -68,9 +68,9 @@ class _Estimate:
         if self.known is not None:
             self.counts = self.known.copy()
         elif self.zero is None:
-            self.counts = norm_sub(self.counts, total)
+            self.counts = apply_norm_sub(self.counts, total)
         else:
-            self.counts[self.zero], self.counts[~self.zero] = 0.0, norm_sub(self.counts[~self.zero], total)
+            self.counts[self.zero], self.counts[~self.zero] = 0.0, apply_norm_sub(self.counts[~self.zero], total)
 
 
 class _Member:
@@ -151,12 +151,12 @@ def make_consistent(
         e.zero = None if zeros is None else zeros.on(e.attributes, e.counts.shape)
         e.keep_zeros()
         e.variance = e.variance if e.zero is None else np.where(e.zero, SURE * e.variance.min(), e.variance)
-    plan = _shared_sets([e.attributes for e in estimates])
+    plan = _list_shared_sets([e.attributes for e in estimates])
     groups: list[Sequence[_Member | BlockMember]]
-    groups = [*_groups(estimates, plan), *tied_blocks(estimates[: len(one_way)], zeros)]
+    groups = [*_group_estimates(estimates, plan), *list_tied_blocks(estimates[: len(one_way)], zeros)]
     for _ in range(rounds if one_way_weight > 1 or shrink else 0):
         _average_all(groups)
-        if _inconsistency(groups) <= TOLERANCE:
+        if _measure_inconsistency(groups) <= TOLERANCE:
             break
     with threadpool_limits(1, "blas"):  # sums in one order, whatever the number of cores
         for e in [e for e in estimates[len(one_way) :] if e.known is None] if shrink else ():
@@ -164,14 +164,14 @@ def make_consistent(
     if one_way_weight != 1:
         for e in estimates[: len(one_way)]:
             e.variance = e.variance / one_way_weight
-        groups = [*_groups(estimates, plan), *tied_blocks(estimates[: len(one_way)], zeros)]
+        groups = [*_group_estimates(estimates, plan), *list_tied_blocks(estimates[: len(one_way)], zeros)]
     for _ in range(rounds):
         _average_all(groups)
         total = max(float(estimates[0].counts.sum()), 0.0) if estimates else 0.0
         total = total if known is None else float(known.rows)
         for e in estimates:
             e.project(total)
-        if _inconsistency(groups) <= TOLERANCE:
+        if _measure_inconsistency(groups) <= TOLERANCE:
             break
     return [Marginal(e.attributes, e.counts, s) for e, s in zip(estimates, noise, strict=True)]
 
@@ -184,23 +184,23 @@ def _shrink(estimate: _Estimate, shares: Floats | None = None) -> None:
     """
     total = max(float(estimate.counts.sum()), 0.0)
     if total > 0:
-        expected = without_interaction(estimate.counts, total, estimate.zero)
-        parts = [norm_sub(estimate.counts.sum(axis=axis), total) for axis in range(estimate.counts.ndim)]
+        expected = remove_interaction(estimate.counts, total, estimate.zero)
+        parts = [apply_norm_sub(estimate.counts.sum(axis=axis), total) for axis in range(estimate.counts.ndim)]
         variance = float(estimate.variance.mean() if estimate.zero is None else estimate.variance.max())
         shrunk = shrink_marginal(estimate.counts, expected, variance)
         if shares is not None and variance > 0:
-            shrunk = nearer(estimate.counts, (expected, shrunk), fitted_to(shares, parts[::-1]), variance)
+            shrunk = choose_nearer(estimate.counts, (expected, shrunk), fit_to_sums(shares, parts[::-1]), variance)
         mean = shrunk.mean
         if mean.ndim == 2 and variance > (FAINT * total) ** 2:
             mean = np.maximum(mean, 0.0) + TRACE * expected
-            mean = raked(mean if estimate.zero is None else np.where(estimate.zero, 0.0, mean), parts, TRACE)
+            mean = rake(mean if estimate.zero is None else np.where(estimate.zero, 0.0, mean), parts, TRACE)
         estimate.counts = np.rint(mean / GRAIN) * GRAIN
         estimate.keep_zeros()
         filled = np.rint((1 - shrunk.empty) / GRAIN) * GRAIN
         estimate.variance = estimate.variance * np.maximum(filled, DOUBT)
 
 
-def without_interaction(counts: Floats, total: float, zero: NDArray[np.bool_] | None = None) -> Floats:
+def remove_interaction(counts: Floats, total: float, zero: NDArray[np.bool_] | None = None) -> Floats:
     """Return counts of sum ``total`` > 0, of the same shape, that agree with all marginals of one attribute less.
 
     Nothing beyond these parts (first made non-negative) is in them: of a pair, the product of its one-ways; of more
@@ -208,16 +208,16 @@ def without_interaction(counts: Floats, total: float, zero: NDArray[np.bool_] | 
     outside these, up to FITTING passes.
     """
     axes = range(counts.ndim)
-    parts = [norm_sub(counts.sum(axis=axis), total) for axis in axes]
+    parts = [apply_norm_sub(counts.sum(axis=axis), total) for axis in axes]
     if counts.ndim == 2 and zero is None:
         return np.outer(parts[1], parts[0]) / total
     fitted = np.full(counts.shape, total / counts.size)
     if zero is not None:
         fitted[zero] = 0.0
-    return raked(fitted, parts)
+    return rake(fitted, parts)
 
 
-def _shared_sets(cliques: Sequence[Clique]) -> list[tuple[Clique, list[int]]]:
+def _list_shared_sets(cliques: Sequence[Clique]) -> list[tuple[Clique, list[int]]]:
     """Return attribute sets shared by at least two cliques, smallest first, each with its cliques' positions.
 
     The sets are the empty set, single attributes, and the intersections of two overlapping cliques.
@@ -242,7 +242,9 @@ def _shared_sets(cliques: Sequence[Clique]) -> list[tuple[Clique, list[int]]]:
     return sets
 
 
-def _groups(estimates: Sequence[_Estimate], plan: Sequence[tuple[Clique, Sequence[int]]]) -> list[list[_Member]]:
+def _group_estimates(
+    estimates: Sequence[_Estimate], plan: Sequence[tuple[Clique, Sequence[int]]]
+) -> list[list[_Member]]:
     """Return the members of every shared set, in the plan's order, at the estimates' present variances."""
     return [[_Member(estimates[i], shared) for i in members] for shared, members in plan]
 
@@ -257,7 +259,7 @@ def _average_all(groups: Iterable[Sequence[_Member | BlockMember]]) -> None:
             m.shift(mean - p)
 
 
-def _inconsistency(groups: Iterable[Sequence[_Member | BlockMember]]) -> float:
+def _measure_inconsistency(groups: Iterable[Sequence[_Member | BlockMember]]) -> float:
     """Return largest difference, in records, between two estimates of the same shared count."""
     worst = 0.0
     for members in groups:
@@ -267,7 +269,9 @@ def _inconsistency(groups: Iterable[Sequence[_Member | BlockMember]]) -> float:
     return worst
 
 
-def measured_marginals(queries: Sequence[Query], answers: Sequence[NDArray[Any]], domain: Domain) -> list[Marginal]:
+def build_measured_marginals(
+    queries: Sequence[Query], answers: Sequence[NDArray[Any]], domain: Domain
+) -> list[Marginal]:
     """Return the measured cliques of two attributes and more, with their shapes and noise.
 
     One-ways are pooled elsewhere.

@@ -12,13 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain
-from privsyn.data_contracts.receipts import Query, sigma_for
+from privsyn.data_contracts.receipts import Query, compute_sigma
 from privsyn.tasks.estimation.budget_shares import split_by_weight
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.steps import one_way_marginals
 
 
-def plan(weights: Mapping[Clique, float], domain: Domain, fine: Domain, rho: Fraction, records: int) -> list[Query]:
+def plan_queries(
+    weights: Mapping[Clique, float], domain: Domain, fine: Domain, rho: Fraction, records: int
+) -> list[Query]:
     """Plan one query per clique at exactly rho_i = ``rho`` w_i / sum_j w_j; a single attribute is asked on fine codes.
 
     weights: clique -> positive number, in the order of the queries; ``domain``: of the coarse codes.
@@ -30,10 +32,10 @@ def plan(weights: Mapping[Clique, float], domain: Domain, fine: Domain, rho: Fra
     """
     cells = [(fine if len(c) == 1 else domain).cells(c) for c in weights]
     shares = split_by_weight(list(weights.values()), rho)
-    return [Query(c, n, records, sigma_for(r, records)) for c, n, r in zip(weights, cells, shares, strict=True)]
+    return [Query(c, n, records, compute_sigma(r, records)) for c, n, r in zip(weights, cells, shares, strict=True)]
 
 
-def exact(
+def count_exactly(
     rows: Countable, fine: Callable[[], Countable], queries: Sequence[Query], threads: int
 ) -> Iterator[NDArray[np.int64]]:
     """Yield exact counts of each query, flat, in order; larger cliques come before single attributes.
@@ -45,6 +47,6 @@ def exact(
     single = list(queries[len(larger) :])
     if any(len(q.attributes) > 1 for q in single):
         raise ValueError("larger cliques must come before single attributes")
-    yield from one_way_marginals.exact(rows, larger, threads)
+    yield from one_way_marginals.count_exactly(rows, larger, threads)
     if single:
-        yield from one_way_marginals.exact(fine(), single, threads)
+        yield from one_way_marginals.count_exactly(fine(), single, threads)

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.receipts import Query, sigma_for
+from privsyn.data_contracts.receipts import Query, compute_sigma
 from privsyn.tasks.estimation.budget_shares import allocate
 from privsyn.tasks.kernels.counting import Countable, count_all
 
 
-def plan(domain: Domain, rho: Fraction, records: int, *, equal: bool = True) -> list[Query]:
+def plan_queries(domain: Domain, rho: Fraction, records: int, *, equal: bool = True) -> list[Query]:
     """Return one query per attribute: each at rho_i = ``rho / d`` if ``equal`` (the paper), otherwise by equation (1).
 
     Equation (1) makes the summed L1 noise of the one-ways least.
@@ -27,11 +27,13 @@ def plan(domain: Domain, rho: Fraction, records: int, *, equal: bool = True) -> 
     public domain only; d mechanism instances add up (Theorem 1).
     """
     shares = [rho / len(domain.sizes)] * len(domain.sizes) if equal else allocate(domain.sizes, rho)
-    sigmas = {size: sigma_for(share, records) for size, share in dict(zip(domain.sizes, shares, strict=True)).items()}
+    sigmas = {
+        size: compute_sigma(share, records) for size, share in dict(zip(domain.sizes, shares, strict=True)).items()
+    }
     return [Query((a,), size, records, sigmas[size]) for a, size in zip(domain.attributes, domain.sizes, strict=True)]
 
 
-def exact(rows: Countable, queries: Sequence[Query], threads: int) -> Iterator[NDArray[np.int64]]:
+def count_exactly(rows: Countable, queries: Sequence[Query], threads: int) -> Iterator[NDArray[np.int64]]:
     """Yield exact counts of each query, flat, in order.  Private until the shell has added the noise."""
     for counts in count_all(rows, [q.attributes for q in queries], threads=threads):
         yield counts.ravel()

@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.domain import Clique, code_dtype
+from privsyn.data_contracts.domain import Clique, choose_code_dtype
 from privsyn.tasks.estimation.known_zeros import KnownZeros
 from privsyn.tasks.estimation.prior_levels import Support
-from privsyn.tasks.estimation.projection import norm_sub
-from privsyn.tasks.estimation.recode import Recode, coarse_domain
+from privsyn.tasks.estimation.projection import apply_norm_sub
+from privsyn.tasks.estimation.recode import Recode, build_coarse_domain
 from privsyn.tasks.kernels.counting import CodeTable
 
 Floats = NDArray[np.float64]
@@ -33,17 +33,19 @@ AT_A_TIME = 131_072
 _PURPOSE = 0x9207  # of the random generator; no other step's
 
 
-def coarse_rows(public: CodeTable, recode: Recode) -> CodeTable:
+def coarsen_rows(public: CodeTable, recode: Recode) -> CodeTable:
     """Return the public rows in coarse codes, without rows of filtered values.
 
     Where all have one, the nearest kept codes.
     """
-    domain = coarse_domain(recode)
+    domain = build_coarse_domain(recode)
     columns = [recode[a].coarse[public.column(a)] for a in domain.attributes]
     inside = np.logical_and.reduce([c < n for c, n in zip(columns, domain.sizes, strict=True)])
     if not inside.any():
         inside[:] = True
-    codes = (np.minimum(c[inside], n - 1).astype(code_dtype(n)) for c, n in zip(columns, domain.sizes, strict=True))
+    codes = (
+        np.minimum(c[inside], n - 1).astype(choose_code_dtype(n)) for c, n in zip(columns, domain.sizes, strict=True)
+    )
     return CodeTable(domain, tuple(codes))
 
 
@@ -54,14 +56,14 @@ class Groups(NamedTuple):
     rows: NDArray[np.int64]
 
 
-def groups_with_rows(
+def list_groups_with_rows(
     public: CodeTable, group: Clique, noisy: Floats, sigma: float, rows: int, can: Sequence[NDArray[np.bool_]] | None
 ) -> Groups:
     """Return how many of ``rows`` rows each group has.
 
     noisy: the groups' noisy numbers of rows, shape (cells of ``group``,), each with standard deviation ``sigma``.  A
     group that the ``public`` table lacks has rows only where its noisy number stands out, one that no row can be in
-    (``can``, of :func:`possible_rows`) has none.  The numbers are the nearest in squares, rounded, that are not
+    (``can``, of :func:`list_possible_rows`) has none.  The numbers are the nearest in squares, rounded, that are not
     negative and have this sum.
     """
     shape = public.domain.shape(group)
@@ -71,7 +73,7 @@ def groups_with_rows(
     some = np.ones(noisy.size, bool) if can is None else np.array([rows.any() for rows in can])
     able &= some if (able & some).any() else True
     cells = np.flatnonzero(able)
-    wanted = norm_sub(noisy[cells], float(rows))
+    wanted = apply_norm_sub(noisy[cells], float(rows))
     found = np.floor(wanted + SURELY).astype(np.int64)
     most = np.argsort(-np.rint((wanted - found) / SURELY), kind="stable")[: rows - int(found.sum())]
     found[most] += 1
@@ -79,16 +81,16 @@ def groups_with_rows(
     return Groups(np.stack(np.unravel_index(cells, shape), axis=1).astype(np.int64), found)
 
 
-def possible_rows(support: Support, zeros: KnownZeros | None) -> Sequence[NDArray[np.bool_]] | None:
+def list_possible_rows(support: Support, zeros: KnownZeros | None) -> Sequence[NDArray[np.bool_]] | None:
     """Of every group's cell, which distinct public rows can be in it by ``zeros``; None where all can."""
     if zeros is None or not zeros.cliques:
         return None
     cells, shape = support.domain.cells(support.group), support.domain.shape(support.group)
     codes = np.stack(np.unravel_index(np.arange(cells), shape), axis=1)
-    return [~_forbidden(support, zeros, group) for group in codes]
+    return [~_find_forbidden(support, zeros, group) for group in codes]
 
 
-def _forbidden(support: Support, zeros: KnownZeros, group: NDArray[np.integer]) -> NDArray[np.bool_]:
+def _find_forbidden(support: Support, zeros: KnownZeros, group: NDArray[np.integer]) -> NDArray[np.bool_]:
     found = np.zeros(support.shares.size, bool)
     for clique, forbidden in zeros.tables:
         of_group = {a: int(group[support.group.index(a)]) for a in clique if a in support.group}
@@ -97,7 +99,7 @@ def _forbidden(support: Support, zeros: KnownZeros, group: NDArray[np.integer]) 
     return found
 
 
-def drawn_rows(
+def draw_rows(
     support: Support,
     groups: Groups,
     shares: Iterable[Floats],
@@ -107,7 +109,7 @@ def drawn_rows(
     """Yield the rows, in random order, at most AT_A_TIME at once.
 
     shares: of every group, in order, its distribution over the distinct public rows; ``can``: of
-    :func:`possible_rows`.
+    :func:`list_possible_rows`.
     Draws are systematic: a row of share p comes floor or ceil of p n times, so that counts are the distribution's but
     for rounding.  Memory: two whole numbers a row.
     """
@@ -117,7 +119,7 @@ def drawn_rows(
         if can is not None:
             left = np.where(can[int(np.ravel_multi_index(tuple(code), shape))], share, 0.0)
             share = left if left.sum() > 0 else share
-        drawn.append(_systematic(share, int(number), generator.random()))
+        drawn.append(_draw_systematically(share, int(number), generator.random()))
     which = np.repeat(np.arange(len(drawn)), groups.rows)
     members = np.concatenate(drawn) if drawn else np.zeros(0, np.int64)
     order = generator.permutation(members.size)
@@ -126,7 +128,7 @@ def drawn_rows(
         yield support.rows(groups.codes[which[rows]], members[rows])
 
 
-def _systematic(shares: Floats, number: int, start: float) -> NDArray[np.int64]:
+def _draw_systematically(shares: Floats, number: int, start: float) -> NDArray[np.int64]:
     """Return ``number`` draws at equal distances along the cumulated shares, from ``start`` in [0, 1)."""
     cumulative = np.cumsum(shares)
     points = (np.arange(number) + start) / max(1, number) * cumulative[-1]

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain
-from privsyn.data_contracts.receipts import Query, sigma_for
+from privsyn.data_contracts.receipts import Query, compute_sigma
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.marginal_distance import both_counts
-from privsyn.tasks.metrics.range_queries import RangeQuery, answers, privsyn_queries
+from privsyn.tasks.metrics.marginal_distance import iterate_both_counts
+from privsyn.tasks.metrics.range_queries import RangeQuery, answer_queries, draw_privsyn_queries
 
 MOST_PAIRS, MOST_TRIPLES, RANGE_QUERIES = 1_000, 100, 1_000
 """Most pairs and triples of columns that are compared, and the number of range queries: public constants."""
@@ -48,7 +48,7 @@ class Figure:
         return len(self.cliques) + len(self.queries)
 
 
-def figures(domain: Domain) -> tuple[Figure, ...]:
+def build_figures(domain: Domain) -> tuple[Figure, ...]:
     """Return the public figures for a domain, none of them empty: the same for every table of that domain.
 
     All one-ways; all pairs, or MOST_PAIRS random ones; MOST_TRIPLES random triples; RANGE_QUERIES queries over three
@@ -56,15 +56,15 @@ def figures(domain: Domain) -> tuple[Figure, ...]:
     """
     rng = np.random.default_rng(SEED)
     every = (
-        Figure("one_way", cliques=_cliques(domain, 1, len(domain.attributes), rng)),
-        Figure("pairs", cliques=_cliques(domain, 2, MOST_PAIRS, rng)),
-        Figure("triples", cliques=_cliques(domain, 3, MOST_TRIPLES, rng)),
-        Figure("range_queries", queries=privsyn_queries(domain, RANGE_QUERIES, 3, SEED)),
+        Figure("one_way", cliques=_list_cliques(domain, 1, len(domain.attributes), rng)),
+        Figure("pairs", cliques=_list_cliques(domain, 2, MOST_PAIRS, rng)),
+        Figure("triples", cliques=_list_cliques(domain, 3, MOST_TRIPLES, rng)),
+        Figure("range_queries", queries=draw_privsyn_queries(domain, RANGE_QUERIES, 3, SEED)),
     )
     return tuple(f for f in every if f.compared)
 
 
-def _cliques(domain: Domain, ways: int, most: int, rng: np.random.Generator) -> tuple[Clique, ...]:
+def _list_cliques(domain: Domain, ways: int, most: int, rng: np.random.Generator) -> tuple[Clique, ...]:
     """Return all cliques of ``ways`` attributes if there are at most ``most``, else as many random ones.
 
     None too large.
@@ -78,7 +78,7 @@ def _cliques(domain: Domain, ways: int, most: int, rng: np.random.Generator) -> 
     return tuple(c for c in chosen if domain.cells(c) <= MAX_CELLS)[:most]
 
 
-def plan(asked: Sequence[Figure], rho: Fraction, records: int) -> list[Query]:
+def plan_queries(asked: Sequence[Figure], rho: Fraction, records: int) -> list[Query]:
     """Return one query of one cell per figure, each at ``rho / len(asked)``; its name stands for the attributes.
 
     Privacy: all sums together are rho-zCDP for adding or removing one person with at most ``records`` = k records,
@@ -88,10 +88,12 @@ def plan(asked: Sequence[Figure], rho: Fraction, records: int) -> list[Query]:
     """
     share = rho / max(len(asked), 1)
     bounds = [records * f.compared for f in asked]
-    return [Query((f.name,), 1, b, sigma_for(share, b)) for f, b in zip(asked, bounds, strict=True)]
+    return [Query((f.name,), 1, b, compute_sigma(share, b)) for f, b in zip(asked, bounds, strict=True)]
 
 
-def exact(rows: CodeTable, synthetic: CodeTable, asked: Sequence[Figure], threads: int) -> Iterator[NDArray[np.int64]]:
+def count_exactly(
+    rows: CodeTable, synthetic: CodeTable, asked: Sequence[Figure], threads: int
+) -> Iterator[NDArray[np.int64]]:
     """Yield the exact sum of each figure, shape (1,), in order.  Private until the shell has added the noise.
 
     ``rows`` and ``synthetic`` are tables of one domain (public bins); either may have no rows.
@@ -100,19 +102,21 @@ def exact(rows: CodeTable, synthetic: CodeTable, asked: Sequence[Figure], thread
     if rows.domain != synthetic.domain:
         raise ValueError("the two tables have different domains")
     for figure in asked:
-        total = _marginal_sum(rows, synthetic, figure.cliques, threads)
+        total = _sum_marginal(rows, synthetic, figure.cliques, threads)
         if figure.queries:
-            differences = answers(rows, figure.queries, threads) - answers(synthetic, figure.queries, threads)
+            differences = answer_queries(rows, figure.queries, threads) - answer_queries(
+                synthetic, figure.queries, threads
+            )
             total += int(np.abs(differences).sum())
         yield np.array([total], dtype=np.int64)
 
 
-def _marginal_sum(rows: CodeTable, synthetic: CodeTable, cliques: Sequence[Clique], threads: int) -> int:
+def _sum_marginal(rows: CodeTable, synthetic: CodeTable, cliques: Sequence[Clique], threads: int) -> int:
     """Return sum over the marginals and their cells of |count in ``rows`` - count in ``synthetic``|."""
-    return sum(int(np.abs(a - b).sum()) for a, b in both_counts(rows, synthetic, cliques, threads))
+    return sum(int(np.abs(a - b).sum()) for a, b in iterate_both_counts(rows, synthetic, cliques, threads))
 
 
-def per_row(total: float, figure: Figure, synthetic_rows: int) -> float:
+def divide_by_rows(total: float, figure: Figure, synthetic_rows: int) -> float:
     """Return a sum (or the standard deviation of its noise) as a mean over the marginals or queries, per synthetic row.
 
     The divisor is the public number of *synthetic* rows: the number of private rows is private.  So this is not the

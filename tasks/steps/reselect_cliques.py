@@ -11,8 +11,8 @@ import numpy as np
 
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.receipts import Query
-from privsyn.tasks.estimation.expected_error import worth_measuring
-from privsyn.tasks.estimation.pair_departures import clique_departures, one_way_departures
+from privsyn.tasks.estimation.expected_error import choose_worth_measuring
+from privsyn.tasks.estimation.pair_departures import estimate_clique_departures, estimate_one_way_departures
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.estimation.target_weights import NO_TARGETS, Targets
 from privsyn.tasks.steps.combine_cliques import with_one_ways
@@ -39,12 +39,12 @@ def reselect_cliques(
     cliques = [q.attributes for q in queries]
     sigma = queries[0].sigma if queries else 0.0
     pairs = sum(len(c) == 2 for c in cliques)
-    departures = clique_departures(cliques[:pairs], scores[:pairs], sigma, recode)
+    departures = estimate_clique_departures(cliques[:pairs], scores[:pairs], sigma, recode)
     if pairs < len(cliques):
-        departures = departures.followed_by(clique_departures(cliques[pairs:], scores[pairs:], sigma, recode))
+        departures = departures.followed_by(estimate_clique_departures(cliques[pairs:], scores[pairs:], sigma, recode))
     departures = targets.weighted(departures, cliques)
     candidates = np.flatnonzero(departures.error(np.zeros(len(cliques))) > 0)
-    rivals = one_way_departures(recode) if remeasure_one_ways else None
-    taken, shares, _ = worth_measuring(departures, candidates, rho, records, rivals)
+    rivals = estimate_one_way_departures(recode) if remeasure_one_ways else None
+    taken, shares, _ = choose_worth_measuring(departures, candidates, rho, records, rivals)
     weights = {cliques[i]: float(share) / rho for i, share in zip(taken, shares, strict=True)}
     return with_one_ways(weights, 1 - sum(weights.values()), fine)

@@ -20,7 +20,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.estimation.reference import BITS
 from privsyn.tasks.estimation.target_weights import NO_TARGETS, Targets
 from privsyn.tasks.kernels.counting import CodeTable, Countable, count_all
-from privsyn.tasks.steps.indif_scores import l1_distance, score_queries
+from privsyn.tasks.steps.indif_scores import compute_l1_distance, plan_score_queries
 
 SENSITIVITY = 1
 """The rows so far are fixed before the look, so one record moves the L1 distance to them by at most 1."""
@@ -37,7 +37,7 @@ _STRONGEST = 10
 _SEED = 0x9E3779B9
 
 
-def candidates(
+def list_candidates(
     scores: Mapping[tuple[str, str], float],
     domain: Domain,
     max_cells: int,
@@ -76,28 +76,28 @@ def candidates(
     return [*pairs, *ranked[: len(pairs)]]
 
 
-def plan(cliques: Sequence[Clique], rho: Fraction, records: int) -> list[Query]:
+def plan_queries(cliques: Sequence[Clique], rho: Fraction, records: int) -> list[Query]:
     """Return one single-cell query per candidate, all m of them at ``rho / m``.
 
     Privacy: all m answers together are rho-zCDP for adding or removing one person with at most ``records`` = k
     records: the candidates and the rows that they are compared with are functions of what was released before, so each
-    score has sensitivity k (:func:`privsyn.tasks.steps.indif_scores.l1_distance`) and costs
+    score has sensitivity k (:func:`privsyn.tasks.steps.indif_scores.compute_l1_distance`) and costs
     k^2 / (2 sigma^2) <= rho / m; m mechanism instances add up (Theorem 1, adaptive composition with all earlier looks).
     """
-    return score_queries(cliques, rho, SENSITIVITY * records)
+    return plan_score_queries(cliques, rho, SENSITIVITY * records)
 
 
-def rows_so_far(total: float) -> int:
+def draw_rows_so_far(total: float) -> int:
     """Return how many synthetic rows are compared with the private ones, from the noisy total of these."""
     return min(OVERSAMPLE * max(round(total), 0), MOST_ROWS)
 
 
-def seed_of(seed: int, number: int) -> int:
+def derive_seed(seed: int, number: int) -> int:
     """Return the seed of the rows so far of round ``number``, which are not those that are released."""
     return (seed + number * _SEED) % 2**63
 
 
-def exact(
+def count_exactly(
     rows: Countable, synthetic: CodeTable, total: float, queries: Sequence[Query], threads: int
 ) -> Iterator[NDArray[np.int64]]:
     """Yield the exact score of each query, one cell each, in order: floor(|M - M' total / (rows of M')|_1) in records.
@@ -110,4 +110,4 @@ def exact(
     here, so_far = count_all(rows, cliques, threads=threads), count_all(synthetic, cliques, threads=threads)
     for counts, reference in zip(here, so_far, strict=True):
         wanted = np.rint(np.ldexp(reference * scale, BITS)).astype(np.int64)
-        yield np.array([l1_distance(counts, wanted)], dtype=np.int64)
+        yield np.array([compute_l1_distance(counts, wanted)], dtype=np.int64)

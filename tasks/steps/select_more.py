@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Selection
-from privsyn.tasks.estimation.noisy import pooled
-from privsyn.tasks.estimation.pair_departures import one_way_departures, pair_departures
-from privsyn.tasks.estimation.recode import Recode, coarse_domain
+from privsyn.tasks.estimation.noisy import pool_answers
+from privsyn.tasks.estimation.pair_departures import estimate_one_way_departures, estimate_pair_departures
+from privsyn.tasks.estimation.recode import Recode, build_coarse_domain
 from privsyn.tasks.estimation.target_weights import NO_TARGETS, Targets
 from privsyn.tasks.steps.select_pairs import select_by_expected_error, select_pairs
 
@@ -44,20 +44,20 @@ def select_from_all_scores(
     variance; first: the recode that the distances were taken against; known: the same with the first looks of all
     releases at one-ways pooled in; the rest as in :func:`privsyn.tasks.steps.select_pairs.select`.
     """
-    asked, answers = pooled(queries, scores)
+    asked, answers = pool_answers(queries, scores)
     pairs, values = [(q.attributes[0], q.attributes[1]) for q in asked], [float(y[0]) for y in answers]
-    domain = coarse_domain(first)
+    domain = build_coarse_domain(first)
     cells = [domain.cells(pair) for pair in pairs]
     if settings.criterion == "dense_marg" or not pairs:
         return select_pairs(pairs, values, cells, rho, records, settings.max_cells)
     against = settings.scores == "one_ways"
-    departures = pair_departures(pairs, values, asked[0].sigma, first, noisy_reference=against)
+    departures = estimate_pair_departures(pairs, values, asked[0].sigma, first, noisy_reference=against)
     departures = targets.weighted(departures, pairs)
-    one_ways = one_way_departures(known) if remeasure_one_ways else None
+    one_ways = estimate_one_way_departures(known) if remeasure_one_ways else None
     return select_by_expected_error(pairs, values, cells, departures, rho, records, settings.max_cells, one_ways)
 
 
-def lacking(weights: Mapping[Clique, float], spent: Mapping[Clique, float], rho: float) -> dict[Clique, float]:
+def list_lacking(weights: Mapping[Clique, float], spent: Mapping[Clique, float], rho: float) -> dict[Clique, float]:
     """Return what each clique lacks of its share of ``rho``, in rho: its new weight, positive; in the same order.
 
     weights: by which ``rho`` is shared; spent: rho of what was measured of a clique already.  Those that lack nothing
@@ -73,7 +73,7 @@ def lacking(weights: Mapping[Clique, float], spent: Mapping[Clique, float], rho:
     return found or dict(weights)
 
 
-def spent_on(queries: Sequence[Query]) -> dict[Clique, float]:
+def map_spent(queries: Sequence[Query]) -> dict[Clique, float]:
     """Return the rho of all measurements of each clique."""
     found: dict[Clique, float] = {}
     for query in queries:

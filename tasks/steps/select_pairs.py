@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Selection
 from privsyn.data_contracts.tables import PAIRS
-from privsyn.tasks.estimation.budget_shares import size_weight
-from privsyn.tasks.estimation.expected_error import Departures, worth_measuring
-from privsyn.tasks.estimation.pair_departures import one_way_departures, pair_departures
-from privsyn.tasks.estimation.recode import Recode, coarse_domain
+from privsyn.tasks.estimation.budget_shares import compute_size_weight
+from privsyn.tasks.estimation.expected_error import Departures, choose_worth_measuring
+from privsyn.tasks.estimation.pair_departures import estimate_one_way_departures, estimate_pair_departures
+from privsyn.tasks.estimation.recode import Recode, build_coarse_domain
 from privsyn.tasks.estimation.target_weights import NO_TARGETS, Targets
 
 
@@ -28,7 +28,7 @@ class Chosen:
     error: float
 
 
-def dense_marg(scores: Sequence[float], cells: Sequence[int], rho: float, records: int = 1) -> list[Chosen]:
+def select_dense_marg(scores: Sequence[float], cells: Sequence[int], rho: float, records: int = 1) -> list[Chosen]:
     """Algorithm 1, incrementally: one vectorised argmin over the sizes of pairs per choice.
 
     ``scores`` are noisy dependency errors phi_i in records (negative ones are never taken), ``cells`` the
@@ -39,7 +39,7 @@ def dense_marg(scores: Sequence[float], cells: Sequence[int], rho: float, record
     """
     phi = np.asarray(scores, dtype=np.float64)
     scale = records / math.sqrt(math.pi * rho)
-    queues, size = _by_cells(phi, cells)
+    queues, size = _group_by_cells(phi, cells)
     at = [0] * len(queues)
     best_phi = np.array([phi[queue[0]] for queue in queues])
     taken, error = 0.0, float(phi.sum())
@@ -57,7 +57,9 @@ def dense_marg(scores: Sequence[float], cells: Sequence[int], rho: float, record
     return chosen
 
 
-def _by_cells(phi: NDArray[np.float64], cells: Sequence[int]) -> tuple[list[NDArray[np.intp]], NDArray[np.float64]]:
+def _group_by_cells(
+    phi: NDArray[np.float64], cells: Sequence[int]
+) -> tuple[list[NDArray[np.intp]], NDArray[np.float64]]:
     """Return the pairs of each number of cells, largest score first (ties: the first), and c^(2/3) of each such number.
 
     Among pairs of one size only the one with the largest score can be the best choice, so a choice looks at as many
@@ -87,14 +89,14 @@ def select(
     (both with ``expected_error`` only).
     """
     pairs = [(q.attributes[0], q.attributes[1]) for q in queries]
-    domain = coarse_domain(recode)
+    domain = build_coarse_domain(recode)
     cells = [domain.cells(pair) for pair in pairs]
     if settings.criterion == "dense_marg" or not pairs:
         return select_pairs(pairs, scores, cells, rho, records, settings.max_cells)
     noisy_reference = settings.scores == "one_ways"
-    departures = pair_departures(pairs, scores, queries[0].sigma, recode, noisy_reference=noisy_reference)
+    departures = estimate_pair_departures(pairs, scores, queries[0].sigma, recode, noisy_reference=noisy_reference)
     departures = targets.weighted(departures, pairs)
-    one_ways = one_way_departures(recode) if remeasure_one_ways else None
+    one_ways = estimate_one_way_departures(recode) if remeasure_one_ways else None
     return select_by_expected_error(pairs, scores, cells, departures, rho, records, settings.max_cells, one_ways)
 
 
@@ -111,10 +113,10 @@ def select_pairs(
     A pair's weight is c^(2/3), equation (1).
     """
     candidates = [i for i, c in enumerate(cells) if c <= max_cells]
-    chosen = dense_marg([scores[i] for i in candidates], [cells[i] for i in candidates], rho, records)
+    chosen = select_dense_marg([scores[i] for i in candidates], [cells[i] for i in candidates], rho, records)
     taken = [candidates[choice.index] for choice in chosen]
-    weights = [size_weight(cells[i]) for i in taken]
-    return _table(pairs, scores, cells, taken, [choice.error for choice in chosen], weights)
+    weights = [compute_size_weight(cells[i]) for i in taken]
+    return _tabulate(pairs, scores, cells, taken, [choice.error for choice in chosen], weights)
 
 
 def select_by_expected_error(
@@ -134,12 +136,12 @@ def select_by_expected_error(
     """
     alone = departures.error(np.zeros(len(pairs)))
     candidates = np.flatnonzero((alone > 0) & (np.asarray(cells) <= max_cells))
-    taken, shares, gains = worth_measuring(departures, candidates, rho, records, one_ways)
+    taken, shares, gains = choose_worth_measuring(departures, candidates, rho, records, one_ways)
     errors = alone.sum() - np.cumsum(gains)
-    return _table(pairs, scores, cells, taken.tolist(), errors.tolist(), (shares / rho).tolist())
+    return _tabulate(pairs, scores, cells, taken.tolist(), errors.tolist(), (shares / rho).tolist())
 
 
-def _table(
+def _tabulate(
     pairs: Sequence[tuple[str, str]],
     scores: Sequence[float],
     cells: Sequence[int],

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from privsyn.data_contracts.domain import Clique, Domain
 
 
-def spanning_tree(scores: Mapping[tuple[str, str], float], domain: Domain) -> list[Clique]:
+def find_spanning_tree(scores: Mapping[tuple[str, str], float], domain: Domain) -> list[Clique]:
     """Return maximum spanning tree of the attributes under ``scores``, which may be negative; pairs in domain order.
 
     scores: pair -> noisy distance from independence, in records.  A forest where pairs without a score leave no tree.

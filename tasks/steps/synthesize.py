@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from privsyn.data_contracts.domain import Clique, Domain, code_dtype
+from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.data_contracts.step_options import Synthesis
-from privsyn.tasks.estimation.known_zeros import KnownZeros, of_domain
-from privsyn.tasks.estimation.marginals import Marginal, one_ways
-from privsyn.tasks.kernels.counting import CodeTable, checked_cells, thread_count
-from privsyn.tasks.kernels.streams import shuffle, stream, systematic, uniform
+from privsyn.tasks.estimation.known_zeros import KnownZeros, restrict_to_domain
+from privsyn.tasks.estimation.marginals import Marginal, sum_to_one_ways
+from privsyn.tasks.kernels.counting import CodeTable, check_cells, choose_thread_count
+from privsyn.tasks.kernels.streams import derive_stream, draw_systematically, draw_uniform, shuffle
 from privsyn.tasks.knowledge.prior_pairs import Followed
-from privsyn.tasks.synthesis.implied_pairs import MOST_SWEEPS, implied, missing_pairs, times_the_rows
+from privsyn.tasks.synthesis.implied_pairs import MOST_SWEEPS, compute_row_factor, imply_pairs, list_missing_pairs
 from privsyn.tasks.synthesis.shards import Leftovers, Shard
 
 Progress = Callable[[int, int], None]
@@ -49,9 +49,9 @@ def synthesize(
     zeros: joint codes that rules forbid, which sweeps keep to and GUM does not.
     Raises ValueError for missing one-ways, wrong shapes, negative counts, or rows outside 0 .. 2**31 - 1.
     """
-    from privsyn.tasks.synthesis.gum import gum  # these here: compiled code loads slowly
+    from privsyn.tasks.synthesis.gum import run_gum  # these here: compiled code loads slowly
     from privsyn.tasks.synthesis.sweep import sweep
-    from privsyn.tasks.synthesis.targets import target_of
+    from privsyn.tasks.synthesis.targets import scale_target
 
     if not 0 <= rows <= MAX_ROWS:
         raise ValueError(f"rows must be from 0 to {MAX_ROWS:,}, not {rows:,}")
@@ -59,67 +59,67 @@ def synthesize(
         _check(marginal, domain)
     shard = shard or Shard(settings.seed)
     settings = shard.settings(settings)
-    zeros = of_domain(zeros or KnownZeros(), domain)
+    zeros = restrict_to_domain(zeros or KnownZeros(), domain)
     if prior is None:
-        columns = _start(marginals, domain, settings, rows, thread_count(threads), zeros)
+        columns = _start(marginals, domain, settings, rows, choose_thread_count(threads), zeros)
     else:
-        columns = _resampled(prior.rows, domain, rows, settings.seed)
+        columns = _resample(prior.rows, domain, rows, settings.seed)
     cliques = [*(m.attributes for m in marginals if len(m.attributes) > 1), *zeros.cliques]
     cliques += [domain.attributes] if prior is not None else []
-    groups = [group for group in components(cliques, domain) if len(group) > 1]
+    groups = [group for group in list_components(cliques, domain) if len(group) > 1]
     steps = settings.sweeps if settings.method == "sweep" else settings.iterations
     for g, group in enumerate(groups if rows else []):
         numbers = [domain.index(a) for a in group]
         chosen = [columns[i] for i in numbers]
         own = [m for m in marginals if m.attributes and m.attributes[0] in group]
-        report = _reporter(progress, g, len(groups), steps)
+        report = _make_reporter(progress, g, len(groups), steps)
         if settings.method == "sweep" and shard.of == 1:
             if prior is None:
-                own += _implied(own, Domain.of({a: domain.size(a) for a in group}), settings, rows, threads, zeros)
+                own += _list_implied(own, Domain.of({a: domain.size(a) for a in group}), settings, rows, threads, zeros)
             else:
                 own += prior.pairs
-        targets = [target_of(m, group, rows, zeros) for m in own]
+        targets = [scale_target(m, group, rows, zeros) for m in own]
         if settings.method == "sweep":
             forbidden = [(tuple(group.index(a) for a in c), mask) for c, mask in zeros.tables if set(c) <= set(group)]
-            how = (numbers[0], thread_count(threads), report, shard, leftovers, forbidden)
+            how = (numbers[0], choose_thread_count(threads), report, shard, leftovers, forbidden)
             sweep(chosen, domain.shape(group), targets, settings, *how)
         else:
             larger = [target for target in targets if len(target.attributes) > 1]
-            gum(chosen, larger, settings, numbers[0], thread_count(threads), report)
+            run_gum(chosen, larger, settings, numbers[0], choose_thread_count(threads), report)
         if g > 0:
-            _reorder(columns, numbers, stream(settings.seed, _JOIN, numbers[0]))
+            _reorder(columns, numbers, derive_stream(settings.seed, _JOIN, numbers[0]))
     return CodeTable(domain, tuple(columns))
 
 
-def _resampled(table: CodeTable, domain: Domain, rows: int, seed: int) -> list[np.ndarray]:
+def _resample(table: CodeTable, domain: Domain, rows: int, seed: int) -> list[np.ndarray]:
     """``rows`` of the table's rows, each as often as any other up to one, in random order."""
     order = np.arange(table.rows, dtype=np.uint32)
-    shuffle(order, stream(seed, _PRIOR, 0))
+    shuffle(order, derive_stream(seed, _PRIOR, 0))
     chosen = np.resize(order, rows)
-    shuffle(chosen, stream(seed, _PRIOR, 1))
+    shuffle(chosen, derive_stream(seed, _PRIOR, 1))
     return [np.ascontiguousarray(table.column(a)[chosen]) for a in domain.attributes]
 
 
-def _implied(
+def _list_implied(
     marginals: Sequence[Marginal], domain: Domain, settings: Synthesis, rows: int, threads: int, zeros: KnownZeros
 ) -> list[Marginal]:
     """Return the pairs of one component that no marginal holds, counted on more rows than are wanted.
 
     There are none where the noise of the marginals is unknown: then they count as exact, and nothing goes beside them.
     """
-    times = times_the_rows(rows, len(domain.attributes), settings.oversample)
+    times = compute_row_factor(rows, len(domain.attributes), settings.oversample)
     larger = [m for m in marginals if len(m.attributes) > 1]
     sigma = float(np.median([m.sigma for m in larger])) if larger else 0.0
-    missing = missing_pairs([m.attributes for m in larger], domain) if times > 1 and sigma > 0 else []
+    missing = list_missing_pairs([m.attributes for m in larger], domain) if times > 1 and sigma > 0 else []
     if not missing:
         return []
     few = min(settings.sweeps, MOST_SWEEPS)
     plain = settings.model_copy(update={"oversample": 1, "sweeps": few})
     larger_table = synthesize(marginals, domain, plain, times * rows, threads, zeros=zeros)
-    return implied(larger_table, missing, float(larger[0].counts.sum()), sigma, threads)
+    return imply_pairs(larger_table, missing, float(larger[0].counts.sum()), sigma, threads)
 
 
-def output_rows(total: float, settings: Synthesis) -> int:
+def compute_output_rows(total: float, settings: Synthesis) -> int:
     """Return the number of rows to make: the setting, or ``total``, the noisy number of private rows, rounded.
 
     The exact number of private records is private and takes no part.
@@ -127,7 +127,7 @@ def output_rows(total: float, settings: Synthesis) -> int:
     return max(0, round(total)) if settings.rows == "auto" else settings.rows
 
 
-def components(cliques: Sequence[Clique], domain: Domain) -> list[Clique]:
+def list_components(cliques: Sequence[Clique], domain: Domain) -> list[Clique]:
     """Return the connected components of the attributes under the cliques, each and all in domain order.
 
     Separate and join (section 5.3): components share no marginal, so each is synthesized on its own.
@@ -143,7 +143,7 @@ def components(cliques: Sequence[Clique], domain: Domain) -> list[Clique]:
 
 def _check(marginal: Marginal, domain: Domain) -> None:
     names = ", ".join(marginal.attributes)
-    checked_cells(domain.shape(marginal.attributes), marginal.attributes)
+    check_cells(domain.shape(marginal.attributes), marginal.attributes)
     if marginal.counts.shape != domain.shape(marginal.attributes):
         raise ValueError(f"{names}: counts of shape {marginal.counts.shape} do not fit this domain")
     if not np.isfinite(marginal.counts).all() or (marginal.counts < 0).any():
@@ -155,19 +155,19 @@ def _start(
 ) -> list[np.ndarray]:
     """Return the rows to begin with: along a tree for sweeps, from independent one-ways for GUM as in the paper."""
     if settings.method == "sweep":
-        from privsyn.tasks.synthesis.settled_start import settled_start  # here: compiled code loads slowly
+        from privsyn.tasks.synthesis.settled_start import start_settled  # here: compiled code loads slowly
 
-        return settled_start(marginals, domain, settings, rows, threads, zeros)
-    ones = one_ways(marginals, domain)
-    return [_independent(ones[a], rows, settings.seed, domain.index(a)) for a in domain.attributes]
+        return start_settled(marginals, domain, settings, rows, threads, zeros)
+    ones = sum_to_one_ways(marginals, domain)
+    return [_draw_independently(ones[a], rows, settings.seed, domain.index(a)) for a in domain.attributes]
 
 
-def _independent(one_way: np.ndarray, rows: int, seed: int, attribute: int) -> np.ndarray:
+def _draw_independently(one_way: np.ndarray, rows: int, seed: int, attribute: int) -> np.ndarray:
     """Return a column of ``rows`` codes with the one-way's shares, in random order."""
-    draws = stream(seed, _START, attribute)
-    quotas = systematic(one_way, rows, uniform(draws))
-    column = np.repeat(np.arange(one_way.size, dtype=code_dtype(one_way.size)), quotas)
-    shuffle(column, stream(seed, _START, attribute, 1))
+    draws = derive_stream(seed, _START, attribute)
+    quotas = draw_systematically(one_way, rows, draw_uniform(draws))
+    column = np.repeat(np.arange(one_way.size, dtype=choose_code_dtype(one_way.size)), quotas)
+    shuffle(column, derive_stream(seed, _START, attribute, 1))
     return column
 
 
@@ -179,7 +179,7 @@ def _reorder(columns: list[np.ndarray], numbers: list[int], start: np.uint64) ->
         columns[i] = columns[i][order]
 
 
-def _reporter(progress: Progress | None, group: int, groups: int, steps: int) -> Callable[[int], None]:
+def _make_reporter(progress: Progress | None, group: int, groups: int, steps: int) -> Callable[[int], None]:
     def report(done: int) -> None:
         if progress is not None:
             progress(group * steps + done, groups * steps)

@@ -21,7 +21,7 @@ CAUTION = 2.0
 """Standard deviations of a distance's noise that are taken off it."""
 
 
-def worst_marginals(
+def choose_worst_marginals(
     cliques: Sequence[Clique],
     distances: Sequence[float],
     noise: float,

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count, fill_keys
 from privsyn.tasks.kernels.gum_update import index_rows
 from privsyn.tasks.kernels.shuffling import shuffle_segments
-from privsyn.tasks.kernels.streams import stream, systematic, uniforms
+from privsyn.tasks.kernels.streams import derive_stream, draw_systematically, draw_uniforms
 
 
 def draw_attribute(
@@ -44,9 +44,9 @@ def draw_given(known: CodeTable, rows: int, joint: np.ndarray, one_way: np.ndarr
     here = count(known, known.domain.attributes).reshape(-1) if known.columns else np.array([rows])
     edges = np.concatenate([[0], np.cumsum(here)])
     weights = np.where(joint.sum(axis=1, keepdims=True) > 0, joint, one_way)
-    quotas = systematic(weights, here, uniforms(address, cells))
-    values = np.repeat(np.tile(np.arange(size, dtype=code_dtype(size)), cells), quotas.ravel())
-    shuffle_segments(values, edges, stream(int(address), 1))
+    quotas = draw_systematically(weights, here, draw_uniforms(address, cells))
+    values = np.repeat(np.tile(np.arange(size, dtype=choose_code_dtype(size)), cells), quotas.ravel())
+    shuffle_segments(values, edges, derive_stream(int(address), 1))
     if not known.columns:
         return values
     keys, places = np.zeros(rows, np.uint32), edges[None, :-1].copy()

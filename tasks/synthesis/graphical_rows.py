@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.kernels.streams import stream
+from privsyn.tasks.kernels.streams import derive_stream
 
 ITERATIONS = 1_000
 """Steps of mirror descent at most; fewer where the fit has stopped to change."""
@@ -29,7 +29,7 @@ TOLERANCE = 1e-7
 _GRAPHICAL = 103  # purpose of the random streams; no other step's
 
 
-def graphical_rows(
+def draw_graphical_rows(
     measured: Sequence[Marginal],
     one_ways: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]],
     domain: Domain,
@@ -44,27 +44,27 @@ def graphical_rows(
     Raises ModuleNotFoundError where mbi is not installed.
     """
     if rows == 0:
-        return CodeTable(domain, tuple(np.zeros(0, code_dtype(n)) for n in domain.sizes))
-    mbi = _mbi()
+        return CodeTable(domain, tuple(np.zeros(0, choose_code_dtype(n)) for n in domain.sizes))
+    mbi = _load_mbi()
     space = mbi.Domain(domain.attributes, domain.sizes)
-    looks = [_one_way(mbi, a, *one_ways[a]) for a in domain.attributes]
+    looks = [_build_one_way(mbi, a, *one_ways[a]) for a in domain.attributes]
     looks += [mbi.LinearMeasurement(m.counts.ravel(), m.attributes, m.sigma) for m in measured]
     total = max(1.0, float(np.mean([one_ways[a][0].sum() for a in domain.attributes])))
     model = mbi.estimation.MirrorDescent().estimate(space, looks, total, iters=ITERATIONS, tol=TOLERANCE)
-    number = int(stream(seed, _GRAPHICAL) >> np.uint64(33))  # the package takes 31 bits
-    with _without_hints():
+    number = int(derive_stream(seed, _GRAPHICAL) >> np.uint64(33))  # the package takes 31 bits
+    with _hide_hints():
         made = mbi.extensions.synthetic_data(model, rows, number).to_dict()
-    return CodeTable(domain, tuple(made[a].astype(code_dtype(domain.size(a))) for a in domain.attributes))
+    return CodeTable(domain, tuple(made[a].astype(choose_code_dtype(domain.size(a))) for a in domain.attributes))
 
 
-def model_mb(cliques: Sequence[tuple[str, ...]], domain: Domain) -> float:
-    """Return size in MB of the junction tree that a model of these cliques needs.  Raises as :func:`graphical_rows`."""
-    mbi = _mbi()
+def estimate_model_mb(cliques: Sequence[tuple[str, ...]], domain: Domain) -> float:
+    """Return the MB of the junction tree that these cliques need.  Raises as :func:`draw_graphical_rows` does."""
+    mbi = _load_mbi()
     return float(mbi.junction_tree.hypothetical_model_size(mbi.Domain(domain.attributes, domain.sizes), list(cliques)))
 
 
 @contextmanager
-def _without_hints() -> Iterator[None]:
+def _hide_hints() -> Iterator[None]:
     """Leave out what the package tells the root logger of its compiler's pace."""
     root = logging.getLogger()
 
@@ -78,7 +78,7 @@ def _without_hints() -> Iterator[None]:
         root.removeFilter(other)
 
 
-def _mbi() -> Any:
+def _load_mbi() -> Any:
     """Return the package, in double precision and with nothing written to disk."""
     if importlib.util.find_spec("mbi") is None:
         raise ModuleNotFoundError("No module named 'mbi': pip install 'privsyn-flows[pgm]'", name="mbi")
@@ -91,7 +91,7 @@ def _mbi() -> Any:
     return mbi
 
 
-def _one_way(mbi: Any, attribute: str, counts: NDArray[np.float64], variance: NDArray[np.float64]) -> Any:
+def _build_one_way(mbi: Any, attribute: str, counts: NDArray[np.float64], variance: NDArray[np.float64]) -> Any:
     """Return a look at one attribute, each cell in units of its own standard deviation."""
     sigma = np.sqrt(variance)
     return mbi.LinearMeasurement(counts / sigma, (attribute,), 1.0, mbi.WeightedQuery(1.0 / sigma))

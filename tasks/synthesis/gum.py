@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.step_options import Synthesis
-from privsyn.tasks.kernels.streams import shuffle, stream
+from privsyn.tasks.kernels.streams import derive_stream, shuffle
 from privsyn.tasks.kernels.updater import Target, Updater
 
 PATIENCE, LEAST_GAIN = 3, 0.01
@@ -18,7 +18,7 @@ PATIENCE, LEAST_GAIN = 3, 0.01
 _ORDER, _VISIT = 1, 2  # purposes of random streams
 
 
-def gum(
+def run_gum(
     columns: Sequence[np.ndarray],
     targets: Sequence[Target],
     settings: Synthesis,
@@ -34,8 +34,8 @@ def gum(
     order: NDArray[np.int64] = np.arange(len(targets))
     with Updater(columns, settings.seed, threads) as updater:
         for t in range(settings.iterations):
-            shuffle(order, stream(settings.seed, _ORDER, component, t))
-            alpha = alpha_at(t, settings)
+            shuffle(order, derive_stream(settings.seed, _ORDER, component, t))
+            alpha = compute_alpha(t, settings)
             error = 0.0
             for i in order.tolist():
                 error += updater.visit(targets[i], alpha, settings.duplicate_share, _VISIT, component, t, i)
@@ -47,7 +47,7 @@ def gum(
     report(settings.iterations)
 
 
-def alpha_at(iteration: int, settings: Synthesis) -> float:
+def compute_alpha(iteration: int, settings: Synthesis) -> float:
     """Return the update rate alpha of an iteration, counted from 0 (section 5.3, "Gradually Decreasing alpha").
 
     With a0 = alpha, k = decay_rate, s = decay_every: step a0 k^floor(t/s), exponential a0 e^(-kt),

@@ -34,7 +34,7 @@ DOUBT = 2.0
 weight."""
 
 
-def times_the_rows(rows: int, attributes: int, oversample: int) -> int:
+def compute_row_factor(rows: int, attributes: int, oversample: int) -> int:
     """Return how many times ``rows`` the larger table has, at most ``oversample``; 1 where that is not worth its time.
 
     It is a function of public or released numbers.
@@ -44,7 +44,7 @@ def times_the_rows(rows: int, attributes: int, oversample: int) -> int:
     return max(1, min(oversample, MOST_ROWS // rows))
 
 
-def missing_pairs(cliques: Sequence[Clique], domain: Domain) -> list[Clique]:
+def list_missing_pairs(cliques: Sequence[Clique], domain: Domain) -> list[Clique]:
     """Return pairs of ``domain`` inside no clique, in its order, smallest first while all have at most MOST_CELLS."""
     inside = {domain.ordered(pair) for clique in cliques for pair in combinations(clique, 2)}
     missing = sorted((p for p in combinations(domain.attributes, 2) if p not in inside), key=domain.cells)
@@ -52,7 +52,9 @@ def missing_pairs(cliques: Sequence[Clique], domain: Domain) -> list[Clique]:
     return [p for p, fits in zip(missing, room, strict=True) if fits]
 
 
-def implied(synthetic: CodeTable, pairs: Sequence[Clique], total: float, sigma: float, threads: int) -> list[Marginal]:
+def imply_pairs(
+    synthetic: CodeTable, pairs: Sequence[Clique], total: float, sigma: float, threads: int
+) -> list[Marginal]:
     """Return the pairs of the ``synthetic`` rows, scaled to ``total``, as if measured with noise.
 
     Their sigma is DOUBT times ``sigma``, the median of the measured marginals', and the chance in a mean cell's count.

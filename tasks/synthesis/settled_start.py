@@ -15,12 +15,12 @@ import numpy as np
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.estimation.known_zeros import KnownZeros
-from privsyn.tasks.estimation.marginals import Marginal, one_ways
+from privsyn.tasks.estimation.marginals import Marginal, sum_to_one_ways
 from privsyn.tasks.kernels.sweeper import Sweeper
 from privsyn.tasks.synthesis.shards import Shard
-from privsyn.tasks.synthesis.sweep import cool, residuals_of, weights
-from privsyn.tasks.synthesis.targets import empty_cells, target_of
-from privsyn.tasks.synthesis.tree_start import tree_start
+from privsyn.tasks.synthesis.sweep import compute_residuals, cool, weigh_marginals
+from privsyn.tasks.synthesis.targets import find_empty_cells, scale_target
+from privsyn.tasks.synthesis.tree_start import start_from_tree
 
 MOST_SWEEPS = 6
 """Most sweeps of one attribute; each takes a fraction of a sweep of all."""
@@ -28,7 +28,7 @@ MOST_SWEEPS = 6
 _TREE, _SETTLE = 4, 14  # purposes of random streams; no other method's
 
 
-def settled_start(
+def start_settled(
     marginals: Sequence[Marginal],
     domain: Domain,
     settings: Synthesis,
@@ -41,7 +41,7 @@ def settled_start(
     marginals: every one-way and any larger ones; at most ``settings.sweeps`` sweeps an attribute; zeros: joint codes
     that rules forbid.
     """
-    ones = one_ways(marginals, domain)
+    ones = sum_to_one_ways(marginals, domain)
     larger = [m for m in marginals if len(m.attributes) > 1]
     drawn: set[str] = set()
 
@@ -53,12 +53,12 @@ def settled_start(
             cliques = [*(m.attributes for m in own), *(c for c, _ in tables)]
             group = domain.ordered({a for c in cliques for a in c})
             forbidden = [(tuple(group.index(a) for a in c), cells) for c, cells in tables]
-            targets = [target_of(m, group, rows, zeros) for m in (Marginal((attribute,), ones[attribute]), *own)]
+            targets = [scale_target(m, group, rows, zeros) for m in (Marginal((attribute,), ones[attribute]), *own)]
             chosen, sizes, number = [columns[a] for a in group], domain.shape(group), domain.index(attribute)
-            residuals = residuals_of(chosen, sizes, targets, number, threads, Shard(settings.seed), _SETTLE)
-            how = (weights(targets), residuals, threads, forbidden, empty_cells(targets))
+            residuals = compute_residuals(chosen, sizes, targets, number, threads, Shard(settings.seed), _SETTLE)
+            how = (weigh_marginals(targets), residuals, threads, forbidden, find_empty_cells(targets))
             with Sweeper(chosen, sizes, [t.attributes for t in targets], *how) as sweeper:
                 alone = np.array([group.index(attribute)])
                 cool(sweeper, alone, min(MOST_SWEEPS, settings.sweeps), (settings.seed, _SETTLE, number))
 
-    return tree_start(marginals, domain, rows, settings.seed, _TREE, settle)
+    return start_from_tree(marginals, domain, rows, settings.seed, _TREE, settle)

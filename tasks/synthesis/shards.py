@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.step_options import Rows, Synthesis
-from privsyn.tasks.kernels.streams import stream
+from privsyn.tasks.kernels.streams import derive_stream
 
 Leftovers = dict[int, NDArray[np.int64]]
 """Component (its first attribute's number) -> records wanted less records there, in all cells of its marginals."""
@@ -39,7 +39,7 @@ class Shard:
     @property
     def own_seed(self) -> int:
         """The seed of the shard's own random streams; the first shard's is the table's, as if it were alone."""
-        return int(stream(self.seed, _SHARD, self.number)) >> 1 if self.number else self.seed
+        return int(derive_stream(self.seed, _SHARD, self.number)) >> 1 if self.number else self.seed
 
     def settings(self, settings: Synthesis) -> Synthesis:
         """Return ``settings`` with the shard's own seed."""
@@ -50,7 +50,7 @@ class Shard:
         return (of_table + self.number / self.of) % 1.0
 
 
-def shards(rows: int, settings: Rows) -> list[Shard]:
+def plan_shards(rows: int, settings: Rows) -> list[Shard]:
     """Return the fewest shards of at most ``settings.shard_rows`` rows, at least one, equal in size but for one row."""
     number = max(1, -(-rows // settings.shard_rows))
     edges = [rows * i // number for i in range(number + 1)]
@@ -58,7 +58,7 @@ def shards(rows: int, settings: Rows) -> list[Shard]:
     return [Shard(settings.seed, i, number, size) for i, size in enumerate(sizes)]
 
 
-def part_rows(parts: Sequence[Shard]) -> tuple[int, ...]:
+def compute_part_rows(parts: Sequence[Shard]) -> tuple[int, ...]:
     """Return rows of each part of a table in several parts; empty for a table of one shard, which is in one piece."""
     return tuple(shard.rows for shard in parts) if len(parts) > 1 else ()
 
@@ -83,7 +83,7 @@ def cut(batches: Iterable[pa.RecordBatch], sizes: Sequence[int]) -> Iterator[tup
         raise ValueError(f"there are fewer rows than the {sum(sizes):,} of the parts")
 
 
-def in_shards(
+def iterate_shards(
     batches: Iterable[pa.RecordBatch], parts: Sequence[Shard]
 ) -> Iterator[tuple[Shard, list[pa.RecordBatch]]]:
     """Yield the rows of each shard, shard by shard: no more than one is held."""

@@ -19,11 +19,11 @@ import numpy as np
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.kernels.counting import CodeTable, count_all
-from privsyn.tasks.kernels.streams import shuffle, stream, systematic, uniform
+from privsyn.tasks.kernels.streams import derive_stream, draw_systematically, draw_uniform, shuffle
 from privsyn.tasks.kernels.sweeper import Sweeper
 from privsyn.tasks.kernels.updater import Target
 from privsyn.tasks.synthesis.shards import Leftovers, Shard
-from privsyn.tasks.synthesis.targets import empty_cells
+from privsyn.tasks.synthesis.targets import find_empty_cells
 
 BLOCKS = (8, 4, 2)
 """Row blocks of the first sweeps; all later ones have as many as the last.  Fewer blocks fit better: a block
@@ -66,18 +66,20 @@ def sweep(
     """
     cliques = [target.attributes for target in targets]
     shard = shard or Shard(settings.seed)
-    residuals = residuals_of(columns, sizes, targets, component, threads, shard)
+    residuals = compute_residuals(columns, sizes, targets, component, threads, shard)
     if leftovers is not None and component in leftovers:
         residuals += leftovers[component]
     address = (settings.seed, component)
     with Sweeper(
-        columns, sizes, cliques, weights(targets), residuals, threads, forbidden, empty_cells(targets)
+        columns, sizes, cliques, weigh_marginals(targets), residuals, threads, forbidden, find_empty_cells(targets)
     ) as sweeper:
         cool(sweeper, np.arange(len(columns)), settings.sweeps, address, report)
-        stuck = _stuck(sweeper.residuals, targets, len(columns)) if settings.sweeps > len(BLOCKS) else np.zeros(0, int)
+        stuck = (
+            _is_stuck(sweeper.residuals, targets, len(columns)) if settings.sweeps > len(BLOCKS) else np.zeros(0, int)
+        )
         if stuck.size:
             for t, heat in enumerate(HEATS):
-                shuffle(stuck, stream(settings.seed, _ORDER, component, _WARM, t))
+                shuffle(stuck, derive_stream(settings.seed, _ORDER, component, _WARM, t))
                 sweeper.sweep(stuck, BLOCKS[-1], False, settings.seed, _WARM, component, t, heat=heat)
             cool(sweeper, np.arange(len(columns)), settings.sweeps, (*address, _WARM), report, len(BLOCKS))
         if leftovers is not None:
@@ -100,7 +102,7 @@ def cool(
     """
     seed, *where = address
     for t in range(first, sweeps):
-        shuffle(order, stream(seed, _ORDER, *where, t))
+        shuffle(order, derive_stream(seed, _ORDER, *where, t))
         before = np.abs(sweeper.residuals).sum()
         blocks = BLOCKS[min(t, len(BLOCKS) - 1)]
         moves = sweeper.sweep(order, blocks, t > 0, seed, _SWEEP, *where, t)
@@ -110,7 +112,7 @@ def cool(
         report(t + 1)
 
 
-def _stuck(residuals: np.ndarray, targets: Sequence[Target], attributes: int) -> np.ndarray:
+def _is_stuck(residuals: np.ndarray, targets: Sequence[Target], attributes: int) -> np.ndarray:
     """Return the numbers of the attributes whose sweeps are stuck (STUCK)."""
     wrong, holding = np.zeros(attributes), np.zeros(attributes)
     end = 0
@@ -124,7 +126,7 @@ def _stuck(residuals: np.ndarray, targets: Sequence[Target], attributes: int) ->
     return np.flatnonzero(wrong >= STUCK * np.maximum(holding, 1))
 
 
-def weights(targets: Sequence[Target]) -> list[int]:
+def weigh_marginals(targets: Sequence[Target]) -> list[int]:
     """Return a positive integer per marginal: 4 / sigma in units of the median sigma, 16 for a one-way.
 
     A one-way is what all marginals of its attribute agree on, so it is known better than any of them.
@@ -132,14 +134,14 @@ def weights(targets: Sequence[Target]) -> list[int]:
     """
     known = [t.sigma for t in targets if len(t.attributes) > 1 and t.sigma > 0]
     median = float(np.median(known)) if known else 0.0
-    return [_ONE_WAY if len(t.attributes) == 1 else _weight(median, t.sigma) for t in targets]
+    return [_ONE_WAY if len(t.attributes) == 1 else _compute_weight(median, t.sigma) for t in targets]
 
 
-def _weight(median: float, sigma: float) -> int:
+def _compute_weight(median: float, sigma: float) -> int:
     return max(1, round(min(_HEAVIEST, _UNIT * median / float(sigma)))) if sigma > 0 else _UNIT
 
 
-def residuals_of(
+def compute_residuals(
     columns: Sequence[np.ndarray],
     sizes: Sequence[int],
     targets: Sequence[Target],
@@ -157,6 +159,6 @@ def residuals_of(
     counts = count_all(table, [tuple(str(a) for a in t.attributes) for t in targets], threads=threads)
     residuals = []
     for number, (target, counted) in enumerate(zip(targets, counts, strict=True)):
-        offset = shard.offset(uniform(stream(shard.seed, purpose, component, number)))
-        residuals.append(systematic(target.wanted, rows, offset) - counted.ravel())
+        offset = shard.offset(draw_uniform(derive_stream(shard.seed, purpose, component, number)))
+        residuals.append(draw_systematically(target.wanted, rows, offset) - counted.ravel())
     return np.concatenate(residuals)

@@ -22,7 +22,7 @@ WANTED = 0.1
 """It is, if at most so many standard deviations are wanted in it."""
 
 
-def target_of(marginal: Marginal, group: Clique, rows: int, zeros: KnownZeros | None = None) -> Target:
+def scale_target(marginal: Marginal, group: Clique, rows: int, zeros: KnownZeros | None = None) -> Target:
     """Return marginal scaled to ``rows``, its attributes by their positions in ``group``; without any count, uniform.
 
     zeros: what rules forbid, of which the target knows its own cells.
@@ -36,16 +36,16 @@ def target_of(marginal: Marginal, group: Clique, rows: int, zeros: KnownZeros | 
     return Target(attributes, marginal.counts.shape, wanted, marginal.sigma * scale, known)
 
 
-def empty_cells(targets: Sequence[Target]) -> NDArray[np.bool_]:
+def find_empty_cells(targets: Sequence[Target]) -> NDArray[np.bool_]:
     """Return which cells of all targets, one after another in row-major order, are empty beyond what noise can hide.
 
     Not in the paper.  Pairs with known noise say so: where one attribute follows from a value of the other (FOLLOWS),
     a cell is empty in which independence would put many rows (EXPECTED) and next to none are wanted (WANTED).
     """
-    return np.concatenate([_empty(target) for target in targets])
+    return np.concatenate([_find_empty(target) for target in targets])
 
 
-def _empty(target: Target) -> NDArray[np.bool_]:
+def _find_empty(target: Target) -> NDArray[np.bool_]:
     known = np.zeros(target.wanted.size, bool) if target.zero is None else target.zero.ravel()
     if len(target.shape) != 2 or target.sigma <= 0:
         return known

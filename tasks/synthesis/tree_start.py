@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.tasks.estimation.marginals import Marginal, one_ways
-from privsyn.tasks.kernels.streams import stream
+from privsyn.tasks.estimation.marginals import Marginal, sum_to_one_ways
+from privsyn.tasks.kernels.streams import derive_stream
 from privsyn.tasks.synthesis.conditional import draw_attribute
 
 Settle = Callable[[str, Mapping[str, np.ndarray]], None]
 
 
-def tree_start(
+def start_from_tree(
     marginals: Sequence[Marginal],
     domain: Domain,
     rows: int,
@@ -34,16 +34,16 @@ def tree_start(
     seed, purpose: address the random streams.  settle: called with each drawn attribute and all columns so far, of
     which it may change this attribute's codes.
     """
-    ones = one_ways(marginals, domain)
+    ones = sum_to_one_ways(marginals, domain)
     columns: dict[str, np.ndarray] = {}
-    for attribute, given in drawing_order([m for m in marginals if len(m.attributes) > 1], domain):
-        address = stream(seed, purpose, domain.index(attribute))
+    for attribute, given in order_drawing([m for m in marginals if len(m.attributes) > 1], domain):
+        address = derive_stream(seed, purpose, domain.index(attribute))
         columns[attribute] = draw_attribute(attribute, given, columns, rows, ones[attribute], address)
         settle(attribute, columns)
     return [columns[a] for a in domain.attributes]
 
 
-def drawing_order(larger: Sequence[Marginal], domain: Domain) -> Iterator[tuple[str, Marginal | None]]:
+def order_drawing(larger: Sequence[Marginal], domain: Domain) -> Iterator[tuple[str, Marginal | None]]:
     """Yield every attribute once, with the marginal on it and the earlier attributes that it is drawn given (or None).
 
     Next comes the attribute with the largest mutual information with the drawn ones of one marginal; a
@@ -54,7 +54,7 @@ def drawing_order(larger: Sequence[Marginal], domain: Domain) -> Iterator[tuple[
     for m in larger:
         for a in m.attributes:
             holding[a].append(m)
-            strongest[a] = max(strongest[a], mutual_information(m, a))
+            strongest[a] = max(strongest[a], compute_mutual_information(m, a))
     drawn: set[str] = set()
     reach: dict[str, tuple[float, Marginal]] = {}
     while len(drawn) < len(domain.attributes):
@@ -69,12 +69,12 @@ def drawing_order(larger: Sequence[Marginal], domain: Domain) -> Iterator[tuple[
             for a in m.attributes:
                 if a not in drawn:
                     given = m.project({a, *(b for b in m.attributes if b in drawn)})
-                    weight = mutual_information(given, a)
+                    weight = compute_mutual_information(given, a)
                     if a not in reach or weight > reach[a][0]:
                         reach[a] = (weight, given)
 
 
-def mutual_information(marginal: Marginal, attribute: str) -> float:
+def compute_mutual_information(marginal: Marginal, attribute: str) -> float:
     """Mutual information in nats between ``attribute`` and the marginal's other attributes; 0 without counts.
 
     Nine decimals of it: further ones differ from CPU to CPU, and near 0 they would decide the order.
@@ -83,10 +83,10 @@ def mutual_information(marginal: Marginal, attribute: str) -> float:
     total = joint.sum()
     if total <= 0:
         return 0.0
-    given, own, cell = (_entropy(counts / total) for counts in (joint.sum(axis=1), joint.sum(axis=0), joint))
+    given, own, cell = (_compute_entropy(counts / total) for counts in (joint.sum(axis=1), joint.sum(axis=0), joint))
     return round(max(0.0, given + own - cell), 9)
 
 
-def _entropy(shares: np.ndarray) -> float:
+def _compute_entropy(shares: np.ndarray) -> float:
     positive = shares[shares > 0]
     return -float((positive * np.log(positive)).sum())

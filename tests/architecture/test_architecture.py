@@ -21,11 +21,11 @@ from privsyn.data_contracts.artifacts import Kind, Zone
 from privsyn.data_contracts.mechanism_options import AnyMechanism
 from privsyn.engine.request import Request
 from privsyn.engine.runner import run_steps
-from privsyn.engine.step import Look, ReleaseStep, Step, release_steps, step_of
+from privsyn.engine.step import Look, ReleaseStep, Step, get_step, release_steps
 from privsyn.pipelines import registry
-from privsyn.pipelines.drawing import mermaid
+from privsyn.pipelines.drawing import draw_mermaid
 from privsyn.pipelines.privsyn import STEPS
-from privsyn.pipelines.registry import MECHANISMS, steps_of
+from privsyn.pipelines.registry import MECHANISMS, build_steps
 from tests.support.places import ROOT
 from tests.support.specs import make_spec, mechanism_fields
 
@@ -179,7 +179,7 @@ def test_packages_are_imported_only_where_they_belong(package: str) -> None:
 
 
 def test_steps_do_not_import_each_other() -> None:
-    declared = {re.sub(r"_[0-9]+$", "", step.name) for request in REQUESTS.values() for step in steps_of(request)}
+    declared = {re.sub(r"_[0-9]+$", "", step.name) for request in REQUESTS.values() for step in build_steps(request)}
     modules = {step for step in declared if (ROOT / "tasks" / "steps" / f"{step}.py").exists()}
     steps = modules | {"reselect_cliques"}  # the module of the step select_again; the others have other steps' modules
     assert declared - modules == {
@@ -271,7 +271,7 @@ def producers(step: Step) -> tuple[str, ...]:
 
 @every_mechanism
 def test_every_declared_input_is_an_earlier_steps_output(request_: Request) -> None:
-    assert unmade(steps_of(request_)) == []
+    assert unmade(build_steps(request_)) == []
 
 
 def unmade(steps: Sequence[Step]) -> list[str]:
@@ -299,7 +299,7 @@ def test_a_step_gets_what_its_producers_left_and_nothing_else(request_: Request)
         calls.append((step.name, dict(inputs)))
         return f"what {step.name} left"
 
-    steps = steps_of(request_)
+    steps = build_steps(request_)
     left = run_steps(steps, run)
     assert [(name, tuple(inputs)) for name, inputs in calls] == [(step.name, producers(step)) for step in steps]
     assert all(inputs == {name: f"what {name} left" for name in inputs} for _, inputs in calls)
@@ -327,7 +327,7 @@ def test_every_runner_calls_the_one_wiring() -> None:
 
 @every_mechanism
 def test_every_kind_keeps_its_rules(request_: Request) -> None:
-    assert broken_rules(steps_of(request_), request_) == []
+    assert broken_rules(build_steps(request_), request_) == []
 
 
 LOOKS = {
@@ -349,13 +349,13 @@ LOOKS = {
 
 @pytest.mark.parametrize("name", LOOKS)
 def test_these_steps_look_at_private_rows_and_no_others(name: str) -> None:
-    assert [step.name for step in steps_of(REQUESTS[name]) if step.kind is Kind.RELEASE] == LOOKS[name]
+    assert [step.name for step in build_steps(REQUESTS[name]) if step.kind is Kind.RELEASE] == LOOKS[name]
 
 
 def mutants() -> dict[str, Step]:
     """Steps of the default mechanism that each break one rule; every one keeps its name."""
     step = {step.name: step for step in STEPS}
-    measure = step_of(release_steps(STEPS), "measure_marginals")
+    measure = get_step(release_steps(STEPS), "measure_marginals")
     return {
         "post-processing that reads private rows": replace(
             step["select_pairs"], inputs=(*step["select_pairs"].inputs, "recode_rows.recoded_rows")
@@ -425,7 +425,7 @@ def is_receipted(step: Step, zones: Mapping[str, Zone], request: Request) -> boo
 
 @every_mechanism
 def test_the_shares_are_positive_and_sum_to_the_whole_budget_exactly(request_: Request) -> None:
-    steps = release_steps(steps_of(request_))
+    steps = release_steps(build_steps(request_))
     shares = [step.share(request_) for step in steps]
     assert all(isinstance(share, Fraction) and share > 0 for share in shares)
     assert sum(shares) == 1
@@ -449,7 +449,7 @@ def test_a_mechanism_whose_shares_are_not_the_budget_is_refused(
 
     monkeypatch.setitem(registry.MECHANISMS, name, mutant)
     with pytest.raises(ValueError, match="must sum to 1"):
-        steps_of(request_)
+        build_steps(request_)
 
 
 def test_shares_that_sum_to_1_with_one_below_0_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -463,19 +463,19 @@ def test_shares_that_sum_to_1_with_one_below_0_are_refused(monkeypatch: pytest.M
 
     monkeypatch.setitem(registry.MECHANISMS, "privsyn", mutant)
     with pytest.raises(ValueError, match="must sum to 1"):
-        steps_of(REQUESTS["privsyn"])
+        build_steps(REQUESTS["privsyn"])
 
 
 def test_a_mechanism_without_a_look_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     free = tuple(step for step in STEPS if step.kind is not Kind.RELEASE)
     monkeypatch.setitem(registry.MECHANISMS, "privsyn", lambda request: free)
     with pytest.raises(ValueError, match="must sum to 1"):
-        steps_of(REQUESTS["privsyn"])
+        build_steps(REQUESTS["privsyn"])
 
 
 @every_mechanism
 def test_no_two_tables_are_published_under_one_name(request_: Request) -> None:
-    steps = steps_of(request_)
+    steps = build_steps(request_)
     names = [file.name for step in steps for file in step.published.values()]
     assert len(set(names)) == len(names) > 0
     assert all(re.fullmatch(r"marginals/[a-z0-9_]+\.parquet", name) for name in names)
@@ -484,7 +484,7 @@ def test_no_two_tables_are_published_under_one_name(request_: Request) -> None:
 
 
 def test_the_drawing_shows_every_step_and_every_table_read() -> None:
-    text = mermaid()
+    text = draw_mermaid()
     for step in STEPS:
         assert f'{step.name}["{step.title}"]:::{step.kind}' in text
         for producer in producers(step):
@@ -495,7 +495,7 @@ def test_the_drawing_shows_every_step_and_every_table_read() -> None:
 def test_the_documents_drawing_is_the_wiring() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     shown = text.partition("<!-- wiring -->")[2].partition("<!-- /wiring -->")[0].strip()
-    assert shown == f"```mermaid\n{mermaid()}\n```"
+    assert shown == f"```mermaid\n{draw_mermaid()}\n```"
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from privsyn.data_contracts.columns import Column, DropColumn
 from privsyn.data_contracts.mechanism_options import AnyMechanism
-from privsyn.specs.spec_file import checked_spec
+from privsyn.specs.spec_file import check_spec_content
 from privsyn.specs.yaml_file import parse_yaml
 from tests.support.places import ROOT
 
@@ -70,7 +70,7 @@ def test_the_spec_page_has_every_kind_of_column_and_every_mechanism(spec_tables:
 
 def test_the_spec_on_the_spec_page_is_valid() -> None:
     text = SPEC_PAGE.read_text(encoding="utf-8").split("```yaml\n")[1].split("```")[0]
-    spec = checked_spec(parse_yaml(text, "docs/spec.md").content)
+    spec = check_spec_content(parse_yaml(text, "docs/spec.md").content)
     assert spec.dataset == "people" and spec.rules and spec.focus is not None
 
 

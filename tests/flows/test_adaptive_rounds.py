@@ -20,21 +20,21 @@ from privsyn.comparison import variants
 from privsyn.comparison.method import MethodSettings, Trial
 from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.mechanism_options import MOST_ROUNDS, Adaptive
-from privsyn.data_contracts.receipts import total_rho
+from privsyn.data_contracts.receipts import sum_rho
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step, release_steps
-from privsyn.evaluation.coded_tables import coded, open_release
+from privsyn.evaluation.coded_tables import encode_table, open_release
 from privsyn.evaluation.details import ReleasedTables
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines import adaptive
 from privsyn.pipelines.privsyn import STEPS
-from privsyn.pipelines.registry import steps_of
+from privsyn.pipelines.registry import build_steps
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.sources.open_source import open_source
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.estimation.noisy import receipts_from_table
-from privsyn.tasks.privacy.accountant import rho_for
+from privsyn.tasks.estimation.noisy import read_receipts
+from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from privsyn.tasks.privacy.noise import SeededNoise
 from tests.support.kept import Kept
 from tests.support.specs import COLUMNS, changed, make_spec, people
@@ -82,7 +82,7 @@ def test_each_round_has_its_own_entries_and_the_whole_costs_what_a_release_costs
     spec: ReleaseSpec, released: ReleaseSummary
 ) -> None:
     ledger = Ledger(Settings().ledger)
-    rho = rho_for(1.0, 1e-9, "gaussian")
+    rho = convert_epsilon_to_rho(1.0, 1e-9, "gaussian")
     third = rho * spec.mechanism.split.exact()[2]
     each = third * Fraction(6, 10) / 2
     budgets = {
@@ -107,11 +107,11 @@ def test_what_a_round_asked_is_released_with_its_receipts_and_can_be_read(
 ) -> None:
     folder = Path(released.released)
     for n in (2, 3):
-        receipts = receipts_from_table(pq.read_table(folder / f"marginals/round_{n}_scores_receipts.parquet"))
+        receipts = read_receipts(pq.read_table(folder / f"marginals/round_{n}_scores_receipts.parquet"))
         assert {q.cells for q in receipts} == {1} and {q.sensitivity for q in receipts} == {1}
         assert {len(q.attributes) for q in receipts} == {2, 3}
-        measured = receipts_from_table(pq.read_table(folder / f"marginals/round_{n}_measured_receipts.parquet"))
-        assert total_rho(measured) > 0
+        measured = read_receipts(pq.read_table(folder / f"marginals/round_{n}_measured_receipts.parquet"))
+        assert sum_rho(measured) > 0
     tables = ReleasedTables.read(open_release(folder, Settings(), spec.data))
     attributes = [m.attributes for m in tables.measured]
     assert len(attributes) == len(set(attributes))  # measured twice is one marginal, of less noise
@@ -125,12 +125,12 @@ def test_the_rows_are_those_of_the_method_in_memory(spec: ReleaseSpec) -> None:
     source = open_source(spec.data, spec)
     order = tuple(name for name in source.columns if name in spec.released_columns)
     encoding = plan(spec, order)
-    rows = coded(source.batches(), encoding).fine
+    rows = encode_table(source.batches(), encoding).fine
     summary = run(spec, noise=SeededNoise(5))
     settings = MethodSettings.of(spec)
     trial = Trial(rows, encoding.groups, 1.0, 1e-9, 1, SeededNoise(5), 7, settings=settings, in_order=encoding.in_order)
     made = variants.default(trial)
-    published = coded(pq.read_table(Path(summary.released) / "synthetic.parquet").to_batches(), encoding)
+    published = encode_table(pq.read_table(Path(summary.released) / "synthetic.parquet").to_batches(), encoding)
     assert made.fine is not None
     assert all(np.array_equal(x, y) for x, y in zip(made.fine.columns, published.fine.columns, strict=True))
 
@@ -168,12 +168,12 @@ def facts(steps: Sequence[Step], request: Request) -> list[tuple[object, ...]]:
 
 def test_without_rounds_the_steps_are_those_that_are_drawn() -> None:
     request = Request(make_spec())
-    assert facts(steps_of(request), request) == facts(STEPS, request)
-    named = [step.name for step in steps_of(Request(make_spec(adaptive={"rounds": 1})))]
+    assert facts(build_steps(request), request) == facts(STEPS, request)
+    named = [step.name for step in build_steps(Request(make_spec(adaptive={"rounds": 1})))]
     assert named[8:12] == ["rows_so_far_2", "residual_scores_2", "select_again_2", "measure_again_2"]
-    kinds = {step.name: step.kind for step in steps_of(Request(make_spec(adaptive={"rounds": 1})))}
+    kinds = {step.name: step.kind for step in build_steps(Request(make_spec(adaptive={"rounds": 1})))}
     assert [kinds[name] for name in named[8:12]] == [Kind.POSTPROCESS, Kind.RELEASE, Kind.POSTPROCESS, Kind.RELEASE]
-    assert [type(s) is ReleaseStep for s in steps_of(Request(make_spec(adaptive={"rounds": 1})))[8:12]] == [
+    assert [type(s) is ReleaseStep for s in build_steps(Request(make_spec(adaptive={"rounds": 1})))[8:12]] == [
         False,
         True,
     ] * 2
@@ -184,14 +184,14 @@ def test_a_rounds_steps_are_newer_when_the_steps_with_their_code_are(
     step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A round runs the code of these steps, so its own steps take their versions from them."""
-    before = {s.name: s.version for s in steps_of(Request(make_spec(adaptive={"rounds": 1})))}
+    before = {s.name: s.version for s in build_steps(Request(make_spec(adaptive={"rounds": 1})))}
     declared = getattr(adaptive, step)
 
     def newer_step(of: Any) -> Step:
         return replace(declared(of), version=declared(of).version + 1)
 
     monkeypatch.setattr(adaptive, step, newer_step)
-    after = {s.name: s.version for s in steps_of(Request(make_spec(adaptive={"rounds": 1})))}
+    after = {s.name: s.version for s in build_steps(Request(make_spec(adaptive={"rounds": 1})))}
     newer = "select_again_2" if step == "select_step" else "rows_so_far_2"
     assert {name for name in after if after[name] != before[name]} == {newer}
 
@@ -200,7 +200,7 @@ def test_a_rounds_steps_are_newer_when_the_steps_with_their_code_are(
 def test_the_rounds_share_the_third_stage_exactly(number: int, share: float, scores: float) -> None:
     whole = Fraction(73, 100)
     request = Request(make_spec(adaptive={"rounds": number, "share": share, "scores": scores}))
-    paid = {step.name: step.share(request) for step in release_steps(steps_of(request))}
+    paid = {step.name: step.share(request) for step in release_steps(build_steps(request))}
     further = {name: part for name, part in paid.items() if name.startswith(("residual_scores_", "measure_again_"))}
     assert len(further) == 2 * number
     assert paid["measure_marginals"] + sum(further.values()) == whole
@@ -218,10 +218,10 @@ def test_the_most_rounds_are_all_read_back(places: Path, save: Any) -> None:
     folder = Path(summary.released) / "marginals"
     receipts = [folder / "measured_receipts.parquet", *folder.glob("round_*_measured_receipts.parquet")]
     assert len(receipts) == 1 + MOST_ROUNDS
-    asked = {q.attributes for file in receipts for q in receipts_from_table(pq.read_table(file))}
+    asked = {q.attributes for file in receipts for q in read_receipts(pq.read_table(file))}
     measured = ReleasedTables.read(open_release(summary.released, Settings()))
     assert {m.attributes for m in measured.measured} == {a for a in asked if len(a) > 1}
-    queries = [q for file in receipts for q in receipts_from_table(pq.read_table(file))]
+    queries = [q for file in receipts for q in read_receipts(pq.read_table(file))]
     precision = sum(q.sigma**-2 for q in queries if len(q.attributes) == 2)
     if measured.measured:
         assert measured.measured[0].sigma == pytest.approx(precision**-0.5)

@@ -18,11 +18,11 @@ from privsyn.api.release import release_in_process
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.data_contracts.tables import profile_values
+from privsyn.data_contracts.tables import make_value_examples
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import is_whole
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.privacy.accountant import rho_for
+from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from privsyn.tasks.privacy.noise import NoNoise, SeededNoise
 from tests.support.specs import COLUMNS, make_spec, people
 
@@ -39,7 +39,7 @@ def valid(spec: ReleaseSpec, **how: Any) -> pa.Table:
     ranges = plan(spec).ranges()
     assert set(table.column_names) == set(spec.released_columns)
     assert table.num_rows == summary.rows
-    profile = profile_values(table.to_batches(), {name: ranges[name] for name in table.column_names})
+    profile = make_value_examples(table.to_batches(), {name: ranges[name] for name in table.column_names})
     assert pc.all(profile["type_matches"]).as_py() in (True, None)
     assert sum(profile["outside"].to_pylist()) == sum(profile["unwanted_nulls"].to_pylist()) == 0
     assert is_whole(folder)
@@ -81,7 +81,7 @@ def test_one_column_costs_only_what_it_asks(places: Path, save: Save) -> None:
     summary = release_in_process(spec, Settings())
     spent = Ledger(Settings().ledger).summary("people")[0].rho
     certificate = json.loads((Path(summary.released) / "certificate.json").read_text(encoding="utf-8"))
-    assert spent == (1 - spec.mechanism.split.exact()[1]) * rho_for(1.0, 1e-9, "gaussian")
+    assert spent == (1 - spec.mechanism.split.exact()[1]) * convert_epsilon_to_rho(1.0, 1e-9, "gaussian")
     assert [bool(stage["groups"]) for stage in certificate["stages"]] == [True, False, True]
     assert release_in_process(spec, Settings()).drawn == ()
     assert Ledger(Settings().ledger).summary("people")[0].rho == spent

@@ -23,12 +23,12 @@ from privsyn import cli
 from privsyn.base.errors import ContractError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.tables import ENCODED_ROWS, code_schema, profile_codes
+from privsyn.data_contracts.tables import ENCODED_ROWS, build_code_schema, make_code_examples
 from privsyn.engine.contract_checks import check_table
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.privsyn import STEPS
 from privsyn.specs.spec_file import load_spec
-from privsyn.tasks.privacy.accountant import rho_for
+from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from tests.support.commands import privsyn, use_no_server
 from tests.support.specs import PEOPLE_YAML, people
 
@@ -88,7 +88,7 @@ def test_json_is_one_object_and_nothing_else(direct: None, spec: Path) -> None:
     answer = json.loads(lines[0])
     assert set(answer) == JSON_KEYS
     assert answer["epsilon"] == 1.0
-    assert answer["rho"] == pytest.approx(float(rho_for(1.0, 1e-9, "gaussian")))
+    assert answer["rho"] == pytest.approx(float(convert_epsilon_to_rho(1.0, 1e-9, "gaussian")))
     assert pq.read_table(Path(answer["released"]) / "synthetic.parquet").num_rows == answer["rows"]
     assert "synthetic rows" in shown(result)
 
@@ -126,7 +126,7 @@ def test_options_replace_the_specs_values(direct: None, spec: Path, places: Path
     assert (answer["epsilon"], answer["delta"]) == (0.5, 1e-10)
     assert Path(answer["released"]).is_relative_to(out / "released")
     assert Path(answer["private"]).is_relative_to(out / "private")
-    assert answer["rho"] == pytest.approx(float(rho_for(0.5, 1e-10, "gaussian")))
+    assert answer["rho"] == pytest.approx(float(convert_epsilon_to_rho(0.5, 1e-10, "gaussian")))
 
 
 def test_a_refused_budget_is_3_and_spends_nothing(direct: None, spec: Path, places: Path) -> None:
@@ -345,7 +345,7 @@ def test_the_ledger_of_a_data_set(direct: None, spec: Path) -> None:
     assert whole["problems"] == []
     (answer,) = whole["datasets"]
     assert answer["dataset"] == "people"
-    assert answer["spent"]["rho"] == str(rho_for(1.0, 1e-9, "gaussian"))
+    assert answer["spent"]["rho"] == str(convert_epsilon_to_rho(1.0, 1e-9, "gaussian"))
     assert [entry["event"] for entry in answer["entries"]].count("spent") == 3
     assert {entry["run"] for entry in answer["entries"]} == {run}
 
@@ -406,14 +406,14 @@ def test_the_command_itself(spec: Path, first: tuple[str, ...], says_first: str)
         assert set(json.loads(result.stdout)) == JSON_KEYS
         assert says in " ".join(result.stderr.replace("│", " ").split())
         assert "Traceback" not in result.stderr
-        assert spent() == rho_for(1.0, 1e-9, "gaussian")
+        assert spent() == convert_epsilon_to_rho(1.0, 1e-9, "gaussian")
 
 
 def test_beyond_the_cap_is_3_and_nothing_else(spec: Path) -> None:
     assert privsyn("release", spec, "--json").exit_code == 0
     refusal = privsyn("release", spec, "--epsilon", 5, "--json")
     assert (refusal.exit_code, refusal.stdout) == (3, "")
-    assert spent() == rho_for(1.0, 1e-9, "gaussian")
+    assert spent() == convert_epsilon_to_rho(1.0, 1e-9, "gaussian")
 
 
 def test_debug_shows_the_whole_error(spec: Path) -> None:
@@ -422,11 +422,11 @@ def test_debug_shows_the_whole_error(spec: Path) -> None:
 
 def test_a_broken_wide_table_names_its_own_column() -> None:
     domain = Domain(("age", "sex"), (3, 2))
-    schema = code_schema(domain)
+    schema = build_code_schema(domain)
     rows = pa.RecordBatch.from_arrays(
         [pa.array(c, f.type) for c, f in zip(([1, 7], [1, 0]), schema, strict=True)], schema=schema
     )
     with pytest.raises(ContractError, match="age: outside") as refusal:
-        check_table(ENCODED_ROWS, profile_codes([rows], domain))
+        check_table(ENCODED_ROWS, make_code_examples([rows], domain))
     assert [failure["column"] for failure in refusal.value.failures] == ["age"]
     assert "7" not in str(refusal.value)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from privsyn.server import release_server
-from privsyn.server.environment import prefect_command
+from privsyn.server.environment import build_prefect_command
 from tests.support.specs import PEOPLE_YAML, people
 from tests.support.user_folder import (
     COMMON_NAMES,
@@ -69,7 +69,7 @@ def test_the_command_imports_none_of_the_user_s_modules(folder: Path, command: t
 
 def test_the_temporary_server_has_no_folder_of_common_names_on_its_path(folder: Path, tmp_path: Path) -> None:
     """Its command with another program, which shows the path."""
-    before = release_server._command(4200)
+    before = release_server._build_command(4200)
     before = before[: before.index("uvicorn")]
     (ours := tmp_path / "elsewhere").mkdir()
     (ours / "show_path.py").write_text("import json, sys; print(json.dumps(sys.path))\n", encoding="utf-8")
@@ -85,4 +85,4 @@ def test_the_temporary_server_has_no_folder_of_common_names_on_its_path(folder: 
 def test_prefect_s_programs_do_not_look_for_modules_in_the_working_folder(folder: Path) -> None:
     for name in ("click", "queue", "notifications"):
         (folder / f"{name}.py").write_text("raise SystemExit('the wrong module')\n", encoding="utf-8")
-    assert "3." in run(folder, *prefect_command("version"))
+    assert "3." in run(folder, *build_prefect_command("version"))

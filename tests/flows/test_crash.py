@@ -38,8 +38,8 @@ from privsyn.publish.folder import ReleaseSummary, is_whole
 from privsyn.storage.records import Records
 from privsyn.storage.released_root import ReleasedRoot
 from privsyn.storage.store import Store
-from privsyn.tasks.estimation.noisy import answers_from_table, receipts_from_table
-from privsyn.tasks.privacy.accountant import rho_for
+from privsyn.tasks.estimation.noisy import read_answers, read_receipts
+from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from privsyn.tasks.privacy.noise import OpenDPNoise
 from tests.support.faults import Site, at_every_write
 from tests.support.specs import COLUMNS, make_spec, people
@@ -192,7 +192,7 @@ def the_one(step: str, table: str) -> Any:
 
 def exact_counts(spec: ReleaseSpec, step: ReleaseStep, key: str) -> list[Any]:
     """The exact answers to the queries of a finished step, counted anew."""
-    queries = receipts_from_table(of_step(step.name, key, "receipts"))
+    queries = read_receipts(of_step(step.name, key, "receipts"))
     request = Request(spec, tuple(spec.released_columns))
     inputs = Inputs({name: functools.partial(the_one, *name.split(".")) for name in step.inputs})
     return list(step.exact(request, inputs, step.read_rows(request, inputs), queries))
@@ -206,7 +206,7 @@ def check_money(releases: int = 1) -> None:
     held = [key for key in reserved if ledger.state("people", key) == "spent"]
     assert len(held) == len(set(held)) == len(RELEASES) * releases
     assert {ledger.state("people", key) for key in reserved} <= {"spent", "cancelled"}
-    assert ledger.summary("people")[0].rho == releases * rho_for(3.0, 1e-9, "gaussian")
+    assert ledger.summary("people")[0].rho == releases * convert_epsilon_to_rho(3.0, 1e-9, "gaussian")
     assert ledger.verify() == []
 
 
@@ -226,9 +226,9 @@ def check_files(summary: ReleaseSummary) -> None:
 def check_draw(spec: ReleaseSpec, key: str, draws: Any) -> None:
     """The noisy table of this key is the exact counts and these draws."""
     step = next(s for s in RELEASES if any(n.startswith(f"{s.name}-{key[:16]}-") for n in noisy_tables()))
-    queries = receipts_from_table(of_step(step.name, key, "receipts"))
-    noisy = answers_from_table(of_step(step.name, key, "noisy"), queries)
-    drawn = answers_from_table(draws, queries)
+    queries = read_receipts(of_step(step.name, key, "receipts"))
+    noisy = read_answers(of_step(step.name, key, "noisy"), queries)
+    drawn = read_answers(draws, queries)
     for answer, exact, draw in zip(noisy, exact_counts(spec, step, key), drawn, strict=True):
         assert np.array_equal(answer, exact + draw)
     assert any(draw.any() for draw in drawn)
@@ -355,7 +355,7 @@ def test_noise_that_was_drawn_but_not_kept_is_not_used(children: Any, spec: Rele
     """Killed while the noise is being written: nobody has looked at the data, so nothing is charged for it."""
     killed(children, spec, Kill("keep_noise", 1, "before"))
     assert kept() == {}
-    assert Ledger(Settings().ledger).summary("people")[0].rho == rho_for(3.0, 1e-9, "gaussian")
+    assert Ledger(Settings().ledger).summary("people")[0].rho == convert_epsilon_to_rho(3.0, 1e-9, "gaussian")
     check_recovery(spec)
 
 

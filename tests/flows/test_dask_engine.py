@@ -19,7 +19,7 @@ from pydantic import ValidationError
 import privsyn
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
-from privsyn.counting.chosen_engine import engine_of
+from privsyn.counting.chosen_engine import open_engine
 from privsyn.counting.dask_engine import DaskEngine
 from privsyn.counting.local_engine import LocalEngine
 from privsyn.data_contracts.domain import Domain
@@ -221,7 +221,7 @@ def test_counts_in_several_passes_over_padded_rows(
     stored = StoredTable((tmp_path / "codes.parquet",), lambda: iter(()))
     cliques = [("a",), ("b", "a"), ("a", "b", "c"), (), ("c", "b")]
     monkeypatch.setattr(blocks, "PASS_CELLS", 200)
-    with engine_of(EngineChoice(kind="dask"), Settings()) as engine:
+    with open_engine(EngineChoice(kind="dask"), Settings()) as engine:
         theirs = list(engine.rows(stored, domain, padded=True).counts(cliques))
     ours = list(LocalEngine().rows(stored, domain, padded=True).counts(cliques))
     assert all(np.array_equal(a, b) for a, b in zip(theirs, ours, strict=True))
@@ -311,9 +311,9 @@ def test_a_choice_that_means_nothing_is_refused(content: dict[str, Any]) -> None
 
 
 def test_errors_of_workers_keep_their_words_to_themselves() -> None:
-    from privsyn.counting.dask_engine import _in_words
+    from privsyn.counting.dask_engine import _translate_worker_errors
 
-    with pytest.raises(PrivsynError, match="cannot read the private store") as told, _in_words():
+    with pytest.raises(PrivsynError, match="cannot read the private store") as told, _translate_worker_errors():
         raise FileNotFoundError("/mnt/elsewhere/secret")
     assert "secret" not in str(told.value)
     assert told.value.__cause__ is None

@@ -131,7 +131,7 @@ def test_the_versions_are_those_that_made_the_tables(
     summary = run(spec)
     folder = Path(summary.released)
     old = read_manifest(folder).versions
-    monkeypatch.setattr("privsyn.publish.versions.versions", lambda: {**old, "numpy": "99.0"})
+    monkeypatch.setattr("privsyn.publish.versions.list_versions", lambda: {**old, "numpy": "99.0"})
     if lost == "record":
         (Settings().private_root / "records" / "people" / f"versions-{summary.run}.json").unlink()
     else:
@@ -220,9 +220,9 @@ def old_release(out: Path) -> Path:
     counts = [(["age"], [2.0, 1.0]), (["region"], [2.0, 1.0]), (["age", "region"], [2.0, 0.0, 0.0, 1.0])]
     marginals = [{"clique": i, "attributes": a, "counts": c, "sigma": 1.0} for i, (a, c) in enumerate(counts)]
     pq.write_table(pa.Table.from_pylist(marginals), folder / "marginals" / "consistent.parquet")
-    from privsyn.publish.formats.described import files_in
+    from privsyn.publish.formats.described import list_files
 
-    manifest["files"] = {n: f.model_dump() for n, f in files_in(folder).items()}
+    manifest["files"] = {n: f.model_dump() for n, f in list_files(folder).items()}
     path.write_text(json.dumps(manifest), encoding="utf-8")
     return folder
 

@@ -13,21 +13,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.api.improve import improved_spec
+from privsyn.api.improve import build_improved_spec
 from privsyn.api.ledger import LedgerView
 from privsyn.api.open_release import Release, open_release
 from privsyn.api.prune import prune
 from privsyn.api.release import improve, release_in_process, rerun
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
-from privsyn.data_contracts.receipts import Query, total_rho
+from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import StepFailedError
 from privsyn.engine.step import ReleaseStep
 from privsyn.ledgers.ledger import Ledger
 from privsyn.tasks.estimation import noisy
-from privsyn.tasks.estimation.noisy import receipts_from_table
-from privsyn.tasks.privacy.accountant import epsilon_for, rho_for
+from privsyn.tasks.estimation.noisy import read_receipts
+from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho, convert_rho_to_epsilon
 from tests.support.commands import privsyn, use_no_server
 from tests.support.kept import Kept
 from tests.support.specs import changed, make_spec, people
@@ -61,7 +61,7 @@ def charged() -> dict[tuple[str, str], Fraction]:
 
 
 def receipts(release: Release, file: str) -> list[Query]:
-    return receipts_from_table(pq.read_table(release.folder / f"marginals/{file}_receipts.parquet"))
+    return read_receipts(pq.read_table(release.folder / f"marginals/{file}_receipts.parquet"))
 
 
 def test_only_the_new_looks_are_charged_and_the_promise_is_of_all_together(first: str) -> None:
@@ -71,7 +71,7 @@ def test_only_the_new_looks_are_charged_and_the_promise_is_of_all_together(first
     best = improve(better, 0.3)
     assert (better.drawn, again.drawn, best.drawn) == (NEW, (), THIRD)
     assert (again.run, len({first, better.run, best.run})) == (better.run, 3)
-    rho = [rho_for(epsilon, 1e-9, "gaussian") for epsilon in (0.5, 0.8, 0.3)]
+    rho = [convert_epsilon_to_rho(epsilon, 1e-9, "gaussian") for epsilon in (0.5, 0.8, 0.3)]
     new = {key: value for key, value in charged().items() if key not in before}
     assert {run for run, _ in new} == {better.run, best.run}
     for release, names, price in ((better, NEW, rho[1]), (best, THIRD, rho[2])):
@@ -79,9 +79,9 @@ def test_only_the_new_looks_are_charged_and_the_promise_is_of_all_together(first
     for release, total in ((better, sum(rho[:2])), (best, sum(rho))):
         c = release.certificate
         assert Fraction(c.rho_budget) == total == sum(Fraction(s.rho_budget) for s in c.stages)
-        assert c.epsilon == epsilon_for(Fraction(total), 1e-9, "gaussian")
+        assert c.epsilon == convert_rho_to_epsilon(Fraction(total), 1e-9, "gaussian")
         paid = [q for file in release.marginals if file.endswith("_receipts") for q in receipts(release, file[:-9])]
-        assert total * Fraction(999, 1000) < total_rho(paid) <= total
+        assert total * Fraction(999, 1000) < sum_rho(paid) <= total
     assert Ledger(Settings().ledger).summary("people")[0].rho == sum(rho)
     assert (better.certificate.improves, best.certificate.improves) == ([first], [first, better.run])
     assert f"improves `{first}`, `{better.run}`" in best.note
@@ -131,7 +131,9 @@ def test_the_command_says_what_was_made_and_refuses_in_a_sentence(first: str, mo
     done = privsyn("improve", first, "--epsilon", 0.5, "--json")
     answer = json.loads(done.stdout)
     assert (done.exit_code, answer["drawn"]) == (0, list(NEW))
-    assert answer["rho"] == float(rho_for(0.5, 1e-9, "gaussian")) and round(answer["epsilon"], 4) == 0.7176
+    assert (
+        answer["rho"] == float(convert_epsilon_to_rho(0.5, 1e-9, "gaussian")) and round(answer["epsilon"], 4) == 0.7176
+    )
     refused = privsyn("improve", "people-0", "--epsilon", 0.5)
     assert (refused.exit_code, "RUN: there is no run 'people-0'" in refused.stderr) == (2, True)
     too_little = privsyn("improve", first, "--epsilon", 0)
@@ -186,7 +188,7 @@ REFUSED: dict[str, tuple[Callable[[ReleaseSpec, str], Any], str]] = {
 
 def released_by(run: str, spec: ReleaseSpec, **changes: Any) -> Any:
     """A release by a spec that somebody has changed after ``privsyn improve`` wrote it."""
-    content = changed(improved_spec(run, Settings(), 0.5), **changes)
+    content = changed(build_improved_spec(run, Settings(), 0.5), **changes)
     return release_in_process(content, Settings())
 
 

@@ -21,12 +21,12 @@ from privsyn.comparison.methods import METHODS
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.open_run import open_run
 from privsyn.engine.runner import run_steps
-from privsyn.evaluation.coded_tables import coded, open_release
+from privsyn.evaluation.coded_tables import encode_table, open_release
 from privsyn.evaluation.details import ReleasedTables
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.release_job import plan_of, release_job
 from privsyn.publish.folder import ReleaseSummary
-from privsyn.publish.noise_overview import ReleasedInputs, overview
+from privsyn.publish.noise_overview import ReleasedInputs, build_overview
 from privsyn.sources.open_source import open_source
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.privacy.noise import SeededNoise
@@ -161,7 +161,7 @@ def test_the_run_page_shows_its_noise(made: ReleaseSummary, settings: Settings, 
     job = release_job(spec)
     with open_run(spec, settings, fresh=False, report=lambda step, done, total: None, job=job) as run:
         refs = run_steps(run.shell.steps, run.shell.execute)
-        shown = overview(ReleasedInputs.of_run(run.shell, refs))
+        shown = build_overview(ReleasedInputs.of_run(run.shell, refs))
     assert run.shell.drawn == []
     assert [column.column for column in shown.columns] == list(run.shell.request.column_order)
     assert all(column.noise_sd > 0 for column in shown.columns)
@@ -173,7 +173,7 @@ def test_columns_are_as_far_from_independent_as_chance_makes_them(home: Path, ma
     spec = spec_at(home / "people.parquet")
     correlations = []
     for path in (home / "people.parquet", Path(made.released) / "synthetic.parquet"):
-        codes = coded(pq.read_table(path, columns=list(spec.released_columns)).to_batches(), plan(spec)).bins
+        codes = encode_table(pq.read_table(path, columns=list(spec.released_columns)).to_batches(), plan(spec)).bins
         correlations.append(abs(np.corrcoef(codes.column("age"), codes.column("income"))[0, 1]))
     assert correlations[0] > 0.5
     assert correlations[1] < 5 / np.sqrt(made.rows)
@@ -184,10 +184,10 @@ def test_the_method_that_is_compared_makes_the_same_rows_from_the_same_noise(hom
     settings = Settings(out=tmp_path / "out", ledger=str(tmp_path / "ledger.sqlite"))
     summary = release_in_process(spec, settings, noise=SeededNoise(7))
     encoding = plan(spec)
-    expected = coded(pq.read_table(Path(summary.released) / "synthetic.parquet").to_batches(), encoding).bins
+    expected = encode_table(pq.read_table(Path(summary.released) / "synthetic.parquet").to_batches(), encoding).bins
 
     def compared(seed: int) -> Trial:
-        rows = coded(open_source(spec.data, spec).batches(), encoding).fine
+        rows = encode_table(open_source(spec.data, spec).batches(), encoding).fine
         promise = (spec.privacy.epsilon, spec.privacy.delta, spec.unit.records)
         return Trial(
             rows,

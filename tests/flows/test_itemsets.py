@@ -23,13 +23,13 @@ from privsyn.data_contracts.itemset_spec import ItemsetSpec
 from privsyn.engine.execute import Shell
 from privsyn.engine.improved_run import note_of
 from privsyn.engine.step import ReleaseStep
-from privsyn.itemsets.itemset_spec_file import checked_itemset_spec, load_itemset_spec
+from privsyn.itemsets.itemset_spec_file import check_itemset_spec, load_itemset_spec
 from privsyn.itemsets.publish_itemsets import ItemsetSummary, publish_itemsets
-from privsyn.itemsets.steps import itemset_steps
+from privsyn.itemsets.steps import build_itemset_steps
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import is_whole
 from privsyn.storage.released_files import read_manifest
-from privsyn.tasks.privacy.accountant import rho_for
+from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from privsyn.tasks.privacy.noise import NoNoise
 from tests.support.commands import privsyn as command
 from tests.support.places import ROOT
@@ -63,7 +63,7 @@ def asked(data: Path, layout: dict[str, Any], **changes: Any) -> ItemsetSpec:
         "privacy": {"epsilon": 2.0, "delta": 1e-9},
         "budget": {"epsilon": 9.0, "delta": 1e-8},
     }
-    return checked_itemset_spec({**content, **changes})
+    return check_itemset_spec({**content, **changes})
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_what_is_released_and_nothing_else(listed: ItemsetSpec) -> None:
 
 def test_ledger_and_certificate_hold_the_whole_price(listed: ItemsetSpec) -> None:
     summary = ask(listed)
-    rho = rho_for(2.0, 1e-9, "gaussian")
+    rho = convert_epsilon_to_rho(2.0, 1e-9, "gaussian")
     certificate = Certificate.model_validate_json(contents(summary.released)["certificate.json"])
     assert Fraction(certificate.rho_budget) == rho
     assert [s.step for s in certificate.stages] == ["item_counts", "pair_counts", "basis_marginals"]
@@ -217,7 +217,7 @@ def test_wrong_requests_are_refused_by_name(
     listed: ItemsetSpec, changes: dict[str, Any], field: str, words: str
 ) -> None:
     with pytest.raises(RequestError) as refused:
-        ask(checked_itemset_spec({**listed.model_dump(exclude_none=True), **changes}))
+        ask(check_itemset_spec({**listed.model_dump(exclude_none=True), **changes}))
     assert refused.value.field == field
     assert words in str(refused.value)
     assert CANARY not in str(refused.value)
@@ -225,8 +225,8 @@ def test_wrong_requests_are_refused_by_name(
 
 
 def test_only_release_steps_and_the_transform_look_at_transactions(listed: ItemsetSpec) -> None:
-    private = {s.name for s in itemset_steps(listed) if any(i.startswith("transactions.") for i in s.inputs)}
-    assert private == {s.name for s in itemset_steps(listed) if s.kind is Kind.RELEASE}
+    private = {s.name for s in build_itemset_steps(listed) if any(i.startswith("transactions.") for i in s.inputs)}
+    assert private == {s.name for s in build_itemset_steps(listed) if s.kind is Kind.RELEASE}
 
 
 def test_noise_stands_in_every_count_and_a_mutant_without_is_found(
@@ -269,7 +269,7 @@ def test_a_killed_look_is_finished_on_its_draw(listed: ItemsetSpec, monkeypatch:
     monkeypatch.setenv("PRIVSYN_OUT", str(Path(listed.data).parent / "out"))
     monkeypatch.setenv("PRIVSYN_LEDGER", str(Path(listed.data).parent / "ledger.sqlite"))
     ask(listed)
-    assert spent() <= max(cost, rho_for(2.0, 1e-9, "gaussian"))
+    assert spent() <= max(cost, convert_epsilon_to_rho(2.0, 1e-9, "gaussian"))
 
 
 def test_the_command_runs_the_example(places: Path) -> None:

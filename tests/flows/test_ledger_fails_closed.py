@@ -160,13 +160,13 @@ def dangle(path: Path, _: pytest.MonkeyPatch) -> None:
 
 def fill(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite may not have a page more than it has: its own answer to a full disk."""
-    prepare = ledger_database._manual_transactions
+    prepare = ledger_database._set_manual_transactions
 
     def limited(connection: Any, record: Any) -> None:
         prepare(connection, record)
         connection.execute("PRAGMA max_page_count = 1")  # never below the pages that there are
 
-    monkeypatch.setattr(ledger_database, "_manual_transactions", limited)
+    monkeypatch.setattr(ledger_database, "_set_manual_transactions", limited)
 
 
 def protect(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

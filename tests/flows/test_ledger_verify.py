@@ -280,7 +280,7 @@ def test_a_ledger_rolled_back_with_its_folders_is_found_by_what_was_given_away(p
 def test_mutant_a_head_that_is_not_looked_for(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: only counts are compared; the check above, of a ledger that has grown again, fails on it."""
     monkeypatch.setattr(
-        "privsyn.api.ledger_comparison._head_problems",
+        "privsyn.api.ledger_comparison._check_heads",
         lambda certificate, entries: [] if len(entries) >= certificate.ledger.entries else ["another history"],
     )
     other_seed(places, 1.0)

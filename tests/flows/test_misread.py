@@ -15,8 +15,8 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.evaluation_results import Evaluation
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.evaluation.private_evaluation import EvaluationRequest, evaluate
-from privsyn.publish.folder import repairs_of
-from privsyn.report.explanations import column_cause, verdict
+from privsyn.publish.folder import count_repairs
+from privsyn.report.explanations import explain_column, write_verdict
 from tests.support.evaluations import SLIGHT
 from tests.support.releases import QUICK, run
 from tests.support.specs import make_spec
@@ -47,7 +47,7 @@ def evaluation(places: Path, dates: str = "{m:02}/{d:02}/{y}", **how: Any) -> Ev
     path = places / "people.csv"
     pc.write_csv(table(dates), path)
     summary = run(make_spec(COLUMNS, data=str(path), privacy={"epsilon": 9.0, "delta": 1e-9}, **QUICK, **how))
-    counts = repairs_of(Path(summary.private))
+    counts = count_repairs(Path(summary.private))
     assert counts.rows == ROWS and counts.counts["rest", "unlisted"] == ROWS // 2
     return evaluate(EvaluationRequest(summary.run, spec=QUICKLY, against=[str(path)]), Settings()).evaluation
 
@@ -59,10 +59,10 @@ def test_errors_are_against_what_the_values_meant(places: Path) -> None:
     assert columns["seen"].real[-1] == 1.0 and columns["seen"].labels[-1] == "(misread)"
     assert 0.4 < columns["state"].l1 < 0.8, "a quarter is misread; a real `other` is what a release writes, too"
     assert columns["rest"].l1 < 0.1 and not columns["rest"].misread, "the spec says where the rest goes"
-    assert {name: column_cause(o) for name, o in columns.items()}["seen"] == "misread"
+    assert {name: explain_column(o) for name, o in columns.items()}["seen"] == "misread"
     assert {m.column: m.counted for m in found.misread} == {"seen": True, "state": True, "rest": False}
     assert found.misread[0].cures[0] == 'Dates have the month first: write `format: "%m/%d/%Y"`.'
-    assert verdict(found).startswith("The real table is misread in seen, state, so these columns")
+    assert write_verdict(found).startswith("The real table is misread in seen, state, so these columns")
     pairs = {(p.a, p.b): p.cause for p in found.pairs}
     assert pairs["seen", "age"] == pairs["state", "age"] == "misread" and pairs["rest", "age"] != "misread"
     itself = {m.name: m.value for m in found.scores[1].metrics}

@@ -14,8 +14,8 @@ import pytest
 
 from privsyn.api.release import release_in_process
 from privsyn.base.settings import Settings
-from privsyn.publish.release_note import rounded_up
-from privsyn.tasks.privacy.accountant import epsilon_for
+from privsyn.publish.release_note import round_up
+from privsyn.tasks.privacy.accountant import convert_rho_to_epsilon
 from tests.support.specs import make_spec, people
 
 Save = Callable[..., str]
@@ -83,7 +83,9 @@ def test_certificate_and_note_have_the_figure_of_published_theorems(places: Path
     figure = content["by_published_theorems"]
     expected = zcdp_epsilon(Fraction(content["rho_budget"]), 1e-9)
     assert figure["epsilon"] == pytest.approx(expected, rel=1e-6)
-    assert figure["epsilon"] == epsilon_for(Fraction(content["rho_budget"]), 1e-9, "tight"), "fixed beforehand"
+    assert figure["epsilon"] == convert_rho_to_epsilon(Fraction(content["rho_budget"]), 1e-9, "tight"), (
+        "fixed beforehand"
+    )
     assert (figure["delta"], round(figure["epsilon"], 3)) == (1e-9, 1.054)
     assert figure["reason"].startswith("rests on published theorems only")
     note = (folder / "README.md").read_text(encoding="utf-8")
@@ -97,5 +99,5 @@ def test_certificate_and_note_have_the_figure_of_published_theorems(places: Path
 
 @pytest.mark.parametrize(("epsilon", "shown"), [(1.0520001, "1.053"), (1.0, "1"), (0.05, "0.05001"), (12.0, "12")])
 def test_a_figure_is_never_shown_smaller_than_it_is(epsilon: float, shown: str) -> None:
-    assert rounded_up(epsilon) == shown
-    assert float(rounded_up(epsilon)) >= epsilon
+    assert round_up(epsilon) == shown
+    assert float(round_up(epsilon)) >= epsilon

@@ -62,9 +62,9 @@ def test_a_folder_without_permission_is_said(ledger: Path, monkeypatch: pytest.M
 
 
 def test_a_full_disk_is_no_wrong_path() -> None:
-    assert common._unexpected(OSError(28, "No space left on device", "/x")).exit_code == 1
-    assert common._unexpected(OSError(5, "Input/output error", "/x")).exit_code == 1
-    assert common._unexpected(OSError("a lock")).exit_code == 1
+    assert common._make_unexpected_error(OSError(28, "No space left on device", "/x")).exit_code == 1
+    assert common._make_unexpected_error(OSError(5, "Input/output error", "/x")).exit_code == 1
+    assert common._make_unexpected_error(OSError("a lock")).exit_code == 1
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from privsyn.pipelines import privsyn as steps
 from privsyn.pipelines.privsyn import STEPS
 from privsyn.publish import relations_picture
 from privsyn.publish.folder import ReleaseSummary
-from privsyn.tasks.privacy.accountant import rho_for
+from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from tests.support.kept import Kept
 from tests.support.specs import changed, make_spec, people
 
@@ -167,7 +167,7 @@ def test_the_note_and_the_certificate_are_on_the_run_page(spec: ReleaseSpec, fir
     assert promise is not None
     assert (note.type, promise.type) == ("markdown", "markdown")
     folder = Path(summary.released)
-    drawing = relations_picture.data_uri((folder / relations_picture.NAME).read_text())
+    drawing = relations_picture.make_data_uri((folder / relations_picture.NAME).read_text())
     readme = (folder / "README.md").read_text().replace(f"({relations_picture.NAME})", f"({drawing})")
     assert str(note.data).startswith(readme)
     assert summary.run in str(note.description)
@@ -299,7 +299,7 @@ def test_two_at_once_draw_once_and_pay_once(spec: ReleaseSpec, tmp_path: Path, p
     assert drew[0]["run"] == found[0]["run"]
     assert states(UUID(drew[1]), len(STEPS)) == dict.fromkeys(LABELS, "Completed")
     assert states(UUID(found[1]), len(STEPS)) == dict.fromkeys(LABELS, "Cached")
-    assert spent() == rho_for(1.0, 1e-9, "gaussian")
+    assert spent() == convert_epsilon_to_rho(1.0, 1e-9, "gaussian")
 
 
 def test_the_run_form_has_every_field_with_its_description_limits_and_choices() -> None:

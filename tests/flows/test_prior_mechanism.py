@@ -26,7 +26,7 @@ from privsyn.comparison.methods import METHODS
 from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
-from privsyn.evaluation.coded_tables import coded
+from privsyn.evaluation.coded_tables import encode_table
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.release_job import plan_of
 from privsyn.publish.folder import ReleaseSummary
@@ -161,8 +161,8 @@ def test_the_method_that_is_compared_makes_the_same_rows(save: Save, tmp_path: P
     own = Settings(out=tmp_path / "out", ledger=str(tmp_path / "ledger.sqlite"))
     summary = release_in_process(spec, own, noise=SeededNoise(7))
     encoding = plan(spec)
-    expected = coded(pq.read_table(Path(summary.released) / "synthetic.parquet").to_batches(), encoding).bins
-    rows = coded(open_source(spec.data, spec).batches(), encoding).fine
+    expected = encode_table(pq.read_table(Path(summary.released) / "synthetic.parquet").to_batches(), encoding).bins
+    rows = encode_table(open_source(spec.data, spec).batches(), encoding).fine
     how = {"settings": MethodSettings.of(spec), "in_order": encoding.in_order, "added": encoding.added}
     public = Request(spec, tuple(spec.released_columns)).prior
     trial = Trial(rows, encoding.groups, 4.0, 1e-9, 1, SeededNoise(7), 3, prior=public, **how)

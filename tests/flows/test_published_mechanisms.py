@@ -21,15 +21,15 @@ from privsyn.comparison.methods import METHODS
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.open_run import open_run
 from privsyn.engine.runner import run_steps
-from privsyn.evaluation.coded_tables import coded, open_release
+from privsyn.evaluation.coded_tables import encode_table, open_release
 from privsyn.evaluation.details import ReleasedTables
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.release_job import plan_of, release_job
 from privsyn.publish.folder import ReleaseSummary
-from privsyn.publish.noise_overview import ReleasedInputs, overview
+from privsyn.publish.noise_overview import ReleasedInputs, build_overview
 from privsyn.sources.open_source import open_source
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.estimation.noisy import receipts_from_table
+from privsyn.tasks.estimation.noisy import read_receipts
 from privsyn.tasks.privacy.noise import SeededNoise
 from tests.support.evaluations import slight_settings
 from tests.support.kept import Kept
@@ -83,7 +83,7 @@ def test_its_looks_are_charged_their_parts_and_nothing_else(name: str, spec: Rel
 
 @every
 def test_what_is_measured_has_the_paper_s_shape_and_equal_noise(name: str, made: ReleaseSummary) -> None:
-    queries = receipts_from_table(pq.read_table(Path(made.released) / "marginals/measured_receipts.parquet"))
+    queries = read_receipts(pq.read_table(Path(made.released) / "marginals/measured_receipts.parquet"))
     columns = {a for q in queries for a in q.attributes}
     assert len({q.sigma for q in queries}) == 1
     if name == "mst":
@@ -134,7 +134,7 @@ def test_it_is_read_asked_and_evaluated(name: str, spec: ReleaseSpec, made: Rele
 def test_the_run_page_shows_its_noise(name: str, spec: ReleaseSpec, made: ReleaseSummary) -> None:
     job = release_job(spec)
     with open_run(spec, Settings(), fresh=False, report=lambda step, done, total: None, job=job) as run:
-        shown = overview(ReleasedInputs.of_run(run.shell, run_steps(run.shell.steps, run.shell.execute)))
+        shown = build_overview(ReleasedInputs.of_run(run.shell, run_steps(run.shell.steps, run.shell.execute)))
     assert shown.pairs_measured > 0 and run.shell.drawn == []
 
 
@@ -145,8 +145,8 @@ def test_the_method_that_is_compared_makes_the_same_rows_and_age_goes_with_incom
     own = Settings(out=tmp_path / "out", ledger=str(tmp_path / "ledger.sqlite"))
     summary = release_in_process(spec, own, noise=SeededNoise(7))
     encoding = plan(spec)
-    expected = coded(pq.read_table(Path(summary.released) / "synthetic.parquet").to_batches(), encoding).bins
-    rows = coded(open_source(spec.data, spec).batches(), encoding).fine
+    expected = encode_table(pq.read_table(Path(summary.released) / "synthetic.parquet").to_batches(), encoding).bins
+    rows = encode_table(open_source(spec.data, spec).batches(), encoding).fine
     how = {"settings": MethodSettings.of(spec), "in_order": encoding.in_order, "added": encoding.added}
     trial = Trial(rows, encoding.groups, 4.0, 1e-9, 1, SeededNoise(7), 3, **how)
     found = METHODS[name].run(trial).table

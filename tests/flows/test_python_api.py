@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import privsyn
-from privsyn.api.draft import spec_of
+from privsyn.api.draft import load_any_spec
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.specs.spec_file import load_spec
 from tests.architecture.test_public_api import loaded_after
@@ -104,9 +104,9 @@ def test_a_notebook_shows_promise_cost_and_head(made: privsyn.Release) -> None:
 
 
 def test_texts_of_a_table_are_shown_as_text() -> None:
-    from privsyn.base.notebook import html_table
+    from privsyn.base.notebook import format_html_table
 
-    assert html_table(["<b>"], [["<i>", "TODO <"]], "TODO").count("&lt;") == 3
+    assert format_html_table(["<b>"], [["<i>", "TODO <"]], "TODO").count("&lt;") == 3
 
 
 def test_a_draft_is_filled_in_place_saved_and_read(table: pa.Table, tmp_path: Path) -> None:
@@ -121,8 +121,8 @@ def test_a_draft_is_filled_in_place_saved_and_read(table: pa.Table, tmp_path: Pa
     draft["columns"]["seen"] = {"kind": "datetime", "min": "2010-01-01", "max": "2020-01-01", "bins": 4}
     assert draft.todos == () and "mark" not in draft._repr_html_() and "No TODO is left" in repr(draft)
     before = draft.to_yaml()
-    assert load_spec(draft.save(tmp_path / "spec.yaml")) == spec_of(draft)
-    assert spec_of(draft, {"privacy": {"epsilon": 0.5}}).privacy.epsilon == 0.5
+    assert load_spec(draft.save(tmp_path / "spec.yaml")) == load_any_spec(draft)
+    assert load_any_spec(draft, {"privacy": {"epsilon": 0.5}}).privacy.epsilon == 0.5
     assert draft.to_yaml() == before
     assert list(load_spec(tmp_path / "spec.yaml").columns) == table.column_names
     with pytest.raises(FileExistsError):
@@ -131,11 +131,11 @@ def test_a_draft_is_filled_in_place_saved_and_read(table: pa.Table, tmp_path: Pa
 
 def test_a_spec_is_a_model_a_mapping_or_a_file(table: pa.Table, tmp_path: Path) -> None:
     draft = filled(table)
-    model = spec_of(draft)
-    assert isinstance(model, ReleaseSpec) and spec_of(model) is model
-    changed = spec_of(model, {"privacy": {"epsilon": 0.5, "delta": None}})
-    assert changed == spec_of({**draft, "privacy": {"epsilon": 0.5, "delta": 1e-9}})
-    assert changed == spec_of(str(draft.save(tmp_path / "s.yaml")), {"privacy": {"epsilon": 0.5}})
+    model = load_any_spec(draft)
+    assert isinstance(model, ReleaseSpec) and load_any_spec(model) is model
+    changed = load_any_spec(model, {"privacy": {"epsilon": 0.5, "delta": None}})
+    assert changed == load_any_spec({**draft, "privacy": {"epsilon": 0.5, "delta": 1e-9}})
+    assert changed == load_any_spec(str(draft.save(tmp_path / "s.yaml")), {"privacy": {"epsilon": 0.5}})
 
 
 def without(name: str) -> Callable[[privsyn.SpecDraft], Any]:

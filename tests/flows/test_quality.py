@@ -27,7 +27,7 @@ from privsyn.data_contracts.quality_report import QualityReport
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.step import ReleaseStep
 from privsyn.evaluation import quality_release as quality
-from privsyn.evaluation.quality_note import meaning
+from privsyn.evaluation.quality_note import describe_figure
 from privsyn.evaluation.quality_release import QualitySummary, publish_quality
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import ReleaseSummary, is_whole
@@ -35,7 +35,7 @@ from privsyn.sources.private_table import Source
 from privsyn.specs.public_priors import with_prior
 from privsyn.storage.records import Records
 from privsyn.tasks.estimation import noisy
-from privsyn.tasks.privacy.accountant import rho_for
+from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from privsyn.tasks.privacy.noise import NoNoise
 from privsyn.tasks.steps import quality_figures
 from tests.support.kept import Kept
@@ -110,14 +110,14 @@ def test_what_is_released_and_nothing_else(release: ReleaseSummary) -> None:
 def test_sigma_receipts_ledger_and_certificate_agree_exactly(release: ReleaseSummary) -> None:
     before = spent()
     summary = ask(release, 0.7, delta=1e-10)
-    rho = rho_for(0.7, 1e-10, "gaussian")
+    rho = convert_epsilon_to_rho(0.7, 1e-10, "gaussian")
     assert spent() == before + rho
     certificate = Certificate.model_validate_json(contents(summary.released)["certificate.json"])
     (stage,) = certificate.stages
     assert (stage.step, Fraction(stage.rho_budget), Fraction(certificate.rho_budget)) == ("quality_figures", rho, rho)
     assert Fraction(certificate.dataset_total.rho) == spent()
     (receipts,) = Settings().private_root.glob("store/people/quality_figures-*-receipts.parquet")
-    queries = noisy.receipts_from_table(pq.read_table(receipts))
+    queries = noisy.read_receipts(pq.read_table(receipts))
     figures = report_of(summary).figures
     assert [(q.sigma, q.sensitivity) for q in queries] == [(f.sigma, f.compared) for f in figures]
     assert [g.sigma for g in stage.groups for _ in range(g.queries)] == [f.sigma for f in figures]
@@ -147,9 +147,9 @@ def test_without_noise_the_figures_are_the_exact_ones_and_stay_private(
     ]
     tallies = [{(r["region"], r["happy"]): r["count_all"] for r in c} for c in counted]
     apart = sum(abs(tallies[0].get(k, 0) - tallies[1].get(k, 0)) for k in {*tallies[0], *tallies[1]})
-    assert [int(s[0]) for s in quality_figures.exact(rows[0], rows[1], asked, 1)] == [apart]
-    whole = quality_figures.figures(rows[0].domain)
-    sums = [int(s[0]) for s in quality_figures.exact(rows[0], rows[1], whole, 1)]
+    assert [int(s[0]) for s in quality_figures.count_exactly(rows[0], rows[1], asked, 1)] == [apart]
+    whole = quality_figures.build_figures(rows[0].domain)
+    sums = [int(s[0]) for s in quality_figures.count_exactly(rows[0], rows[1], whole, 1)]
     assert [f.noisy_sum for f in exact.figures] == sums
 
 
@@ -201,8 +201,10 @@ def test_figures_of_an_improved_release_with_a_prior_cost_their_own_price(places
     for epsilon in (0.5, 3.0):
         made = publish_quality(better.run, epsilon, Settings())
         assert made.drawn == ("quality_figures",)
-        assert float(made.rho) == pytest.approx(float(rho_for(epsilon, 1e-9, "gaussian")))
-    assert float(spent() - before) == pytest.approx(sum(float(rho_for(e, 1e-9, "gaussian")) for e in (0.5, 3.0)))
+        assert float(made.rho) == pytest.approx(float(convert_epsilon_to_rho(epsilon, 1e-9, "gaussian")))
+    assert float(spent() - before) == pytest.approx(
+        sum(float(convert_epsilon_to_rho(e, 1e-9, "gaussian")) for e in (0.5, 3.0))
+    )
 
 
 def test_the_bound_of_the_unit_is_enforced(places: Path, save: Save) -> None:
@@ -214,7 +216,7 @@ def test_the_bound_of_the_unit_is_enforced(places: Path, save: Save) -> None:
     release = release_in_process(spec, Settings())
     found = ask(release, noise=NoNoise())
     (receipts,) = Settings().private_root.glob("store/people/quality_figures-*-receipts.parquet")
-    assert [q.sensitivity for q in noisy.receipts_from_table(pq.read_table(receipts))] == [10, 20, 20, 2_000]
+    assert [q.sensitivity for q in noisy.read_receipts(pq.read_table(receipts))] == [10, 20, 20, 2_000]
     two = ask(release, noise=NoNoise(), data=save(pa.concat_tables([table, table.slice(0, 1)]), "two.parquet"))
     assert [f.noisy_sum for f in two.figures] == [f.noisy_sum for f in found.figures]
 
@@ -237,8 +239,8 @@ def test_a_look_that_costs_more_or_less_than_the_request_is_refused(
     release: ReleaseSummary, monkeypatch: pytest.MonkeyPatch, share: Fraction
 ) -> None:
     """Planted mutant: the ledger would hold another price than the certificate promises."""
-    step, cost = quality.quality_step, spent()
-    monkeypatch.setattr(quality, "quality_step", lambda compared: replace(step(compared), share=lambda r: share))
+    step, cost = quality.build_quality_step, spent()
+    monkeypatch.setattr(quality, "build_quality_step", lambda compared: replace(step(compared), share=lambda r: share))
     with pytest.raises(ValueError, match="must sum to 1"):
         ask(release)
     assert spent() == cost
@@ -323,9 +325,9 @@ def test_a_release_on_the_noise_of_another_is_a_release(spec: ReleaseSpec, relea
 
 
 def test_a_table_of_two_columns_has_ranges_of_two_columns() -> None:
-    assert "ranges of the column:" in meaning("range_queries", 1)
-    assert "ranges of the two columns:" in meaning("range_queries", 2)
-    assert "ranges of three columns:" in meaning("range_queries", 3)
+    assert "ranges of the column:" in describe_figure("range_queries", 1)
+    assert "ranges of the two columns:" in describe_figure("range_queries", 2)
+    assert "ranges of three columns:" in describe_figure("range_queries", 3)
 
 
 def test_a_release_without_rows_is_refused(spec: ReleaseSpec) -> None:
@@ -429,7 +431,7 @@ def test_killed_once_the_figures_rest_on_one_draw_and_one_charge(
     found = [f.noisy_sum for f in summary.figures]
     for noise in kept:
         assert found == [e + n for e, n in zip(exact, noise, strict=True)]
-    assert spent() == before + rho_for(1.0, 1e-9, "gaussian")
+    assert spent() == before + convert_epsilon_to_rho(1.0, 1e-9, "gaussian")
     assert Ledger(Settings().ledger).verify() == []
     assert not list(Settings().private_root.glob("noise/people/*.parquet"))
     assert json.loads(contents(summary.released)["certificate.json"])["run"] == summary.run

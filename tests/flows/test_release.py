@@ -23,8 +23,8 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import ReleaseSummary, is_whole
 from privsyn.sources.private_table import Source
-from privsyn.tasks.estimation.noisy import receipts_from_table
-from privsyn.tasks.privacy.accountant import rho_for
+from privsyn.tasks.estimation.noisy import read_receipts
+from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from privsyn.tasks.privacy.noise import NoNoise
 from privsyn.tasks.steps.encode import Repairs
 from tests.support.kept import Kept
@@ -127,9 +127,9 @@ def test_the_manifest_names_every_file_and_no_path(spec: ReleaseSpec, first: Rel
 
 def test_receipts_ledger_and_certificate_agree_exactly(spec: ReleaseSpec, first: ReleaseSummary) -> None:
     certificate = json.loads((Path(first.released) / "certificate.json").read_text())
-    rho = rho_for(1.0, 1e-9, "gaussian")
+    rho = convert_epsilon_to_rho(1.0, 1e-9, "gaussian")
     receipts = [
-        receipts_from_table(pq.read_table(Path(first.released) / f"marginals/{stage}_receipts.parquet"))
+        read_receipts(pq.read_table(Path(first.released) / f"marginals/{stage}_receipts.parquet"))
         for stage in ("one_way", "scores", "measured")
     ]
     costs = [sum(q.rho for q in stage) for stage in receipts]
@@ -179,7 +179,7 @@ def test_releases_under_different_accountants_meet_on_one_cap(spec: ReleaseSpec)
     """zCDP first: all may follow.  Gaussian first: its cap has no price for zCDP noise, and says so before a look."""
     run(changed(spec, accountant="tight"))
     assert run(spec).drawn == STAGES
-    assert spent() == rho_for(1.0, 1e-9, "tight") + rho_for(1.0, 1e-9, "gaussian")
+    assert spent() == convert_epsilon_to_rho(1.0, 1e-9, "tight") + convert_epsilon_to_rho(1.0, 1e-9, "gaussian")
     run(changed(spec, dataset="others"), new_dataset="a test")
     with pytest.raises(RequestError, match=r"accountant.*Gaussian.*'paper'"):
         run(changed(spec, dataset="others", accountant="paper", data="/nothing/is/read.parquet"))
@@ -224,7 +224,7 @@ def test_fresh_draws_new_noise_and_costs_again(spec: ReleaseSpec, first: Release
     fresh = run(spec, fresh=True)
     assert fresh.drawn == STAGES
     assert fresh.run != first.run
-    assert spent() == 2 * rho_for(1.0, 1e-9, "gaussian")
+    assert spent() == 2 * convert_epsilon_to_rho(1.0, 1e-9, "gaussian")
     one, two = (pq.read_table(Path(s.released) / "marginals/one_way.parquet") for s in (first, fresh))
     assert not one.equals(two)
     after = run(spec)
@@ -244,17 +244,16 @@ def test_other_synthesis_settings_cost_nothing_and_other_gamma_costs_stage_three
     assert merged.drawn == ("measure_marginals",)
     gamma = run(changed(spec, selection={"combine_cliques": True, "gamma": 4_999}))
     assert gamma.drawn == ("measure_marginals",)
-    assert spent() == cost + 2 * rho_for(1.0, 1e-9, "gaussian") * 73 / 100
+    assert spent() == cost + 2 * convert_epsilon_to_rho(1.0, 1e-9, "gaussian") * 73 / 100
 
 
 def test_scores_against_exact_one_ways_draw_from_the_scores_on(spec: ReleaseSpec, first: ReleaseSummary) -> None:
     cost = spent()
     paper = run(changed(spec, selection={"scores": "indif"}))
     assert paper.drawn == ("indif_scores", "measure_marginals")
-    assert spent() == cost + rho_for(1.0, 1e-9, "gaussian") * 3 / 4
+    assert spent() == cost + convert_epsilon_to_rho(1.0, 1e-9, "gaussian") * 3 / 4
     receipts = [
-        receipts_from_table(pq.read_table(Path(s.released) / "marginals/scores_receipts.parquet"))
-        for s in (run(spec), paper)
+        read_receipts(pq.read_table(Path(s.released) / "marginals/scores_receipts.parquet")) for s in (run(spec), paper)
     ]
     assert [{q.sensitivity for q in queries} for queries in receipts] == [{1}, {4}]
     reasons = [
@@ -366,7 +365,7 @@ def test_fresh_shares_no_noise_with_other_requests(spec: ReleaseSpec, first: Rel
     assert run(other, fresh=True).drawn == STAGES
     assert run(spec, fresh=True).drawn == STAGES
     assert run(other).drawn == run(spec).drawn == ()
-    assert spent() == 3 * rho_for(1.0, 1e-9, "gaussian")
+    assert spent() == 3 * convert_epsilon_to_rho(1.0, 1e-9, "gaussian")
 
 
 def test_fresh_gets_past_lost_tables_of_several_generations(spec: ReleaseSpec, first: ReleaseSummary) -> None:
@@ -389,7 +388,7 @@ def test_one_column_needs_no_scores_and_a_cached_rerun_reserves_nothing(spec: Re
     entries = len(Ledger(Settings().ledger).entries("people"))
     assert run(alone).drawn == ()
     assert len(Ledger(Settings().ledger).entries("people")) == entries
-    assert spent() == rho_for(1.0, 1e-9, "gaussian") * 49 / 50
+    assert spent() == convert_epsilon_to_rho(1.0, 1e-9, "gaussian") * 49 / 50
 
 
 def test_a_changed_cap_is_refused(spec: ReleaseSpec, first: ReleaseSummary) -> None:
@@ -443,7 +442,7 @@ def test_three_records_a_person_triple_every_sigma(spec: ReleaseSpec, first: Rel
 
 def test_the_paper_accountant_spends_less_rho(spec: ReleaseSpec) -> None:
     run(changed(spec, accountant="paper"))
-    assert spent() == rho_for(1.0, 1e-9, "paper") < rho_for(1.0, 1e-9, "tight")
+    assert spent() == convert_epsilon_to_rho(1.0, 1e-9, "paper") < convert_epsilon_to_rho(1.0, 1e-9, "tight")
 
 
 def test_a_folder_of_parquet_files_with_differing_row_groups(spec: ReleaseSpec, places: Path) -> None:

@@ -128,11 +128,11 @@ def test_a_lookup_table_is_read_beside_the_spec_and_never_by_a_run(tmp_path: Pat
     wanted = table.marital.map({"never married": 10, "married": 12, "widowed": 9})
     assert (table.educ.astype(float).fillna(-1) == wanted.fillna(-1)).all()
     from privsyn.api.release import release_in_process
-    from privsyn.base.settings import settings_for
+    from privsyn.base.settings import load_settings
 
     unread = ReleaseSpec.model_validate(spec)
     with pytest.raises(RequestError, match="a run takes none"):
-        release_in_process(unread, settings_for(tmp_path), data=pa.Table.from_pandas(private[list(columns)]))
+        release_in_process(unread, load_settings(tmp_path), data=pa.Table.from_pandas(private[list(columns)]))
 
 
 def test_random_seeds_and_sizes(tmp_path: Path) -> None:

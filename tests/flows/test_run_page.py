@@ -23,26 +23,26 @@ from privsyn.evaluation.coded_tables import open_release, read_table
 from privsyn.evaluation.private_evaluation import FIGURES, REPORT, report_folder
 from privsyn.flows.release import release
 from privsyn.flows.run_page import step_progress as progress
-from privsyn.flows.run_page.budget import budget_page, read_budget
-from privsyn.flows.run_page.certificate_page import certificate_page, files_page
+from privsyn.flows.run_page.budget import format_budget_page, read_budget
+from privsyn.flows.run_page.certificate_page import format_certificate_page, format_files_page
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.privsyn import STEPS
 from privsyn.pipelines.release_job import release_job
 from privsyn.publish import noise_overview as overviews
 from privsyn.publish import relations_picture
 from privsyn.publish.folder import ReleaseSummary
-from privsyn.publish.noise_overview import Overview, ReleasedInputs, overview, overview_note
-from privsyn.publish.release_note import looks_of
+from privsyn.publish.noise_overview import Overview, ReleasedInputs, build_overview, write_overview
+from privsyn.publish.release_note import list_looks
 from privsyn.report import drawing_process
 from privsyn.report import overview_chart as pictures
-from privsyn.report.drawing_process import picture_apart
+from privsyn.report.drawing_process import draw_in_subprocess
 from privsyn.storage.released_files import read_certificate, read_manifest
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.estimation.recode import AttributeRecode, coarse_domain, recode_from_table
+from privsyn.tasks.estimation.recode import AttributeRecode, build_coarse_domain, recode_from_table
 from privsyn.tasks.kernels import blocks
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.error_sources import recoded
+from privsyn.tasks.metrics.error_sources import recode_codes
 from tests.support.kept import Kept
 from tests.support.specs import make_spec, people
 
@@ -84,7 +84,7 @@ def by_hand() -> ReleasedInputs:
         Marginal(("age", "happy"), np.array([[4.0, 0.0], [2.0, 4.0]])),
     )
     measured = (Query(("age", "happy"), 4, 1, 2.0),)
-    return ReleasedInputs(encoding, found, measured, consistent, CodeTable(coarse_domain(found), tuple(codes)))
+    return ReleasedInputs(encoding, found, measured, consistent, CodeTable(build_coarse_domain(found), tuple(codes)))
 
 
 def test_figures_by_hand() -> None:
@@ -93,7 +93,7 @@ def test_figures_by_hand() -> None:
     The pair: synthetic 0.25 0.25 / 0 0.5 against 0.4 0 / 0.2 0.4: 0.15 + 0.25 + 0.2 + 0.1 = 0.7; the noise of 4 cells
     of sd 0.2 has an expected L1 of 4 x 0.2 x sqrt(2 / pi).
     """
-    found = overview(by_hand())
+    found = build_overview(by_hand())
     age, happy = found.one_ways
     assert age.noisy == pytest.approx((0.4, 0.5, 0.1))
     assert age.noise_sd == pytest.approx((0.2, 0.2, 0.8**0.5 * 10**0.5 / 10))
@@ -107,8 +107,8 @@ def test_figures_by_hand() -> None:
     assert pair.synthesis_l1 == pytest.approx(0.7)
     assert pair.expected_noise_l1 == pytest.approx(0.8 * (2 / np.pi) ** 0.5)
     assert (found.pairs_measured, found.pairs) == (1, 1)
-    assert "1 of 1 pairs" in overview_note(found)
-    assert "| age × happy | 4 | 0.64 | 0.7 |" in overview_note(found)
+    assert "1 of 1 pairs" in write_overview(found)
+    assert "| age × happy | 4 | 0.64 | 0.7 |" in write_overview(found)
 
 
 def test_neighbours_are_named_by_the_first_and_the_last_and_others_by_how_many() -> None:
@@ -116,9 +116,9 @@ def test_neighbours_are_named_by_the_first_and_the_last_and_others_by_how_many()
     labels = {}
     for coarse in ([0, 1, 1, 1], [0, 1, 1, 0]):
         found = {**whole.recode, "age": recode(coarse, [True] * 4, [4.0, 5.0, 0.0, 1.0])}
-        codes = CodeTable(coarse_domain(found), whole.codes.columns)
+        codes = CodeTable(build_coarse_domain(found), whole.codes.columns)
         consistent = [m for m in whole.consistent if len(m.attributes) == 1]
-        shown = overview(ReleasedInputs(whole.encoding, found, (), tuple(consistent), codes)).one_ways[0]
+        shown = build_overview(ReleasedInputs(whole.encoding, found, (), tuple(consistent), codes)).one_ways[0]
         labels[tuple(coarse)] = shown.labels
     assert labels == {(0, 1, 1, 1): ("0", "1 to 3"), (0, 1, 1, 0): ("1 to 2", "together: 2 rare")}
 
@@ -127,11 +127,11 @@ def test_no_rows_and_nothing_measured_are_shown_too() -> None:
     whole = by_hand()
     none = CodeTable(whole.codes.domain, tuple(c[:0] for c in whole.codes.columns))
     empty = [Marginal(m.attributes, 0 * m.counts) for m in whole.consistent]
-    found = overview(ReleasedInputs(whole.encoding, whole.recode, (), tuple(empty), none))
+    found = build_overview(ReleasedInputs(whole.encoding, whole.recode, (), tuple(empty), none))
     assert [c.synthesis_l1 for c in found.columns] == [0.0, 0.0]
     assert (found.marginals, found.pairs_measured) == ((), 0)
-    assert "No relation was measured" in overview_note(found)
-    assert pictures.overview_png(found.one_ways, found.marginals).startswith(b"\x89PNG")
+    assert "No relation was measured" in write_overview(found)
+    assert pictures.draw_overview(found.one_ways, found.marginals).startswith(b"\x89PNG")
 
 
 # under Prefect
@@ -163,7 +163,7 @@ def first(kept: Kept, spec: ReleaseSpec, prefect_server: str) -> First:
     A process of its own drew its picture.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drawing_process, "picture_apart", picture_apart)
+        patch.setattr(drawing_process, "draw_in_subprocess", draw_in_subprocess)
         return kept.once(lambda: run(spec))
 
 
@@ -187,9 +187,9 @@ def from_folder(folder: Path) -> Overview:
     names = ("recode", "measured_receipts", "measured", "consistent")
     recode, receipts, answers, consistent = (pq.read_table(folder / f"marginals/{n}.parquet") for n in names)
     fine = read_table(folder / "synthetic.parquet", opened.encoding, opened.spec, "folder").fine
-    codes = recoded(fine, recode_from_table(recode))
+    codes = recode_codes(fine, recode_from_table(recode))
     rows = CodeTable(codes.domain, codes.columns).to_arrow().to_batches()
-    return overview(ReleasedInputs.of(opened.encoding, recode, [receipts], [answers], consistent, rows))
+    return build_overview(ReleasedInputs.of(opened.encoding, recode, [receipts], [answers], consistent, rows))
 
 
 def test_the_run_page_shows_what_the_released_folder_says_and_nothing_else(first: First, tmp_path: Path) -> None:
@@ -200,25 +200,25 @@ def test_the_run_page_shows_what_the_released_folder_says_and_nothing_else(first
     Settings().private_root.rename(tmp_path / "gone")
     found = from_folder(folder)
     drawing = (folder / relations_picture.NAME).read_text()
-    linked, held = f"({relations_picture.NAME})", f"({relations_picture.data_uri(drawing)})"
+    linked, held = f"({relations_picture.NAME})", f"({relations_picture.make_data_uri(drawing)})"
     readme = (folder / "README.md").read_text()
     assert linked in readme
-    note = readme.replace(linked, held) + "\n" + overview_note(found)
+    note = readme.replace(linked, held) + "\n" + write_overview(found)
     assert shown["release-note-people"].data == note
     assert json.loads(str(shown["columns-people"].data)) == found.column_rows()
     title = f"Release {summary.run} of people"
-    picture = pictures.data_uri(pictures.overview_png(found.one_ways, found.marginals, title=title))
+    picture = pictures.make_data_uri(pictures.draw_overview(found.one_ways, found.marginals, title=title))
     assert shown["overview-people"].type == "image"
     assert shown["overview-people"].data == picture
-    assert shown["certificate-people"].data == certificate_page(read_certificate(folder), looks_of(STEPS))
+    assert shown["certificate-people"].data == format_certificate_page(read_certificate(folder), list_looks(STEPS))
     private = Settings().private_root
     places = (folder, private / "runs" / summary.run, private / "reports" / summary.run / "report.html")
-    assert shown["files-people"].data == files_page(read_manifest(folder), *places, "")
+    assert shown["files-people"].data == format_files_page(read_manifest(folder), *places, "")
     ledger = Ledger(Settings().ledger)
     budget = read_budget(ledger, "people", {e.key for e in ledger.entries("people")})
     assert budget is not None
     drawn = "This run drew the noise of: One-way marginals, InDif scores, Measure marginals."
-    assert shown["budget-people"].data == budget_page(budget, ledger.name, drawn)
+    assert shown["budget-people"].data == format_budget_page(budget, ledger.name, drawn)
     assert all("zanzibar" not in str(a.data) + str(a.description) for a in shown.values())
 
 
@@ -315,8 +315,8 @@ def test_an_error_in_the_overview_fails_nothing_and_is_told_by_its_type(
 
 
 def test_nothing_is_drawn_outside_a_flow_run(spec: ReleaseSpec, first: First, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drawing_process, "picture_apart", lambda *a, **k: pytest.fail("drawn"))
-    monkeypatch.setattr(overviews, "overview", lambda *a, **k: pytest.fail("computed"))
+    monkeypatch.setattr(drawing_process, "draw_in_subprocess", lambda *a, **k: pytest.fail("drawn"))
+    monkeypatch.setattr(overviews, "build_overview", lambda *a, **k: pytest.fail("computed"))
     assert release.fn(spec).rows > 0
 
 
@@ -360,9 +360,9 @@ def test_the_overview_counts_stored_rows_block_by_block(spec: ReleaseSpec, monke
         monkeypatch.setattr(blocks, "BLOCK_BYTES", 1)
         monkeypatch.setattr(CodeTable, "from_arrow", watched)
         inputs = ReleasedInputs.of_run(opened.shell, refs)
-        found = overview(inputs, threads=2)
+        found = build_overview(inputs, threads=2)
         rows = list(opened.shell.store.read_batches(refs["append_attributes"].tables["codes"]))
         whole = read(rows, inputs.codes.domain)
     assert 0 < max(held) <= 1_024
     assert whole.rows == 3_000
-    assert found == overview(replace(inputs, codes=whole))
+    assert found == build_overview(replace(inputs, codes=whole))

@@ -15,7 +15,7 @@ import yaml
 
 import privsyn
 from privsyn.api.check import check
-from privsyn.api.improve import improved_spec
+from privsyn.api.improve import build_improved_spec
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -164,7 +164,7 @@ def test_totals_that_rules_leave_no_rows_for_are_refused_before_anything_is_spen
 def test_a_release_with_totals_is_improved_and_forecast(save: Save) -> None:
     spec = few(save(people(300)), totals=[BY_REGION])
     first = run(spec)
-    better = run(improved_spec(first.run, Settings(), 0.5))
+    better = run(build_improved_spec(first.run, Settings(), 0.5))
     assert counted(better.released, "region") == {("north",): 160, ("south",): 79, ("other",): 61}
     again = pq.read_table(Path(better.released) / "marginals" / "one_way_2_receipts.parquet")
     assert again["attributes"].to_pylist() == [["age"]]

@@ -20,11 +20,11 @@ from audit.lockstep import LOOKS, UP_TO_THE_LAST_LOOK, Release, evidence
 from audit.mutants import MUTANTS
 from audit.table import claimed_mu
 from audit.worst_case import DELTA, RECORDS, audited_spec, neighbours, worst_pair
-from privsyn.data_contracts.receipts import total_rho
+from privsyn.data_contracts.receipts import sum_rho
 from privsyn.engine.step import ReleaseStep, Step
 from privsyn.pipelines.privsyn import STEPS
-from privsyn.pipelines.registry import steps_of
-from privsyn.tasks.privacy.accountant import rho_for
+from privsyn.pipelines.registry import build_steps
+from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from privsyn.tasks.privacy.noise import OpenDPNoise, SeededNoise
 from tests.support.releases import outputs
 
@@ -82,14 +82,14 @@ def test_19_the_audit_runs_the_releases_own_steps_noise_and_budget() -> None:
     spec = audited_spec(1.0)
     release = Release(spec, neighbours(0))
     assert [step.name for step in release.steps] == list(UP_TO_THE_LAST_LOOK)
-    for step, own in zip(release.steps, steps_of(release.request)[1:], strict=False):
+    for step, own in zip(release.steps, build_steps(release.request)[1:], strict=False):
         assert codes(step) == codes(own)
         if isinstance(step, ReleaseStep) and isinstance(own, ReleaseStep):
             assert step.rho(release.request) == own.rho(release.request)
     assert isinstance(release.noise, OpenDPNoise)
     receipts = release.run(canary=True).receipts
-    rho = rho_for(1.0, DELTA, spec.accountant)
-    assert rho * Fraction(999_999, 10**6) <= total_rho(receipts) <= rho
+    rho = convert_epsilon_to_rho(1.0, DELTA, spec.accountant)
+    assert rho * Fraction(999_999, 10**6) <= sum_rho(receipts) <= rho
     without, with_canary = (side["encode.encoded_rows"].num_rows for side in release.encoded)
     assert with_canary - without == RECORDS
     assert release.encoded[1]["encode.encoded_rows"].equals(

@@ -25,11 +25,11 @@ from privsyn.api import check as spec_check
 from privsyn.api.release import release_in_process
 from privsyn.base.settings import Settings
 from privsyn.cli import check_tables, common, release_command
-from privsyn.flows.run_page.certificate_page import certificate_page
+from privsyn.flows.run_page.certificate_page import format_certificate_page
 from privsyn.pipelines.privsyn import STEPS
 from privsyn.publish import markdown, release_note
-from privsyn.publish.noise_overview import Column, Overview, overview_note
-from privsyn.publish.release_note import looks_of
+from privsyn.publish.noise_overview import Column, Overview, write_overview
+from privsyn.publish.release_note import list_looks
 from privsyn.report.overview_chart import MarginalOverview
 from privsyn.storage.released_files import read_certificate
 from tests.support.specs import make_spec
@@ -129,7 +129,7 @@ def test_27_names_and_descriptions_are_words_on_every_surface(
     folder = Path(summary.released)
     assert_words_only((folder / "README.md").read_text(encoding="utf-8"), *HOSTILE.values(), *spec.released_columns)
     certificate = read_certificate(folder)
-    assert_words_only(certificate_page(certificate, looks_of(STEPS)), repr(EVERYTHING))
+    assert_words_only(format_certificate_page(certificate, list_looks(STEPS)), repr(EVERYTHING))
     release_command._print_summary(spec, summary, 1.0)
     assert repr(EVERYTHING) in terminal.getvalue()
     check_tables.render(spec_check.check(spec), common.people)
@@ -139,7 +139,7 @@ def test_27_names_and_descriptions_are_words_on_every_surface(
 
 def test_27_the_overviews_words() -> None:
     measured = tuple(MarginalOverview((text, "x"), 4, 0.1, 0.1) for text in list(HOSTILE.values())[:5])
-    note = overview_note(Overview((), (Column("x", 2, 0.1, 0.1),), measured, 1, 1))
+    note = write_overview(Overview((), (Column("x", 2, 0.1, 0.1),), measured, 1, 1))
     assert_words_only(note, *list(HOSTILE.values())[:5])
 
 
@@ -153,8 +153,8 @@ MARKS = st.text("<>[]()*_`~|\\!#+-=.:;&$\"'/ \n\tab01", max_size=20)
 @example("0  \n0")
 def test_27_any_text_is_shown_as_it_is(text: str) -> None:
     table = "| a | b |\n|---|---|\n| {} | {} |\n"
-    in_cells = table.format(markdown.plain(text), markdown.code(text))
-    for page in (f"x {markdown.plain(text)} x", markdown.paragraph(text), in_cells):
+    in_cells = table.format(markdown.escape_text(text), markdown.format_code(text))
+    for page in (f"x {markdown.escape_text(text)} x", markdown.format_paragraph(text), in_cells):
         assert_words_only(page, text.replace("\t", "\ufffd"))
 
 

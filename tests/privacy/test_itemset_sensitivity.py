@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from privsyn.data_contracts.itemset_spec import PairsLayout
-from privsyn.data_contracts.receipts import Query, total_rho
-from privsyn.sources.transaction_source import _pairs
+from privsyn.data_contracts.receipts import Query, sum_rho
+from privsyn.sources.transaction_source import _read_pairs
 from privsyn.tasks.itemsets import basis_marginals, item_counts, pair_counts
-from privsyn.tasks.itemsets.transactions import Transactions, gathered
+from privsyn.tasks.itemsets.transactions import Transactions, gather_transactions
 
 ITEMS, MOST = 4, 3
 EVERY = [s for size in range(MOST + 1) for s in combinations(range(ITEMS), size)]
@@ -42,13 +42,13 @@ def worst(exact: Counts, persons: int, rows: int, every: Sequence[Sequence[int]]
 
 def looks(persons: int) -> Iterator[tuple[list[Query], Counts]]:
     queries = item_counts.plan(ITEMS, MOST, 5, Fraction(1), persons)
-    yield queries, lambda rows: list(item_counts.exact(rows, queries, 5, 3))
-    yield pair_counts.plan(4, MOST, Fraction(1), persons), lambda rows: list(pair_counts.exact(rows, range(4)))
-    yield pair_counts.plan(2, MOST, Fraction(1), persons), lambda rows: list(pair_counts.exact(rows, [1, 3]))
+    yield queries, lambda rows: list(item_counts.count_exactly(rows, queries, 5, 3))
+    yield pair_counts.plan(4, MOST, Fraction(1), persons), lambda rows: list(pair_counts.count_exactly(rows, range(4)))
+    yield pair_counts.plan(2, MOST, Fraction(1), persons), lambda rows: list(pair_counts.count_exactly(rows, [1, 3]))
     names = [("a", "b", "c"), ("b", "d")]
     yield (
         basis_marginals.plan(names, Fraction(1), persons),
-        lambda rows: list(basis_marginals.exact(rows, [(0, 1, 2), (1, 3)])),
+        lambda rows: list(basis_marginals.count_exactly(rows, [(0, 1, 2), (1, 3)])),
     )
 
 
@@ -68,7 +68,7 @@ def test_05_the_count_at_a_rank_moves_by_one_at_most(rank: int) -> None:
 
 def test_05_mutant_pairs_at_the_price_of_an_item() -> None:
     """Planted mutant: the counts of pairs declared with the sensitivity of one count."""
-    (found,) = worst(lambda rows: list(pair_counts.exact(rows, range(4))), 1, 2)
+    (found,) = worst(lambda rows: list(pair_counts.count_exactly(rows, range(4))), 1, 2)
     assert found > 1
 
 
@@ -78,7 +78,7 @@ def test_09_mutant_a_bound_on_items_that_is_not_kept() -> None:
     whole = [list(range(12))]
     change = float(np.linalg.norm(Transactions.of(whole, 12).item_counts()))
     assert change > queries[-1].sensitivity == 2
-    batch, _ = gathered(np.zeros(12, np.int64), np.arange(12), 1, 12, 4)
+    batch, _ = gather_transactions(np.zeros(12, np.int64), np.arange(12), 1, 12, 4)
     kept = float(np.linalg.norm(Transactions.from_arrow([batch], 12).item_counts()))
     assert kept <= queries[-1].sensitivity
 
@@ -91,7 +91,7 @@ def test_06_noise_is_priced_for_what_is_declared() -> None:
             pair_counts.plan(30, 20, rho, persons),
             basis_marginals.plan([("a", "b", "c"), ("b", "d")], rho, persons),
         ):
-            assert rho * Fraction(999_999, 10**6) <= total_rho(plan) <= rho
+            assert rho * Fraction(999_999, 10**6) <= sum_rho(plan) <= rho
     assert pair_counts.plan(1, 20, Fraction(1), 1) == basis_marginals.plan([], Fraction(1), 1) == []
 
 
@@ -109,5 +109,5 @@ def test_05_rows_without_a_transaction_are_nobody_s(nameless: pa.Array) -> None:
     """Taken for one transaction, rows of many persons would be one that a person changes but does not remove."""
     layout = PairsLayout(kind="pairs", transaction="t", item="i")
     batch = pa.record_batch({"t": nameless, "i": ["a", "b", "a"]})
-    rows, codes, transactions, _ = _pairs([batch], layout, pa.array(["a", "b"], pa.large_string()))
+    rows, codes, transactions, _ = _read_pairs([batch], layout, pa.array(["a", "b"], pa.large_string()))
     assert (rows.tolist(), codes.tolist(), transactions) == ([0, 1], [0, 1], 2)

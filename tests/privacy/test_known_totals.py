@@ -16,7 +16,7 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.pipelines import common_steps, registry
 from privsyn.pipelines.privsyn import privsyn
-from privsyn.pipelines.registry import steps_of
+from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.knowledge.totals import KnownTotals
 from tests.support.releases import few, released, run
 from tests.support.specs import people
@@ -34,7 +34,7 @@ def public_of(spec: ReleaseSpec) -> tuple[Any, ...]:
     """All that follows from the request alone: every step's key and inputs, and the totals in codes."""
     request = Request(spec, tuple(spec.released_columns))
     assert request.totals is not None
-    steps = {s.name: (s.settings_json(request), s.inputs) for s in steps_of(request)}
+    steps = {s.name: (s.settings_json(request), s.inputs) for s in build_steps(request)}
     return steps, {a: c.tolist() for a, c in request.totals.one_way.items()}, request.totals.rows
 
 
@@ -108,7 +108,7 @@ def test_08_what_is_known_is_not_paid_for_and_the_rest_has_its_price() -> None:
     """The price of the first look is its whole share: what is not measured is not paid for, and nothing is free."""
     request = Request(stated("absent.parquet"), ("age", "region"))
     plain = Request(few("absent.parquet"), ("age", "region"))
-    look = common_steps.one_way_step(steps_share(plain), "cells")
+    look = common_steps.build_one_way_step(steps_share(plain), "cells")
     (alone,), both = look.plan(request, Inputs({}), look.rho(request)), look.plan(plain, Inputs({}), look.rho(plain))
     assert alone.attributes == ("age",) and {q.attributes for q in both} == {("age",), ("region",)}
     assert sum(q.rho for q in both) <= look.rho(plain) and alone.rho <= look.rho(request) == look.rho(plain)

@@ -39,7 +39,7 @@ def attacked(epsilon: float) -> float:
         real, holdout = (CodeTable(SMALL, tuple(rng.integers(5, size=(5, 40)).astype(np.uint8))) for _ in range(2))
         groups = {name: np.arange(5, dtype=np.int32) for name in SMALL.attributes}
         made = variants.default(Trial(real, groups, epsilon, 1e-9, 1, SeededNoise(seed)))
-        result = attacks.membership(real, holdout, made.table, (), threads=1)
+        result = attacks.measure_membership(real, holdout, made.table, (), threads=1)
         found.append(0.5 if result is None else result.auc)  # None: noise left no row to look at
     return float(np.mean(found))
 
@@ -55,7 +55,7 @@ def test_18_the_attack_of_the_evaluation_sees_a_large_epsilon_leak() -> None:
 def test_18_mutant_an_attack_that_sees_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: every distance is 0, so that every release looks safe."""
     blind = lambda targets, rows, ordered, threads=0: np.zeros(targets.rows, np.float32)  # noqa: E731
-    monkeypatch.setattr(attacks, "closest", blind)
+    monkeypatch.setattr(attacks, "find_closest", blind)
     assert not sees_the_leak()
 
 

@@ -21,18 +21,18 @@ from privsyn.engine.execute import Shell, StepFailedError
 from privsyn.engine.inputs import Inputs, PrivateAccess
 from privsyn.engine.memory import MemoryRun
 from privsyn.engine.request import Request
-from privsyn.engine.step import Progress, ReleaseStep, Step, step_of
+from privsyn.engine.step import Progress, ReleaseStep, Step, get_step
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines import registry
 from privsyn.pipelines.privsyn import STEPS
-from privsyn.pipelines.registry import MECHANISMS, steps_of
+from privsyn.pipelines.registry import MECHANISMS, build_steps
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.sources.file_source import FileSource
 from privsyn.sources.private_table import Source
 from privsyn.specs.public_priors import with_prior
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.estimation import noisy
-from privsyn.tasks.estimation.recode import noisy_total, recode_from_table, refined
+from privsyn.tasks.estimation.recode import estimate_total, pool_one_ways, recode_from_table
 from privsyn.tasks.privacy.noise import NoNoise
 from privsyn.tasks.steps import compress_domain, synthesize
 from tests.support.releases import QUICK, few, outputs, released, run
@@ -88,7 +88,7 @@ def test_03_only_release_steps_and_transforms_read_private_rows(
         }
     spec = with_prior(few(save(people(300)), synthesis={}, **fields), places)
     passes, readers = readers_of_a_run(spec, monkeypatch)
-    of_kind = {kind: {step.name for step in steps_of(Request(spec)) if step.kind is kind} for kind in Kind}
+    of_kind = {kind: {step.name for step in build_steps(Request(spec)) if step.kind is kind} for kind in Kind}
     assert passes == {"preflight", "encode"}
     assert readers == of_kind[Kind.RELEASE] | of_kind[Kind.TRANSFORM] - {"encode"}
 
@@ -118,7 +118,7 @@ def test_03_mutant_post_processing_that_asks_for_private_rows(
     places: Path, save: Save, monkeypatch: pytest.MonkeyPatch, looks: Any, error: str
 ) -> None:
     """Planted mutants: consistency asks for a pass over the rows, or for their table, which it even declares."""
-    inputs = ("encode.encoded_rows", *step_of(STEPS, "make_consistent").inputs)
+    inputs = ("encode.encoded_rows", *get_step(STEPS, "make_consistent").inputs)
     planted(monkeypatch, "make_consistent", run=looks, inputs=inputs)
     with pytest.raises(StepFailedError, match=f"'make_consistent' failed with {error}"):
         run(few(save(people(300))))
@@ -181,7 +181,7 @@ def test_03_a_release_step_publishes_sums_with_noise_and_nothing_else(places: Pa
 
 def test_03_mutant_empty_cells_without_noise(places: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: cells that nobody is in are published as they are, so that one person more shows."""
-    original = noisy.answers_to_table
+    original = noisy.tabulate_answers
     spec = few(save(people(300)))
     counts = exact_counts(spec)
 
@@ -192,7 +192,7 @@ def test_03_mutant_empty_cells_without_noise(places: Path, save: Save, monkeypat
         kept = np.where(counts == 0, 0, table["count"].to_numpy())
         return table.set_column(2, table.schema.field("count"), pa.array(kept))
 
-    monkeypatch.setattr(noisy, "answers_to_table", zeros_stay)
+    monkeypatch.setattr(noisy, "tabulate_answers", zeros_stay)
     assert not np.array_equal(published_less_noise(spec), counts)
 
 
@@ -202,10 +202,10 @@ def test_03_mutant_empty_cells_without_noise(places: Path, save: Save, monkeypat
 def rows_from_released(summary: ReleaseSummary, spec: ReleaseSpec) -> int:
     """The number of rows that follows from released tables: the one-ways, measured once or twice."""
     first = recode_from_table(released(summary, "marginals/recode.parquet"))
-    queries = noisy.receipts_from_table(released(summary, "marginals/measured_receipts.parquet"))
-    answers = noisy.answers_from_table(released(summary, "marginals/measured.parquet"), queries)
-    recode = refined(first, queries, answers, plan(spec).groups)
-    return synthesize.output_rows(noisy_total(recode), Synthesis())
+    queries = noisy.read_receipts(released(summary, "marginals/measured_receipts.parquet"))
+    answers = noisy.read_answers(released(summary, "marginals/measured.parquet"), queries)
+    recode = pool_one_ways(first, queries, answers, plan(spec).groups)
+    return synthesize.compute_output_rows(estimate_total(recode), Synthesis())
 
 
 def test_04_the_number_of_rows_follows_from_noisy_totals(places: Path, save: Save) -> None:
@@ -222,7 +222,7 @@ def test_04_mutant_as_many_rows_as_the_data_has(places: Path, save: Save, monkey
     """Planted mutant: the exact number of rows as the default."""
     spec = few(save(people(500)))
     with monkeypatch.context() as patched:
-        patched.setattr(synthesize, "output_rows", lambda total, settings: 500)
+        patched.setattr(synthesize, "compute_output_rows", lambda total, settings: 500)
         summaries = [run(spec, fresh=True) for _ in range(3)]
     assert [summary.rows for summary in summaries] == [500, 500, 500]
     assert {rows_from_released(summary, spec) for summary in summaries} != {500}
@@ -231,7 +231,7 @@ def test_04_mutant_as_many_rows_as_the_data_has(places: Path, save: Save, monkey
 # 7: selection on un-noised or mis-scaled scores
 
 
-SELECT_PAIRS = step_of(STEPS, "select_pairs")
+SELECT_PAIRS = get_step(STEPS, "select_pairs")
 
 
 def selected(spec: ReleaseSpec, found: dict[str, Any], step: Step = SELECT_PAIRS) -> list[dict[str, Any]]:
@@ -322,7 +322,7 @@ def test_07_mutant_a_plan_that_reads_rows_in_memory(plan: Any, error: type[Excep
     """Planted mutants: the runner of comparisons and audits refuses such a plan, too."""
     spec = few("in-memory")
     request = Request(spec, tuple(spec.released_columns))
-    steps = tuple(replace(s, plan=plan) if s.name == "indif_scores" else s for s in steps_of(request))
+    steps = tuple(replace(s, plan=plan) if s.name == "indif_scores" else s for s in build_steps(request))
     access = PrivateAccess(lambda _=None: people(300).to_batches())
     with pytest.raises(error):
         MemoryRun(request, steps, lambda step, queries: [np.zeros(q.cells, np.int64) for q in queries], access).run()
@@ -333,6 +333,6 @@ def test_07_the_price_list_holds_noise_levels_and_no_counts(places: Path, save: 
     priced = []
     for rows in (people(50), people(700, seed=4)):
         summary = run(few(save(rows)))
-        queries: list[Query] = noisy.receipts_from_table(released(summary, "marginals/one_way_receipts.parquet"))
+        queries: list[Query] = noisy.read_receipts(released(summary, "marginals/one_way_receipts.parquet"))
         priced.append([(q.attributes, q.cells, q.sensitivity, q.sigma) for q in queries])
     assert priced[0] == priced[1]

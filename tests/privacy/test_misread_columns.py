@@ -16,7 +16,7 @@ import pytest
 
 from privsyn.base.settings import Settings
 from privsyn.publish import folder
-from privsyn.specs.misread import misread_columns
+from privsyn.specs.misread import list_misread_columns
 from tests.privacy.test_side_outputs import everything_logged
 from tests.support.commands import privsyn, use_no_server
 
@@ -58,7 +58,9 @@ def piped(spec: Path, *options: str) -> list[str]:
     with everything_logged() as logged:
         result = privsyn("release", spec, *options)
     assert result.exit_code == 0, result.output
-    assert folder.repairs_of(next((Settings().private_root / "runs").iterdir())).counts["seen", "unparseable"] == LOST
+    assert (
+        folder.count_repairs(next((Settings().private_root / "runs").iterdir())).counts["seen", "unparseable"] == LOST
+    )
     words = [line for line in (*result.output.splitlines(), *logged) if "tmp" not in line]
     return shown(*words)
 
@@ -78,8 +80,8 @@ def log_repairs(run: Any, refs: Any) -> None:
     import logging
 
     PUBLISH(run, refs)
-    found = folder.repairs_of(run.private_folder)
-    logging.getLogger("privsyn").warning("%s", [m.sentence() for m in misread_columns(found.counts, found.rows)])
+    found = folder.count_repairs(run.private_folder)
+    logging.getLogger("privsyn").warning("%s", [m.sentence() for m in list_misread_columns(found.counts, found.rows)])
 
 
 def note_repairs(*arguments: Any, **named: Any) -> str:
@@ -87,7 +89,7 @@ def note_repairs(*arguments: Any, **named: Any) -> str:
 
 
 MUTANTS: dict[str, tuple[str, Callable[..., Any]]] = {
-    "no look whether it is a terminal": ("privsyn.cli.private_lines.on_terminal", lambda: True),
+    "no look whether it is a terminal": ("privsyn.cli.private_lines.is_on_terminal", lambda: True),
     "a warning in the log": ("privsyn.publish.folder._publish_private", log_repairs),
     "a line in the released note": ("privsyn.publish.folder.release_note", note_repairs),
 }

@@ -20,7 +20,7 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import Progress, Step
 from privsyn.pipelines import common_steps, registry
 from privsyn.pipelines.privsyn import STEPS
-from privsyn.pipelines.registry import MECHANISMS, steps_of
+from privsyn.pipelines.registry import MECHANISMS, build_steps
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.steps import encode
@@ -161,7 +161,7 @@ def compressed(summary: ReleaseSummary, step: Step, spec: ReleaseSpec) -> pa.Tab
 def settings_of(spec: ReleaseSpec) -> dict[str, str]:
     """What each step is set to, as it enters the step's key."""
     request = Request(spec, tuple(spec.released_columns))
-    return {step.name: step.settings_json(request) for step in steps_of(request)}
+    return {step.name: step.settings_json(request) for step in build_steps(request)}
 
 
 @pytest.mark.parametrize("name", MECHANISMS)

@@ -15,7 +15,7 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step, check_shares
-from privsyn.pipelines.registry import steps_of
+from privsyn.pipelines.registry import build_steps
 from privsyn.specs.public_priors import with_prior
 from privsyn.tasks.estimation.recode import AttributeRecode, recode_to_table
 from privsyn.tasks.kernels.counting import CodeTable
@@ -40,7 +40,7 @@ def recode_of(sizes: dict[str, int], total: float, rng: Any) -> dict[str, Attrib
 def score(table: np.ndarray, reference: Any) -> int:
     counts = np.zeros((4, 5), dtype=np.int64)
     np.add.at(counts, (table[:, 0], table[:, 1]), 1)
-    return indif_scores.l1_distance(counts, reference.counts("a", "b"))
+    return indif_scores.compute_l1_distance(counts, reference.counts("a", "b"))
 
 
 def test_05_scores_against_a_prior() -> None:
@@ -87,15 +87,15 @@ def test_01_a_prior_and_its_settings_do_not_follow_the_private_table(save: Any, 
         assert request.prior is not None
         found.append(
             (
-                {s.name: (s.settings_json(request), s.inputs) for s in steps_of(request)},
+                {s.name: (s.settings_json(request), s.inputs) for s in build_steps(request)},
                 [column.tolist() for column in request.prior.columns],
             )
         )
     assert found[0] == found[1] == found[2]
     without = Request(few("absent.parquet"), ("age", "region"))
-    using = {s.name for s in steps_of(request) if "prior" in s.settings_json(request)}
+    using = {s.name for s in build_steps(request) if "prior" in s.settings_json(request)}
     assert using == {"compress_domain", "indif_scores", "make_consistent", "synthesize", "append_attributes"}
-    assert not any("prior" in s.settings_json(without) for s in steps_of(without))
+    assert not any("prior" in s.settings_json(without) for s in build_steps(without))
 
 
 # the mechanism `prior`
@@ -112,7 +112,7 @@ def rows_of(codes: np.ndarray) -> CodeTable:
 def asked_of(public: CodeTable) -> list[list[list[str]]]:
     """What is counted in large groups, of groups and in them, by the mechanism `prior` with this public table."""
     request = Request(make_spec(THREE, **mechanism_fields("prior", "c")), tuple(THREE), prior=public)
-    (step,) = (s for s in steps_of(request) if s.name == "public_workload")
+    (step,) = (s for s in build_steps(request) if s.name == "public_workload")
     recode = recode_of(SIZES, 40.0, np.random.default_rng(1))
     table = recode_to_table(recode, {a: ["no", "yes"] for a in SIZES})
     assert step.run is not None and step.inputs == ("compress_domain.recode",)
@@ -127,8 +127,10 @@ RELATED = np.repeat([[0, 0, 0], [0, 0, 1], [1, 1, 0], [1, 1, 1], [0, 1, 0]], [2,
 def test_07_what_a_prior_asks_follows_from_the_public_table_and_released_tables() -> None:
     """The step gets no access to rows, and reads one released table; another public table changes what it asks."""
     request = Request(make_spec(THREE, **mechanism_fields("prior", "c")), tuple(THREE))
-    (step,) = (s for s in steps_of(request) if s.name == "public_workload")
-    released = {f"{s.name}.{t}" for s in steps_of(request) for t, c in s.outputs.items() if c.zone.value == "released"}
+    (step,) = (s for s in build_steps(request) if s.name == "public_workload")
+    released = {
+        f"{s.name}.{t}" for s in build_steps(request) for t, c in s.outputs.items() if c.zone.value == "released"
+    }
     assert set(step.inputs) <= released and STATED_PRIOR["sha256"] in step.settings_json(request)
     assert asked_of(rows_of(RELATED)) == [[["a", "b"]], [["c"]], [["a", "c"]]]
     apart = np.array([[i, j, k] for i in range(2) for j in range(2) for k in range(2)])
@@ -144,7 +146,7 @@ def test_07_mutant_a_workload_of_the_private_rows() -> None:
 
 def test_08_the_four_looks_of_a_prior_have_a_quarter_each() -> None:
     request = Request(make_spec(THREE, **mechanism_fields("prior", "c")), tuple(THREE))
-    shares = [s.share(request) for s in steps_of(request) if isinstance(s, ReleaseStep)]
+    shares = [s.share(request) for s in build_steps(request) if isinstance(s, ReleaseStep)]
     assert shares == [Fraction(1, 4)] * 4
 
 
@@ -157,4 +159,4 @@ def test_08_mutant_a_level_that_has_another_price(share: Fraction) -> None:
         return replace(step, share=lambda r: share) if step.name == "measure_in_groups" else step  # type: ignore[call-arg]
 
     with pytest.raises(ValueError, match="must sum to 1"):
-        check_shares([other(step) for step in steps_of(request)], request)
+        check_shares([other(step) for step in build_steps(request)], request)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from privsyn.sources import csv_lines
 from privsyn.sources.csv_lines import LineReader
 from privsyn.sources.file_source import FileSource
-from privsyn.sources.private_table import LEFT_OUT, Note, forget, valid_text
+from privsyn.sources.private_table import LEFT_OUT, Note, check_valid_text, forget
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.steps.encode import Repairs, encode_batch
 from tests.support.specs import make_spec
@@ -182,7 +182,7 @@ class Counted(LineReader):
             batch = self._parsed(block, self._checked)
         except pa.ArrowInvalid:
             return None
-        return batch if batch.num_rows == csv_lines._line_count(block) else None
+        return batch if batch.num_rows == csv_lines._count_lines(block) else None
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_21_mutant_a_pattern_that_does_not_see_an_open_mark(monkeypatch: pytest.
     class Even:
         fullmatch = staticmethod(lambda line: line.count(b",") == 2 and line.count(b'"') % 2 == 0)
 
-    monkeypatch.setattr(csv_lines, "_record_pattern", lambda fields, delimiter, quote: Even)
+    monkeypatch.setattr(csv_lines, "_build_record_pattern", lambda fields, delimiter, quote: Even)
     with pytest.raises((AssertionError, pa.ArrowInvalid)):
         assert_lines_are_read_alone(file, b"\n")
 
@@ -231,8 +231,8 @@ def plain(array: pa.Array) -> list[Any]:
 def test_21_each_stored_text_is_checked_alone(cells: list[bytes | None], type_: str) -> None:
     repairs = Repairs()
     array = as_text(cells, type_)
-    whole = plain(valid_text("a", array, repairs.add))
-    assert whole == [plain(valid_text("a", array.slice(i, 1), forget))[0] for i in range(len(array))]
+    whole = plain(check_valid_text("a", array, repairs.add))
+    assert whole == [plain(check_valid_text("a", array.slice(i, 1), forget))[0] for i in range(len(array))]
     lost = sum(cell is not None and text is None for cell, text in zip(cells, whole, strict=True))
     assert repairs.counts["a", "not UTF-8"] == lost
     assert [text.encode() for text in whole if text is not None] == [

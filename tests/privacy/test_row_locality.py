@@ -139,7 +139,7 @@ def test_05_one_persons_nanoseconds_change_nobody_elses_year() -> None:
 
 def old_to_seconds(source: Any, pattern: str = "", zone: str | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Planted mutant: the parser of pandas, which picks one resolution for all rows."""
-    array = parsing.plain(source)
+    array = parsing.decode_dictionary(source)
     is_null = np.asarray(array.is_null())
     if not pa.types.is_string(array.type):
         return np.full(len(array), np.nan), is_null
@@ -151,7 +151,7 @@ def old_to_seconds(source: Any, pattern: str = "", zone: str | None = None) -> t
 
 def old_to_numbers(source: Any) -> tuple[np.ndarray, np.ndarray]:
     """Planted mutant: missing numbers take the mean of the batch."""
-    array = parsing.plain(source).cast(pa.float64())
+    array = parsing.decode_dictionary(source).cast(pa.float64())
     numbers = array.to_numpy(zero_copy_only=False)
     return np.where(np.isnan(numbers), np.nan_to_num(numbers).mean(), numbers), np.zeros(len(array), dtype=bool)
 

@@ -19,7 +19,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Wide, release_steps
-from privsyn.pipelines.registry import steps_of
+from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.reference import Reference
 from privsyn.tasks.kernels.counting import CodeTable, count
@@ -60,9 +60,9 @@ def worst(step: object, queries: list[Query], records: int, largest: int) -> lis
 
 @pytest.mark.parametrize("records", [1, 2])
 def test_05_marginals(records: int) -> None:
-    queries = one_way_marginals.plan(DOMAIN, Fraction(1), records)
+    queries = one_way_marginals.plan_queries(DOMAIN, Fraction(1), records)
     assert worst(one_way_marginals, queries, records, 4) == [records, records]
-    queries = measure_marginals.plan({("a", "b"): 1.0}, DOMAIN, DOMAIN, Fraction(1), records)
+    queries = measure_marginals.plan_queries({("a", "b"): 1.0}, DOMAIN, DOMAIN, Fraction(1), records)
     assert worst(one_way_marginals, queries, records, 4) == [records]
     assert {q.sensitivity for q in queries} == {records}
 
@@ -70,7 +70,7 @@ def test_05_marginals(records: int) -> None:
 @pytest.mark.parametrize("records", [1, 2])
 def test_05_indif(records: int) -> None:
     """The declared 4 k is never exceeded, on every table of up to 6 rows and every added person."""
-    queries = indif_scores.plan(DOMAIN, Fraction(1), records)
+    queries = indif_scores.plan_queries(DOMAIN, Fraction(1), records)
     (found,) = worst(indif_scores, queries, records, 6)
     assert 0 < found <= queries[0].sensitivity == 4 * records
 
@@ -82,8 +82,8 @@ def test_05_scores_against_noisy_one_ways(records: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     shares = {a: rng.dirichlet(np.ones(size + 1)) for a, size in zip(DOMAIN.attributes, DOMAIN.sizes, strict=True)}
     reference = Reference(shares, total=float(rng.uniform(0, 6)))
-    queries = indif_scores.plan(DOMAIN, Fraction(1), records, indif_scores.REFERENCE_SENSITIVITY)
-    step = SimpleNamespace(exact=partial(indif_scores.exact, reference=reference))
+    queries = indif_scores.plan_queries(DOMAIN, Fraction(1), records, indif_scores.REFERENCE_SENSITIVITY)
+    step = SimpleNamespace(exact=partial(indif_scores.count_exactly, reference=reference))
     (found,) = worst(step, queries, records, 5)
     assert 0 < found <= queries[0].sensitivity == records
 
@@ -94,9 +94,9 @@ def test_05_mutant_a_reference_from_the_rows() -> None:
     def exact(rows: CodeTable, queries: list[Query], threads: int) -> Iterator[np.ndarray]:
         counts = {a: count(rows, (a,), padded_result=True) for a in DOMAIN.attributes}
         shares = {a: c / max(c.sum(), 1) for a, c in counts.items()}
-        yield from indif_scores.exact(rows, queries, threads, Reference(shares, float(rows.rows)))
+        yield from indif_scores.count_exactly(rows, queries, threads, Reference(shares, float(rows.rows)))
 
-    queries = indif_scores.plan(DOMAIN, Fraction(1), 1, indif_scores.REFERENCE_SENSITIVITY)
+    queries = indif_scores.plan_queries(DOMAIN, Fraction(1), 1, indif_scores.REFERENCE_SENSITIVITY)
     (found,) = worst(SimpleNamespace(exact=exact), queries, 1, 6)
     assert found > queries[0].sensitivity
 
@@ -110,7 +110,7 @@ def test_05_indif_under_adversarial_counts() -> None:
         counts = rng.integers(0, rng.integers(2, 3_000), shape) * (rng.random(shape) < 0.5)
         more = counts.copy()
         more[tuple(rng.integers(0, s) for s in shape)] += 1
-        largest = max(largest, abs(indif_scores.indif(counts) - indif_scores.indif(more)))
+        largest = max(largest, abs(indif_scores.compute_indif(counts) - indif_scores.compute_indif(more)))
     assert 2 <= largest <= 4
 
 
@@ -126,11 +126,11 @@ def test_06_noise_levels_price_what_is_declared() -> None:
     for epsilon in (0.1, 1.0, 10.0):
         rho = Fraction(epsilon) / 7
         for plan in (
-            one_way_marginals.plan(DOMAIN, rho, 2),
-            one_way_marginals.plan(DOMAIN, rho, 2, equal=False),
-            indif_scores.plan(DOMAIN, rho, 2),
-            indif_scores.plan(DOMAIN, rho, 2, indif_scores.REFERENCE_SENSITIVITY),
-            measure_marginals.plan({("a", "b"): 0.1, ("a",): 0.7}, DOMAIN, DOMAIN, rho, 2),
+            one_way_marginals.plan_queries(DOMAIN, rho, 2),
+            one_way_marginals.plan_queries(DOMAIN, rho, 2, equal=False),
+            indif_scores.plan_queries(DOMAIN, rho, 2),
+            indif_scores.plan_queries(DOMAIN, rho, 2, indif_scores.REFERENCE_SENSITIVITY),
+            measure_marginals.plan_queries({("a", "b"): 0.1, ("a",): 0.7}, DOMAIN, DOMAIN, rho, 2),
         ):
             spent = sum(Fraction(q.sensitivity) ** 2 / (2 * Fraction(q.sigma) ** 2) for q in plan)
             assert rho * Fraction(999_999, 10**6) <= spent <= rho
@@ -161,7 +161,7 @@ def test_05_mutant_rows_so_far_scaled_to_the_private_number_of_rows() -> None:
     made = CodeTable(DOMAIN, tuple(np.zeros(4, np.uint8) for _ in DOMAIN.attributes))
 
     def exact(rows: CodeTable, queries: list[Query], threads: int) -> Iterator[np.ndarray]:
-        return residual_scores.exact(rows, made, float(rows.rows), queries, threads)
+        return residual_scores.count_exactly(rows, made, float(rows.rows), queries, threads)
 
     (found,) = worst(SimpleNamespace(exact=exact), queries, 1, 4)
     assert found > queries[0].sensitivity
@@ -184,15 +184,15 @@ def looks_of(mechanism: str, records: int) -> Iterator[tuple[str, list[Query], S
     spec = make_spec(columns, **fields, unit={"records_per_person": records})
     request = Request(spec, ("a", "b"), prior=PUBLIC if spec.prior else None)
     tables: dict[str, pa.Table] = {}
-    last = release_steps(steps_of(request))[-1].name
-    for step in steps_of(request)[1:]:
+    last = release_steps(build_steps(request))[-1].name
+    for step in build_steps(request)[1:]:
         inputs = Inputs({name: partial(tables.get, name) for name in step.inputs})  # type: ignore[arg-type]
         if isinstance(step, ReleaseStep):
             queries = step.plan(request, inputs, step.rho(request))
             yield step.name, queries, SimpleNamespace(exact=partial(_counted, step, request, inputs))
             noise = [np.arange(q.cells, dtype=np.int64) + 900 for q in queries]
-            tables[f"{step.name}.noisy"] = noisy.answers_to_table(noise)
-            tables[f"{step.name}.receipts"] = noisy.receipts_to_table(queries)
+            tables[f"{step.name}.noisy"] = noisy.tabulate_answers(noise)
+            tables[f"{step.name}.receipts"] = noisy.tabulate_receipts(queries)
         elif step.kind is Kind.POSTPROCESS and step.name != "make_consistent":
             assert step.run is not None
             for table, made in step.run(request, inputs, lambda d, t: None).items():

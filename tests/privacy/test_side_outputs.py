@@ -162,7 +162,7 @@ def test_12_mutant_a_private_table_in_the_released_root(places: Path, save: Save
     run(spec)
     store = Store(Settings().private_root, Settings().released_root, spec.dataset)
     domain = Domain.of({"x": 3})
-    rows = pa.table({"x": pa.array([0, 1, 2], pa.uint8())}, schema=tables.code_schema(domain))
+    rows = pa.table({"x": pa.array([0, 1, 2], pa.uint8())}, schema=tables.build_code_schema(domain))
     ref = store.write_table(rows, rows.schema, "encoded_rows", "encode", "0" * 64, Zone.PRIVATE)
     with pytest.raises(ZoneError):
         store.released.publish("mutant", lambda folder: store.add_released(ref, folder, "rows.parquet"))
@@ -192,7 +192,7 @@ def commands(places: Path, run_name: str) -> dict[str, tuple[tuple[object, ...],
         ),
         "figures": (
             ("evaluate", run_name, "--epsilon-report", 0.5),
-            ("privsyn.tasks.steps.quality_figures.exact",),
+            ("privsyn.tasks.steps.quality_figures.count_exactly",),
         ),
         "compare": (comparing, ("privsyn.comparison.compare_methods.encode",)),
         "check": (

@@ -17,7 +17,7 @@ from dp_accounting.rdp import RdpAccountant
 
 from privsyn.base.errors import LedgerError, PrivsynError
 from privsyn.base.settings import Settings
-from privsyn.data_contracts.receipts import Query, sigma_for
+from privsyn.data_contracts.receipts import Query, compute_sigma
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine import job
 from privsyn.engine.execute import Shell
@@ -31,7 +31,7 @@ from privsyn.publish.folder import ReleaseSummary
 from privsyn.storage.records import Records
 from privsyn.storage.store import Store
 from privsyn.tasks.estimation import noisy
-from privsyn.tasks.privacy.accountant import epsilon_for
+from privsyn.tasks.privacy.accountant import convert_rho_to_epsilon
 from privsyn.tasks.privacy.noise import NoNoise
 from privsyn.tasks.steps import indif_scores, measure_marginals, one_way_marginals
 from tests.support.releases import few, released, run
@@ -45,7 +45,7 @@ PLANNERS = (one_way_marginals, indif_scores, measure_marginals)
 def queries_of(summary: ReleaseSummary) -> list[Query]:
     """All receipts of a run, in the order of its looks."""
     names = ("one_way_receipts", "scores_receipts", "measured_receipts")
-    return [q for name in names for q in noisy.receipts_from_table(released(summary, f"marginals/{name}.parquet"))]
+    return [q for name in names for q in noisy.read_receipts(released(summary, f"marginals/{name}.parquet"))]
 
 
 def reserved(dataset: str = "people") -> Fraction:
@@ -91,7 +91,7 @@ MUTANT_SIGMAS: dict[str, Callable[..., float]] = {
     "rho for sigma": lambda rho, sensitivity, *how: float(rho) * sensitivity,
     "variance for sigma": lambda rho, sensitivity, *how: sensitivity**2 / (2 * float(rho)),
     "two left out": lambda rho, sensitivity, *how: sensitivity / math.sqrt(float(rho)),
-    "sensitivity left out": lambda rho, sensitivity, *how: sigma_for(rho, 1, *how),
+    "sensitivity left out": lambda rho, sensitivity, *how: compute_sigma(rho, 1, *how),
 }
 
 
@@ -116,8 +116,8 @@ def test_06_mutant_receipts_of_less_noise_than_was_paid_for(
     places: Path, save: Save, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Planted mutant: between the price check of the plan and the settling, the noise is halved."""
-    original = noisy.receipts_to_table
-    monkeypatch.setattr(noisy, "receipts_to_table", lambda qs: original([replace(q, sigma=q.sigma / 2) for q in qs]))
+    original = noisy.tabulate_receipts
+    monkeypatch.setattr(noisy, "tabulate_receipts", lambda qs: original([replace(q, sigma=q.sigma / 2) for q in qs]))
     with pytest.raises(LedgerError, match="cost more than their reservation"):
         run(few(save(people(300))))
     assert list(Settings().released_root.iterdir()) == []
@@ -139,17 +139,17 @@ def test_08_a_second_accountant_agrees_with_ledger_and_certificate(places: Path,
     spec = few(save(people(300)), accountant="tight")
     declared, kept = promised_and_kept(run(spec))
     assert 0.99 * declared <= kept <= declared * 1.001  # the grid of orders is no finer
-    assert epsilon_for(reserved(), spec.privacy.delta, "tight") == pytest.approx(declared, rel=1e-6)
+    assert convert_rho_to_epsilon(reserved(), spec.privacy.delta, "tight") == pytest.approx(declared, rel=1e-6)
 
 
 def test_08_mutant_one_ways_that_are_not_paid_for(places: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: the one-ways draw the noise of the whole budget; the price check left out, the figures differ."""
-    plan = one_way_marginals.plan
+    plan = one_way_marginals.plan_queries
 
     def for_all_of_it(domain: Any, rho: Fraction, records: int, **how: Any) -> list[Query]:
         return plan(domain, rho / Fraction(1, 4), records, **how)
 
-    monkeypatch.setattr(one_way_marginals, "plan", for_all_of_it)
+    monkeypatch.setattr(one_way_marginals, "plan_queries", for_all_of_it)
     spec = few(save(people(300)), accountant="tight")
     with pytest.raises(PrivsynError, match="breaks its budget"):
         run(spec)

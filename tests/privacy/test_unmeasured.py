@@ -118,7 +118,7 @@ def test_01_mutant_rows_left_out_by_the_private_column(release: Release, monkeyp
     original = encode.encode_batch
     monkeypatch.setattr(file_source, "columns_to_read", lambda columns, spec, where: tuple(columns))
     monkeypatch.setattr(encode, "encode_batch", known_only)
-    monkeypatch.setattr(encode, "_kept_rows", lambda batches, *rest: np.ones(300, bool))
+    monkeypatch.setattr(encode, "_choose_kept_rows", lambda batches, *rest: np.ones(300, bool))
     found = [release(table) for table in neighbours()[:2]]
     assert "marginals/one_way.parquet" in differing(*found)
 

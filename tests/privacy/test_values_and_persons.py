@@ -20,7 +20,7 @@ from privsyn.tasks.codecs import ordered, parsing, plan
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.privacy.noise import NoNoise
 from privsyn.tasks.steps import encode
-from privsyn.tasks.steps.decode import decoded_schema
+from privsyn.tasks.steps.decode import build_decoded_schema
 from tests.support.releases import QUICK, few, outputs, released, run
 from tests.support.specs import COLUMNS, make_spec, people
 
@@ -138,7 +138,9 @@ def metadata_of(folder: Path) -> list[str]:
     for path in folder.rglob("*.parquet"):
         schema = pq.ParquetFile(path).schema_arrow
         metadata = dict(schema.metadata or {})
-        own = decoded_schema(plan(few("people.parquet")), schema.names).metadata if path.stem == "synthetic" else {}
+        own = (
+            build_decoded_schema(plan(few("people.parquet")), schema.names).metadata if path.stem == "synthetic" else {}
+        )
         if metadata != (own or {}):
             found.append(path.name)
     return found

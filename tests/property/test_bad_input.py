@@ -20,7 +20,7 @@ from privsyn.specs.dictionaries import read_dictionary
 from privsyn.specs.draft import draft
 from privsyn.specs.spec_file import load_spec, parse_spec
 from privsyn.specs.yaml_file import parse_yaml
-from privsyn.specs.yaml_text import scalar
+from privsyn.specs.yaml_text import format_scalar
 
 QUICK = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 VALID: dict[str, Any] = {
@@ -124,13 +124,13 @@ def test_mutated_specs(data: st.DataObject) -> None:
 def dump(content: Any) -> str:
     """YAML flow text of plain content (bytes and dates as YAML writes them)."""
     if isinstance(content, dict):
-        return "{" + ", ".join(f"{scalar(str(k))}: {dump(v)}" for k, v in content.items()) + "}"
+        return "{" + ", ".join(f"{format_scalar(str(k))}: {dump(v)}" for k, v in content.items()) + "}"
     if isinstance(content, list):
         return "[" + ", ".join(dump(v) for v in content) + "]"
     if isinstance(content, float) and not math.isfinite(content):
         return ".nan"
     if isinstance(content, str | int | float):
-        return scalar(content)
+        return format_scalar(content)
     return "~" if content is None else str(content)
 
 
@@ -142,7 +142,7 @@ def test_the_valid_spec_is_valid() -> None:
 @given(st.text(max_size=30))
 def test_any_text_is_a_scalar_that_loads_back(text: str) -> None:
     safe = text.encode("utf-8", "replace").decode()
-    assert parse_yaml(f"{scalar(safe)}: [{scalar(safe)}]", "x").content == {safe: [safe]}
+    assert parse_yaml(f"{format_scalar(safe)}: [{format_scalar(safe)}]", "x").content == {safe: [safe]}
 
 
 SPEC = ReleaseSpec.model_validate({**VALID, "columns": {"a": {"kind": "boolean"}, "b": {"kind": "boolean"}}})

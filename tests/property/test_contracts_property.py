@@ -18,7 +18,7 @@ from privsyn.data_contracts.step_options import Compression
 from privsyn.engine.contract_checks import check_stage, check_table
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.estimation import noisy
-from privsyn.tasks.estimation.recode import coarse_domain, recode_to_table
+from privsyn.tasks.estimation.recode import build_coarse_domain, recode_to_table
 from privsyn.tasks.steps import compress_domain, one_way_marginals
 from privsyn.tasks.steps.encode import Repairs, encode_batch
 from tests.support.specs import anything, specs
@@ -38,20 +38,20 @@ def table_for(spec: ReleaseSpec, data: st.DataObject) -> pa.RecordBatch:
 def test_what_the_first_steps_make_passes(spec: ReleaseSpec, data: st.DataObject) -> None:
     encoding, repairs = plan(spec), Repairs()
     codes = encode_batch(table_for(spec, data), encoding, repairs)
-    check_table(tables.ENCODED_ROWS, tables.profile_codes([codes], encoding.domain))
+    check_table(tables.ENCODED_ROWS, tables.make_code_examples([codes], encoding.domain))
     check_table(tables.REPAIRS, repairs.to_table())
     rho = Fraction(1, 50)
-    queries = one_way_marginals.plan(encoding.domain, rho, spec.unit.records)
+    queries = one_way_marginals.plan_queries(encoding.domain, rho, spec.unit.records)
     check_stage("one_way_marginals", queries, rho)
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     answers = [np.round(rng.normal(0, q.sigma, q.cells)).astype(np.int64) for q in queries]
-    check_table(tables.NOISY, noisy.answers_to_table(answers))
-    check_table(tables.RECEIPTS, noisy.receipts_to_table(queries))
+    check_table(tables.NOISY, noisy.tabulate_answers(answers))
+    check_table(tables.RECEIPTS, noisy.tabulate_receipts(queries))
     recode = compress_domain.compress_domain(answers, queries, encoding.groups, Compression())
     check_table(tables.RECODE, recode_to_table(recode, encoding.labels()))
-    coarse = coarse_domain(recode)
+    coarse = build_coarse_domain(recode)
     rows = list(compress_domain.recode_rows([codes], recode))
-    check_table(tables.RECODED_ROWS, tables.profile_codes(rows, coarse, padded=True))
+    check_table(tables.RECODED_ROWS, tables.make_code_examples(rows, coarse, padded=True))
 
 
 @SLOW
@@ -62,7 +62,7 @@ def test_any_corruption_of_code_rows_is_caught(size: int, kind: int, data: st.Da
     x, y = (list(column) for column in zip(*codes, strict=True))
     at = data.draw(st.integers(0, len(x) - 1))
     columns = {"x": pa.array(x, pa.uint8()), "y": pa.array(y, pa.uint8())}
-    check_table(tables.SYNTHETIC_CODES, tables.profile_codes([pa.record_batch(columns)], domain))
+    check_table(tables.SYNTHETIC_CODES, tables.make_code_examples([pa.record_batch(columns)], domain))
     if kind == 0:  # a code outside the domain
         columns["x"] = pa.array([*x[:at], data.draw(st.integers(size, 255)), *x[at + 1 :]], pa.uint8())
     elif kind == 1:  # a null
@@ -72,7 +72,7 @@ def test_any_corruption_of_code_rows_is_caught(size: int, kind: int, data: st.Da
     else:  # another order
         columns = {"y": columns["y"], "x": columns["x"]}
     with pytest.raises(ContractError) as caught:
-        check_table(tables.SYNTHETIC_CODES, tables.profile_codes([pa.record_batch(columns)], domain))
+        check_table(tables.SYNTHETIC_CODES, tables.make_code_examples([pa.record_batch(columns)], domain))
     assert caught.value.failures
 
 
@@ -80,7 +80,7 @@ def test_any_corruption_of_code_rows_is_caught(size: int, kind: int, data: st.Da
 @given(st.integers(1, 6), st.fractions(Fraction(1, 1000), Fraction(10)), st.sampled_from([Fraction(1, 2), Fraction(2)]))
 def test_a_stage_that_does_not_cost_its_budget_is_caught(attributes: int, rho: Fraction, factor: Fraction) -> None:
     domain = Domain(tuple(f"a{i}" for i in range(attributes)), (3,) * attributes)
-    queries = one_way_marginals.plan(domain, rho, 2)
+    queries = one_way_marginals.plan_queries(domain, rho, 2)
     check_stage("stage", queries, rho)
     with pytest.raises(ContractError):
         check_stage("stage", queries, rho * factor)

@@ -51,7 +51,7 @@ def no_start(places: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
     def start(*_: object) -> None:
         raise AssertionError("the release would have been started")
 
-    monkeypatch.setattr(temporary_server, "temporary_server_starting", start)
+    monkeypatch.setattr(temporary_server, "start_temporary_server", start)
     monkeypatch.setattr(runner, "run_steps", start)
     return Ledger(Settings().ledger)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.steps.append_attributes import append_attributes, core_marginals
+from privsyn.tasks.steps.append_attributes import append_attributes, select_core_marginals
 from privsyn.tasks.steps.synthesize import synthesize
 
 SLOW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -38,7 +38,7 @@ def test_any_marginals_give_valid_rows_twice_the_same(
 ) -> None:
     marginals, domain = problem
     chosen = Synthesis.model_validate({"method": method, "seed": seed, "iterations": 3, "sweeps": 3})
-    core = core_marginals(marginals, domain)
+    core = select_core_marginals(marginals, domain)
     made, again = (
         append_attributes(synthesize(core.marginals, core.domain, chosen, rows, t), marginals, domain, seed)
         for t in (1, 2)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.memory import MemoryRun
 from privsyn.engine.request import Request
-from privsyn.pipelines.registry import steps_of
+from privsyn.pipelines.registry import build_steps
 from privsyn.sources.open_source import open_source
 from privsyn.tasks.privacy.noise import SeededNoise
 from tests.support.specs import COLUMNS, make_spec, people
@@ -27,7 +27,7 @@ RULES = ([], [{"never": "region == 'north' and (age < 60 or age is null)"}], [{"
 def synthetic(spec: Any, table: pa.Table) -> pa.Table:
     """The rows of a run with seeded noise."""
     request = Request(spec, tuple(spec.released_columns), threads=1)
-    noise, steps = SeededNoise(spec.mechanism.synthesis.seed), steps_of(request)
+    noise, steps = SeededNoise(spec.mechanism.synthesis.seed), build_steps(request)
     draw = lambda step, queries: [noise.draw(q.sigma, q.cells) for q in queries]  # noqa: E731
     private = PrivateAccess(lambda *_: open_source(table, spec).batches())
     return MemoryRun(request, steps, draw, private).run()[steps[-1].name]["synthetic"]

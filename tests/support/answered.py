@@ -10,8 +10,8 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.memory import MemoryRun
 from privsyn.engine.request import Request
-from privsyn.engine.step import published_files
-from privsyn.pipelines.registry import steps_of
+from privsyn.engine.step import list_published_files
+from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.privacy.noise import SeededNoise
 from tests.support.specs import make_spec
@@ -43,11 +43,11 @@ def spec(epsilon: float = 3.0, **changes: object) -> ReleaseSpec:
 def released(rows: pa.Table, asked: ReleaseSpec, seed: int) -> MemoryCounts:
     """A release of the table with seeded noise."""
     request = Request(asked, tuple(rows.column_names), 1)
-    steps, noise = steps_of(request), SeededNoise(seed)
+    steps, noise = build_steps(request), SeededNoise(seed)
 
     def draw(step: object, queries: list) -> noisy.Answers:
-        return noisy.draws_for(queries, lambda asked: [noise.draw(s, c) for s, c in asked])
+        return noisy.draw_noise(queries, lambda asked: [noise.draw(s, c) for s, c in asked])
 
     made = MemoryRun(request, steps, draw, PrivateAccess(lambda repairs=None: rows.to_batches())).run()
-    tables = {file: made[at.split(".")[0]][at.split(".")[1]] for file, at in published_files(steps).items()}
+    tables = {file: made[at.split(".")[0]][at.split(".")[1]] for file, at in list_published_files(steps).items()}
     return MemoryCounts.of_run(request, {**tables, "synthetic.parquet": made["decode"]["synthetic"]})

@@ -9,7 +9,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.memory import MemoryRun
 from privsyn.engine.request import Request
-from privsyn.pipelines.registry import steps_of
+from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.privacy.noise import SeededNoise
 from tests.support.specs import make_spec
 
@@ -38,7 +38,7 @@ def make(spec: ReleaseSpec, rows: pa.Table) -> None:
     request, noise = Request(spec, tuple(spec.released_columns), threads=2), SeededNoise(0)
     access = PrivateAccess(lambda repairs=None: rows.to_batches())
     MemoryRun(
-        request, steps_of(request), lambda _, queries: [noise.draw(q.sigma, q.cells) for q in queries], access
+        request, build_steps(request), lambda _, queries: [noise.draw(q.sigma, q.cells) for q in queries], access
     ).run()
 
 

@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.pipelines.release_job import plan_of
-from privsyn.publish.formats.described import Described, files_in, ranges_of
-from privsyn.publish.formats.writing import synthetic_files, write_descriptions, write_tables
+from privsyn.publish.formats.described import Described, list_files, list_ranges
+from privsyn.publish.formats.writing import write_descriptions, write_synthetic_files, write_tables
 from privsyn.storage.released_files import read_certificate
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.steps.decode import decoded_schema
+from privsyn.tasks.steps.decode import build_decoded_schema
 from tests.support.places import FIXTURES
 from tests.support.specs import make_spec
 
@@ -67,7 +67,7 @@ def synthetic(spec: ReleaseSpec, rows: int = 200, seed: int = 0) -> pa.Table:
     columns = encoding.decode(codes, rng)
     arrays = [columns[name] for name in order]
     plain = [a.dictionary_decode() if pa.types.is_dictionary(a.type) else a for a in arrays]
-    return pa.table(plain, schema=decoded_schema(encoding, order))
+    return pa.table(plain, schema=build_decoded_schema(encoding, order))
 
 
 def described(spec: ReleaseSpec, folder: Path, rows: int = 200, parts: int = 1) -> Described:
@@ -79,7 +79,7 @@ def described(spec: ReleaseSpec, folder: Path, rows: int = 200, parts: int = 1) 
         (folder / name).parent.mkdir(exist_ok=True)
         pq.write_table(table.slice(rows * i // parts, rows * (i + 1) // parts - rows * i // parts), folder / name)
     write_tables(folder, spec, order)
-    files = files_in(folder)
+    files = list_files(folder)
     write_descriptions(folder, plan_of(spec, tuple(order)), CERTIFICATE, rows, VERSIONS)
-    assert len(synthetic_files(folder)) == parts
-    return Described(plan_of(spec, order), CERTIFICATE, ranges_of(spec, order), rows, files, VERSIONS)
+    assert len(write_synthetic_files(folder)) == parts
+    return Described(plan_of(spec, order), CERTIFICATE, list_ranges(spec, order), rows, files, VERSIONS)

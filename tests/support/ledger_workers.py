@@ -7,7 +7,7 @@ import contextlib
 from privsyn.base.errors import BudgetRefusedError
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.ledgers.ledger import Ledger, Line
-from privsyn.tasks.privacy.accountant import rho_for
+from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 
 CAP = Guarantee(epsilon=2.0, delta=1e-9)
 ROOM = 50
@@ -16,7 +16,7 @@ ROOM = 50
 
 def reserve_many(url: str, worker: int, attempts: int) -> list[str]:
     """Reserve a fiftieth of the cap again and again; every other key is shared by all workers, own ones are closed."""
-    ledger, price, got = Ledger(url), rho_for(CAP.epsilon, CAP.delta) / ROOM, []
+    ledger, price, got = Ledger(url), convert_epsilon_to_rho(CAP.epsilon, CAP.delta) / ROOM, []
     ledger.register("people", CAP)
     for i in range(attempts):
         key = f"shared-{i}" if i % 2 else f"own-{worker}-{i}"

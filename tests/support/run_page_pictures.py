@@ -10,19 +10,19 @@ from collections.abc import Sequence
 import pytest
 
 from privsyn.report import drawing_process
-from privsyn.report.overview_chart import MarginalOverview, OneWayOverview, overview_png
+from privsyn.report.overview_chart import MarginalOverview, OneWayOverview, draw_overview
 
 _DRAWN: dict[str, bytes] = {}
 
 
 def picture_here(one_ways: Sequence[OneWayOverview], marginals: Sequence[MarginalOverview], *, title: str) -> bytes:
-    """The PNG bytes of :func:`overview_png`, drawn in this process the first time that these figures are asked for."""
+    """The PNG bytes of :func:`draw_overview`, drawn in this process the first time that these figures are asked for."""
     asked = repr((one_ways, marginals, title))
     if asked not in _DRAWN:
-        _DRAWN[asked] = overview_png(one_ways, marginals, title=title)
+        _DRAWN[asked] = draw_overview(one_ways, marginals, title=title)
     return _DRAWN[asked]
 
 
 def put_in(patch: pytest.MonkeyPatch) -> None:
     """Let flow runs of this process draw so."""
-    patch.setattr(drawing_process, "picture_apart", picture_here)
+    patch.setattr(drawing_process, "draw_in_subprocess", picture_here)

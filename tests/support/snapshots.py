@@ -35,7 +35,7 @@ from privsyn.base.errors import PrivsynError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.generations import request_name
-from privsyn.engine.keys import lineage_keys
+from privsyn.engine.keys import compute_lineage_keys
 from privsyn.engine.request import Request
 from privsyn.evaluation.quality_release import publish_quality
 from privsyn.pipelines.release_job import release_job
@@ -128,7 +128,7 @@ def lineage() -> dict[str, Any]:
         request = Request(spec, tuple(spec.released_columns))
         found[name if period is None else f"{name} {period}"] = {
             "request": request_name(spec, job),
-            "keys": lineage_keys(request, "00" * 32, 0, OpenDPNoise, job.steps, period),
+            "keys": compute_lineage_keys(request, "00" * 32, 0, OpenDPNoise, job.steps, period),
         }
     return found
 
@@ -238,7 +238,7 @@ def _environment(home: Path) -> Iterator[None]:
         os.environ.update(
             PRIVSYN_OUT=str(home / "out"), PRIVSYN_LEDGER=str(home / "ledger.sqlite"), DO_NOT_TRACK="1", NO_COLOR="1"
         )
-        with mock.patch("privsyn.server.configured.server_is_configured", lambda: False):
+        with mock.patch("privsyn.server.configured.is_server_configured", lambda: False):
             yield
     finally:
         os.environ.clear()

@@ -13,17 +13,17 @@ from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.base.wording import mention
 from privsyn.data_contracts.certificate import Certificate, Manifest
-from privsyn.data_contracts.publication import Format, checked_formats
+from privsyn.data_contracts.publication import Format, check_known_formats
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.policy_checks import check_formats
 from privsyn.pipelines.release_job import plan_of
-from privsyn.publish.folder import added_formats, is_whole
-from privsyn.publish.formats.described import files_in
+from privsyn.publish.folder import is_whole, read_added_formats
+from privsyn.publish.formats.described import list_files
 from privsyn.publish.formats.writing import write_descriptions, write_note, write_tables
-from privsyn.publish.related_pairs import related_pairs
+from privsyn.publish.related_pairs import list_related_pairs
 from privsyn.publish.release_note import release_note
 from privsyn.storage.records import Records
-from privsyn.storage.released_files import public_spec, read_certificate, read_manifest, release_folder
+from privsyn.storage.released_files import read_certificate, read_manifest, read_public_spec, release_folder
 from privsyn.storage.safe_names import SAFE_NAME
 from privsyn.storage.store import Store
 
@@ -46,25 +46,25 @@ def add_formats(release: str, formats: Sequence[Format], settings: Settings) -> 
     it runs again, whatever its spec says.  Raises RequestError unless ``release`` is a whole release of this output
     folder.
     """
-    folder = _folder(release, settings)
-    dataset = public_spec(read_manifest(folder), FIELD).dataset
+    folder = _locate_folder(release, settings)
+    dataset = read_public_spec(read_manifest(folder), FIELD).dataset
     check_formats(dataset, formats, settings)
     store = Store(settings.private_root, settings.released_root, dataset)
     with store.lock(f"release-{dataset}"):
         manifest, certificate = read_manifest(folder), read_certificate(folder)  # a run may have just written them
         if folder.name != manifest.run or not is_whole(folder):
-            raise _damaged(folder)
-        known = public_spec(manifest, FIELD)
-        spec = known.model_copy(update={"formats": checked_formats((*known.formats, *formats))})
+            raise _make_damage_error(folder)
+        known = read_public_spec(manifest, FIELD)
+        spec = known.model_copy(update={"formats": check_known_formats((*known.formats, *formats))})
         if spec.formats != known.formats:
             store.released.publish(
                 manifest.run, lambda new: _build(new, folder, manifest, certificate, spec), replace=True
             )
-        added_formats(Records(settings.private_root, dataset), manifest.run, formats)
-        return AddedFormats(folder, tuple(sorted(set(files_in(folder)) - set(manifest.files))))
+        read_added_formats(Records(settings.private_root, dataset), manifest.run, formats)
+        return AddedFormats(folder, tuple(sorted(set(list_files(folder)) - set(manifest.files))))
 
 
-def _folder(release: str, settings: Settings) -> Path:
+def _locate_folder(release: str, settings: Settings) -> Path:
     """Return the run's folder in the released root, whose private folder is there too."""
     folder = release_folder(release, settings, FIELD)
     if folder != settings.released_root / folder.name or not SAFE_NAME.fullmatch(folder.name):
@@ -82,7 +82,7 @@ def _folder(release: str, settings: Settings) -> Path:
     return folder
 
 
-def _damaged(folder: Path) -> RequestError:
+def _make_damage_error(folder: Path) -> RequestError:
     problem = f"{folder} is not a whole release: files are missing, changed or added"
     return RequestError(problem, "Run the release again, which puts them right", FIELD)
 
@@ -95,9 +95,9 @@ def _build(new: Path, old: Path, manifest: Manifest, certificate: Certificate, s
     order = tuple(manifest.column_order)
     write_tables(new, spec, order)
     plan = plan_of(spec, order)
-    pairs = related_pairs(pq.read_table(new / "marginals" / "consistent.parquet"))
+    pairs = list_related_pairs(pq.read_table(new / "marginals" / "consistent.parquet"))
     write_note(new, release_note(plan, certificate, manifest.rows, pairs, private=True), pairs)
     write_descriptions(new, plan, certificate, manifest.rows, manifest.versions)
     asked = spec.public()
-    made = manifest.model_copy(update={"spec": asked, "files": files_in(new)})
+    made = manifest.model_copy(update={"spec": asked, "files": list_files(new)})
     (new / "manifest.json").write_text(made.model_dump_json(indent=2) + "\n", encoding="utf-8")

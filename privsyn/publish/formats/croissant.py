@@ -13,9 +13,9 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from privsyn.data_contracts.publication import About
-from privsyn.publish.formats.data_package import keywords
-from privsyn.publish.formats.described import Described, kind_of
-from privsyn.publish.unmeasured_note import TELLS_NOTHING, with_unmeasured
+from privsyn.publish.formats.data_package import list_keywords
+from privsyn.publish.formats.described import Described, get_kind
+from privsyn.publish.unmeasured_note import TELLS_NOTHING, add_unmeasured
 
 NAME = "croissant.json"
 CONFORMS_TO = "http://mlcommons.org/croissant/1.1"
@@ -95,7 +95,7 @@ CONTEXT: dict[str, Any] = {
 """The JSON-LD context of Croissant 1.1, with the two vocabularies that this module adds (dpv, prov)."""
 
 
-def croissant(release: Described) -> dict[str, Any]:
+def build_croissant(release: Described) -> dict[str, Any]:
     """Return the metadata as JSON-LD.
 
     Files with their hashes, one record set of the synthetic rows, and the promise.
@@ -111,34 +111,34 @@ def croissant(release: Described) -> dict[str, Any]:
         "url": about.homepage,
         "license": release.licence_url,
         "datePublished": about.published.isoformat() if about.published else "",
-        "creator": _publisher(about),
-        "publisher": _publisher(about),
-        "citeAs": _citation(release),
-        "keywords": keywords(release),
+        "creator": _describe_publisher(about),
+        "publisher": _describe_publisher(about),
+        "citeAs": _format_citation(release),
+        "keywords": list_keywords(release),
         "spatialCoverage": about.region,
         "isLiveDataset": False,
-        "distribution": [*_files(release), *_file_sets(release)],
-        "recordSet": [_record_set(release)],
-        **_responsible(release),
-        **_provenance(release),
+        "distribution": [*_describe_files(release), *_describe_file_sets(release)],
+        "recordSet": [_describe_record_set(release)],
+        **_describe_responsible(release),
+        **_describe_provenance(release),
     }
     return {key: value for key, value in found.items() if value not in ("", {}, [])}
 
 
-def _publisher(about: About) -> dict[str, Any]:
+def _describe_publisher(about: About) -> dict[str, Any]:
     if not about.publisher:
         return {}
     contact = {"url" if "://" in about.contact else "email": about.contact} if about.contact else {}
     return {"@type": "sc:Organization", "name": about.publisher, **contact}
 
 
-def _citation(release: Described) -> str:
+def _format_citation(release: Described) -> str:
     about = release.about
     parts = (about.publisher, release.title, str(about.published.year) if about.published else "", about.homepage)
     return ". ".join((*(p for p in parts if p), f"Release {release.certificate.run}."))
 
 
-def _files(release: Described) -> list[dict[str, Any]]:
+def _describe_files(release: Described) -> list[dict[str, Any]]:
     return [
         {
             "@type": "cr:FileObject",
@@ -154,7 +154,7 @@ def _files(release: Described) -> list[dict[str, Any]]:
     ]
 
 
-def _file_sets(release: Described) -> list[dict[str, Any]]:
+def _describe_file_sets(release: Described) -> list[dict[str, Any]]:
     """Return the parts of a synthetic table in several files, as one set."""
     if len(release.tables("parquet")) == 1:
         return []
@@ -164,7 +164,7 @@ def _file_sets(release: Described) -> list[dict[str, Any]]:
     return [{"@type": "cr:FileSet", "@id": PARTS, "description": about, "encodingFormat": kind, "includes": includes}]
 
 
-def _record_set(release: Described) -> dict[str, Any]:
+def _describe_record_set(release: Described) -> dict[str, Any]:
     tables = release.tables("parquet")
     where = {"fileObject": {"@id": tables[0]}} if len(tables) == 1 else {"fileSet": {"@id": PARTS}}
     fields = []
@@ -173,8 +173,8 @@ def _record_set(release: Described) -> dict[str, Any]:
             "@type": "cr:Field",
             "@id": f"{RECORDS}/{name if _PLAIN.fullmatch(name) else f'column-{number}'}",
             "name": name,
-            "description": with_unmeasured(release.spec.columns[name].description, release.spec.columns[name]),
-            "dataType": _KINDS[kind_of(domain.type)],
+            "description": add_unmeasured(release.spec.columns[name].description, release.spec.columns[name]),
+            "dataType": _KINDS[get_kind(domain.type)],
             "source": {**where, "extract": {"column": name}},
         }
         fields.append({key: value for key, value in field.items() if value != ""})
@@ -182,7 +182,7 @@ def _record_set(release: Described) -> dict[str, Any]:
     return {"@type": "cr:RecordSet", "@id": RECORDS, "name": RECORDS, "description": about, "field": fields}
 
 
-def _responsible(release: Described) -> dict[str, Any]:
+def _describe_responsible(release: Described) -> dict[str, Any]:
     """Return the Responsible-AI terms that apply."""
     about = release.about
     return {
@@ -202,7 +202,7 @@ def _responsible(release: Described) -> dict[str, Any]:
     }
 
 
-def _provenance(release: Described) -> dict[str, Any]:
+def _describe_provenance(release: Described) -> dict[str, Any]:
     c, source = release.certificate, release.about.source
     version = release.versions.get("privsyn-flows", "")
     private: dict[str, Any] = {"@type": "prov:Entity", "prov:label": source or f"private table {c.dataset}"}

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from privsyn.data_contracts.tables import ValueRange
-from privsyn.publish.formats.described import categories, null_text
-from privsyn.storage.disk import in_words
+from privsyn.publish.formats.described import get_null_text, list_categories
+from privsyn.storage.disk import translate_os_errors
 from privsyn.storage.table_files import open_parquet
 
 BATCH_ROWS = 1 << 14
@@ -27,7 +27,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What a text begins with that a spreadsheet may take for a formula."""
 
 
-def csv_name(parquet: str) -> str:
+def name_csv(parquet: str) -> str:
     """Return the name of the CSV file of a released Parquet file.
 
     Parts lie apart, so that ``synthetic/`` holds one format.
@@ -41,24 +41,26 @@ def write_csv(parquet: Path, csv: Path, ranges: Mapping[str, ValueRange]) -> Non
     ``ranges``: the public domain of every column, in order.
     """
     options = pa_csv.WriteOptions(
-        quoting_style="needed", quoting_header="needed", eol="\r\n", null_string=null_text(ranges)
+        quoting_style="needed", quoting_header="needed", eol="\r\n", null_string=get_null_text(ranges)
     )
-    with in_words(csv), open_parquet(parquet) as source:
+    with translate_os_errors(csv), open_parquet(parquet) as source:
         schema = pa.schema([_as_written(field) for field in source.schema_arrow])
         with pa_csv.CSVWriter(csv, schema, write_options=options) as target:
             for batch in source.iter_batches(batch_size=BATCH_ROWS):
-                columns = [_written(column, ranges[name]) for name, column in zip(schema.names, batch, strict=True)]
+                columns = [
+                    _format_column(column, ranges[name]) for name, column in zip(schema.names, batch, strict=True)
+                ]
                 target.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
 
 
-def formula_like(ranges: Mapping[str, ValueRange]) -> list[str]:
+def find_formulas(ranges: Mapping[str, ValueRange]) -> list[str]:
     """Return columns whose name or categories a spreadsheet may take for formulas.
 
     A function of the public spec alone.
     """
     found = []
     for name, domain in ranges.items():
-        if any(text.startswith(FORMULA) for text in (name, *categories(domain))):
+        if any(text.startswith(FORMULA) for text in (name, *list_categories(domain))):
             found.append(name)
     return found
 
@@ -70,7 +72,7 @@ def _as_written(field: pa.Field) -> pa.Field:
     return pa.field(field.name, pa.string()) if is_text else field.remove_metadata()
 
 
-def _written(column: pa.Array, domain: ValueRange) -> pa.Array:
+def _format_column(column: pa.Array, domain: ValueRange) -> pa.Array:
     """Moments as text; to the microsecond only where a bound of the spec, to which values are clamped, has any."""
     if pa.types.is_time(column.type):
         return column.cast(pa.time32("s"))

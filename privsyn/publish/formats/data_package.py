@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from privsyn.data_contracts.columns import BooleanColumn, Zoned
 from privsyn.data_contracts.tables import ValueRange
-from privsyn.publish.formats.described import Described, kind_of
-from privsyn.publish.unmeasured_note import with_unmeasured
+from privsyn.publish.formats.described import Described, get_kind
+from privsyn.publish.unmeasured_note import add_unmeasured
 
 NAME = "datapackage.json"
 SCHEMA = "schema.json"
@@ -27,33 +27,33 @@ LISTED_VALUES = 1_000
 _MEDIA = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
 
 
-def data_package(release: Described) -> dict[str, Any]:
+def build_data_package(release: Described) -> dict[str, Any]:
     """Return the descriptor: every table of the folder with its hash and size, the synthetic one with its schema."""
     package: dict[str, Any] = {
         "profile": "data-package",
         "name": release.certificate.run,
         "title": release.title,
         "description": release.description,
-        **_publication(release),
-        "keywords": keywords(release),
-        "resources": [*_synthetic(release), *_marginals(release)],
-        "differentialPrivacy": _promise(release),
+        **_describe_publication(release),
+        "keywords": list_keywords(release),
+        "resources": [*_describe_synthetic(release), *_describe_marginals(release)],
+        "differentialPrivacy": _describe_promise(release),
     }
     return {key: value for key, value in package.items() if value}
 
 
-def table_schema(release: Described) -> dict[str, Any]:
+def build_table_schema(release: Described) -> dict[str, Any]:
     """Return the Table Schema of the synthetic table: name, type, meaning and public domain of every column."""
-    fields = [_field(release, name, domain) for name, domain in release.ranges.items()]
+    fields = [_describe_field(release, name, domain) for name, domain in release.ranges.items()]
     return {"fields": fields, "missingValues": [release.null_text]}
 
 
-def keywords(release: Described) -> list[str]:
+def list_keywords(release: Described) -> list[str]:
     """Return the publisher's words, then what every release is."""
     return list(dict.fromkeys((*release.about.keywords, "synthetic data", "differential privacy", "PrivSyn")))
 
 
-def _publication(release: Described) -> dict[str, Any]:
+def _describe_publication(release: Described) -> dict[str, Any]:
     about, licence = release.about, release.about.licence
     path = {"path": release.licence_url}
     contributor = {"title": about.publisher or about.contact, "role": "publisher"}
@@ -69,7 +69,7 @@ def _publication(release: Described) -> dict[str, Any]:
     }
 
 
-def _promise(release: Described) -> dict[str, Any]:
+def _describe_promise(release: Described) -> dict[str, Any]:
     """Return what no field of the standard is for; readers keep unknown fields."""
     c = release.certificate
     return {
@@ -81,14 +81,14 @@ def _promise(release: Described) -> dict[str, Any]:
     }
 
 
-def _synthetic(release: Described) -> list[dict[str, Any]]:
+def _describe_synthetic(release: Described) -> list[dict[str, Any]]:
     """Return one resource a file, CSV before Parquet: the CSV is what a checker reads against the schema."""
-    schema = SCHEMA if SCHEMA in release.files else table_schema(release)
+    schema = SCHEMA if SCHEMA in release.files else build_table_schema(release)
     about = f"The synthetic table, {release.rows:,} rows in random order."
     found = []
     for kind in ("csv", "parquet"):
         for name in release.tables(kind):
-            resource = {**_file(release, name, kind), "description": about, "schema": schema}
+            resource = {**_describe_file(release, name, kind), "description": about, "schema": schema}
             if kind == "csv":
                 resource["dialect"] = {"lineTerminator": "\r\n", "quoteChar": '"', "doubleQuote": True, "header": True}
                 resource["profile"] = "tabular-data-resource"
@@ -96,13 +96,13 @@ def _synthetic(release: Described) -> list[dict[str, Any]]:
     return found
 
 
-def _marginals(release: Described) -> list[dict[str, Any]]:
+def _describe_marginals(release: Described) -> list[dict[str, Any]]:
     names = sorted(n for n in release.files if n.startswith("marginals/"))
     about = "Noisy counts that the synthetic table was made from, or what their numbers mean; README.md says which."
-    return [{**_file(release, name, "parquet"), "description": about} for name in names]
+    return [{**_describe_file(release, name, "parquet"), "description": about} for name in names]
 
 
-def _file(release: Described, name: str, kind: str) -> dict[str, Any]:
+def _describe_file(release: Described, name: str, kind: str) -> dict[str, Any]:
     file = release.files[name]
     return {
         "name": re.sub(r"[^a-z0-9]+", "-", name.lower()),
@@ -115,18 +115,18 @@ def _file(release: Described, name: str, kind: str) -> dict[str, Any]:
     }
 
 
-def _field(release: Described, name: str, domain: ValueRange) -> dict[str, Any]:
+def _describe_field(release: Described, name: str, domain: ValueRange) -> dict[str, Any]:
     column: Any = release.spec.columns[name]
     values = domain.values.to_pylist() if domain.values is not None else []
     constraints: dict[str, Any] = {"required": not domain.nullable}
     if values and len(values) <= LISTED_VALUES and not all(isinstance(v, bool) for v in values):
         constraints["enum"] = values
     if domain.low is not None:
-        constraints["minimum"], constraints["maximum"] = _bounds(domain)
+        constraints["minimum"], constraints["maximum"] = _describe_bounds(domain)
     field: dict[str, Any] = {
         "name": name,
-        "type": kind_of(domain.type),
-        "description": with_unmeasured(_meaning(column), column),
+        "type": get_kind(domain.type),
+        "description": add_unmeasured(_format_meaning(column), column),
         "constraints": constraints,
     }
     if field["type"] == "boolean":
@@ -134,13 +134,13 @@ def _field(release: Described, name: str, domain: ValueRange) -> dict[str, Any]:
     return {key: value for key, value in field.items() if value}
 
 
-def _meaning(column: Any) -> str:
+def _format_meaning(column: Any) -> str:
     """Return the spec's description with its unit."""
     unit = "" if isinstance(column, BooleanColumn | Zoned) else getattr(column, "unit", "")
     return f"{column.description} ({unit})" if column.description and unit else column.description or unit
 
 
-def _bounds(domain: ValueRange) -> tuple[Any, Any]:
+def _describe_bounds(domain: ValueRange) -> tuple[Any, Any]:
     """Return smallest and largest value as the files write them.
 
     A float32 bound has two decimals, its own shortest one and that of the same number in 64 bits; the outer one holds
@@ -148,14 +148,14 @@ def _bounds(domain: ValueRange) -> tuple[Any, Any]:
     """
     low, high = domain.low, domain.high
     if pa.types.is_float32(domain.type):
-        return min(low, _shortest(low)), max(high, _shortest(high))
+        return min(low, _compute_shortest(low)), max(high, _compute_shortest(high))
     if pa.types.is_timestamp(domain.type):
         return low.isoformat(), high.isoformat()
     dated = pa.types.is_date(domain.type) or pa.types.is_time(domain.type)
     return (low.isoformat(), high.isoformat()) if dated else (low, high)
 
 
-def _shortest(value: float) -> float:
+def _compute_shortest(value: float) -> float:
     """Return the shortest decimal that gives the same float32."""
     found = float(str(np.float32(value)))
     return found if math.isfinite(found) else value

@@ -14,14 +14,14 @@ import re
 from typing import Any
 
 from privsyn.publish.formats.deployments_registry_texts import (
-    composition,
-    data_domain,
-    mechanisms,
+    describe_composition,
+    describe_domain,
+    describe_mechanisms,
+    describe_preprocessing,
+    describe_unit,
+    describe_utility,
+    format_rho,
     post_processing,
-    preprocessing,
-    rho,
-    unit_details,
-    utility,
 )
 from privsyn.publish.formats.described import Described
 
@@ -41,46 +41,46 @@ _PAPER = {
 }
 
 
-def registry_entry(release: Described) -> dict[str, Any]:
+def build_registry_entry(release: Described) -> dict[str, Any]:
     """Return the entry as a mapping; fields that nobody filled in are absent."""
-    return _filled(
+    return _fill(
         {
-            "url_slug": _slug(release),
+            "url_slug": _make_slug(release),
             "deployment": {
-                "basic": _basic(release),
-                "dp_variant": _variant(release),
-                "privacy_loss": _privacy_loss(release),
-                "deployment_model": _model(release),
-                "implementation": _implementation(release),
-                "administrative": _administrative(release),
+                "basic": _describe_basics(release),
+                "dp_variant": _describe_variant(release),
+                "privacy_loss": _describe_privacy_loss(release),
+                "deployment_model": _describe_model(release),
+                "implementation": _describe_implementation(release),
+                "administrative": _describe_administration(release),
             },
         }
     )
 
 
-def missing(release: Described) -> list[str]:
+def list_missing(release: Described) -> list[str]:
     """Fields of the spec that the form requires and that are empty."""
     return [f"about.{name}" for name in NEEDED if not getattr(release.about, name)]
 
 
-def registry_yaml(release: Described) -> str:
+def format_registry_yaml(release: Described) -> str:
     """Return the entry as YAML that readers of version 1.1 and 1.2 take alike: texts quoted, no folding, no anchors."""
     from ruamel.yaml import YAML  # here: only publishing writes it
 
     yaml = YAML()
     yaml.width, yaml.allow_unicode, yaml.default_flow_style = 1_000_000, True, False
-    yaml.representer.add_representer(float, _float)
+    yaml.representer.add_representer(float, _represent_float)
     text = io.StringIO()
-    yaml.dump(_quoted(registry_entry(release)), text)
+    yaml.dump(_quote(build_registry_entry(release)), text)
     lines = list(_HEAD)
-    absent = missing(release)
+    absent = list_missing(release)
     if absent:
         lines.append(f"NOT COMPLETE: the form also requires what the spec leaves empty: {', '.join(absent)}.")
         lines.append("Fill it in and run the release again: that costs nothing.")
     return "".join(f"# {line}\n" for line in lines) + text.getvalue()
 
 
-def _basic(release: Described) -> dict[str, Any]:
+def _describe_basics(release: Described) -> dict[str, Any]:
     about = release.about
     curator = {"data_curator_name": about.publisher, "data_curator_type": about.publisher_type}
     return {
@@ -95,29 +95,30 @@ def _basic(release: Described) -> dict[str, Any]:
     }
 
 
-def _variant(release: Described) -> dict[str, Any]:
+def _describe_variant(release: Described) -> dict[str, Any]:
     return {
         "variant_name": "Approximate DP",
-        "data_domain": data_domain(release),
+        "data_domain": describe_domain(release),
         "unprotected_quantities": "None is computed from the private table. Public by the publisher's choice are the "
         "request (columns, their order and types, domains, bins, settings), the data set's name, and the sums of the "
         "privacy ledger.",
     }
 
 
-def _privacy_loss(release: Described) -> dict[str, Any]:
+def _describe_privacy_loss(release: Described) -> dict[str, Any]:
     c = release.certificate
     return {
         "privacy_unit": "Person-level",
-        "privacy_unit_details": unit_details(release),
-        "number_of_privacy_units": _units(release),
+        "privacy_unit_details": describe_unit(release),
+        "number_of_privacy_units": _compute_units(release),
         "privacy_parameters": {"epsilon": c.epsilon, "delta": c.delta},
-        "privacy_parameters_details": f"The release may cost rho {rho(c.rho_budget)} and spent {rho(c.rho_spent)} of "
+        "privacy_parameters_details": f"The release may cost rho {format_rho(c.rho_budget)} and spent "
+        f"{format_rho(c.rho_spent)} of "
         f"it, in the price that its accountant ({c.accountant}) adds up: {c.price}.",
     }
 
 
-def _units(release: Described) -> int | None:
+def _compute_units(release: Described) -> int | None:
     """Return noisy number of people.
 
     Known where each has one record and the rows are as many as the noisy counts say.
@@ -126,7 +127,7 @@ def _units(release: Described) -> int | None:
     return release.rows if estimated else None
 
 
-def _model(release: Described) -> dict[str, Any]:
+def _describe_model(release: Described) -> dict[str, Any]:
     total = release.certificate.dataset_total
     return {
         "model_name": "Central",
@@ -146,21 +147,21 @@ def _model(release: Described) -> dict[str, Any]:
     }
 
 
-def _implementation(release: Described) -> dict[str, Any]:
+def _describe_implementation(release: Described) -> dict[str, Any]:
     return {
-        "preprocessing_and_hyperparameter_tuning": preprocessing(release),
-        "mechanisms": mechanisms(release),
-        "composition": composition(release),
+        "preprocessing_and_hyperparameter_tuning": describe_preprocessing(release),
+        "mechanisms": describe_mechanisms(release),
+        "composition": describe_composition(release),
         "post_processing": post_processing(release),
         "justification": release.about.justification
         or "The publisher's public request sets epsilon, delta and the unit of protection, and does not say why.",
-        "utility": utility(release),
+        "utility": describe_utility(release),
         "additional_information": f"Release {release.certificate.run}. certificate.json holds the exact figures and "
         "the argument, manifest.json the request, the versions and the SHA-256 of every file.",
     }
 
 
-def _administrative(release: Described) -> dict[str, Any]:
+def _describe_administration(release: Described) -> dict[str, Any]:
     about = release.about
     homepage = {"title": release.title, "url": about.homepage, "organization": about.publisher}
     sources: dict[str, Any] = {
@@ -180,27 +181,27 @@ def _administrative(release: Described) -> dict[str, Any]:
     }
 
 
-def _slug(release: Described) -> str:
+def _make_slug(release: Described) -> str:
     about = release.about
     words = (release.title, about.publisher, str(about.published.year) if about.published else "")
     slug = re.sub(r"[^a-z0-9]+", "-", " ".join(words).lower()).strip("-")
     return slug or release.certificate.run
 
 
-def _filled(value: Any) -> Any:
+def _fill(value: Any) -> Any:
     """Without what is empty: no text, no item, no number."""
     if isinstance(value, dict):
-        inner = {key: _filled(item) for key, item in value.items()}
+        inner = {key: _fill(item) for key, item in value.items()}
         return {key: item for key, item in inner.items() if item not in ("", None, [], {})}
     return value
 
 
-def _quoted(value: Any) -> Any:
+def _quote(value: Any) -> Any:
     """Texts in quotation marks, so that no reader takes one for a date, a number or a truth value."""
     if isinstance(value, dict):
-        return {key: _quoted(item) for key, item in value.items()}
+        return {key: _quote(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_quoted(item) for item in value]
+        return [_quote(item) for item in value]
     if not isinstance(value, str):
         return value
     lines = value.split("\n")
@@ -211,7 +212,7 @@ def _quoted(value: Any) -> Any:
     return LiteralScalarString(value) if as_block else DoubleQuotedScalarString(value)
 
 
-def _float(representer: Any, value: float) -> Any:
+def _represent_float(representer: Any, value: float) -> Any:
     """1.0e-09, since YAML 1.1 takes 1e-09 for a text."""
     text = repr(value)
     if "e" in text and "." not in text:

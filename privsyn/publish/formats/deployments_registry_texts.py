@@ -12,7 +12,7 @@ NAMED_COLUMNS = 100
 """Columns that are named one by one; longer lists are cut and counted."""
 
 
-def unit_details(release: Described) -> str:
+def describe_unit(release: Described) -> str:
     """Return what neighbouring tables are."""
     c = release.certificate
     k = c.records_per_person
@@ -23,24 +23,24 @@ def unit_details(release: Described) -> str:
     )
 
 
-def data_domain(release: Described) -> str:
+def describe_domain(release: Described) -> str:
     """Return which tables are protected."""
     names = list(release.ranges)
     shown = ", ".join(names[:NAMED_COLUMNS])
     more = f" and {len(names) - NAMED_COLUMNS:,} more" if len(names) > NAMED_COLUMNS else ""
     return (
         f"Tables of any number of records with {len(names):,} column{'' if len(names) == 1 else 's'} ({shown}{more}), "
-        f"each with the domain that the public request states (manifest.json).{_not_read(release)}"
+        f"each with the domain that the public request states (manifest.json).{_describe_unread(release)}"
     )
 
 
-def _not_read(release: Described) -> str:
+def _describe_unread(release: Described) -> str:
     """Return which columns no look asks about; nothing without any."""
     names = ", ".join(release.spec.unmeasured_columns)
     return f" Not looked at, and drawn at random from the request alone: {names}." if names else ""
 
 
-def preprocessing(release: Described) -> str:
+def describe_preprocessing(release: Described) -> str:
     """Return what happens before any noise, and what was tuned."""
     unit = release.spec.unit
     kept = "All rows are taken as they are; how many a person has is the publisher's statement."
@@ -54,7 +54,7 @@ def preprocessing(release: Described) -> str:
     )
 
 
-def mechanisms(release: Described) -> str:
+def describe_mechanisms(release: Described) -> str:
     """Return every look at the private table: how many queries, their sensitivity, their noise."""
     c = release.certificate
     versions = {name: release.versions.get(name, "") for name in ("opendp", "privsyn-flows")}
@@ -75,18 +75,21 @@ def mechanisms(release: Described) -> str:
     )
 
 
-def composition(release: Described) -> str:
+def describe_composition(release: Described) -> str:
     """From prices to the promise, and the promise of the data set's whole life."""
     c, total = release.certificate, release.certificate.dataset_total
     costs = "\n".join(
-        f"- {release.look(s).words}: budget rho {rho(s.rho_budget)}, spent {rho(s.rho_spent)}" for s in c.stages
+        f"- {release.look(s).words}: budget rho {format_rho(s.rho_budget)}, spent {format_rho(s.rho_spent)}"
+        for s in c.stages
     )
     return (
         f"Accountant {c.accountant}: {c.composition}.\n{costs}\n"
-        f"- Sum of this release: budget rho {rho(c.rho_budget)}, spent {rho(c.rho_spent)}; later queries depend on "
+        f"- Sum of this release: budget rho {format_rho(c.rho_budget)}, spent {format_rho(c.rho_spent)}; later "
+        f"queries depend on "
         "earlier noisy answers, the budgets do not.\n"
-        f"- Lifetime of the data set: cap rho {rho(total.rho_cap)} (epsilon {total.epsilon_cap:g} at delta "
-        f"{total.delta:g}, accountant {total.accountant}), of which rho {rho(total.rho)} (epsilon {total.epsilon:.6g}) "
+        f"- Lifetime of the data set: cap rho {format_rho(total.rho_cap)} (epsilon {total.epsilon_cap:g} at delta "
+        f"{total.delta:g}, accountant {total.accountant}), of which rho {format_rho(total.rho)} (epsilon "
+        f"{total.epsilon:.6g}) "
         "is used with this release; an append-only ledger reserves every cost before anything is counted and refuses "
         "what would pass the cap."
     )
@@ -99,16 +102,18 @@ def post_processing(release: Described) -> str:
     return "\n".join(f"- {each}" for each in words if each)
 
 
-def utility(release: Described) -> str:
+def describe_utility(release: Described) -> str:
     """Return the noise, which is public; no comparison with the private table is."""
-    spans = "; ".join(f"{release.look(s).words}: {_noise(s, release.look(s))}" for s in release.certificate.stages)
+    spans = "; ".join(
+        f"{release.look(s).words}: {_describe_noise(s, release.look(s))}" for s in release.certificate.stages
+    )
     return (
         f"Standard deviation of the noise. {spans[:1].upper()}{spans[1:]}. marginals/ holds every noisy count with its "
         "noise. Nothing that compares the rows with the private table is in these files."
     )
 
 
-def rho(exact: str) -> str:
+def format_rho(exact: str) -> str:
     """Return a fraction of the certificate to six digits; the certificate has it exactly."""
     return f"{float(Fraction(exact)):.6g}"
 
@@ -116,16 +121,16 @@ def rho(exact: str) -> str:
 def _look(stage: StageCost, look: Look) -> str:
     queries, cells = (sum(getattr(g, name) for g in stage.groups) for name in ("queries", "cells"))
     sensitivities = " to ".join(f"{s:g}" for s in sorted({g.sensitivity for g in stage.groups})) or "none"
-    asked = f"{_many(queries, 'query', 'queries')}, {_many(cells, 'cell', 'cells')}"
-    noise = f"standard deviation {_noise(stage, look)}"
+    asked = f"{_format_number(queries, 'query', 'queries')}, {_format_number(cells, 'cell', 'cells')}"
+    noise = f"standard deviation {_describe_noise(stage, look)}"
     return f"{look.words}: {asked}, sensitivity {sensitivities} ({stage.reason}), {noise}"
 
 
-def _many(number: int, one: str, more: str) -> str:
+def _format_number(number: int, one: str, more: str) -> str:
     return f"{number:,} {one if number == 1 else more}"
 
 
-def _noise(stage: StageCost, look: Look) -> str:
+def _describe_noise(stage: StageCost, look: Look) -> str:
     sigmas = [g.sigma for g in stage.groups]
     if not sigmas:
         return "none: nothing was asked"

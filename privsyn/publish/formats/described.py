@@ -15,7 +15,7 @@ from privsyn.data_contracts.publication import About
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.engine.plan import Plan
-from privsyn.engine.step import Look, release_steps, step_of
+from privsyn.engine.step import Look, get_step, release_steps
 from privsyn.tasks.codecs import plan
 
 _TABLES = {
@@ -46,7 +46,7 @@ class Described:
 
     def look(self, stage: StageCost) -> Look:
         """Return the facts of a look at the private table, from its line in the certificate."""
-        return step_of(release_steps(self.plan.steps), stage.step).look
+        return get_step(release_steps(self.plan.steps), stage.step).look
 
     @property
     def about(self) -> About:
@@ -83,31 +83,31 @@ class Described:
     @property
     def null_text(self) -> str:
         """What stands for null in the CSV files."""
-        return null_text(self.ranges)
+        return get_null_text(self.ranges)
 
     def tables(self, suffix: str) -> list[str]:
         """Return the files that hold the synthetic rows in this format, in order: one, or the parts of a folder."""
         return sorted(name for name in self.files if _TABLES[suffix].fullmatch(name))
 
 
-def ranges_of(spec: ReleaseSpec, column_order: tuple[str, ...]) -> dict[str, ValueRange]:
+def list_ranges(spec: ReleaseSpec, column_order: tuple[str, ...]) -> dict[str, ValueRange]:
     """Return released column -> its public domain, in the table's order."""
     found = plan(spec, column_order).ranges()
     return {name: found[name] for name in column_order}
 
 
-def categories(domain: ValueRange) -> list[str]:
+def list_categories(domain: ValueRange) -> list[str]:
     """Return the categories of a column of texts; none of any other column."""
     return domain.values.to_pylist() if domain.values is not None and pa.types.is_string(domain.type) else []
 
 
-def null_text(ranges: Mapping[str, ValueRange]) -> str:
+def get_null_text(ranges: Mapping[str, ValueRange]) -> str:
     """Return what stands for null in a CSV file of these columns: nothing at all, where that can mean nothing else.
 
     An empty category would look the same in most programs, and a line with nothing in it is skipped by many: then it is
     the first of NA, NA_, NA__ ... that is not a category.  A function of the public spec alone.
     """
-    texts = {text for domain in ranges.values() for text in categories(domain)}
+    texts = {text for domain in ranges.values() for text in list_categories(domain)}
     if "" not in texts and len(ranges) > 1:
         return ""
     found = "NA"
@@ -116,7 +116,7 @@ def null_text(ranges: Mapping[str, ValueRange]) -> str:
     return found
 
 
-def files_in(folder: Path) -> dict[str, ManifestFile]:
+def list_files(folder: Path) -> dict[str, ManifestFile]:
     """SHA-256 and size of every file in the folder but the manifest itself, by relative name."""
     found = {}
     for path in sorted(folder.rglob("*")):
@@ -128,7 +128,7 @@ def files_in(folder: Path) -> dict[str, ManifestFile]:
     return found
 
 
-def kind_of(type_: pa.DataType) -> str:
+def get_kind(type_: pa.DataType) -> str:
     """Return what a column of this type holds, in one word, which is also the Table Schema's."""
     if pa.types.is_boolean(type_):
         return "boolean"

@@ -12,22 +12,22 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.plan import Plan
 from privsyn.publish import relations_picture
 from privsyn.publish.formats import croissant, data_package, deployments_registry
-from privsyn.publish.formats.csv_file import csv_name, write_csv
-from privsyn.publish.formats.described import Described, files_in, ranges_of
+from privsyn.publish.formats.csv_file import name_csv, write_csv
+from privsyn.publish.formats.described import Described, list_files, list_ranges
 from privsyn.publish.related_pairs import RelatedPair
 
 
 def write_tables(folder: Path, spec: ReleaseSpec, column_order: Sequence[str]) -> None:
     """Write the synthetic table in the spec's other formats, one file for each Parquet file of the folder."""
     if "csv" in spec.formats:
-        ranges = ranges_of(spec, tuple(column_order))
-        for parquet in synthetic_files(folder):
-            csv = folder / csv_name(parquet.relative_to(folder).as_posix())
+        ranges = list_ranges(spec, tuple(column_order))
+        for parquet in write_synthetic_files(folder):
+            csv = folder / name_csv(parquet.relative_to(folder).as_posix())
             csv.parent.mkdir(exist_ok=True)
             write_csv(parquet, csv, ranges)
 
 
-def synthetic_files(folder: Path) -> list[Path]:
+def write_synthetic_files(folder: Path) -> list[Path]:
     """Return the Parquet files of the synthetic table: one, or the parts of a folder, in order."""
     return sorted(p for p in (folder / "synthetic.parquet", *folder.glob("synthetic/part-*.parquet")) if p.is_file())
 
@@ -36,7 +36,7 @@ def write_note(folder: Path, note: str, pairs: Sequence[RelatedPair]) -> None:
     """``README.md``, and the picture that it shows where pairs of columns were measured."""
     (folder / "README.md").write_text(note, encoding="utf-8")
     if pairs:
-        (folder / relations_picture.NAME).write_text(relations_picture.picture(pairs), encoding="utf-8")
+        (folder / relations_picture.NAME).write_text(relations_picture.draw_picture(pairs), encoding="utf-8")
 
 
 def write_descriptions(
@@ -50,15 +50,17 @@ def write_descriptions(
 
     ``rows``: rows of the synthetic table.  A function of its arguments and of the files.
     """
-    ranges = ranges_of(plan.request.spec, plan.request.column_order)
-    parts = len(synthetic_files(folder))
-    release = Described(plan, certificate, ranges, rows, files_in(folder), versions)
+    ranges = list_ranges(plan.request.spec, plan.request.column_order)
+    parts = len(write_synthetic_files(folder))
+    release = Described(plan, certificate, ranges, rows, list_files(folder), versions)
     if parts > 1:
-        _write_json(folder / data_package.SCHEMA, data_package.table_schema(release))
-        release = Described(plan, certificate, ranges, rows, files_in(folder), versions)
-    _write_json(folder / data_package.NAME, data_package.data_package(release))
-    _write_json(folder / croissant.NAME, croissant.croissant(release))
-    (folder / deployments_registry.NAME).write_text(deployments_registry.registry_yaml(release), encoding="utf-8")
+        _write_json(folder / data_package.SCHEMA, data_package.build_table_schema(release))
+        release = Described(plan, certificate, ranges, rows, list_files(folder), versions)
+    _write_json(folder / data_package.NAME, data_package.build_data_package(release))
+    _write_json(folder / croissant.NAME, croissant.build_croissant(release))
+    (folder / deployments_registry.NAME).write_text(
+        deployments_registry.format_registry_yaml(release), encoding="utf-8"
+    )
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from privsyn.specs.facts import Dictionary, Facts, pick, text_of, values_of
+from privsyn.specs.facts import Dictionary, Facts, format_value, list_values, pick
 
 _KINDS = {
     "integer": "integer",
@@ -30,25 +30,25 @@ def recognizes(content: Mapping[str, Any]) -> bool:
 def read(content: Mapping[str, Any], name: str, table: str) -> Dictionary:
     """Return the facts about the record set called ``table``, or the only one that is no list of values."""
     sets = [entry for entry in content["recordSet"] if isinstance(entry, Mapping)]
-    listed = {_key(entry): entry for entry in sets if _is_list(entry)}
-    described = {text_of(entry.get("name") or _key(entry)): entry for entry in sets if not _is_list(entry)}
+    listed = {_get_key(entry): entry for entry in sets if _is_list(entry)}
+    described = {format_value(entry.get("name") or _get_key(entry)): entry for entry in sets if not _is_list(entry)}
     fields = pick(described, table, name)["field"]
-    return Dictionary(name, {text_of(f.get("name") or f.get("@id")): _field(f, listed) for f in fields})
+    return Dictionary(name, {format_value(f.get("name") or f.get("@id")): _read_field(f, listed) for f in fields})
 
 
-def _field(entry: Mapping[str, Any], listed: Mapping[str, Mapping[str, Any]]) -> Facts:
-    facts = Facts(description=text_of(entry.get("description")), nullable=True)
+def _read_field(entry: Mapping[str, Any], listed: Mapping[str, Mapping[str, Any]]) -> Facts:
+    facts = Facts(description=format_value(entry.get("description")), nullable=True)
     types = entry.get("dataType")
-    names = [text_of(t).rpartition(":")[2].rpartition("/")[2].lower() for t in _many(types)]
+    names = [format_value(t).rpartition(":")[2].rpartition("/")[2].lower() for t in _to_list(types)]
     facts.kind = next((_KINDS[n] for n in names if n in _KINDS), None)
     facts.type = "date" if names[:1] == ["date"] else None
     references = entry.get("references")
     where = references.get("field", {}) if isinstance(references, Mapping) else {}
-    target = text_of(where.get("@id") if isinstance(where, Mapping) else where)
+    target = format_value(where.get("@id") if isinstance(where, Mapping) else where)
     source = listed.get(target.partition("/")[0])
     if source is not None:
         facts.kind, facts.type = "categorical", None
-        facts.values = values_of([row.get(target) for row in source["data"] if isinstance(row, Mapping)], facts)
+        facts.values = list_values([row.get(target) for row in source["data"] if isinstance(row, Mapping)], facts)
     return facts
 
 
@@ -56,9 +56,9 @@ def _is_list(entry: Mapping[str, Any]) -> bool:
     return isinstance(entry.get("data"), list)
 
 
-def _key(entry: Mapping[str, Any]) -> str:
-    return text_of(entry.get("@id") or entry.get("name"))
+def _get_key(entry: Mapping[str, Any]) -> str:
+    return format_value(entry.get("@id") or entry.get("name"))
 
 
-def _many(value: Any) -> list[Any]:
+def _to_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]

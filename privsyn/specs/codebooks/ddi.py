@@ -8,7 +8,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from privsyn.specs.facts import Dictionary, Facts, bound_of, needs, range_in, text_of, unreadable, values_of
+from privsyn.specs.facts import (
+    Dictionary,
+    Facts,
+    bound_of,
+    format_value,
+    list_values,
+    make_missing_package_error,
+    make_unreadable_error,
+    parse_range,
+)
 
 _FORM = "DDI codebook"
 
@@ -19,78 +28,78 @@ def read(path: Path, table: str) -> Dictionary:
         from defusedxml import DefusedXmlException
         from defusedxml.ElementTree import ParseError, parse
     except ImportError:
-        raise needs("defusedxml", f"a {_FORM}") from None
+        raise make_missing_package_error("defusedxml", f"a {_FORM}") from None
     try:
         root = parse(path).getroot()
     except (ParseError, DefusedXmlException, ValueError, LookupError):
-        raise unreadable(path.name, _FORM) from None
-    variables = [e for e in root.iter() if _tag(e) == "var"]
+        raise make_unreadable_error(path.name, _FORM) from None
+    variables = [e for e in root.iter() if _get_tag(e) == "var"]
     if not variables:
-        raise unreadable(path.name, f"{_FORM}: it has no `var`")
-    files = {e.get("ID"): _text(_first(e, "fileName")) for e in root.iter() if _tag(e) == "fileDscr"}
+        raise make_unreadable_error(path.name, f"{_FORM}: it has no `var`")
+    files = {e.get("ID"): _get_text(_find_first(e, "fileName")) for e in root.iter() if _get_tag(e) == "fileDscr"}
     wanted = {key for key, name in files.items() if name.partition(".")[0] == table}
     mine = [v for v in variables if not wanted or wanted & set((v.get("files") or "").split())]
-    return Dictionary(path.name, {text_of(v.get("name")): _column(v) for v in mine})
+    return Dictionary(path.name, {format_value(v.get("name")): _read_column(v) for v in mine})
 
 
-def _column(variable: Any) -> Facts:
-    label, question = _text(_child(variable, "labl")), _text(_first(variable, "qstnLit"))
-    facts = Facts(description=label or question, unit=text_of(variable.get("measUnit")), nullable=True)
-    facts.universe = _text(_child(variable, "universe"))
-    form = _child(variable, "varFormat")
+def _read_column(variable: Any) -> Facts:
+    label, question = _get_text(_find_child(variable, "labl")), _get_text(_find_first(variable, "qstnLit"))
+    facts = Facts(description=label or question, unit=format_value(variable.get("measUnit")), nullable=True)
+    facts.universe = _get_text(_find_child(variable, "universe"))
+    form = _find_child(variable, "varFormat")
     is_text = form is not None and form.get("type") == "character"
-    categories = [c for c in variable if _tag(c) == "catgry" and c.get("missing") != "Y"]
+    categories = [c for c in variable if _get_tag(c) == "catgry" and c.get("missing") != "Y"]
     continuous = variable.get("intrvl") == "contin"
     if categories and not continuous:
         facts.kind = "categorical"
-        codes = [_text(_child(c, "catValu")) for c in categories]
-        facts.values = values_of(codes if is_text else _numbers(codes), facts)
-        facts.labels = [_text(_child(c, "labl")) for c in categories]
+        codes = [_get_text(_find_child(c, "catValu")) for c in categories]
+        facts.values = list_values(codes if is_text else _parse_numbers(codes), facts)
+        facts.labels = [_get_text(_find_child(c, "labl")) for c in categories]
     elif form is not None and form.get("category") in ("date", "time"):
         facts.kind, facts.type = "datetime", "date"
     elif is_text:
         facts.kind = "categorical"
     else:
-        decimals = text_of(variable.get("dcml"))
+        decimals = format_value(variable.get("dcml"))
         facts.decimals = int(decimals) if decimals.isdigit() and 0 < int(decimals) <= 15 else None
         facts.kind = "number" if facts.decimals else "integer"
-    _bounds(variable, facts, label)
+    _read_bounds(variable, facts, label)
     return facts
 
 
-def _bounds(variable: Any, facts: Facts, label: str) -> None:
+def _read_bounds(variable: Any, facts: Facts, label: str) -> None:
     """Read bounds from ``valrng``, else from the label; items of ``valrng`` are a list of values."""
-    within = _child(variable, "valrng")
-    one = _child(within, "range")
+    within = _find_child(variable, "valrng")
+    one = _find_child(within, "range")
     if one is not None:
         facts.min, facts.max = bound_of(one.get("min"), facts.kind), bound_of(one.get("max"), facts.kind)
-    elif (limits := range_in(label)) is not None:
+    elif (limits := parse_range(label)) is not None:
         facts.min, facts.max = (bound_of(limit, facts.kind) for limit in limits)
-    if any(_tag(e) == "sumStat" for e in variable) and facts.min is None and facts.kind in ("integer", "number"):
+    if any(_get_tag(e) == "sumStat" for e in variable) and facts.min is None and facts.kind in ("integer", "number"):
         facts.remarks.append("the codebook's minimum and maximum are not public, but read off the data (sumStat)")
-    missing = [text_of(i.get("VALUE")) for i in _child(variable, "invalrng") or () if _tag(i) == "item"]
+    missing = [format_value(i.get("VALUE")) for i in _find_child(variable, "invalrng") or () if _get_tag(i) == "item"]
     if missing:
         facts.remarks.append(f"values that mean missing: {', '.join(missing[:8])}; list them in `null_values`")
 
 
-def _numbers(codes: list[str]) -> list[Any]:
+def _parse_numbers(codes: list[str]) -> list[Any]:
     """Return codes as whole numbers where all are, and none has a zero in front."""
     plain = all(code.lstrip("-").isdigit() and str(int(code)) == code for code in codes)
     return [int(code) for code in codes] if plain else list(codes)
 
 
-def _tag(element: Any) -> str:
+def _get_tag(element: Any) -> str:
     """Return the element's name without its namespace; comments have none."""
     return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
 
 
-def _child(element: Any, name: str) -> Any:
-    return None if element is None else next((e for e in element if _tag(e) == name), None)
+def _find_child(element: Any, name: str) -> Any:
+    return None if element is None else next((e for e in element if _get_tag(e) == name), None)
 
 
-def _first(element: Any, name: str) -> Any:
-    return next((e for e in element.iter() if _tag(e) == name), None)
+def _find_first(element: Any, name: str) -> Any:
+    return next((e for e in element.iter() if _get_tag(e) == name), None)
 
 
-def _text(element: Any) -> str:
+def _get_text(element: Any) -> str:
     return "" if element is None else " ".join("".join(element.itertext()).split())

@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.base.errors import RequestError
-from privsyn.specs.facts import Dictionary, Facts, bound_of, needs, range_in, text_of, unreadable, values_of
+from privsyn.specs.facts import (
+    Dictionary,
+    Facts,
+    bound_of,
+    format_value,
+    list_values,
+    make_missing_package_error,
+    make_unreadable_error,
+    parse_range,
+)
 
 ENDINGS = (".csv", ".tsv", ".xlsx")
 
@@ -46,7 +55,7 @@ _SPAN = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*(?:-|–|to|\.\.)\s*(-?\d+(?:\.\d+)?
 
 def read(path: Path, table: str) -> Dictionary:
     """Return the facts of each row; rows of one name, or without one, add values to the column above."""
-    rows = _rows(path)
+    rows = _read_rows(path)
     headings = {h: _KNOWN[w] for h in rows.columns if (w := "_".join(str(h).lower().split())) in _KNOWN}
     if "name" not in headings.values():
         raise RequestError(
@@ -57,14 +66,14 @@ def read(path: Path, table: str) -> Dictionary:
     found: dict[str, list[dict[str, str]]] = {}
     name = ""
     for row in rows.to_dict("records"):
-        cells = {headings[h]: text_of(v) for h, v in row.items() if h in headings and text_of(v)}
+        cells = {headings[h]: format_value(v) for h, v in row.items() if h in headings and format_value(v)}
         name = cells.get("name", name)
         if name and cells:
             found.setdefault(name, []).append(cells)
-    return Dictionary(path.name, {name: _column(cells) for name, cells in found.items()})
+    return Dictionary(path.name, {name: _read_column(cells) for name, cells in found.items()})
 
 
-def _rows(path: Path) -> Any:
+def _read_rows(path: Path) -> Any:
     import pandas as pd
 
     try:
@@ -73,12 +82,12 @@ def _rows(path: Path) -> Any:
         separator = "\t" if path.suffix.lower() == ".tsv" else None
         return pd.read_csv(path, sep=separator, engine="python", dtype=str, keep_default_na=False, encoding="utf-8-sig")
     except ImportError:
-        raise needs("openpyxl", "an Excel codebook") from None
+        raise make_missing_package_error("openpyxl", "an Excel codebook") from None
     except Exception:  # pandas and openpyxl raise errors of many kinds
-        raise unreadable(path.name, "table of columns") from None
+        raise make_unreadable_error(path.name, "table of columns") from None
 
 
-def _column(rows: list[dict[str, str]]) -> Facts:
+def _read_column(rows: list[dict[str, str]]) -> Facts:
     cells = {heading: text for row in reversed(rows) for heading, text in row.items()}  # the first row's count most
     facts = Facts(description=cells.get("description", ""), unit=cells.get("unit", ""))
     facts.universe = cells.get("universe", "")
@@ -86,18 +95,18 @@ def _column(rows: list[dict[str, str]]) -> Facts:
     facts.kind = _KIND_OF.get(re.split(r"[\s(]", said)[0]) if said else None
     facts.type = "date" if said.startswith("date") and "time" not in said else None
     facts.decimals = int(cells["decimals"]) if cells.get("decimals", "").isdigit() else None
-    facts.nullable = not _yes(cells["required"]) if "required" in cells else _yes(cells.get("nullable", "yes"))
+    facts.nullable = not _is_yes(cells["required"]) if "required" in cells else _is_yes(cells.get("nullable", "yes"))
     span = _SPAN.fullmatch(cells.get("values", ""))
     pairs = [(row["value"], row.get("value_label", "")) for row in rows if "value" in row]
     if not pairs and "values" in cells and span is None:
-        pairs = _pairs(cells["values"])
+        pairs = _parse_pairs(cells["values"])
     if pairs and facts.kind != "boolean":
-        facts.values = values_of(_numbers([code for code, _ in pairs], said), facts)
+        facts.values = list_values(_parse_numbers([code for code, _ in pairs], said), facts)
         facts.labels = [label for _, label in pairs]
         facts.kind, facts.type = "categorical", None
     limits = span.groups() if span else (cells.get("min"), cells.get("max"))
     if limits == (None, None):
-        limits = range_in(facts.description) or limits
+        limits = parse_range(facts.description) or limits
     facts.kind = facts.kind or (
         "integer" if limits != (None, None) and not any("." in (n or "") for n in limits) else None
     )
@@ -105,7 +114,7 @@ def _column(rows: list[dict[str, str]]) -> Facts:
     return facts
 
 
-def _pairs(text: str) -> list[tuple[str, str]]:
+def _parse_pairs(text: str) -> list[tuple[str, str]]:
     """Return codes and labels of ``1 = male; 2 = female``, ``1, male | 2, female``, one a line, or of a plain list."""
     separator = next((s for s in ("|", "\n", ";") if s in text), None)
     if separator is None:
@@ -118,12 +127,12 @@ def _pairs(text: str) -> list[tuple[str, str]]:
     return [(m[1], m[2]) if m else (part.strip(), "") for part, m in zip(parts, found, strict=True)]
 
 
-def _numbers(codes: list[str], said: str) -> list[Any]:
+def _parse_numbers(codes: list[str], said: str) -> list[Any]:
     """Return codes as whole numbers if all are, none has a leading zero, and the codebook does not call them text."""
     text = said.startswith(("string", "text", "char"))
     plain = all(re.fullmatch(r"-?(0|[1-9]\d{0,14})", code) for code in codes)
     return [int(code) for code in codes] if plain and not text else list(codes)
 
 
-def _yes(text: str) -> bool:
+def _is_yes(text: str) -> bool:
     return text.strip().lower() in ("yes", "y", "true", "t", "1", "x")

@@ -13,8 +13,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from privsyn.specs.codebooks.sql_conditions import condition_of
-from privsyn.specs.facts import Dictionary, Facts, needs, pick, text_of, unreadable, values_of
+from privsyn.specs.codebooks.sql_conditions import translate_condition
+from privsyn.specs.facts import (
+    Dictionary,
+    Facts,
+    format_value,
+    list_values,
+    make_missing_package_error,
+    make_unreadable_error,
+    pick,
+)
 
 _FORM = "SQL schema"
 _ENUM = re.compile(r"TYPE\s+\"?([\w.]+)\"?\s+AS\s+ENUM\s*\((.*)\)", re.IGNORECASE | re.DOTALL)
@@ -41,13 +49,13 @@ def read(path: Path, table: str) -> Dictionary:
         import sqlglot
         from sqlglot import exp
     except ImportError:
-        raise needs("sqlglot", f"a {_FORM}") from None
+        raise make_missing_package_error("sqlglot", f"a {_FORM}") from None
     log = logging.getLogger("sqlglot")
     before, log.disabled = log.disabled, True  # it would name statements that it does not know
     try:
         statements = [s for s in sqlglot.parse(path.read_text(encoding="utf-8-sig")) if s is not None]
     except (sqlglot.errors.SqlglotError, ValueError, RecursionError):
-        raise unreadable(path.name, _FORM) from None
+        raise make_unreadable_error(path.name, _FORM) from None
     finally:
         log.disabled = before
     created = {
@@ -56,7 +64,7 @@ def read(path: Path, table: str) -> Dictionary:
         if isinstance(s, exp.Create) and s.kind == "TABLE" and isinstance(s.this, exp.Schema)
     }
     if not created:
-        raise unreadable(path.name, f"{_FORM}: it has no CREATE TABLE")
+        raise make_unreadable_error(path.name, f"{_FORM}: it has no CREATE TABLE")
     schema = _Schema(created, statements)
     mine = {name: schema_ for name, schema_ in created.items() if name not in schema.referred} or created
     chosen = created.get(table)
@@ -104,8 +112,8 @@ class _Schema:
     def rules(self, schema: Any) -> Iterator[dict[str, Any]]:
         """Yield what CHECKs say of several columns; as in SQL, a row for which one is unknown may be."""
         for check in schema.find_all(self.exp.CheckColumnConstraint, self.exp.Check):
-            for part in _conjuncts(check.this, self.exp):
-                condition = condition_of(part, self.exp)
+            for part in _split_conjuncts(check.this, self.exp):
+                condition = translate_condition(part, self.exp)
                 if condition and len({c.name for c in part.find_all(self.exp.Column)}) > 1:
                     yield {"never": f"not ({condition})"}
 
@@ -143,8 +151,8 @@ class _Schema:
             facts.kind = "datetime"
         elif name in _TEXTS or name == "USERDEFINED":
             facts.kind = "categorical"
-            listed = parameters if name == "ENUM" else self.enums.get(text_of(type_.args.get("kind")).lower())
-            facts.values = values_of(listed, facts)
+            listed = parameters if name == "ENUM" else self.enums.get(format_value(type_.args.get("kind")).lower())
+            facts.values = list_values(listed, facts)
         elif name in ("BINARY", "VARBINARY", "BLOB", "JSON", "JSONB", "UUID", "ARRAY"):
             facts.kind = "drop"
 
@@ -166,14 +174,14 @@ class _Schema:
             for row in insert.expression.expressions:
                 values = dict(zip(order, map(self._literal, row.expressions), strict=False))
                 listed.append(values.get(wanted))
-                labels.append(text_of(next((v for c, v in values.items() if c != wanted), "")))
+                labels.append(format_value(next((v for c, v in values.items() if c != wanted), "")))
         if listed:
-            facts.kind, facts.values, facts.labels = "categorical", values_of(listed, facts), labels
+            facts.kind, facts.values, facts.labels = "categorical", list_values(listed, facts), labels
 
     def _check(self, condition: Any, found: dict[str, Facts]) -> None:
         """Add what the conjuncts of a CHECK say of single columns; other conditions say nothing here."""
         exp = self.exp
-        for part in _conjuncts(condition, exp):
+        for part in _split_conjuncts(condition, exp):
             column = part.this
             while isinstance(column, exp.Paren):
                 column = column.this
@@ -188,7 +196,7 @@ class _Schema:
                 self._bound(facts, "max", part.args["high"])
             elif isinstance(part, exp.In) and part.expressions:
                 facts.kind = "categorical" if facts.kind != "boolean" else facts.kind
-                facts.values = values_of([self._literal(e) for e in part.expressions], facts)
+                facts.values = list_values([self._literal(e) for e in part.expressions], facts)
             elif isinstance(part, exp.GTE | exp.GT | exp.LTE | exp.LT):
                 lower = isinstance(part, exp.GTE | exp.GT) != swapped
                 limit = part.this if swapped else part.expression
@@ -228,12 +236,12 @@ class _Schema:
         return None
 
 
-def _conjuncts(condition: Any, exp: Any) -> Iterator[Any]:
+def _split_conjuncts(condition: Any, exp: Any) -> Iterator[Any]:
     if isinstance(condition, exp.Paren):
-        yield from _conjuncts(condition.this, exp)
+        yield from _split_conjuncts(condition.this, exp)
     elif isinstance(condition, exp.And):
-        yield from _conjuncts(condition.this, exp)
-        yield from _conjuncts(condition.expression, exp)
+        yield from _split_conjuncts(condition.this, exp)
+        yield from _split_conjuncts(condition.expression, exp)
     elif condition is not None:
         yield condition
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 
-def condition_of(node: Any, exp: Any) -> str:
+def translate_condition(node: Any, exp: Any) -> str:
     """Return the text of a condition or of a part of one, empty if a part has no place in rules.
 
     ``exp``: sqlglot's nodes.
     """
     match node:
         case exp.Paren():
-            return _joined("({})", [node.this], exp)
+            return _join_conditions("({})", [node.this], exp)
         case exp.Column():
             return f"`{node.name}`"
         case exp.Null():
@@ -22,22 +22,22 @@ def condition_of(node: Any, exp: Any) -> str:
         case exp.Literal():
             return repr(str(node.this)) if node.is_string else str(node.this)
         case exp.Cast() | exp.TsOrDsToDate():
-            return condition_of(node.this, exp)
+            return translate_condition(node.this, exp)
         case exp.Not(this=exp.Is(this=inner, expression=exp.Null())):
-            return _joined("{} is not null", [inner], exp)
+            return _join_conditions("{} is not null", [inner], exp)
         case exp.Not() | exp.Neg():
-            return _joined("not ({})" if isinstance(node, exp.Not) else "-{}", [node.this], exp)
+            return _join_conditions("not ({})" if isinstance(node, exp.Not) else "-{}", [node.this], exp)
         case exp.Is(expression=exp.Null()):
-            return _joined("{} is null", [node.this], exp)
+            return _join_conditions("{} is null", [node.this], exp)
         case exp.In() if node.expressions:
-            listed = _joined(", ".join(["{}"] * len(node.expressions)), node.expressions, exp)
-            one = condition_of(node.this, exp)
+            listed = _join_conditions(", ".join(["{}"] * len(node.expressions)), node.expressions, exp)
+            one = translate_condition(node.this, exp)
             return f"{one} in [{listed}]" if one and listed else ""
         case exp.Between():
-            return _joined("{} <= {} <= {}", [node.args["low"], node.this, node.args["high"]], exp)
+            return _join_conditions("{} <= {} <= {}", [node.args["low"], node.this, node.args["high"]], exp)
     for kind, sign in _SIGNS.items():
         if type(node).__name__ == kind:
-            return _joined(f"{{}} {sign} {{}}", [node.this, node.expression], exp)
+            return _join_conditions(f"{{}} {sign} {{}}", [node.this, node.expression], exp)
     return ""
 
 
@@ -58,6 +58,6 @@ _SIGNS = {
 }
 
 
-def _joined(form: str, nodes: list[Any], exp: Any) -> str:
-    parts = [condition_of(node, exp) for node in nodes]
+def _join_conditions(form: str, nodes: list[Any], exp: Any) -> str:
+    parts = [translate_condition(node, exp) for node in nodes]
     return form.format(*parts) if all(parts) else ""

@@ -8,7 +8,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from privsyn.specs.facts import Dictionary, Facts, bound_of, needs, range_in, unreadable, values_of
+from privsyn.specs.facts import (
+    Dictionary,
+    Facts,
+    bound_of,
+    list_values,
+    make_missing_package_error,
+    make_unreadable_error,
+    parse_range,
+)
 
 _FORM = "Stata, SPSS or SAS file"
 _READERS = {
@@ -35,7 +43,7 @@ def read(path: Path, table: str) -> Dictionary:
     try:
         import pyreadstat
     except ImportError:
-        raise needs("pyreadstat", f"a {_FORM}") from None
+        raise make_missing_package_error("pyreadstat", f"a {_FORM}") from None
     options: dict[str, Any] = {"metadataonly": True}
     catalogue = path.with_suffix(".sas7bcat")
     if path.suffix.lower() == ".sas7bdat" and catalogue.is_file():
@@ -43,20 +51,20 @@ def read(path: Path, table: str) -> Dictionary:
     try:
         _, found = getattr(pyreadstat, _READERS[path.suffix.lower()])(str(path), **options)
     except Exception:  # pyreadstat raises errors of many kinds
-        raise unreadable(path.name, _FORM) from None
-    return Dictionary(path.name, {name: _column(name, found) for name in found.column_names})
+        raise make_unreadable_error(path.name, _FORM) from None
+    return Dictionary(path.name, {name: _read_column(name, found) for name in found.column_names})
 
 
-def _column(name: str, found: Any) -> Facts:
+def _read_column(name: str, found: Any) -> Facts:
     description = str(found.column_names_to_labels.get(name) or "").strip()
     facts = Facts(description=description, nullable=True)
     stored = str(found.readstat_variable_types.get(name, ""))
     form = str(found.original_variable_types.get(name) or "").lower()
-    limits = range_in(description)
+    limits = parse_range(description)
     listed = dict(found.variable_value_labels.get(name) or {})
     if _is_a_list(listed, str(found.variable_measure.get(name, ""))):
         facts.kind = "categorical"
-        facts.values = values_of([_whole(code) for code in listed], facts)
+        facts.values = list_values([_to_whole(code) for code in listed], facts)
         facts.labels = [str(label) for label in listed.values()]
     elif form.startswith(_MOMENTS) or form.startswith(_DAYS):
         facts.kind = "datetime"
@@ -70,7 +78,7 @@ def _column(name: str, found: Any) -> Facts:
         facts.min, facts.max = (bound_of(limit, facts.kind) for limit in limits)
         facts.remarks.append("bounds from the variable's label")
     if listed and facts.values is None:
-        shown = ", ".join(f"{_whole(code)} = {label}" for code, label in list(listed.items())[:5])
+        shown = ", ".join(f"{_to_whole(code)} = {label}" for code, label in list(listed.items())[:5])
         facts.remarks.append(f"some values have labels: {shown}")
     return facts
 
@@ -79,5 +87,5 @@ def _is_a_list(labels: dict[Any, str], measure: str) -> bool:
     return len(labels) >= _FEWEST_LABELS and measure != "scale"
 
 
-def _whole(code: Any) -> Any:
+def _to_whole(code: Any) -> Any:
     return int(code) if isinstance(code, float) and code.is_integer() else code

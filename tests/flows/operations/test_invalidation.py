@@ -26,7 +26,7 @@ from privsyn.data_contracts.earlier_spellings import RENAMED, ROUNDS, SECTIONS
 from privsyn.data_contracts.mechanism_options import Adaptive, AnyMechanism, Mechanism
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.keys import lineage_keys
+from privsyn.engine.keys import compute_lineage_keys
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step
 from privsyn.ledgers.ledger import Ledger
@@ -313,7 +313,7 @@ class Planned:
         spec = ReleaseSpec.model_validate(content)
         order = tuple(name for name in SOURCE if name in spec.released_columns)
         job = release_job(spec, period)
-        keys = lineage_keys(Request(spec, order), data, fresh, OpenDPNoise, job.steps, period)
+        keys = compute_lineage_keys(Request(spec, order), data, fresh, OpenDPNoise, job.steps, period)
         return cls(spec, tuple(job.steps), {step: (spec.dataset, key) for step, key in keys.items()})
 
     def runs_after(self, before: Planned) -> list[Step]:

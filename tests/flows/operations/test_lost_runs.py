@@ -13,7 +13,7 @@ from prefect import flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.states import Running
 
-from privsyn.server.lost_runs import RUN, WORKER, end_lost_runs, worker_name
+from privsyn.server.lost_runs import RUN, WORKER, end_lost_runs, name_worker
 
 
 @flow(name="any")
@@ -34,8 +34,8 @@ def running(client: SyncPrefectClient, name: str, worker: str) -> UUID:
 
 
 def test_only_those_without_a_process_end(client: SyncPrefectClient) -> None:
-    lost = running(client, "lost", worker_name())
-    alive = running(client, "alive", worker_name())
+    lost = running(client, "lost", name_worker())
+    alive = running(client, "alive", name_worker())
     elsewhere = running(client, "elsewhere", "another-computer-1000")
     process = subprocess.Popen(
         [sys.executable, "-c", "print(flush=True); input()"],
@@ -45,7 +45,7 @@ def test_only_those_without_a_process_end(client: SyncPrefectClient) -> None:
     )
     try:
         assert process.stdout is not None and process.stdout.readline()
-        assert end_lost_runs(client, worker_name()) == ["lost"]
+        assert end_lost_runs(client, name_worker()) == ["lost"]
     finally:
         process.communicate(b"\n")
     states = {name: client.read_flow_run(run).state for name, run in (("lost", lost), ("alive", alive))}
@@ -53,10 +53,10 @@ def test_only_those_without_a_process_end(client: SyncPrefectClient) -> None:
     assert "Its process is gone" in str(states["lost"].message)  # type: ignore[union-attr]
     assert states["alive"].name == "Running"  # type: ignore[union-attr]
     assert client.read_flow_run(elsewhere).state.name == "Running"  # type: ignore[union-attr]
-    assert end_lost_runs(client, worker_name()) == ["alive"]  # its process has ended since
+    assert end_lost_runs(client, name_worker()) == ["alive"]  # its process has ended since
     client.delete_flow_run(elsewhere)
 
 
 def test_a_worker_s_name_is_the_same_the_next_time() -> None:
-    assert worker_name() == worker_name()
-    assert worker_name().endswith(f"-{os.getuid()}")
+    assert name_worker() == name_worker()
+    assert name_worker().endswith(f"-{os.getuid()}")

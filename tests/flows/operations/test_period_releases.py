@@ -23,7 +23,7 @@ from privsyn.publish.folder import ReleaseSummary, is_whole
 from privsyn.storage.records import Records
 from privsyn.storage.released_root import ReleasedRoot
 from privsyn.storage.store import Store
-from privsyn.tasks.privacy.accountant import rho_for
+from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from privsyn.tasks.privacy.noise import OpenDPNoise
 from tests.support.opened import watched
 from tests.support.releases import FEW
@@ -70,7 +70,7 @@ def published() -> list[str]:
     return sorted(p.name for p in Settings().released_root.iterdir())
 
 
-ONE = rho_for(3.0, 1e-9, "gaussian")
+ONE = convert_epsilon_to_rho(3.0, 1e-9, "gaussian")
 
 
 def test_one_release_a_period_until_the_cap_refuses(places: Path, spec: ReleaseSpec) -> None:

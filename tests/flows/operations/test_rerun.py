@@ -24,7 +24,7 @@ from privsyn.api.release import release_in_process
 from privsyn.api.rerun import rerun
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
-from privsyn.engine.step import published_files
+from privsyn.engine.step import list_published_files
 from privsyn.pipelines.privsyn import STEPS
 from tests.support.places import ROOT
 from tests.support.specs import COLUMNS, make_spec, people
@@ -95,7 +95,7 @@ def test_the_folder_alone_gives_the_same_bytes_elsewhere(made: Path, tmp_path: P
     assert set(told["files"]) == set(again) - {"manifest.json"}
     given = {name for name, file in told["files"].items() if file["made_anew"] is None}
     assert given == {"certificate.json"} | {
-        file for file, table in published_files(STEPS).items()
+        file for file, table in list_published_files(STEPS).items()
         if table.split(".")[0] in ("one_way_marginals", "indif_scores", "measure_marginals")
     }  # fmt: skip
     assert "was reproduced: every file is byte for byte" in done.stderr

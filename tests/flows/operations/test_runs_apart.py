@@ -20,7 +20,7 @@ from privsyn.base.errors import PrivsynError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.release import release
-from privsyn.flows.waiting import say_who_is_waited_for
+from privsyn.flows.waiting import log_lock_holder
 from privsyn.pipelines.privsyn import STEPS
 from privsyn.storage.store import Store
 from tests.support.releases import few
@@ -116,7 +116,7 @@ def test_a_run_that_waits_says_for_which_one(spec: ReleaseSpec) -> None:
 
     @flow(name="waits")
     def waits(dataset: str) -> None:
-        say_who_is_waited_for(dataset, settings)
+        log_lock_holder(dataset, settings)
 
     holder = Thread(target=holds, args=(spec,))
     holder.start()

@@ -8,18 +8,18 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
-from privsyn.answers.best_linear import best_linear
+from privsyn.answers.best_linear import estimate_best_linear
 from privsyn.answers.cell_weights import Cells
-from privsyn.answers.conditions import condition
-from privsyn.answers.correlations import correlations
-from privsyn.answers.counted import counts, means, shares
+from privsyn.answers.conditions import read_condition
+from privsyn.answers.correlations import answer_correlations
+from privsyn.answers.counted import answer_counts, answer_means, answer_shares
 from privsyn.answers.memory_counts import MemoryCounts
-from privsyn.answers.model_bounds import bounds
-from privsyn.answers.quantiles import quantiles
+from privsyn.answers.model_bounds import compute_bounds
+from privsyn.answers.quantiles import answer_quantiles
 from privsyn.answers.question import Question
 from privsyn.answers.released_counts import ReleasedCounts
-from privsyn.answers.simulated import any_function, regression
-from privsyn.answers.synthetic_rows import row_sums, rows_where
+from privsyn.answers.simulated import answer_function, answer_regression
+from privsyn.answers.synthetic_rows import select_rows, sum_rows
 from privsyn.base.errors import RequestError
 from tests.support.answered import released, spec, table
 
@@ -43,9 +43,9 @@ def test_every_cell_of_measured_columns_is_held_as_often_as_said() -> None:
     for seed in range(SEEDS):
         for by in (("age",), ("region",), ("income",), PAIR, ("region", "happy")):
             asked = Question.of(release(seed), by, None)
-            found = counts(asked, 0.95)
+            found = answer_counts(asked, 0.95)
             assert found.source == "measured"
-            real = row_sums(truth(release(seed)), asked.columns, by, None)
+            real = sum_rows(truth(release(seed)), asked.columns, by, None)
             held.append((found.low <= real) & (real <= found.high))
     share = np.concatenate(held).mean()
     assert 0.92 <= share <= 0.985
@@ -58,12 +58,12 @@ def test_intervals_about_the_population_hold_it_where_those_about_the_table_do_n
     real = pc.mean(everybody["happy"]).as_py(), pc.mean(everybody["income"]).as_py()
     for seed in range(25):
         one = released(table(1_000, seed=seed + 2), spec(20.0), seed)
-        event = condition("happy", one.language)
+        event = read_condition("happy", one.language)
         for asked_of, held_by in ((True, held), (False, of_table)):
-            share = shares(Question.of(one, (), None, ("happy",), population=asked_of), event, 0.95)
-            mean = means(Question.of(one, (), None, ("income",), population=asked_of), "income", 0.95)
+            share = answer_shares(Question.of(one, (), None, ("happy",), population=asked_of), event, 0.95)
+            mean = answer_means(Question.of(one, (), None, ("income",), population=asked_of), "income", 0.95)
             held_by += [share.low[0] <= real[0] <= share.high[0], mean.low[0] <= real[1] <= mean.high[0]]
-            total = counts(Question.of(one, ("happy",), None, population=asked_of), 0.95)
+            total = answer_counts(Question.of(one, ("happy",), None, population=asked_of), 0.95)
             held_by += [total.low[1] <= 1_000 * real[0] <= total.high[1]]
     assert np.mean(held) > 0.88 and np.mean(of_table) < 0.8
 
@@ -71,7 +71,7 @@ def test_intervals_about_the_population_hold_it_where_those_about_the_table_do_n
 def test_the_combination_is_the_generalized_least_squares_solution() -> None:
     """Solved densely, from every measurement as a row of sums of the joint cells, for two columns."""
     one = release(0)
-    linear = best_linear(one, PAIR)
+    linear = estimate_best_linear(one, PAIR)
     assert linear is not None
     sizes = one.domain.shape(PAIR)
     grid = np.indices(sizes).reshape(2, -1)
@@ -110,20 +110,20 @@ def test_the_combination_is_the_generalized_least_squares_solution() -> None:
 
 def test_sums_of_answers_are_answers() -> None:
     one = release(1)
-    cells = counts(Question.of(one, PAIR, None), 0.95).estimate
-    total = counts(Question.of(one, (), None), 0.95).estimate
+    cells = answer_counts(Question.of(one, PAIR, None), 0.95).estimate
+    total = answer_counts(Question.of(one, (), None), 0.95).estimate
     np.testing.assert_allclose(cells.sum(), total, rtol=1e-3)
 
 
 def test_a_condition_on_whole_cells_is_measured_and_one_that_cuts_a_cell_allows_for_any_part() -> None:
     one, age = release(0), ROWS["age"].to_numpy(zero_copy_only=False)
-    whole = counts(Question.of(one, (), "age >= 54"), 0.95)
+    whole = answer_counts(Question.of(one, (), "age >= 54"), 0.95)
     assert whole.source == "measured"
-    cut = counts(Question.of(one, (), "age >= 55"), 0.95)
-    at_most = counts(Question.of(one, (), "age >= 54 and age < 57"), 0.95).estimate[0]
+    cut = answer_counts(Question.of(one, (), "age >= 55"), 0.95)
+    at_most = answer_counts(Question.of(one, (), "age >= 54 and age < 57"), 0.95).estimate[0]
     assert cut.source == "implied" and cut.high[0] - cut.low[0] > at_most / 2
     assert cut.low[0] <= (age >= 55).sum() <= cut.high[0]
-    exact = counts(Question.of(one, (), "income < 30000"), 0.95)
+    exact = answer_counts(Question.of(one, (), "income < 30000"), 0.95)
     assert exact.source == "measured"
 
 
@@ -132,13 +132,13 @@ def test_shares_and_means_are_held() -> None:
     income, happy, region = (ROWS[c].to_numpy(zero_copy_only=False) for c in ("income", "happy", "region"))
     for seed in range(SEEDS):
         one = release(seed)
-        event = condition("happy", one.language)
-        found = shares(Question.of(one, ("region",), None, ("happy",)), event, 0.95)
+        event = read_condition("happy", one.language)
+        found = answer_shares(Question.of(one, ("region",), None, ("happy",)), event, 0.95)
         for label, low, high in zip(found.labels, found.low, found.high, strict=True):
             mine = region == label[0]
             if mine.any():
                 held["share"].append(bool(low <= happy[mine].mean() <= high))
-        mean = means(Question.of(one, (), None, ("income",)), "income", 0.95)
+        mean = answer_means(Question.of(one, (), None, ("income",)), "income", 0.95)
         held["mean"].append(bool(mean.low[0] <= income.mean() <= mean.high[0]))
     assert all(np.mean(h) >= 0.85 for h in held.values())
 
@@ -150,9 +150,9 @@ def test_quantiles_and_correlations_are_held() -> None:
     r = np.corrcoef(age[~np.isnan(age)], income[~np.isnan(age)])[0, 1]
     held = []
     for seed in range(SEEDS):
-        q = quantiles(Question.of(release(seed), (), None, ("age",)), "age", [0.1, 0.5, 0.9], 0.95)
+        q = answer_quantiles(Question.of(release(seed), (), None, ("age",)), "age", [0.1, 0.5, 0.9], 0.95)
         held += list((q.low <= real) & (real <= q.high))
-        (c,) = correlations(release(seed), ["age", "income"], 0.95)
+        (c,) = answer_correlations(release(seed), ["age", "income"], 0.95)
         held.append(c.low <= r <= c.high)
     assert np.mean(held) >= 0.93
 
@@ -163,40 +163,40 @@ def test_bounds_of_what_was_not_measured_hold() -> None:
         one = release(seed)
         for by in (("region", "happy"), ("age", "region", "happy")):
             by = tuple(c for c in one.columns if c in by)
-            found = bounds(one, by, by, None, 1.96)
-            real = row_sums(truth(one), by, by, None)
+            found = compute_bounds(one, by, by, None, 1.96)
+            real = sum_rows(truth(one), by, by, None)
             assert ((found.low <= real) & (real <= found.high)).mean() >= 0.9
             assert (found.high - found.low).max() < 3_000
 
 
 def test_a_triple_is_answered_by_the_model_without_a_standard_error() -> None:
-    found = counts(Question.of(release(0), ("region", "happy"), "age >= 54"), 0.95)
+    found = answer_counts(Question.of(release(0), ("region", "happy"), "age >= 54"), 0.95)
     assert found.source == "model" and np.isnan(found.std_error).all()
     assert ((found.low <= found.estimate) & (found.estimate <= found.high)).all()
-    mean = means(Question.of(release(0), ("region", "happy"), None, ("income",)), "income", 0.95)
+    mean = answer_means(Question.of(release(0), ("region", "happy"), None, ("income",)), "income", 0.95)
     assert mean.source == "not known" and np.isnan(mean.low).all()
 
 
 def test_simulated_errors_hold_a_regression_where_every_pair_was_measured() -> None:
     one = release(0)
-    found, kind = regression(one, "income ~ age + happy", None, 0.95, lambda done, total: None)
+    found, kind = answer_regression(one, "income ~ age + happy", None, 0.95, lambda done, total: None)
     assert kind == "linear" and found.names == ["(Intercept)", "age", "happy"] and found.source == "simulated"
     age, income, happy = (ROWS[c].to_numpy(zero_copy_only=False).astype(float) for c in ("age", "income", "happy"))
     there = ~np.isnan(age)
     x = np.stack([np.ones(there.sum()), age[there], happy[there]], axis=1)
     real = np.linalg.lstsq(x, income[there], rcond=None)[0]
     assert (np.abs(real - found.estimate) <= 2 * (found.high - found.low)).all()
-    again = any_function(one, lambda rows: rows["income"].mean(), ["income"], 0.95, lambda done, total: None)
+    again = answer_function(one, lambda rows: rows["income"].mean(), ["income"], 0.95, lambda done, total: None)
     assert again.names == ["value"] and again.low[0] < again.estimate[0] < again.high[0]
 
 
 def test_columns_that_were_not_measured_together_are_not_known() -> None:
     one = released(ROWS, spec(mechanism={"name": "independent"}, synthesis={}), 0)
-    found, _ = regression(one, "income ~ age", None, 0.95, lambda done, total: None)
+    found, _ = answer_regression(one, "income ~ age", None, 0.95, lambda done, total: None)
     assert found.source == "not known" and found.missing == [("age", "income")] and np.isnan(found.low).all()
-    (c,) = correlations(one, ["age", "income"], 0.95)
+    (c,) = answer_correlations(one, ["age", "income"], 0.95)
     assert c.source == "not known"
-    assert counts(Question.of(one, ("age", "happy"), None), 0.95).source == "model"
+    assert answer_counts(Question.of(one, ("age", "happy"), None), 0.95).source == "model"
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_columns_that_were_not_measured_together_are_not_known() -> None:
 )
 def test_a_wrong_question_names_its_part(by: tuple[str, ...], where: str | None, field: str) -> None:
     with pytest.raises(RequestError) as error:
-        counts(Question.of(release(0), by, where), 0.95)
+        answer_counts(Question.of(release(0), by, where), 0.95)
     assert error.value.field == field
 
 
@@ -221,20 +221,20 @@ def test_a_condition_on_two_columns_together_is_worked_out_cell_by_cell() -> Non
     assert set(np.unique(part)) == {0.0, 1.0} and (part[:, 1] == 1).all()
     old = pc.fill_null(pc.greater_equal(ROWS["age"], 54), False)
     real = np.asarray(old) | np.asarray(ROWS["happy"])
-    found = counts(asked, 0.999)
+    found = answer_counts(asked, 0.999)
     assert found.source == "measured" and found.low[0] <= real.sum() <= found.high[0]
 
 
 @pytest.mark.parametrize("where", ['region == "north"', 'region in ["north", "east"]', 'region != "north" and happy'])
 def test_the_rows_and_the_counts_understand_one_condition(where: str) -> None:
     one = release(0)
-    asked = condition(where, one.language)
-    rows = rows_where(one, asked).sum()
-    found = counts(Question.of(one, (), where), 0.95)
+    asked = read_condition(where, one.language)
+    rows = select_rows(one, asked).sum()
+    found = answer_counts(Question.of(one, (), where), 0.95)
     assert 0 < rows < one.table.num_rows and abs(found.estimate[0] - rows) < 200
-    assert rows_where(truth(one), asked).sum() == pytest.approx(rows, abs=200)
+    assert select_rows(truth(one), asked).sum() == pytest.approx(rows, abs=200)
 
 
 def test_texts_become_columns_of_a_regression() -> None:
-    found, kind = regression(release(0), "happy ~ region", None, 0.95, lambda done, total: None)
+    found, kind = answer_regression(release(0), "happy ~ region", None, 0.95, lambda done, total: None)
     assert kind == "logistic" and found.names == ["(Intercept)", "region[south]", "region[east]"]

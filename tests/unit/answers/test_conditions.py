@@ -7,7 +7,7 @@ import datetime as dt
 import pyarrow as pa
 import pytest
 
-from privsyn.answers.conditions import Language, condition
+from privsyn.answers.conditions import Language, read_condition
 from privsyn.base.errors import RequestError
 from privsyn.tasks.rules.book import RuleBook
 
@@ -59,7 +59,7 @@ LANGUAGE = Language(
     ],
 )
 def test_a_condition_holds_for_these_rows(text: str, rows: list[int]) -> None:
-    held = condition(text, LANGUAGE).holds(VALUES)
+    held = read_condition(text, LANGUAGE).holds(VALUES)
     assert [i for i in range(4) if held[i]] == rows
 
 
@@ -92,12 +92,12 @@ def test_a_condition_holds_for_these_rows(text: str, rows: list[int]) -> None:
 )
 def test_anything_else_is_refused_in_one_sentence(text: str) -> None:
     with pytest.raises(RequestError) as error:
-        condition(text, LANGUAGE).holds(VALUES)
+        read_condition(text, LANGUAGE).holds(VALUES)
     assert error.value.exit_code == 2 and "\n" not in str(error.value)
 
 
 def test_parts_have_columns_of_their_own_and_hold_together() -> None:
-    whole = condition('age > 1 and (happy or region == "north") and age < 66 and happy', LANGUAGE)
+    whole = read_condition('age > 1 and (happy or region == "north") and age < 66 and happy', LANGUAGE)
     parts = whole.parts()
     assert sorted(sorted(p.columns) for p in parts) == [["age"], ["happy", "region"]]
     assert (whole.holds(VALUES) == (parts[0].holds(VALUES) & parts[1].holds(VALUES))).all()

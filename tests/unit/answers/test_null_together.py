@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from privsyn.answers.counted import means
+from privsyn.answers.counted import answer_means
 from privsyn.answers.question import Question
 from tests.support.answered import released
 from tests.support.specs import make_spec
@@ -30,7 +30,7 @@ def test_a_mean_is_held_where_the_first_counts_say_that_a_combined_code_is_all_n
     weight = recode.weight.copy()
     weight[-2:] = 0.0, 1.0
     found.recode["pay"] = replace(recode, weight=weight)
-    mean = means(Question.of(found, ("group",), None, ("pay",)), "pay", 0.95)
+    mean = answer_means(Question.of(found, ("group",), None, ("pay",)), "pay", 0.95)
     real = float(pay[:1_500].mean())
     assert mean.source == "implied" and mean.low[0] <= real <= mean.high[0]
     assert mean.estimate[0] < real - 50, "the estimate itself follows the shares"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from privsyn.answers.best_linear import best_linear
-from privsyn.answers.refitted_rows import refitted
-from privsyn.answers.simulated import any_function, regression
-from privsyn.answers.simulation import replicates
+from privsyn.answers.best_linear import estimate_best_linear
+from privsyn.answers.refitted_rows import refit_rows
+from privsyn.answers.simulated import answer_function, answer_regression
+from privsyn.answers.simulation import iterate_replicates
 from tests.support.answered import released, spec, table
 
 ROWS = table(3_000)
@@ -15,10 +15,10 @@ ROWS = table(3_000)
 
 def test_rows_get_the_counts_that_were_released() -> None:
     found = released(ROWS, spec(0.3), 5)
-    linear = best_linear(found, ("region", "happy"))
+    linear = estimate_best_linear(found, ("region", "happy"))
     assert linear is not None
     wanted = np.maximum(linear.cells, 0).reshape(found.domain.shape(("region", "happy")))
-    fitted = refitted(found, ["happy", "region"]).select(["region", "happy"]).to_pandas()
+    fitted = refit_rows(found, ["happy", "region"]).select(["region", "happy"]).to_pandas()
     before = found.table.select(["region", "happy"]).to_pandas()
     labels = found.codecs["region"].labels()
     off, was = 0.0, 0.0
@@ -33,17 +33,17 @@ def test_rows_get_the_counts_that_were_released() -> None:
 def test_what_the_rows_lost_of_the_counts_is_part_of_the_error() -> None:
     found = released(ROWS, spec(0.3), 5)
     rate = lambda rows: rows[rows.region == "north"].happy.mean()  # noqa: E731
-    answer = any_function(found, rate, ["region", "happy"], 0.95, lambda done, total: None)
+    answer = answer_function(found, rate, ["region", "happy"], 0.95, lambda done, total: None)
     own = rate(found.table.select(["region", "happy"]).to_pandas())
-    noise = np.sqrt(np.mean([(rate(t.to_pandas()) - own) ** 2 for t in replicates(found)]))
-    moved = rate(refitted(found, ["region", "happy"]).to_pandas()) - own
+    noise = np.sqrt(np.mean([(rate(t.to_pandas()) - own) ** 2 for t in iterate_replicates(found)]))
+    moved = rate(refit_rows(found, ["region", "happy"]).to_pandas()) - own
     assert moved != 0 and answer.std_error[0] >= np.hypot(noise, moved) * (1 - 1e-9)
 
 
 def test_a_logistic_regression_has_no_interval_where_cut_noise_outweighs_the_rarer_value() -> None:
     for epsilon, known in ((0.1, False), (20.0, True)):
         found = released(ROWS, spec(epsilon), 5)
-        answer, kind = regression(found, "happy ~ region", "logistic", 0.95, lambda done, total: None)
+        answer, kind = answer_regression(found, "happy ~ region", "logistic", 0.95, lambda done, total: None)
         assert kind == "logistic" and np.isfinite(answer.estimate).all()
         assert (answer.source, bool(np.isfinite(answer.low).all())) == (("simulated" if known else "not known"), known)
         assert known == (answer.why == "") and not answer.missing

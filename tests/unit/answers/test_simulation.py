@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from privsyn.answers.simulation import remade, replicate
+from privsyn.answers.simulation import make_replicate, remake_rows
 from tests.support.answered import released, spec, table
 
 ROWS = table(3_000)
@@ -15,6 +15,6 @@ ROWS = table(3_000)
 def test_the_released_counts_make_the_released_rows_again(mechanism: str, epsilon: float) -> None:
     asked = spec(epsilon, synthesis={}, mechanism={"name": mechanism})
     found = released(ROWS, asked, 5)
-    again = remade(found, found.measured)
+    again = remake_rows(found, found.measured)
     assert again.cast(found.table.schema).equals(found.table)
-    assert not replicate(found, 0).cast(found.table.schema).equals(found.table)
+    assert not make_replicate(found, 0).cast(found.table.schema).equals(found.table)

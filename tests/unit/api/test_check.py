@@ -21,10 +21,10 @@ from privsyn.cli.check_tables import render
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
 from privsyn.engine.step import release_steps
-from privsyn.pipelines.registry import MECHANISMS, steps_of
+from privsyn.pipelines.registry import MECHANISMS, build_steps
 from privsyn.sources.open_source import open_source
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.privacy.accountant import rho_for
+from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from privsyn.tasks.steps.encode import Repairs, encode
 from tests.support.specs import make_spec, mechanism_fields
 
@@ -87,7 +87,7 @@ def test_noise_follows_the_formula() -> None:
     equal = {"one_ways": "equal"}
     for accountant, smoothing in (("gaussian", 3), ("tight", 0), ("paper", 0)):
         chosen: dict[str, Any] = {"accountant": accountant, "split": equal}
-        rho = rho_for(1.0, 1e-9, accountant) * Fraction(1, 4)  # type: ignore[arg-type]
+        rho = convert_epsilon_to_rho(1.0, 1e-9, accountant) * Fraction(1, 4)  # type: ignore[arg-type]
         base = check(spec_of(**chosen)).noise[0]
         assert base.queries == 4 and base.low == base.high
         assert base.low**2 == pytest.approx(float(4 / (2 * rho)) + smoothing)
@@ -101,7 +101,7 @@ def test_larger_columns_get_less_noise_a_count() -> None:
     """The default division: in proportion to cells^(2/3), so from the largest column's noise to the smallest's."""
     report = check(spec_of())
     parts = [c.codes ** (2 / 3) for c in report.columns]
-    rho = float(rho_for(1.0, 1e-9, "gaussian")) / 4
+    rho = float(convert_epsilon_to_rho(1.0, 1e-9, "gaussian")) / 4
     sigmas = sorted(math.sqrt(sum(parts) / (part * 2 * rho) + 3) for part in parts)
     line = report.noise[0]
     assert (line.low, line.high) == (pytest.approx(sigmas[0]), pytest.approx(sigmas[-1]))
@@ -111,7 +111,7 @@ def test_larger_columns_get_less_noise_a_count() -> None:
 def test_every_look_of_every_mechanism_has_a_line() -> None:
     for mechanism in MECHANISMS:
         spec = spec_of(**mechanism_fields(mechanism, group="state"))
-        looks = [step.look.words for step in release_steps(steps_of(Request(spec)))]
+        looks = [step.look.words for step in release_steps(build_steps(Request(spec)))]
         lines = [line.what.removesuffix(", if as many and equal") for line in check(spec).noise]
         assert list(dict.fromkeys(lines)) == looks
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from privsyn.base.database_url import for_ledger, for_server
+from privsyn.base.database_url import check_ledger_url, check_server_url
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 
@@ -38,16 +38,16 @@ def test_the_driver_that_somebody_wrote_does_not_matter(scheme: str) -> None:
     written = URL.replace("postgresql", scheme)
     if scheme == "postgres":  # SQLAlchemy knows no such name
         with pytest.raises(RequestError, match=r"PRIVSYN_DATABASE_URL"):
-            for_ledger(written)
+            check_ledger_url(written)
         return
-    assert for_ledger(written) == URL
-    assert for_server(written) == URL.replace("postgresql", "postgresql+asyncpg")
+    assert check_ledger_url(written) == URL
+    assert check_server_url(written) == URL.replace("postgresql", "postgresql+asyncpg")
 
 
 def test_options_are_put_into_each_driver_s_words() -> None:
     written = "postgresql://u@/db?host=/run/pg&sslmode=verify-full"
-    assert for_ledger(written) == "postgresql://u@/db?host=%2Frun%2Fpg&sslmode=verify-full"
-    assert for_server(written) == "postgresql+asyncpg://u@/db?host=%2Frun%2Fpg&ssl=verify-full"
+    assert check_ledger_url(written) == "postgresql://u@/db?host=%2Frun%2Fpg&sslmode=verify-full"
+    assert check_server_url(written) == "postgresql+asyncpg://u@/db?host=%2Frun%2Fpg&ssl=verify-full"
 
 
 def test_the_password_may_stand_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,13 +77,13 @@ def test_the_password_may_stand_in_a_file(tmp_path: Path, monkeypatch: pytest.Mo
 )
 def test_what_is_wrong_is_named_and_not_repeated(wrong: str) -> None:
     with pytest.raises(RequestError, match=r"^PRIVSYN_DATABASE_URL: ") as refusal:
-        for_ledger(wrong)
+        check_ledger_url(wrong)
     assert "hunter2" not in str(refusal.value)
     assert refusal.value.exit_code == 2
 
 
 def test_an_option_that_the_server_cannot_take_is_refused_for_it_only() -> None:
     written = URL + "?options=-csearch_path%3Dx"
-    assert "options" in for_ledger(written)
+    assert "options" in check_ledger_url(written)
     with pytest.raises(RequestError, match=r"PRIVSYN_DATABASE_URL: .* cannot take the option 'options'"):
-        for_server(written)
+        check_server_url(written)

@@ -15,7 +15,7 @@ from privsyn.base.errors import (
     PrivsynError,
     RequestError,
 )
-from privsyn.base.wording import API, Vocabulary, action, mention
+from privsyn.base.wording import API, Vocabulary, mention, refer_to_action
 from privsyn.cli.vocabulary import COMMAND_LINE
 from privsyn.flows.form_vocabulary import FORM
 
@@ -30,7 +30,7 @@ from privsyn.flows.form_vocabulary import FORM
             "fresh: a period is drawn once. Leave out one of them.",
         ),
         (
-            RequestError("the table is lost", "Restore it, or " + action("redraw") + " to draw new noise"),
+            RequestError("the table is lost", "Restore it, or " + refer_to_action("redraw") + " to draw new noise"),
             "the table is lost. Restore it, or run with --fresh to draw new noise.",
             "the table is lost. Restore it, or run again with the field Fresh of the run form ticked to draw new "
             "noise.",
@@ -56,7 +56,7 @@ from privsyn.flows.form_vocabulary import FORM
             "data: is not there. Name it with data.",
         ),
         (
-            RequestError("goes wrong", "Look at it with " + action("verify_ledger")),
+            RequestError("goes wrong", "Look at it with " + refer_to_action("verify_ledger")),
             "goes wrong. Look at it with `privsyn ledger verify`.",
             "goes wrong. Look at it with the flow `budget-report`.",
             "goes wrong. Look at it with `privsyn.ledger().verify()`.",
@@ -77,7 +77,7 @@ def test_an_error_may_have_a_vocabulary_of_its_own() -> None:
 
 
 def test_a_word_that_is_missing_fails() -> None:
-    for text in (mention("release.frehs"), action("look_it_up")):
+    for text in (mention("release.frehs"), refer_to_action("look_it_up")):
         with pytest.raises(LookupError, match="no word"):
             RequestError("a", "b " + text).paragraph(COMMAND_LINE)
     with pytest.raises(LookupError, match="no word"):

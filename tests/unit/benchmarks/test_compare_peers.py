@@ -17,8 +17,8 @@ from benchmarks.peers import PeerError
 from privsyn.comparison.methods import METHODS
 from privsyn.data_contracts.domain import Domain
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.marginal_distance import all_cliques
-from privsyn.tasks.metrics.range_queries import privsyn_queries
+from privsyn.tasks.metrics.marginal_distance import list_all_cliques
+from privsyn.tasks.metrics.range_queries import draw_privsyn_queries
 
 
 def table(rows: int = 400, seed: int = 0) -> CodeTable:
@@ -31,8 +31,10 @@ def table(rows: int = 400, seed: int = 0) -> CodeTable:
 
 def made_up(name: str = "adult", holdout: bool = True) -> Given:
     train = table()
-    pairs, triples = all_cliques(train.domain, 2), all_cliques(train.domain, 3)[:5]
-    return Given(name, train, table(100, 1) if holdout else None, pairs, triples, privsyn_queries(train.domain, 20))
+    pairs, triples = list_all_cliques(train.domain, 2), list_all_cliques(train.domain, 3)[:5]
+    return Given(
+        name, train, table(100, 1) if holdout else None, pairs, triples, draw_privsyn_queries(train.domain, 20)
+    )
 
 
 def test_seeds_outermost_then_the_first_table_then_the_smallest_epsilon() -> None:
@@ -61,9 +63,9 @@ def test_the_k_marginal_score_is_of_the_demographic_pairs_only() -> None:
     wrong = (*given.train.columns[:-1], 1 - given.train.columns[-1])
     assert figures(given, CodeTable(given.train.domain, wrong))["k_marginal"] == 1000
     without = only(given.train, [*DEMOGRAPHIC[1:], "income"])
-    queries = privsyn_queries(without.domain, 5)
+    queries = draw_privsyn_queries(without.domain, 5)
     given = replace(
-        given, train=without, holdout=None, pairs=all_cliques(without.domain, 2), triples=[], queries=queries
+        given, train=without, holdout=None, pairs=list_all_cliques(without.domain, 2), triples=[], queries=queries
     )
     assert "k_marginal" not in figures(given, without)
 

@@ -20,7 +20,7 @@ from benchmarks.engineered import (
     fire_spec,
     markdown,
 )
-from privsyn.data_contracts.rules import computed_columns
+from privsyn.data_contracts.rules import list_computed_columns
 from privsyn.tasks.codecs import plan
 
 
@@ -28,7 +28,7 @@ def test_the_made_up_table_keeps_the_rules_of_its_engineered_spec() -> None:
     if not (FOLDER / "colorado1940-domain.json").is_file():
         pytest.skip("the shared list of columns is not here")
     spec, table, sizes = colorado_spec("engineered", 1.0), colorado_table(500), colorado_sizes()
-    assert set(computed_columns(spec.rules)) == set(DETAILED)
+    assert set(list_computed_columns(spec.rules)) == set(DETAILED)
     rules = plan(spec).rules
     assert rules is not None
     (batch,) = table.combine_chunks().to_batches()

@@ -8,7 +8,7 @@ import signal
 import pytest
 import typer
 
-from privsyn.cli.common import errors_for_people
+from privsyn.cli.common import print_errors
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -16,7 +16,7 @@ def test_an_interrupt_under_another_error_is_told_as_one(
     number: signal.Signals, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
-    with pytest.raises(typer.Exit) as ended, errors_for_people(debug=False):
+    with pytest.raises(typer.Exit) as ended, print_errors(debug=False):
         try:
             os.kill(os.getpid(), number)
         except KeyboardInterrupt:
@@ -27,6 +27,6 @@ def test_an_interrupt_under_another_error_is_told_as_one(
 
 
 def test_an_error_without_an_interrupt_is_told_as_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(typer.Exit), errors_for_people(debug=False):
+    with pytest.raises(typer.Exit), print_errors(debug=False):
         raise SystemError("initialization of a module raised")
     assert "unexpected SystemError" in capsys.readouterr().err

@@ -20,13 +20,20 @@ from privsyn.base.settings import Settings
 from privsyn.comparison.compare_methods import CompareRequest, compare, run_all, run_method
 from privsyn.comparison.method import LaplaceQuery, Method, MethodResult, MethodSettings, Trial
 from privsyn.comparison.methods import METHODS
-from privsyn.comparison.plot import chart, drawn
-from privsyn.comparison.result_tables import SECONDS, lines, markdown, markdown_table, missing, table
+from privsyn.comparison.plot import build_chart, draw_chart
+from privsyn.comparison.result_tables import (
+    SECONDS,
+    build_table,
+    describe_missing,
+    format_markdown,
+    list_lines,
+    list_markdown_table,
+)
 from privsyn.data_contracts.comparison_results import NOTICE, ComparedMethod, Comparison, MethodRun
 from privsyn.data_contracts.evaluation_results import Metric
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.evaluation.coded_tables import coded
+from privsyn.evaluation.coded_tables import encode_table
 from privsyn.evaluation.settings_file import load_evaluation_spec
 from privsyn.sources.open_source import open_source
 from privsyn.tasks.codecs import plan
@@ -45,7 +52,7 @@ def spec(places: Path, save: Save) -> ReleaseSpec:
 def trial(spec: ReleaseSpec, seed: int) -> Trial:
     encoding = plan(spec)
     return Trial(
-        rows=coded(open_source(spec.data, spec).batches(), encoding).fine,
+        rows=encode_table(open_source(spec.data, spec).batches(), encoding).fine,
         groups=encoding.groups,
         epsilon=spec.privacy.epsilon,
         delta=spec.privacy.delta,
@@ -71,7 +78,7 @@ def test_the_default_method_is_the_release_row_for_row(spec: ReleaseSpec, change
     spec = changed(spec, **changes)
     summary = release_in_process(spec, Settings(), noise=SeededNoise(7))
     released = pq.read_table(Path(summary.released) / "synthetic.parquet")
-    expected = coded(released.to_batches(), plan(spec)).bins
+    expected = encode_table(released.to_batches(), plan(spec)).bins
     made = METHODS["default"].run(trial(spec, 7))
     assert expected.rows > 2_000
     for attribute in expected.domain.attributes:
@@ -153,7 +160,7 @@ def test_a_failing_method_leaves_the_others(spec: ReleaseSpec, monkeypatch: pyte
         *[("peer", "not installed")] * 2,
         *[("independent", "done")] * 2,
     ]
-    assert "not installed" in markdown(found)
+    assert "not installed" in format_markdown(found)
 
 
 def test_runs_repeat_and_differ_by_seed(spec: ReleaseSpec) -> None:
@@ -241,7 +248,7 @@ def by_hand() -> Comparison:
 
 def test_means_and_spreads_by_hand() -> None:
     """0.1 and 0.3: mean 0.2, sample sd sqrt(2 * 0.1^2 / 1) = 0.1414; one value has no spread; none has no mean."""
-    line, seconds = lines(by_hand())
+    line, seconds = list_lines(by_hand())
     first, one, equal, none = (line.cells[key] for key in (("a", 1.0), ("a", 2.0), ("b", 1.0), ("b", 2.0)))
     assert (first.mean, first.sd) == (pytest.approx(0.2), pytest.approx(0.141421, abs=1e-6))
     assert (one.mean, one.sd, one.values) == (0.1, None, 1)
@@ -253,7 +260,7 @@ def test_means_and_spreads_by_hand() -> None:
 
 
 def test_the_markdown_has_every_figure_and_marks_the_best() -> None:
-    rows = markdown_table(by_hand())
+    rows = list_markdown_table(by_hand())
     assert rows[2:] == [
         "| A metric ↓ | 1 | **0.2 ±0.14** | 0.5 ±0 |",
         "| A metric ↓ | 2 | **0.1** | failed |",
@@ -261,16 +268,16 @@ def test_the_markdown_has_every_figure_and_marks_the_best() -> None:
         "| Wall time, seconds | 2 | **1.5 ±0.71** | failed |",
     ]
     higher = comparison([run(m, 1.0, 0, None, metrics=(metric(v, "higher"),)) for m, v in (("a", 0.2), ("b", 0.4))], 1)
-    assert markdown_table(higher, ["m"])[2] == "| A metric ↑ | 1 | 0.2 | **0.4** |"
-    assert table(by_hand()).row_count == 4
+    assert list_markdown_table(higher, ["m"])[2] == "| A metric ↑ | 1 | 0.2 | **0.4** |"
+    assert build_table(by_hand()).row_count == 4
 
 
 def test_a_metric_that_nobody_has_is_told_below_the_table() -> None:
     nothing = comparison([run(m, 1.0, 0, None, metrics=(metric(None, note="needs a hold-out"),)) for m in "ab"])
-    assert missing(nothing) == ["A metric: needs a hold-out."]
-    assert "A metric ↓" not in "\n".join(markdown_table(nothing))
-    assert markdown(nothing).rstrip().endswith("A metric: needs a hold-out.")
-    assert missing(by_hand()) == []
+    assert describe_missing(nothing) == ["A metric: needs a hold-out."]
+    assert "A metric ↓" not in "\n".join(list_markdown_table(nothing))
+    assert format_markdown(nothing).rstrip().endswith("A metric: needs a hold-out.")
+    assert describe_missing(by_hand()) == []
 
 
 def test_repeated_labels_and_groups_are_refused() -> None:
@@ -287,13 +294,13 @@ def test_repeated_labels_and_groups_are_refused() -> None:
 
 def test_the_picture_shows_methods_metrics_and_references() -> None:
     runs = [run("a", e, 0, None, metrics=(metric(0.2, Majority=0.4, NonPriv=0.1, other=3.0),)) for e in (1.0, 2.0)]
-    plot = drawn(chart(comparison(runs, 1)), "svg").decode()
+    plot = draw_chart(build_chart(comparison(runs, 1)), "svg").decode()
     for word in ("A metric", "Majority", "NonPriv", "epsilon", "Wall time", ">A<"):
         assert word in plot, word
     assert ">other<" not in plot
-    titled = drawn(chart(comparison(runs, 1), ["m"], "A title"), "svg").decode()
+    titled = draw_chart(build_chart(comparison(runs, 1), ["m"], "A title"), "svg").decode()
     assert "A title" in titled and "Wall time" not in titled
-    assert drawn(chart(by_hand()), "png")[:8] == b"\x89PNG\r\n\x1a\n"
+    assert draw_chart(build_chart(by_hand()), "png")[:8] == b"\x89PNG\r\n\x1a\n"
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privsyn.comparison.method import LaplaceQuery, MethodResult, MethodSettings, Trial, laplace_scale, spread_evenly
+from privsyn.comparison.method import (
+    LaplaceQuery,
+    MethodResult,
+    MethodSettings,
+    Trial,
+    compute_laplace_scale,
+    spread_evenly,
+)
 from privsyn.comparison.methods import METHODS
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.mechanism_options import PrivSyn
-from privsyn.data_contracts.receipts import Query, total_rho
+from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.data_contracts.step_options import Selection, Split, Synthesis
 from privsyn.tasks.kernels.counting import CodeTable, count
-from privsyn.tasks.privacy.accountant import epsilon_for, rho_for
+from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho, convert_rho_to_epsilon
 from privsyn.tasks.privacy.noise import NoNoise, SeededNoise
 
 NAMES = [
@@ -130,11 +137,11 @@ def test_one_column_is_no_error(name: str) -> None:
 def test_receipts_cost_no_more_than_the_promise(name: str, epsilon: float, records: int) -> None:
     made = METHODS[name].run(trial(epsilon=epsilon, records=records))
     accountant = "gaussian" if name in OURS else "paper"
-    assert total_rho(made.zcdp) <= rho_for(epsilon, DELTA, accountant)  # exact fractions
+    assert sum_rho(made.zcdp) <= convert_epsilon_to_rho(epsilon, DELTA, accountant)  # exact fractions
     assert made.epsilon(DELTA) <= epsilon
     assert {q.sensitivity for q in (*made.zcdp, *made.pure)} <= {records, 4 * records}
     if name == "equal-laplace":
-        gaussian = Fraction(epsilon_for(total_rho(made.zcdp), DELTA, "paper"))
+        gaussian = Fraction(convert_rho_to_epsilon(sum_rho(made.zcdp), DELTA, "paper"))
         assert gaussian + sum(q.epsilon for q in made.pure) <= Fraction(epsilon)
         assert len({q.epsilon for q in made.pure}) == 1
     else:
@@ -168,10 +175,10 @@ def test_receipts_cost_no_more_than_the_promise(name: str, epsilon: float, recor
 def test_no_budget_lies_idle_but_what_is_said(name: str, share: float) -> None:
     made = METHODS[name].run(trial())
     accountant = "gaussian" if name in OURS else "paper"
-    used = total_rho(made.zcdp) / rho_for(1.0, DELTA, accountant)
+    used = sum_rho(made.zcdp) / convert_epsilon_to_rho(1.0, DELTA, accountant)
     assert float(used) == pytest.approx(share, rel=1e-9)
     if name == "equal-laplace":
-        gaussian = epsilon_for(total_rho(made.zcdp), DELTA, "paper")
+        gaussian = convert_rho_to_epsilon(sum_rho(made.zcdp), DELTA, "paper")
         assert gaussian + float(sum(q.epsilon for q in made.pure)) == pytest.approx(1.0, rel=1e-9)
 
 
@@ -266,20 +273,20 @@ def test_without_noise_the_chain_is_kept_by_all_that_look_at_pairs() -> None:
 
 
 def test_the_laplace_scale_is_the_smallest_that_costs_no_more() -> None:
-    assert laplace_scale(Fraction(1, 4), 1) == 4.0
+    assert compute_laplace_scale(Fraction(1, 4), 1) == 4.0
     for epsilon in (Fraction(1, 3), Fraction(7, 11), Fraction(1, 10**6)):
-        query = LaplaceQuery(("a",), 6, 2, laplace_scale(epsilon, 2))
+        query = LaplaceQuery(("a",), 6, 2, compute_laplace_scale(epsilon, 2))
         assert query.epsilon <= epsilon
         assert LaplaceQuery(("a",), 6, 2, float(np.nextafter(query.scale, 0))).epsilon > epsilon
     assert LaplaceQuery(("a",), 6, 1, 3.0).sigma == pytest.approx(4.2426, abs=1e-4)
     with pytest.raises(ValueError, match="epsilon must be positive"):
-        laplace_scale(Fraction(0), 1)
+        compute_laplace_scale(Fraction(0), 1)
 
 
 def test_the_promise_of_receipts_by_hand() -> None:
     """One Gaussian count of sensitivity 1 at sigma 10: rho = 1/200; Laplace of scale 8 adds 1/8."""
     made = MethodResult(rows(), zcdp=(Query(("a",), 6, 1, 10.0),), pure=(LaplaceQuery(("b",), 4, 1, 8.0),))
-    assert made.epsilon(DELTA) == pytest.approx(epsilon_for(Fraction(1, 200), DELTA) + 0.125)
+    assert made.epsilon(DELTA) == pytest.approx(convert_rho_to_epsilon(Fraction(1, 200), DELTA) + 0.125)
     assert MethodResult(rows()).epsilon(DELTA) == 0.0
 
 

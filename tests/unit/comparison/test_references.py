@@ -15,13 +15,13 @@ from scipy.optimize import linear_sum_assignment
 
 from privsyn.comparison import dual_query, exponential_network, full_domain
 from privsyn.comparison.compare_methods import run_method
-from privsyn.comparison.full_domain import LAPLACE_CELLS, MWEM_CELLS, cells_in, project, rho_of, spread_for
+from privsyn.comparison.full_domain import LAPLACE_CELLS, MWEM_CELLS, find_cells, project, split_rho, spread_for
 from privsyn.comparison.method import Choices, DomainTooLargeError, Trial
 from privsyn.comparison.methods import METHODS
-from privsyn.comparison.min_cost_flow import change_rows, fewest_changes, follow
-from privsyn.comparison.public_views import covering_views
+from privsyn.comparison.min_cost_flow import change_rows, find_fewest_changes, follow
+from privsyn.comparison.public_views import list_covering_views
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.receipts import total_rho
+from privsyn.data_contracts.receipts import sum_rho
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.privacy.noise import NoNoise, SeededNoise
@@ -60,8 +60,8 @@ def test_receipts_cost_no_more_than_the_promise_and_use_it(name: str, epsilon: f
     assert made.epsilon(DELTA) <= epsilon
     assert made.epsilon(DELTA) > {"dual-query": 0.8}.get(name, 0.999) * epsilon  # DualQuery stops at a whole round
     assert {q.sensitivity for q in (*made.zcdp, *made.pure)} == {records}
-    rho = total_rho(made.zcdp) + sum(c.rho for c in made.choices)
-    assert rho <= rho_of(trial(epsilon=epsilon))
+    rho = sum_rho(made.zcdp) + sum(c.rho for c in made.choices)
+    assert rho <= split_rho(trial(epsilon=epsilon))
     if made.choices:
         assert replace(made, choices=(*made.choices, *made.choices)).epsilon(DELTA) > epsilon  # the check can fail
 
@@ -126,7 +126,7 @@ def test_marginals_of_the_flat_table_by_hand() -> None:
     for clique in (("x",), ("x", "z"), ("y", "z"), TINY.attributes):
         axes = tuple(i for i, a in enumerate(TINY.attributes) if a not in clique)
         expected = estimate.reshape(TINY.sizes).sum(axis=axes).ravel()
-        assert np.array_equal(project(estimate, cells_in(clique, TINY), TINY.cells(clique)), expected)
+        assert np.array_equal(project(estimate, find_cells(clique, TINY), TINY.cells(clique)), expected)
 
 
 class Listening(NoNoise):
@@ -200,12 +200,12 @@ def test_choices_are_drawn_as_their_weights_say() -> None:
 def test_dual_query_makes_as_many_rows_as_the_budget_pays_for() -> None:
     """1,000 draws at spread 2 t / N cost 1,000 (2 t / N)^2 / 8 after t rounds; the first round is free."""
     rho = Fraction(1, 100)
-    spreads = dual_query.spreads_of(rho, 1, 10_000)
+    spreads = dual_query.list_spreads(rho, 1, 10_000)
     prices = [Fraction(1_000) * Fraction(2 * t, 10_000) ** 2 / 8 for t in range(len(spreads) + 1)]
     assert [Choices(1_000, s).rho for s in spreads] == prices[:-1]
     assert sum(prices[:-1]) <= rho < sum(prices)
-    assert len(dual_query.spreads_of(Fraction(1, 10**9), 1, 10)) == 1
-    assert len(dual_query.spreads_of(rho, 2, 10_000)) < len(spreads)
+    assert len(dual_query.list_spreads(Fraction(1, 10**9), 1, 10)) == 1
+    assert len(dual_query.list_spreads(rho, 2, 10_000)) < len(spreads)
 
 
 def test_dual_query_follows_the_pairs_at_a_huge_budget(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +228,7 @@ def test_the_best_row_is_that_of_brute_force() -> None:
             )
 
         best = max(total(row) for row in product(*(range(n) for n in domain.sizes)))
-        assert total(dual_query.best_row(tables, domain, workload, rng)) == best
+        assert total(dual_query.find_best_row(tables, domain, workload, rng)) == best
 
 
 @pytest.mark.parametrize(("name", "limit"), [("mwem", MWEM_CELLS), ("laplace-table", LAPLACE_CELLS)])
@@ -257,7 +257,7 @@ def test_the_flow_changes_as_few_values_as_an_assignment_of_rows(seed: int) -> N
     """Row by row, the cheapest assignment of rows to wanted rows; the cost of a pair is the values that differ."""
     rng, sizes = np.random.default_rng(seed), (2, 3, 2)
     current, target = (rng.multinomial(15, rng.dirichlet(np.ones(12))).reshape(sizes) for _ in range(2))
-    senders, receivers, amounts = fewest_changes(current, target)
+    senders, receivers, amounts = find_fewest_changes(current, target)
     change = np.bincount(receivers, amounts, 12) - np.bincount(senders, amounts, 12)
     assert np.array_equal(current.ravel() + change, target.ravel())
     cells = np.array(list(np.ndindex(sizes)))
@@ -293,12 +293,12 @@ def test_mcf_reaches_consistent_marginals() -> None:
 def test_views_cover_every_pair() -> None:
     """64 attributes of two values: the report has 72 views of 8, the smallest known: an affine plane."""
     domain = Domain.of({f"a{i}": 2 for i in range(64)})
-    views = covering_views(domain, 1_000_000)
+    views = list_covering_views(domain, 1_000_000)
     assert {p for v in views for p in combinations(v, 2)} == set(combinations(domain.attributes, 2))
     assert max(map(len, views)) == 8
     assert len(views) == 72
     mixed = Domain.of({"a": 100, "b": 90, "c": 3, "d": 2})
-    assert covering_views(mixed, 1_000) == [
+    assert list_covering_views(mixed, 1_000) == [
         ("a", "c", "d"),
         ("b", "c", "d"),
     ]  # a with b has 9,000 cells: never measured
@@ -313,4 +313,4 @@ def test_random_views_are_as_many_and_change_with_the_seed() -> None:
     )
     assert one != two
     assert len(one) <= len(cover)
-    assert full_domain.pairs_of(TINY) == list(combinations(TINY.attributes, 2))
+    assert full_domain.list_pairs(TINY) == list(combinations(TINY.attributes, 2))

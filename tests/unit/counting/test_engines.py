@@ -12,8 +12,8 @@ import pytest
 
 from privsyn.counting import partitions as module
 from privsyn.counting.local_engine import LocalEngine
-from privsyn.counting.partitions import add_up, count_partition, partitions, read_blocks
-from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.counting.partitions import add_up, count_partition, list_partitions, read_blocks
+from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.kernels.counting import CodeTable, count
 
@@ -29,7 +29,7 @@ def stored(folder: Path, files: dict[str, list[int]], *, padded: bool = False) -
         with pq.ParquetWriter(folder / name, CodeTable.from_arrow([], DOMAIN, padded=padded).to_arrow().schema) as out:
             for rows in groups:
                 sizes = [s + padded for s in DOMAIN.sizes]
-                columns = tuple(rng.integers(s, size=rows).astype(code_dtype(s)) for s in sizes)
+                columns = tuple(rng.integers(s, size=rows).astype(choose_code_dtype(s)) for s in sizes)
                 tables.append(CodeTable(DOMAIN, columns, padded).to_arrow())
                 out.write_table(tables[-1])
     paths = tuple(folder / name for name in files)
@@ -55,7 +55,7 @@ def test_the_local_engine_counts_what_is_in_memory(tmp_path: Path, padded: bool,
 @pytest.mark.parametrize("most", [1, 2, 100, 101, 354, 10**9])
 def test_every_row_group_is_in_one_partition(tmp_path: Path, most: int) -> None:
     table, whole = stored(tmp_path, FILES)
-    parts = partitions(table.files, most)
+    parts = list_partitions(table.files, most)
     assert sum(p.rows for p in parts) == 431
     groups = [(p.path, g) for p in parts for g in range(p.first, p.stop)]
     assert groups == [*((str(tmp_path / "one.parquet"), g) for g in range(4)), (str(tmp_path / "two.parquet"), 0)]
@@ -76,7 +76,7 @@ def test_blocks_are_of_bounded_size_and_of_the_columns_asked_for(
 ) -> None:
     monkeypatch.setattr(module, "block_rows", lambda domain, padded: 60)
     table, whole = stored(tmp_path, {"one.parquet": [100, 1, 250, 3]})
-    (part,) = partitions(table.files, 10**9)
+    (part,) = list_partitions(table.files, 10**9)
     blocks = list(read_blocks(part, Domain.of({"c": 2, "a": 3})))
     assert all(0 < block.rows <= 60 for block in blocks)
     for name in ("c", "a"):

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.publish.targets_note import targets_note
+from privsyn.publish.targets_note import write_targets_note
 
 BASE: dict[str, Any] = {
     "dataset": "people",
@@ -58,11 +58,11 @@ def test_what_is_wrong_is_refused_with_its_cure(more: dict[str, Any], words: str
 
 def test_a_spec_without_targets_is_written_as_before() -> None:
     assert not {"focus", "workload"} & (read().public().keys() | read().model_dump().keys())
-    assert read().targets() == {} and targets_note(read()) == ""
+    assert read().targets() == {} and write_targets_note(read()) == ""
 
 
 def test_targets_are_public_and_told() -> None:
     spec = read(focus={"columns": ["income"]}, workload=[{"columns": ["age", "adult"], "weight": 5}])
     assert spec.targets() == {key: spec.public()[key] for key in ("focus", "workload")}
-    note = targets_note(spec)
+    note = write_targets_note(spec)
     assert "relations with income: 3 times" in note and "relations between age, adult: 5 times" in note

@@ -13,9 +13,9 @@ from pydantic import ValidationError
 
 from privsyn.data_contracts import form
 from privsyn.data_contracts import release_spec as specs
-from privsyn.data_contracts.earlier_spellings import current_spelling
+from privsyn.data_contracts.earlier_spellings import translate_to_current
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.form import explain, leave_to_preset, limits_in_words
+from privsyn.data_contracts.form import describe_limits, explain, leave_to_preset
 from privsyn.data_contracts.mechanism_options import Adaptive, Aim, Independent, Mst, PriorLevels, PrivBayes, PrivSyn
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.release import release
@@ -45,7 +45,7 @@ def schema_validator() -> Draft202012Validator:
     ],
 )
 def test_limits_in_words(field: dict[str, Any], words: str) -> None:
-    assert limits_in_words(field) == words
+    assert describe_limits(field) == words
 
 
 def test_limits_are_said_and_repeated_and_those_of_an_optional_number_are_said() -> None:
@@ -267,10 +267,10 @@ def test_what_is_said_twice_and_differently_is_refused_at_its_place(
     stored: dict[str, Any], chosen: dict[str, Any], place: tuple[str, ...]
 ) -> None:
     with pytest.raises(FieldError, match="stands in the spec and in its `mechanism`") as refused:
-        current_spelling({**stored, "mechanism": chosen})
+        translate_to_current({**stored, "mechanism": chosen})
     assert refused.value.place == place
     for one in (stored, {"mechanism": chosen}):
-        current_spelling(one)
+        translate_to_current(one)
 
 
 @pytest.mark.parametrize("epsilon", [0, -1, 2e6, "much", None])

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from privsyn.publish.prior_note import PRIOR_PROMISE, prior_note
-from privsyn.specs.places import place_of
+from privsyn.publish.prior_note import PRIOR_PROMISE, write_prior_note
+from privsyn.specs.places import locate_field
 from tests.support.specs import make_spec
 
 STATEMENT = "Rows of the census of 2010, which anybody may download."
@@ -30,7 +30,7 @@ STATEMENT = "Rows of the census of 2010, which anybody may download."
 def test_a_prior_that_is_none_is_refused(prior: dict[str, Any], more: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words) as caught:
         make_spec(prior=prior, **more)
-    assert place_of(caught.value.errors()[0])[0] == "prior"
+    assert locate_field(caught.value.errors()[0])[0] == "prior"
 
 
 PUBLIC = {"table": "a.csv", "statement": STATEMENT}
@@ -60,7 +60,7 @@ def test_groups_that_fit_no_table_are_refused(
 ) -> None:
     with pytest.raises(ValidationError, match=words) as caught:
         make_spec(**{"prior": PUBLIC, "mechanism": {"name": "prior", **options}, **more})
-    assert place_of(caught.value.errors()[0]) == field
+    assert locate_field(caught.value.errors()[0]) == field
 
 
 def test_too_many_groups_and_groups_of_every_column_are_refused() -> None:
@@ -80,12 +80,12 @@ def test_too_many_groups_and_groups_of_every_column_are_refused() -> None:
 def test_specs_without_a_prior_are_as_before() -> None:
     spec = make_spec()
     assert "prior" not in spec.public() and "prior" not in spec.model_dump()
-    assert spec.prior_key() == {} and prior_note(spec) == ""
+    assert spec.prior_key() == {} and write_prior_note(spec) == ""
 
 
 def test_what_is_public_of_a_prior() -> None:
     spec = make_spec(prior={"table": "here/a.csv", "statement": STATEMENT, "sha256": "a" * 64})
     assert "here" not in str(spec.public()) and spec.prior_key() == {"prior": {"sha256": "a" * 64, "zeros": False}}
     assert make_spec(prior=spec.public()["prior"]).public() == spec.public()  # as a manifest shows it
-    note = prior_note(spec)
+    note = write_prior_note(spec)
     assert STATEMENT in note and PRIOR_PROMISE in note and "a" * 64 in note

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privsyn.data_contracts.receipts import SMOOTHING, Query, sigma_for, total_rho
-from privsyn.tasks.estimation.noisy import receipts_from_table, receipts_to_table
+from privsyn.data_contracts.receipts import SMOOTHING, Query, compute_sigma, sum_rho
+from privsyn.tasks.estimation.noisy import read_receipts, tabulate_receipts
 
 
 @pytest.mark.parametrize(("pricing", "rho"), [("zcdp", Fraction(4, 2 * 25)), ("gaussian", Fraction(4, 2 * 22))])
@@ -21,7 +21,7 @@ def test_the_price_is_the_formula_exactly(pricing, rho):
 
 @given(st.fractions(Fraction(1, 10**12), 10**6), st.integers(1, 10_000), st.sampled_from(["zcdp", "gaussian"]))
 def test_sigma_is_the_smallest_that_the_budget_pays(rho, sensitivity, pricing):
-    query = Query(("a",), 1, sensitivity, sigma_for(rho, sensitivity, pricing), pricing)
+    query = Query(("a",), 1, sensitivity, compute_sigma(rho, sensitivity, pricing), pricing)
     assert query.rho <= rho
     less = query.sigma * (1 - 1e-12)
     if pricing == "zcdp" or Fraction(less) ** 2 > SMOOTHING:
@@ -30,7 +30,7 @@ def test_sigma_is_the_smallest_that_the_budget_pays(rho, sensitivity, pricing):
 
 @given(st.fractions(Fraction(1, 10**9), 100), st.integers(1, 100))
 def test_the_same_price_under_the_other_pricing_is_three_counts_of_variance_more(rho, sensitivity):
-    plain = Query(("a", "b"), 7, sensitivity, sigma_for(rho, sensitivity))
+    plain = Query(("a", "b"), 7, sensitivity, compute_sigma(rho, sensitivity))
     paid = plain.under("gaussian")
     assert paid.rho <= plain.rho <= rho and paid.rho >= plain.rho * (1 - Fraction(1, 10**9))
     assert paid.sigma == pytest.approx(math.sqrt(plain.sigma**2 + SMOOTHING))
@@ -48,16 +48,16 @@ def test_noise_too_small_to_hide_its_discreteness_has_no_gaussian_price(sigma):
 
 def test_receipts_keep_their_pricing_and_those_of_earlier_versions_are_zcdp():
     asked = [Query(("a",), 4, 1, 9.5), Query(("a", "b"), 8, 2, 9.5, "gaussian"), Query(("b",), 2, 1, 0.5)]
-    table = receipts_to_table(asked)
-    assert receipts_from_table(table) == asked
+    table = tabulate_receipts(asked)
+    assert read_receipts(table) == asked
     old = table.to_pylist()[:1]
     assert Fraction(old[0]["rho"]) == 1 / (2 * Fraction(9.5) ** 2)
-    assert total_rho(receipts_from_table(pa.Table.from_pylist(old, schema=table.schema))) == Fraction(old[0]["rho"])
+    assert sum_rho(read_receipts(pa.Table.from_pylist(old, schema=table.schema))) == Fraction(old[0]["rho"])
 
 
 @pytest.mark.parametrize("wrong", ["1/2", "2/362", "1/180500000000000000000"])
 def test_a_stated_price_that_is_neither_is_refused(wrong):
-    table = receipts_to_table([Query(("a",), 4, 1, 9.5, "gaussian")])
+    table = tabulate_receipts([Query(("a",), 4, 1, 9.5, "gaussian")])
     rows = [{**table.to_pylist()[0], "rho": wrong}]
     with pytest.raises(ValueError, match=r"receipt 0: the stated rho is neither .* nor .*\(sigma\^2 - 3\)"):
-        receipts_from_table(pa.Table.from_pylist(rows, schema=table.schema))
+        read_receipts(pa.Table.from_pylist(rows, schema=table.schema))

@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from privsyn.engine.request import Request
-from privsyn.pipelines.registry import steps_of
-from privsyn.specs.places import place_of
+from privsyn.pipelines.registry import build_steps
+from privsyn.specs.places import locate_field
 from tests.support.specs import make_spec
 
 HOURS = {"kind": "number", "min": 0, "max": 24, "bins": 8}
@@ -48,7 +48,7 @@ def test_columns_that_cannot_be_placed_together_are_refused(groups: list[list[st
         make_spec(TIMES, rules=DOUBLED, together=groups)
     (error,) = caught.value.errors()
     assert words in error["msg"]
-    assert place_of(error) == ("together", i)
+    assert locate_field(error) == ("together", i)
 
 
 def test_columns_whose_bins_lie_nearly_at_the_same_places_are_taken() -> None:
@@ -61,7 +61,7 @@ def test_only_the_last_step_knows_of_it_and_only_where_it_is_used() -> None:
     settings = [
         {
             step.name: step.settings_json(Request(spec, tuple(spec.released_columns)))
-            for step in steps_of(Request(spec, tuple(spec.released_columns)))
+            for step in build_steps(Request(spec, tuple(spec.released_columns)))
         }
         for spec in (plain, grouped)
     ]

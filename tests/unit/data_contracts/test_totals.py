@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from privsyn.publish.totals_note import TOTALS_PROMISE, totals_note, totals_stated
-from privsyn.specs.places import place_of
+from privsyn.publish.totals_note import TOTALS_PROMISE, list_stated_totals, write_totals_note
+from privsyn.specs.places import locate_field
 from tests.support.specs import COLUMNS, make_spec
 
 STATEMENT = "Residents by region, published by the office on 2026-01-01."
@@ -101,7 +101,7 @@ def test_totals_that_are_none_are_refused(
         make_spec(totals=totals, **more)
     (error,) = caught.value.errors()
     assert words in error["msg"]
-    assert place_of(error)[0] == "totals" and place in place_of(error)
+    assert locate_field(error)[0] == "totals" and place in locate_field(error)
 
 
 def test_totals_that_agree_are_taken() -> None:
@@ -115,18 +115,18 @@ def test_totals_that_agree_are_taken() -> None:
 def test_specs_without_totals_are_as_before() -> None:
     spec = make_spec()
     assert "totals" not in spec.public() and "totals" not in spec.model_dump()
-    assert totals_note(spec) == "" and totals_stated(spec) is None
+    assert write_totals_note(spec) == "" and list_stated_totals(spec) is None
 
 
 def test_what_is_public_of_totals() -> None:
     spec = make_spec(totals=[{**BY_REGION, "sha256": "a" * 64}, ROWS])
     assert make_spec(totals=spec.public()["totals"]).public() == spec.public()  # as a manifest shows it
-    assert totals_stated(spec) == {
+    assert list_stated_totals(spec) == {
         "stated": [
             {"columns": ["region"], "rows": 12, "statement": STATEMENT, "hold": "exact", "sha256": "a" * 64},
             {"columns": [], "rows": 12, "statement": STATEMENT, "hold": "exact"},
         ],
         "promise": TOTALS_PROMISE,
     }
-    note = totals_note(spec)
+    note = write_totals_note(spec)
     assert STATEMENT in note and TOTALS_PROMISE in note and "a" * 64 in note and "all rows, 12 in sum" in note

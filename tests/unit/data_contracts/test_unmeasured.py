@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from privsyn.data_contracts.columns import Column, DropColumn
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
-from privsyn.pipelines.registry import steps_of
-from privsyn.specs.places import place_of
+from privsyn.pipelines.registry import build_steps
+from privsyn.specs.places import locate_field
 from tests.support.specs import STATED_PRIOR, make_spec
 
 REGION: dict[str, Any] = {"kind": "categorical", "values": ["north", "south"], "unlisted": "north"}
@@ -59,7 +59,7 @@ def test_what_would_depend_on_such_a_column_is_refused(
         make_spec(**content)
     (error,) = caught.value.errors()
     assert words in error["msg"]
-    assert place_of(error) == place
+    assert locate_field(error) == place
 
 
 def test_a_dropped_column_has_no_such_field_and_only_yes_or_no_is_taken() -> None:
@@ -78,7 +78,7 @@ def test_every_kind_leaves_it_out_where_it_is_not_used() -> None:
 
 def settings(spec: ReleaseSpec) -> dict[str, str]:
     request = Request(spec, tuple(spec.released_columns))
-    return {step.name: step.settings_json(request) for step in steps_of(request)}
+    return {step.name: step.settings_json(request) for step in build_steps(request)}
 
 
 def test_private_rows_are_coded_and_counted_as_if_the_column_were_dropped() -> None:

@@ -77,13 +77,13 @@ def test_great_expectations_is_asked_about_what_arrow_doubts_and_nothing_else(
     kind: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    original = checks.asked_of_great_expectations
+    original = checks.validate_with_great_expectations
 
     def counted(name: str, expectations: tuple[Expectation, ...], table: pa.Table) -> list[checks.Failure]:
         asked.extend(e.type for e in expectations)
         return original(name, expectations, table)
 
-    monkeypatch.setattr(checks, "asked_of_great_expectations", counted)
+    monkeypatch.setattr(checks, "validate_with_great_expectations", counted)
     if kind is None:
         checks.check_table(CONTRACT, GOOD)
         assert asked == []
@@ -100,11 +100,11 @@ def test_an_expectation_that_arrow_is_not_taught_is_asked_of_great_expectations(
         (Expectation("expect_column_max_to_be_between", {"column": "a", "max_value": 2, "strict_max": True}), False),
     ):
         assert not checks.surely_holds(expectation, GOOD)
-        assert (checks.asked_of_great_expectations("few", [expectation], GOOD) == []) == holds
+        assert (checks.validate_with_great_expectations("few", [expectation], GOOD) == []) == holds
 
 
 def test_what_only_arrow_finds_broken_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "asked_of_great_expectations", lambda *a: [])
+    monkeypatch.setattr(checks, "validate_with_great_expectations", lambda *a: [])
     with pytest.raises(ContractError, match="a: expect_column_values_to_be_unique"):
         checks.check_table(CONTRACT, broken("expect_column_values_to_be_unique"))
 
@@ -149,9 +149,9 @@ def test_arrow_is_never_surer_than_great_expectations(question: tuple[pa.Table, 
     """Where Arrow finds that an expectation holds, so does Great Expectations; without nulls they agree both ways."""
     table, expectation = question
     sure = checks.surely_holds(expectation, table)
-    holds = checks.asked_of_great_expectations("few", [expectation], table) == []
+    holds = checks.validate_with_great_expectations("few", [expectation], table) == []
     named = expectation.kwargs.get("column_list") or [expectation.kwargs["column"]]
-    whole = all(checks._no_nulls(table, column) for column in named)
+    whole = all(checks._has_no_nulls(table, column) for column in named)
     assert sure == holds if whole else not sure or holds
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from privsyn.data_contracts.evaluation_results import ColumnStatistics
 from privsyn.evaluation import column_statistics as module
-from privsyn.evaluation.column_statistics import QUANTILES, column_statistics
-from privsyn.report.statistics_words import beyond, shown
+from privsyn.evaluation.column_statistics import QUANTILES, compute_column_statistics
+from privsyn.report.statistics_words import format_statistic, is_beyond_noise
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.estimation.recode import AttributeRecode
 from tests.support.specs import make_spec
@@ -54,7 +54,7 @@ def by_name(column: ColumnStatistics) -> dict[str, Any]:
 
 def test_real_figures_are_exact_and_of_values_as_stored() -> None:
     values = [1.5, 2.5, None, 4.0, 250.0, float("nan")]
-    wage, age, day = column_statistics(SPEC, PLAN, batches(values), batches([1.0] * 8), {})
+    wage, age, day = compute_column_statistics(SPEC, PLAN, batches(values), batches([1.0] * 8), {})
     found, known = by_name(wage), np.array([1.5, 2.5, 4.0, 250.0])
     assert found["mean"].real == pytest.approx(known.mean()) and found["mean"].synthetic == 1.0, "not clamped to 100"
     assert found["standard deviation"].real == pytest.approx(known.std())
@@ -62,7 +62,7 @@ def test_real_figures_are_exact_and_of_values_as_stored() -> None:
     assert (found["mean"].low, found["mean"].high) == (None, None), "nothing is known of the noise"
     assert [c.column for c in (wage, age, day)] == ["wage", "age", "day"], "no category has a mean"
     assert (day.form, wage.form, wage.unit) == ("date", "number", "EUR")
-    assert shown(by_name(day)["mean"].real, by_name(day)["mean"], day) == "2005-01-01"
+    assert format_statistic(by_name(day)["mean"].real, by_name(day)["mean"], day) == "2005-01-01"
 
 
 def test_bands_hold_what_the_noise_does() -> None:
@@ -80,10 +80,12 @@ def test_bands_hold_what_the_noise_does() -> None:
         noisy = np.maximum(counts + rng.normal(0, sd, len(counts)), 0).astype(int)
         made = np.repeat(cells, noisy)
         found = by_name(
-            column_statistics(SPEC, PLAN, batches(list(exact), 1 << 20), batches(list(made), 1 << 20), noise_of(sd))[0]
+            compute_column_statistics(
+                SPEC, PLAN, batches(list(exact), 1 << 20), batches(list(made), 1 << 20), noise_of(sd)
+            )[0]
         )
         for name in names:
-            inside[name] += not beyond(found[name])
+            inside[name] += not is_beyond_noise(found[name])
     assert all(times >= 48 for times in inside.values()), inside
     assert inside["mean"] < 60 or inside["standard deviation"] < 60, "a band that nothing leaves says nothing"
 
@@ -101,7 +103,9 @@ def test_shares_of_exact_values_have_their_own_noise() -> None:
         a: AttributeRecode(np.arange(n, dtype=np.int32), np.ones(n, bool), np.zeros(n), np.zeros(n), np.full(n, 4.0))
         for a, n in sizes.items()
     }
-    wage, _, day = column_statistics(spec, encoding, batches([0, 0, 5, 99]), batches([0, 1, 5, None] * 25), noise)
+    wage, _, day = compute_column_statistics(
+        spec, encoding, batches([0, 0, 5, 99]), batches([0, 1, 5, None] * 25), noise
+    )
     found = by_name(wage)
     assert (found["share of 0"].real, found["share of 0"].synthetic, found["share of 99"].real) == (0.5, 0.25, 0.25)
     assert found["share of 0"].high == pytest.approx(0.25 + 2 * 2 / 100) and found["share of 99"].low == 0.0
@@ -118,8 +122,8 @@ def test_days_and_times_of_day_are_said_as_such() -> None:
     )
     days = [dt.date(2005, 1, 1), dt.date(2005, 1, 11)]
     rows = pa.table({"day": days, "at": ["08:00", "09:00"], "then": [3_600, 7_200]}).to_batches()
-    day, at, then = column_statistics(spec, plan(spec), rows, rows, {})
-    texts = [[shown(s.real, s, c) for s in c.statistics[:3]] for c in (day, at, then)]
+    day, at, then = compute_column_statistics(spec, plan(spec), rows, rows, {})
+    texts = [[format_statistic(s.real, s, c) for s in c.statistics[:3]] for c in (day, at, then)]
     assert texts == [
         ["2005-01-06", "5 days", "2005-01-01"],
         ["08:30", "30 minutes", "08:00"],
@@ -132,7 +136,7 @@ def test_many_values_are_thinned_evenly(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(module, "MOST_VALUES", 100)
     values = [float(v) for v in np.random.default_rng(0).permutation(1_000) / 10]
     for size in (7, 64, 1_000):
-        found = by_name(column_statistics(SPEC, PLAN, batches(values, size), batches(values, size), {})[0])
+        found = by_name(compute_column_statistics(SPEC, PLAN, batches(values, size), batches(values, size), {})[0])
         assert found["mean"].real == pytest.approx(np.mean(values))
         assert found["median"].real == pytest.approx(50, abs=12) and found["95% quantile"].real > 85
 
@@ -140,11 +144,11 @@ def test_many_values_are_thinned_evenly(monkeypatch: pytest.MonkeyPatch) -> None
 def test_large_numbers_keep_their_digits() -> None:
     spec = make_spec({"id": {"kind": "number", "min": 1e9, "max": 1e9 + 10}})
     rows = pa.table({"id": [1e9 + 1, 1e9 + 3]}).to_batches()
-    (column,) = column_statistics(spec, plan(spec), rows, rows, {})
+    (column,) = compute_column_statistics(spec, plan(spec), rows, rows, {})
     assert by_name(column)["standard deviation"].real == pytest.approx(1.0)
 
 
 def test_a_column_without_values_has_no_statistics() -> None:
-    wage = column_statistics(SPEC, PLAN, batches([None]), batches([1.0]), noise_of(1.0))[0]
+    wage = compute_column_statistics(SPEC, PLAN, batches([None]), batches([1.0]), noise_of(1.0))[0]
     assert wage.statistics == ()
-    assert column_statistics(SPEC, PLAN, [], [], {})[0].statistics == ()
+    assert compute_column_statistics(SPEC, PLAN, [], [], {})[0].statistics == ()

@@ -9,9 +9,9 @@ import pytest
 
 from privsyn.base.errors import LedgerError, RequestError
 from privsyn.data_contracts.promise import Guarantee
-from privsyn.flows.budget import BAR, budget_report, in_words, read_budgets
+from privsyn.flows.budget import BAR, budget_report, describe_budgets, read_budgets
 from privsyn.ledgers.ledger import Ledger, Line
-from privsyn.tasks.privacy.accountant import rho_for
+from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 
 CAP = Guarantee(epsilon=2.0, delta=1e-9)
 
@@ -21,7 +21,7 @@ def ledger(places: Path) -> Ledger:
     made = Ledger(places / "ledger.sqlite")
     made.register("people", CAP)
     made.register("untouched", CAP)
-    made.reserve("people", "run-1", [Line("one_way_marginals", "a" * 64, rho_for(2.0, 1e-9) / 4)])
+    made.reserve("people", "run-1", [Line("one_way_marginals", "a" * 64, convert_epsilon_to_rho(2.0, 1e-9) / 4)])
     return made
 
 
@@ -39,7 +39,7 @@ def test_every_data_set_has_a_row_with_what_the_ledger_says(ledger: Ledger) -> N
 
 
 def test_the_page_holds_the_same_figures_and_the_verdict(ledger: Ledger) -> None:
-    page = in_words(read_budgets(ledger.name))
+    page = describe_budgets(read_budgets(ledger.name))
     assert page.count("| people |") == page.count("| untouched |") == 1
     assert "no problem found" in page
 
@@ -47,14 +47,16 @@ def test_the_page_holds_the_same_figures_and_the_verdict(ledger: Ledger) -> None
 def test_a_bar_is_full_only_when_nothing_is_left(places: Path) -> None:
     made = Ledger(places / "ledger.sqlite")
     made.register("people", CAP)
-    made.reserve("people", "run-1", [Line("one_way_marginals", "a" * 64, rho_for(2.0, 1e-9) * 999 / 1000)])
+    made.reserve(
+        "people", "run-1", [Line("one_way_marginals", "a" * 64, convert_epsilon_to_rho(2.0, 1e-9) * 999 / 1000)]
+    )
     assert read_budgets(made.name).rows[0]["used"] == "█" * 19 + "░ 99.9 %"
 
 
 def test_a_ledger_that_does_not_add_up_is_shown_and_fails(ledger: Ledger) -> None:
     with sqlite3.connect(ledger.name) as connection:
         connection.execute("UPDATE ledger SET entries = 7")
-    assert "PROBLEM" in in_words(read_budgets(ledger.name))
+    assert "PROBLEM" in describe_budgets(read_budgets(ledger.name))
     with pytest.raises(LedgerError, match="does not add up"):
         budget_report.fn()
 
@@ -62,7 +64,7 @@ def test_a_ledger_that_does_not_add_up_is_shown_and_fails(ledger: Ledger) -> Non
 def test_looking_makes_no_ledger(places: Path) -> None:
     report = budget_report.fn()
     assert (report.rows, report.problems) == ([], [])
-    assert "no data set yet" in in_words(report)
+    assert "no data set yet" in describe_budgets(report)
     assert not (places / "ledger.sqlite").exists()
 
 

@@ -7,14 +7,14 @@ import pytest
 from scipy.stats import norm
 
 import privsyn
-from privsyn.forecasts.attacker import risk
+from privsyn.forecasts.attacker import compute_risk
 from privsyn.forecasts.published_epsilons import PUBLISHED
 from tests.support.specs import make_spec
 
 
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 5.0])
 def test_the_best_guess_is_that_of_the_likelihood_ratio(epsilon: float) -> None:
-    found, rng = risk(epsilon, 1e-9), np.random.default_rng(0)
+    found, rng = compute_risk(epsilon, 1e-9), np.random.default_rng(0)
     for guess in found.guesses:
         there = rng.random(400_000) < guess.prior
         seen = rng.standard_normal(there.size) + found.mu * there
@@ -28,14 +28,14 @@ def test_the_best_guess_is_that_of_the_likelihood_ratio(epsilon: float) -> None:
 def test_nobody_learns_more_than_the_promise_allows() -> None:
     last = 0.0
     for epsilon in (0.01, 0.1, 1.0, 3.0, 10.0):
-        found = risk(epsilon, 1e-6)
+        found = compute_risk(epsilon, 1e-6)
         for guess in found.guesses:
             assert guess.before <= guess.after <= guess.any_promise <= 1 and guess.typical <= guess.most
         assert found.found <= np.exp(epsilon) * 0.01 + 1e-6 and found.found > last
         last = found.found
-    half = risk(1.0, 1e-9).guesses[0]
+    half = compute_risk(1.0, 1e-9).guesses[0]
     assert half.any_promise == pytest.approx(np.e / (1 + np.e), abs=1e-6)
-    assert half.after == pytest.approx(float(norm.cdf(risk(1.0, 1e-9).mu / 2)))
+    assert half.after == pytest.approx(float(norm.cdf(compute_risk(1.0, 1e-9).mu / 2)))
 
 
 def test_published_entries_have_units_and_names() -> None:
@@ -47,7 +47,7 @@ def test_the_table_of_epsilons_takes_those_of_a_spec() -> None:
     asked = make_spec(privacy={"epsilon": 3.0, "delta": 1e-7})
     found = privsyn.epsilon(asked, epsilons=[5, 0.5, 3.0])
     assert found["epsilon"].tolist() == [0.5, 3.0, 5.0] and set(found["delta"]) == {1e-7}
-    even, tenth, _ = risk(3.0, 1e-7).guesses
+    even, tenth, _ = compute_risk(3.0, 1e-7).guesses
     row = found.iloc[1]
     assert (row.guess, row.any_promise, row.most_10) == (even.after, even.any_promise, tenth.most)
     assert len(found.attrs["published"]) == len(PUBLISHED)

@@ -16,9 +16,9 @@ import pytest
 import privsyn
 from privsyn.base.errors import RequestError
 from privsyn.engine.request import Request
-from privsyn.forecasts.simulated_release import strengths, threshold
+from privsyn.forecasts.simulated_release import draw_strengths, find_threshold
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.marginal_distance import all_cliques
+from privsyn.tasks.metrics.marginal_distance import list_all_cliques
 from tests.support.specs import make_spec
 
 COLUMNS: dict[str, dict[str, Any]] = {
@@ -120,11 +120,11 @@ def test_strength_is_the_share_of_rows_out_of_place_and_as_many_pairs_reach_the_
     request = Request(make_spec({"a": {"kind": "boolean"}, "b": {"kind": "boolean"}}))
     codes = np.array([0, 1] * 50, dtype=np.uint8)
     bins = CodeTable(request.encoding.domain, (codes, codes))
-    assert strengths(bins, all_cliques(bins.domain, 2)) == pytest.approx([0.5])
+    assert draw_strengths(bins, list_all_cliques(bins.domain, 2)) == pytest.approx([0.5])
     found = np.array([0.1, 0.4, 0.2, 0.3])
-    assert threshold(found, 0.5) == pytest.approx((0.2 * 0.3) ** 0.5)
-    assert threshold(found, 0.0) is None and threshold(found, 1e-6) == pytest.approx((0.3 * 0.4) ** 0.5)
-    assert threshold(found, 1.0) == pytest.approx(0.1)
+    assert find_threshold(found, 0.5) == pytest.approx((0.2 * 0.3) ** 0.5)
+    assert find_threshold(found, 0.0) is None and find_threshold(found, 1e-6) == pytest.approx((0.3 * 0.4) ** 0.5)
+    assert find_threshold(found, 1.0) == pytest.approx(0.1)
 
 
 def test_with_a_prior_the_rows_are_like_the_priors_and_made_up_ones_are_refused(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.ledgers.ledger import Ledger, Line
-from privsyn.ledgers.schema import sqlite_replace_guard
+from privsyn.ledgers.schema import make_sqlite_replace_guard
 from tests.support import postgres
 from tests.support.places import FIXTURES, ROOT
 from tests.support.tampering import raw, tamper
@@ -86,7 +86,7 @@ def test_a_ledger_of_before_gets_the_guard_when_it_is_opened(tmp_path: Path, ver
         connection.exec_driver_sql("DROP TRIGGER entries_no_replace")  # not healed silently a second time
     assert Ledger(path).verify() == ["a trigger that keeps the tables append-only is missing or switched off"]
     with raw(address) as connection:
-        connection.exec_driver_sql(sqlite_replace_guard("entries"))
+        connection.exec_driver_sql(make_sqlite_replace_guard("entries"))
     assert Ledger(path).verify() == []
 
 

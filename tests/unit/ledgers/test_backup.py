@@ -119,7 +119,7 @@ def test_a_copy_that_fails_halfway_leaves_no_file(
     def fail(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("privsyn.ledgers.backup._verified_entries", fail)
+    monkeypatch.setattr("privsyn.ledgers.backup._verify_entries", fail)
     with pytest.raises(PrivsynError):
         back_up(postgres_database, tmp_path / "copy.sqlite")
     assert list(tmp_path.iterdir()) == []

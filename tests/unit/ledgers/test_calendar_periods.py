@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 
 from privsyn.base.errors import RequestError
-from privsyn.ledgers.calendar_periods import Every, checked_period, period_of
+from privsyn.ledgers.calendar_periods import Every, check_period, name_period
 
 UTC = dt.UTC
 
@@ -36,8 +36,8 @@ UTC = dt.UTC
     ],
 )
 def test_a_moment_lies_in_one_period(moment: dt.datetime, zone: str, every: Every, label: str) -> None:
-    assert period_of(moment, every, zone) == label
-    assert checked_period(label) == label
+    assert name_period(moment, every, zone) == label
+    assert check_period(label) == label
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_moment_lies_in_one_period(moment: dt.datetime, zone: str, every: Ever
 )  # fmt: skip
 def test_other_labels_are_refused_in_words(label: str) -> None:
     with pytest.raises(RequestError, match=r"period: .*is not a period\. Write a day as") as refused:
-        checked_period(label)
+        check_period(label)
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < 300
 
@@ -55,9 +55,9 @@ def test_other_labels_are_refused_in_words(label: str) -> None:
 @pytest.mark.parametrize("zone", ["", "Mars/Olympus", "../../etc/passwd", "Europe", "UTC\0"])
 def test_an_unknown_time_zone_is_refused_in_words(zone: str) -> None:
     with pytest.raises(RequestError, match=r"time_zone: .*is not a time zone"):
-        period_of(dt.datetime(2026, 11, 21, tzinfo=UTC), "month", zone)
+        name_period(dt.datetime(2026, 11, 21, tzinfo=UTC), "month", zone)
 
 
 def test_a_moment_without_a_zone_is_a_fault() -> None:
     with pytest.raises(ValueError, match="no period"):
-        period_of(dt.datetime(2026, 11, 21), "month", "UTC")
+        name_period(dt.datetime(2026, 11, 21), "month", "UTC")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from privsyn.ledgers.database_errors import problem_and_cure
+from privsyn.ledgers.database_errors import describe_database_error
 
 ADDRESS = "postgresql://privsyn:hunter2@db.example.org/privsyn"
 
@@ -19,6 +19,6 @@ ADDRESS = "postgresql://privsyn:hunter2@db.example.org/privsyn"
     ],
 )
 def test_the_reason_is_named_without_the_drivers_words(text: str, problem: str, cure: str) -> None:
-    said = [str(part) for part in problem_and_cure(OSError(f"connection to {ADDRESS} failed: {text}"))]
+    said = [str(part) for part in describe_database_error(OSError(f"connection to {ADDRESS} failed: {text}"))]
     assert problem in said[0] and cure in said[1]
     assert "hunter2" not in " ".join(said)

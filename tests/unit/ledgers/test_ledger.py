@@ -20,14 +20,14 @@ from privsyn.api.ledger import LedgerView
 from privsyn.base.errors import BudgetRefusedError, LedgerError, LedgerMissingError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.promise import Guarantee
-from privsyn.ledgers.audit import GENESIS, Dataset, Entry, audit, entry_hash
+from privsyn.ledgers.audit import GENESIS, Dataset, Entry, audit, hash_entry
 from privsyn.ledgers.ledger import Ledger, Line
-from privsyn.tasks.privacy.accountant import epsilon_for, rho_for
+from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho, convert_rho_to_epsilon
 from tests.support.ledger_workers import reserve_many
 from tests.support.tampering import raw, tamper
 
 CAP = Guarantee(epsilon=2.0, delta=1e-9)
-CAP_RHO = rho_for(2.0, 1e-9)
+CAP_RHO = convert_epsilon_to_rho(2.0, 1e-9)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_run_is_reserved_and_settled(ledger):
     (summary,) = ledger.summary("people")
     assert summary.rho == CAP_RHO * Fraction(9, 10)
     assert summary.remaining_rho == CAP_RHO / 10
-    assert summary.epsilon == epsilon_for(summary.rho, CAP.delta)
+    assert summary.epsilon == convert_rho_to_epsilon(summary.rho, CAP.delta)
     assert (summary.entries, summary.cap) == (4, CAP)
     assert ledger.verify() == []
 
@@ -113,8 +113,8 @@ def test_refusal_writes_nothing_and_says_the_figures(ledger):
         assert word in text
     fits = float(text.split("at most epsilon ")[1].split()[0])
     left = ledger.summary("people")[0].remaining_rho
-    assert rho_for(fits, CAP.delta) <= left < rho_for(fits * 1.01, CAP.delta)
-    ledger.reserve("people", "run-3", [Line("all", "d", rho_for(fits, CAP.delta))])
+    assert convert_epsilon_to_rho(fits, CAP.delta) <= left < convert_epsilon_to_rho(fits * 1.01, CAP.delta)
+    ledger.reserve("people", "run-3", [Line("all", "d", convert_epsilon_to_rho(fits, CAP.delta))])
 
 
 def test_room_can_be_asked_for_without_writing(ledger):
@@ -134,7 +134,7 @@ def test_the_cap_is_set_once_and_belongs_to_the_data_set(ledger):
     with pytest.raises(RequestError):
         ledger.register("people", Guarantee(epsilon=2.0, delta=1e-8))
     ledger.register("others", Guarantee(epsilon=1.0, delta=1e-6))
-    ledger.reserve("others", "run-1", [Line("all", "a", rho_for(1.0, 1e-6))])
+    ledger.reserve("others", "run-1", [Line("all", "a", convert_epsilon_to_rho(1.0, 1e-6))])
     assert ledger.summary("people")[0].rho == 0
     assert [s.dataset for s in ledger.summary()] == ["others", "people"]
 
@@ -214,7 +214,7 @@ def test_a_history_that_passed_its_cap_on_the_way_is_found():
     entries, last = [], GENESIS
     for number, (key, event, tenths) in enumerate(events, 1):
         entry = Entry(number, "people", "run", "one_way", key, event, CAP_RHO * tenths / 10, {}, "2026", last, "")
-        last = entry_hash(entry.row(), dataset)
+        last = hash_entry(entry.row(), dataset)
         entries.append(replace(entry, hash=last))
     assert audit(entries, {"people": dataset}, 3, last) == ["'people' had spent more than its cap after entry 2"]
     assert audit(entries[:1], {"people": dataset}, 1, entries[0].hash) == []

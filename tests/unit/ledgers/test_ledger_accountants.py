@@ -15,12 +15,12 @@ from privsyn.base.settings import Settings
 from privsyn.cli.ledger_tables import print_ledger
 from privsyn.data_contracts.certificate import Total
 from privsyn.data_contracts.promise import Guarantee
-from privsyn.ledgers.audit import Dataset, Entry, audit, entry_hash
+from privsyn.ledgers.audit import Dataset, Entry, audit, hash_entry
 from privsyn.ledgers.ledger import Ledger, Line
-from privsyn.tasks.privacy.accountant import cap_accountant, epsilon_for, pricing_of, rho_for
+from privsyn.tasks.privacy.accountant import cap_accountant, convert_epsilon_to_rho, convert_rho_to_epsilon, get_pricing
 
 CAP = Guarantee(epsilon=2.0, delta=1e-9)
-GAUSSIAN, TIGHT, PAPER = (rho_for(2.0, 1e-9, a) for a in ("gaussian", "tight", "paper"))
+GAUSSIAN, TIGHT, PAPER = (convert_epsilon_to_rho(2.0, 1e-9, a) for a in ("gaussian", "tight", "paper"))
 OLD_RHO = "5613050179/100000000000"
 """What version 0.2.0 kept as the rho of CAP."""
 
@@ -42,7 +42,12 @@ def test_a_cap_is_counted_by_the_accountant_it_was_set_with(ledger: Ledger) -> N
     assert (new.accountant, new.cap_rho, old.accountant, old.cap_rho) == ("gaussian", GAUSSIAN, "tight", TIGHT)
     ledger.reserve("new", "run", [line("a", GAUSSIAN, "gaussian")])  # exactly the cap
     (used, _) = ledger.summary()
-    assert used.epsilon == epsilon_for(GAUSSIAN, 1e-9, "gaussian") <= 2.0 < epsilon_for(GAUSSIAN, 1e-9, "tight")
+    assert (
+        used.epsilon
+        == convert_rho_to_epsilon(GAUSSIAN, 1e-9, "gaussian")
+        <= 2.0
+        < convert_rho_to_epsilon(GAUSSIAN, 1e-9, "tight")
+    )
     assert (used.remaining_rho, used.remaining_epsilon) == (0, 0.0)
     with pytest.raises(BudgetRefusedError):
         ledger.reserve("new", "run", [line("b", Fraction(1, 10**9), "gaussian")])
@@ -68,7 +73,7 @@ def test_a_zcdp_cap_takes_every_price_and_promises_no_more_than_zcdp_does(ledger
     ledger.reserve("old", "run", [line("a", TIGHT / 4, "gaussian"), line("b", TIGHT / 4, "paper")])
     ledger.reserve("old", "run", [line("c", TIGHT / 4, "tight"), line("d", TIGHT / 4, None)])
     (old,) = ledger.summary("old")
-    assert old.rho == TIGHT and old.epsilon == epsilon_for(TIGHT, 1e-9, "tight")
+    assert old.rho == TIGHT and old.epsilon == convert_rho_to_epsilon(TIGHT, 1e-9, "tight")
     with pytest.raises(BudgetRefusedError):
         ledger.reserve("old", "run", [line("e", Fraction(1, 10**9), "gaussian")])
     assert ledger.verify() == []
@@ -80,7 +85,11 @@ def test_the_refusals_cure_is_an_epsilon_of_the_releases_own_accountant(ledger: 
     with pytest.raises(BudgetRefusedError) as refused:
         ledger.reserve("old", "run", [line("b", TIGHT, accountant)])
     fits = float(str(refused.value).split("at most epsilon ")[1].split()[0])
-    assert rho_for(fits, 1e-9, accountant) <= TIGHT / 2 < rho_for(fits * 1.01, 1e-9, accountant)  # type: ignore[arg-type]
+    assert (
+        convert_epsilon_to_rho(fits, 1e-9, accountant)
+        <= TIGHT / 2
+        < convert_epsilon_to_rho(fits * 1.01, 1e-9, accountant)
+    )  # type: ignore[arg-type]
 
 
 def test_both_views_name_the_accountant(ledger: Ledger, tmp_path: Path) -> None:
@@ -100,7 +109,7 @@ def history(dataset: Dataset, *details: dict[str, str]) -> list[Entry]:
         entry = Entry(
             number, dataset.name, "run", "s", str(number), "reserve", dataset.rho / 100, detail, "t", previous, ""
         )
-        entries.append(Entry(**{**entry.__dict__, "hash": entry_hash(entry.row(), dataset)}))
+        entries.append(Entry(**{**entry.__dict__, "hash": hash_entry(entry.row(), dataset)}))
     return entries
 
 
@@ -135,7 +144,7 @@ def test_a_ledger_of_version_0_2_0_reads_on(tmp_path: Path) -> None:
 def test_every_cap_says_by_its_rho_which_accountant_it_is(epsilon: float, delta: float) -> None:
     """Where both give the same rho, it is tight: that takes every charge, so nothing is refused or passed by it."""
     cap = Guarantee(epsilon=epsilon, delta=delta)
-    tight, gaussian = (rho_for(epsilon, delta, a) for a in ("tight", "gaussian"))
+    tight, gaussian = (convert_epsilon_to_rho(epsilon, delta, a) for a in ("tight", "gaussian"))
     assert Dataset("d", cap, tight, "t").accountant == "tight"
     found = Dataset("d", cap, gaussian, "t").accountant
     assert found == ("gaussian" if gaussian > tight * (1 + Fraction(1, 10**6)) else "tight")
@@ -143,5 +152,5 @@ def test_every_cap_says_by_its_rho_which_accountant_it_is(epsilon: float, delta:
 
 
 def test_pricing_and_cap_follow_from_the_accountant() -> None:
-    assert [pricing_of(a) for a in ("gaussian", "tight", "paper")] == ["gaussian", "zcdp", "zcdp"]
+    assert [get_pricing(a) for a in ("gaussian", "tight", "paper")] == ["gaussian", "zcdp", "zcdp"]
     assert [cap_accountant(a) for a in ("gaussian", "tight", "paper")] == ["gaussian", "tight", "tight"]

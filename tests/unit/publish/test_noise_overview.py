@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privsyn.publish.noise_overview import bins_in_order
+from privsyn.publish.noise_overview import sort_bins
 from privsyn.tasks.estimation.recode import AttributeRecode
 
 
@@ -41,4 +41,4 @@ def recode(coarse: list[int], kept: list[bool] | None = None) -> AttributeRecode
 )
 def test_bins_stand_in_the_order_of_the_column(coarse: list[int], kept: list[bool] | None, order: list[int]) -> None:
     found = recode(coarse, kept)
-    assert bins_in_order(found, int(found.coarse.max()) + 1) == order
+    assert sort_bins(found, int(found.coarse.max()) + 1) == order

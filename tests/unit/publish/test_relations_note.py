@@ -21,10 +21,10 @@ import pytest
 import privsyn
 from privsyn.data_contracts.certificate import NO_RELATION_MEASURED
 from privsyn.engine.step import Look
-from privsyn.flows.run_page.certificate_page import certificate_page
+from privsyn.flows.run_page.certificate_page import format_certificate_page
 from privsyn.pipelines.privsyn import ALONE, JOINT
-from privsyn.publish.related_pairs import RelatedPair, related_pairs
-from privsyn.publish.relations_picture import MOST_LINES, picture
+from privsyn.publish.related_pairs import RelatedPair, list_related_pairs
+from privsyn.publish.relations_picture import MOST_LINES, draw_picture
 from privsyn.storage.released_files import read_certificate
 from tests.support.answered import spec, table
 
@@ -125,7 +125,7 @@ def test_a_pair_inside_a_larger_marginal_has_the_noise_of_its_sums() -> None:
             "sigma": [sigma for _, _, sigma in rows],
         }
     )
-    first, *others = related_pairs(table)
+    first, *others = list_related_pairs(table)
     assert first.columns == ("a", "b") and first.sigma == pytest.approx(2 * 3**0.5)
     assert first.strength == pytest.approx(0.5 * 4 * 0.25 * 0.75)  # four cells, each off by p (1 - p)
     assert [p.strength for p in others] == pytest.approx([0, 0]) and others[0].sigma == pytest.approx(2 * 2**0.5)
@@ -134,11 +134,11 @@ def test_a_pair_inside_a_larger_marginal_has_the_noise_of_its_sums() -> None:
 def test_the_picture_escapes_names_and_leaves_out_the_weakest() -> None:
     names = [f"<c{i}&>" for i in range(20)]
     pairs = [RelatedPair((a, b), 0.3, 1.0) for a, b in combinations(names, 2)]
-    drawn = picture(pairs)
+    drawn = draw_picture(pairs)
     root = defused.fromstring(drawn)  # well-formed, and names are text
     assert drawn.count("<path") == MOST_LINES < len(pairs) and f"{MOST_LINES} strongest of {len(pairs)}" in drawn
     assert "<c0&>" in {text.text for text in root.iter("{http://www.w3.org/2000/svg}text")}
-    assert drawn == picture(list(pairs))
+    assert drawn == draw_picture(list(pairs))
 
 
 def test_a_release_without_relations_says_so(places: Path, save: Save) -> None:
@@ -146,7 +146,7 @@ def test_a_release_without_relations_says_so(places: Path, save: Save) -> None:
     note = (folder / "README.md").read_text(encoding="utf-8")
     certificate = read_certificate(folder)
     assert certificate.relations == NO_RELATION_MEASURED
-    assert f"**N{NO_RELATION_MEASURED[1:]}.**" in certificate_page(
+    assert f"**N{NO_RELATION_MEASURED[1:]}.**" in format_certificate_page(
         certificate, defaultdict(lambda: Look("", lambda r: ""))
     )
     assert not (folder / "relations.svg").exists()

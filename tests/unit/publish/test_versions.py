@@ -17,8 +17,8 @@ from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.evaluation.coded_tables import open_release
 from privsyn.ledgers.ledger import Ledger, Line
-from privsyn.storage.released_files import VersionError, manifest_if_readable, read_certificate, read_manifest
-from privsyn.tasks.privacy.accountant import rho_for
+from privsyn.storage.released_files import VersionError, read_certificate, read_manifest, read_manifest_if_readable
+from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from tests.support.places import FIXTURES
 
 RELEASED = FIXTURES / "released_0_2_0"
@@ -38,8 +38,8 @@ def test_a_ledger_of_0_2_0_opens_verifies_and_goes_on(old_ledger: Path) -> None:
     ledger = Ledger(old_ledger)
     assert ledger.verify() == []
     (summary,) = ledger.summary()
-    assert summary.rho == rho_for(1.0, 1e-9, "tight") + Fraction(1, 1000)
-    assert (summary.cap, summary.cap_rho, summary.entries) == (CAP, rho_for(2.0, 1e-9, "tight"), 10)
+    assert summary.rho == convert_epsilon_to_rho(1.0, 1e-9, "tight") + Fraction(1, 1000)
+    assert (summary.cap, summary.cap_rho, summary.entries) == (CAP, convert_epsilon_to_rho(2.0, 1e-9, "tight"), 10)
     ledger.register("people", CAP)  # the cap that it holds
     ledger.check()
     ledger.reserve("people", "people-11111111", [Line("one_way_marginals", "c" * 64, Fraction(1, 1000))])
@@ -86,7 +86,7 @@ def test_another_version_of_a_released_file_is_refused_in_words(
     assert callable(read)
     with pytest.raises(VersionError, match=f"{name}.json has schema version {version}, and this program knows 1"):
         read(tmp_path)
-    assert manifest_if_readable(tmp_path) is None
+    assert read_manifest_if_readable(tmp_path) is None
 
 
 @pytest.mark.parametrize(

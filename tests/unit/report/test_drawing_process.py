@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from privsyn.report.drawing_process import DrawingError, picture_apart
-from privsyn.report.overview_chart import MarginalOverview, OneWayOverview, overview_png
+from privsyn.report.drawing_process import DrawingError, draw_in_subprocess
+from privsyn.report.overview_chart import MarginalOverview, OneWayOverview, draw_overview
 from tests.support.places import ROOT
 
 EVIL = "</script><b>\"'\\ \u2028`${x}"
@@ -29,7 +29,7 @@ except DrawingError as error:
 
 
 def test_it_is_the_same_picture() -> None:
-    assert picture_apart(ONE_WAYS, MARGINALS, title=EVIL) == overview_png(ONE_WAYS, MARGINALS, title=EVIL)
+    assert draw_in_subprocess(ONE_WAYS, MARGINALS, title=EVIL) == draw_overview(ONE_WAYS, MARGINALS, title=EVIL)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_process_that_ends_without_a_picture(tmp_path: Path, monkeypatch: pyte
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
     with pytest.raises(DrawingError):
-        picture_apart(ONE_WAYS, MARGINALS, title="t")
+        draw_in_subprocess(ONE_WAYS, MARGINALS, title="t")
     monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
     with pytest.raises(DrawingError, match="FileNotFoundError"):
-        picture_apart(ONE_WAYS, MARGINALS, title="t")
+        draw_in_subprocess(ONE_WAYS, MARGINALS, title="t")

@@ -6,15 +6,15 @@ import pytest
 
 from privsyn.data_contracts.evaluation_results import Evaluation, OneWay
 from privsyn.report.explanations import (
-    column_cause,
-    like_a_sample,
-    number,
-    part,
-    percent,
-    sentence,
-    verdict,
-    worst_columns,
-    worst_pairs,
+    compare_to_sample,
+    explain_column,
+    format_number,
+    format_part,
+    format_percent,
+    list_worst_columns,
+    list_worst_pairs,
+    make_sentence,
+    write_verdict,
 )
 from tests.support.evaluations import make_evaluation
 
@@ -35,7 +35,7 @@ from tests.support.evaluations import make_evaluation
     ],
 )
 def test_numbers_have_three_significant_digits(value: float | None, text: str) -> None:
-    assert number(value) == text
+    assert format_number(value) == text
 
 
 @pytest.mark.parametrize(
@@ -43,12 +43,12 @@ def test_numbers_have_three_significant_digits(value: float | None, text: str) -
     [(0.0, "0 %"), (0.124, "12 %"), (0.0996, "10 %"), (0.0994, "9.9 %"), (0.004, "0.4 %"), (1e-6, "less than 0.01 %")],
 )
 def test_percentages_have_two(share: float, text: str) -> None:
-    assert percent(share) == text
+    assert format_percent(share) == text
 
 
 def test_parts_and_sentences() -> None:
-    assert (part(0.03, 0.12), part(0.0, 0.0)) == ("25 %", "0 %")
-    assert [sentence(t) for t in ("no hold-out", "Yes.", "", "why?")] == ["No hold-out.", "Yes.", "", "Why?"]
+    assert (format_part(0.03, 0.12), format_part(0.0, 0.0)) == ("25 %", "0 %")
+    assert [make_sentence(t) for t in ("no hold-out", "Yes.", "", "why?")] == ["No hold-out.", "Yes.", "", "Why?"]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_column_is_noise_up_to_twice_the_expected(l1: float, noise: float | No
     column = OneWay(
         column="a", ordered=True, labels=("x",), real=(1.0,), synthetic=(1.0,), noise_sd=None, l1=l1, noise_l1=noise
     )
-    assert column_cause(column) == cause
+    assert explain_column(column) == cause
 
 
 def _changed(evaluation: Evaluation, **changes: object) -> Evaluation:
@@ -72,31 +72,33 @@ def test_the_verdict_of_two_columns() -> None:
     noisy = first.model_copy(update={"l1": 0.1, "noise_l1": 0.09})
     off = second.model_copy(update={"l1": 0.1, "noise_l1": 0.01})
     # An L1 of 0.08: 4 % of the rows would have to be others; the fake metric of pairs has a subsample of 12.4 %.
-    assert verdict(_changed(evaluation, one_ways=(noisy, off), pairs=(pair,))) == (
+    assert write_verdict(_changed(evaluation, one_ways=(noisy, off), pairs=(pair,))) == (
         "On average 4 % of the rows would have to be different for a table of two columns to agree with the real one, "
         "about as close as a random sample of 12 % of the real rows; 1 of 2 columns on their own are within the noise; "
         "the worst pair is age with education (the pair was not selected for measuring)."
     )
-    assert "all 2 columns on their own are within the noise" in verdict(_changed(evaluation, one_ways=(noisy, noisy)))
+    assert "all 2 columns on their own are within the noise" in write_verdict(
+        _changed(evaluation, one_ways=(noisy, noisy))
+    )
 
 
 def test_what_no_sample_was_small_enough_for_is_not_called_as_close() -> None:
     evaluation = make_evaluation(2)
     metrics = tuple(m.model_copy(update={"subsample": 0.01}) for m in evaluation.release.metrics)
     worst = evaluation.release.model_copy(update={"metrics": metrics})
-    text = verdict(_changed(evaluation, scores=(worst, *evaluation.scores[1:])))
+    text = write_verdict(_changed(evaluation, scores=(worst, *evaluation.scores[1:])))
     assert "no closer than a random sample of 1 % of the real rows" in text and "as close as" not in text
-    assert like_a_sample(0.011) == "as close as a random sample of 1.1 % of the real rows"
+    assert compare_to_sample(0.011) == "as close as a random sample of 1.1 % of the real rows"
 
 
 def test_the_verdict_without_pairs_noise_or_columns() -> None:
     evaluation = make_evaluation(1)
     one = evaluation.one_ways[0].model_copy(update={"l1": 0.02, "noise_l1": None})
     bare = evaluation.release.model_copy(update={"metrics": ()})
-    assert verdict(_changed(evaluation, one_ways=(one,), scores=(bare,))) == (
+    assert write_verdict(_changed(evaluation, one_ways=(one,), scores=(bare,))) == (
         "On average 1 % of the rows would have to be different for a table of one column to agree with the real one."
     )
-    assert verdict(_changed(evaluation, one_ways=(), scores=(bare,))) == "There is no column to compare."
+    assert write_verdict(_changed(evaluation, one_ways=(), scores=(bare,))) == "There is no column to compare."
 
 
 @pytest.mark.parametrize(
@@ -107,10 +109,10 @@ def test_the_verdict_of_a_table_without_rows_says_only_that(real: int, synthetic
     evaluation = make_evaluation(2)
     release = evaluation.release.model_copy(update={"rows": synthetic})
     empty = _changed(evaluation, rows_real=real, scores=(release,))
-    assert verdict(empty) == f"{subject} no rows: how close the two are cannot be said."
+    assert write_verdict(empty) == f"{subject} no rows: how close the two are cannot be said."
 
 
 def test_worst_first() -> None:
     evaluation = make_evaluation(22)
-    assert [o.l1 for o in worst_columns(evaluation)] == sorted((o.l1 for o in evaluation.one_ways), reverse=True)
-    assert [p.l1 for p in worst_pairs(evaluation)] == sorted((p.l1 for p in evaluation.pairs), reverse=True)
+    assert [o.l1 for o in list_worst_columns(evaluation)] == sorted((o.l1 for o in evaluation.one_ways), reverse=True)
+    assert [p.l1 for p in list_worst_pairs(evaluation)] == sorted((p.l1 for p in evaluation.pairs), reverse=True)

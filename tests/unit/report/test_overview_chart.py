@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from privsyn.report.bins import Bins
-from privsyn.report.overview_chart import MarginalOverview, OneWayOverview, data_uri, overview_png
+from privsyn.report.overview_chart import MarginalOverview, OneWayOverview, draw_overview, make_data_uri
 
 EVIL = "</script><b>\"'\\ \u2028`${x}"
 
@@ -24,29 +24,29 @@ def column(name: str, bins: int, seed: int = 0) -> OneWayOverview:
 def test_many_columns_of_many_bins_make_one_small_png() -> None:
     columns = [column(f"column {i}", bins, i) for i, bins in enumerate([2, 5, 24, 72, 500] * 5)]
     marginals = [MarginalOverview((f"a{i}", f"b{i}"), 10 * i, i / 100, 0.05) for i in range(40)]
-    png = overview_png(columns, marginals, title="people-1")
+    png = draw_overview(columns, marginals, title="people-1")
     assert png.startswith(b"\x89PNG\r\n\x1a\n")
-    assert len(data_uri(png)) < 150_000
-    assert overview_png(columns, marginals, title="people-1") == png
+    assert len(make_data_uri(png)) < 150_000
+    assert draw_overview(columns, marginals, title="people-1") == png
 
 
 def test_nothing_measured_and_awkward_names_still_make_a_picture() -> None:
     evil = OneWayOverview(EVIL, (EVIL, ""), (1.0, -0.1), (0.0, 0.0), (0.0, 0.0))
-    empty = overview_png([], [])
+    empty = draw_overview([], [])
     assert empty.startswith(b"\x89PNG")
-    assert overview_png([evil, column("one bin", 1)], [MarginalOverview((EVIL,), 1, 0.0, 0.0)], title=EVIL) != empty
+    assert draw_overview([evil, column("one bin", 1)], [MarginalOverview((EVIL,), 1, 0.0, 0.0)], title=EVIL) != empty
 
 
 def test_the_values_are_what_is_drawn() -> None:
     before = column("a", 5)
     after = OneWayOverview("a", before.labels, before.noisy, before.noise_sd, (0.0, 0.0, 0.0, 0.0, 1.0))
-    assert overview_png([before], []) != overview_png([after], [])
+    assert draw_overview([before], []) != draw_overview([after], [])
 
 
 def test_a_noise_band_beyond_all_shares_is_drawn_to_100_percent() -> None:
     """0.5 ± 2 * 40 and 0.5 ± 2 * 80 are both drawn from 0 to 1; 0.5 ± 2 * 0.1 is not."""
     one, other, small = (OneWayOverview("a", ("x", "y"), (0.5, 0.5), (sd, sd), (0.6, 0.4)) for sd in (40.0, 80.0, 0.1))
-    assert overview_png([one], []) == overview_png([other], []) != overview_png([small], [])
+    assert draw_overview([one], []) == draw_overview([other], []) != draw_overview([small], [])
 
 
 def test_departure_is_in_units_of_the_expected_noise() -> None:

@@ -19,7 +19,7 @@ from privsyn.data_contracts.evaluation_results import (
     Statistic,
 )
 from privsyn.report import charts
-from privsyn.report.page import NOMINAL_BINS, meter, metric_groups, one_way_table, render, tables
+from privsyn.report.page import NOMINAL_BINS, build_meter, build_one_way_table, build_tables, group_metrics, render
 from tests.support.evaluations import make_evaluation
 
 EVIL = "</script><b>\"'&\\ \u2028<!--"
@@ -163,13 +163,13 @@ def test_one_column_or_none_and_nothing_measured_still_make_a_page() -> None:
 def test_meters_end_at_the_largest_value_where_there_is_no_bound() -> None:
     metric = make_evaluation(3).release.metrics[0]
     bounded = metric.model_copy(update={"value": 0.5, "low": 0.0, "high": 2.0, "references": {"half": 1.0}})
-    assert meter(bounded) == {"low": 0.0, "high": 2.0, "value": 25.0, "references": {"half": 50.0}}
+    assert build_meter(bounded) == {"low": 0.0, "high": 2.0, "value": 25.0, "references": {"half": 50.0}}
     open_end = metric.model_copy(update={"value": 4.0, "high": None, "references": {"random": 8.0}})
-    assert meter(open_end)["value"] == 50.0 and meter(open_end)["high"] == 8.0
+    assert build_meter(open_end)["value"] == 50.0 and build_meter(open_end)["high"] == 8.0
     nothing = metric.model_copy(update={"value": None, "high": None, "references": {}})
-    assert meter(nothing) == {"low": 0.0, "high": 0.0, "value": None, "references": {}}
+    assert build_meter(nothing) == {"low": 0.0, "high": 0.0, "value": None, "references": {}}
     beyond = metric.model_copy(update={"value": -3.0, "low": 0.0, "high": 2.0, "references": {"far": 9.0}})
-    assert meter(beyond)["value"] == 0.0 and meter(beyond)["references"] == {"far": 100.0}
+    assert build_meter(beyond)["value"] == 0.0 and build_meter(beyond)["references"] == {"far": 100.0}
 
 
 def test_a_card_without_a_value_says_why_and_has_no_best_end() -> None:
@@ -185,7 +185,7 @@ def test_a_card_without_a_value_says_why_and_has_no_best_end() -> None:
 
 
 def test_shares_and_their_noise_are_drawn_within_0_and_100_percent() -> None:
-    for spec in (charts.one_way_ordered(), charts.one_way_nominal()):
+    for spec in (charts.draw_ordered_one_way(), charts.draw_nominal_one_way()):
         steps = spec.get("transform", []) + [t for layer in spec["layer"] for t in layer.get("transform", [])]
         band = {t["as"]: t["calculate"] for t in steps}
         assert band["low"].startswith("max(0, ") and band["high"].startswith("min(1, ")
@@ -194,8 +194,8 @@ def test_shares_and_their_noise_are_drawn_within_0_and_100_percent() -> None:
 
 
 def test_the_error_of_measured_counts_is_said_to_have_no_bound() -> None:
-    assert "measured: no upper bound" in str(charts.error_by_stage())
-    assert "no upper bound" not in str(charts.error_by_size())
+    assert "measured: no upper bound" in str(charts.draw_error_by_stage())
+    assert "no upper bound" not in str(charts.draw_error_by_size())
 
 
 def test_metrics_of_tables_are_matched_by_name() -> None:
@@ -203,7 +203,7 @@ def test_metrics_of_tables_are_matched_by_name() -> None:
     release, other = evaluation.scores
     kept = [m for m in release.metrics if m.name != "l1_2way"]
     fewer = release.model_copy(update={"metrics": tuple(kept)})
-    groups = metric_groups(evaluation.model_copy(update={"scores": (fewer, other)}))
+    groups = group_metrics(evaluation.model_copy(update={"scores": (fewer, other)}))
     rows = {m.name: values for _, rows in groups for m, values in rows}
     assert rows["l1_2way"] == [None, other.metrics[1]]
     assert rows["k_marginal"] == [release.metrics[2], other.metrics[2]]
@@ -211,23 +211,23 @@ def test_metrics_of_tables_are_matched_by_name() -> None:
 
 
 def test_long_columns_are_drawn_in_fewer_bins_that_keep_all_rows() -> None:
-    ordered = one_way_table(one_way((1 / 600,) * 600, ordered=True, sd=(0.1,) * 600))
+    ordered = build_one_way_table(one_way((1 / 600,) * 600, ordered=True, sd=(0.1,) * 600))
     assert len(ordered["rows"]) == 60
     assert sum(row[1] for row in ordered["rows"]) == pytest.approx(1, abs=1e-3)
     assert ordered["rows"][0] == ["v0 … v9", 0.01667, 0.01667, round(0.1 * 10**0.5, 5)]
-    nominal = one_way_table(one_way((0.0,) * 99 + (1.0,), ordered=False))
+    nominal = build_one_way_table(one_way((0.0,) * 99 + (1.0,), ordered=False))
     assert len(nominal["rows"]) == NOMINAL_BINS
     assert nominal["rows"][-2:] == [["v99", 1.0, 1.0, None], ["81 others", 0.0, 0.0, None]]
 
 
 def test_bins_of_one_name_stay_apart() -> None:
     double = one_way((0.5, 0.5), ordered=False).model_copy(update={"labels": ("x", "x")})
-    assert [row[0] for row in one_way_table(double)["rows"]] == ["x", "x (2)"]
+    assert [row[0] for row in build_one_way_table(double)["rows"]] == ["x", "x (2)"]
 
 
 def test_pairs_are_embedded_once_worst_first() -> None:
     evaluation = make_evaluation(22)
-    pairs = tables(evaluation)["pairs"]
+    pairs = build_tables(evaluation)["pairs"]
     l1 = [row[pairs["fields"].index("l1")] for row in pairs["rows"]]
     assert len(l1) == 231 and l1 == sorted(l1, reverse=True)
     html = unescape(render(evaluation))

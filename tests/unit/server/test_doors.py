@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from privsyn.server import doors
-from privsyn.server.doors import guarded, own_hosts, own_origins
+from privsyn.server.doors import guard_app, list_own_hosts, list_own_origins
 
 VARIABLES = {"PREFECT_SERVER_API_PORT": "4200"}
 PAGE, SOCKET = "http://127.0.0.1:4200", "ws://127.0.0.1:4200/out"
@@ -37,7 +37,7 @@ def client(app: ASGIApp) -> TestClient:
 
 @pytest.fixture
 def server() -> TestClient:
-    return client(guarded(inner(), own_hosts(VARIABLES), own_origins(VARIABLES)))
+    return client(guard_app(inner(), list_own_hosts(VARIABLES), list_own_origins(VARIABLES)))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:4200", "localhost:4200", "[::1]:4200", "LOCALHOST:9"])
@@ -78,9 +78,11 @@ def test_the_addresses_for_others_are_its_own_too() -> None:
         "PREFECT_API_URL": "http://server:4200/api",
         "PREFECT_SERVER_UI_API_URL": "https://privsyn.example.org/api",
     }
-    assert {"server", "privsyn.example.org", "127.0.0.1"} <= set(own_hosts(behind))
-    assert {"http://server:4200", "https://privsyn.example.org", PAGE} <= set(own_origins(behind))
-    assert own_origins({**behind, "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": "https://a.example, https://b.example"}) == [
+    assert {"server", "privsyn.example.org", "127.0.0.1"} <= set(list_own_hosts(behind))
+    assert {"http://server:4200", "https://privsyn.example.org", PAGE} <= set(list_own_origins(behind))
+    assert list_own_origins(
+        {**behind, "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": "https://a.example, https://b.example"}
+    ) == [
         "https://a.example",
         "https://b.example",
     ]
@@ -100,6 +102,6 @@ def test_prefect_s_application_stands_behind_the_doors(factory: str, monkeypatch
 
 
 def test_uvicorn_does_not_look_into_the_working_folder() -> None:
-    command = doors.uvicorn("create_app", "127.0.0.1", 4200, "warning")
+    command = doors.build_uvicorn_command("create_app", "127.0.0.1", 4200, "warning")
     folder = Path(command[command.index("--app-dir") + 1])
     assert (folder / "starlette").is_dir() and (folder / "prefect").is_dir()

@@ -9,7 +9,7 @@ import pytest
 
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
-from privsyn.server.environment import Address, prefect_environment
+from privsyn.server.environment import Address, build_prefect_environment
 
 URL = "postgresql://u:p@h/db"
 
@@ -66,26 +66,28 @@ def test_waiting_for_a_server_that_is_not_there_ends_in_words() -> None:
 
 def test_what_is_set_stays_and_what_is_empty_is_not_set(tmp_path: Path) -> None:
     given = {"PREFECT_HOME": str(tmp_path), "PREFECT_API_URL": "", "DO_NOT_TRACK": "0", "PATH": "/bin", "OTHER": "x"}
-    made = prefect_environment(Settings(database_url=""), given)
+    made = build_prefect_environment(Settings(database_url=""), given)
     assert (made["PREFECT_HOME"], made["DO_NOT_TRACK"], made["OTHER"]) == (str(tmp_path), "0", "x")
     assert made["PREFECT_API_URL"] == "http://127.0.0.1:4200/api"
     assert made["PATH"].endswith(":/bin")
     assert "PREFECT_SERVER_DATABASE_CONNECTION_URL" not in made
     assert made["PREFECT_WORKER_QUERY_SECONDS"] == "2"  # what is started on the page starts within two seconds
-    slower = prefect_environment(Settings(database_url=""), {**given, "PREFECT_WORKER_QUERY_SECONDS": "30"})
+    slower = build_prefect_environment(Settings(database_url=""), {**given, "PREFECT_WORKER_QUERY_SECONDS": "30"})
     assert slower["PREFECT_WORKER_QUERY_SECONDS"] == "30"
 
 
 def test_one_variable_moves_the_server_s_database(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PRIVSYN_LEDGER", raising=False)
     settings = Settings(database_url=URL)
-    made = prefect_environment(settings, {})
+    made = build_prefect_environment(settings, {})
     assert made["PREFECT_SERVER_DATABASE_CONNECTION_URL"] == URL.replace("postgresql", "postgresql+asyncpg")
     own = {"PREFECT_SERVER_DATABASE_CONNECTION_URL": "sqlite+aiosqlite:////x"}
-    assert prefect_environment(settings, own)["PREFECT_SERVER_DATABASE_CONNECTION_URL"] == "sqlite+aiosqlite:////x"
+    assert (
+        build_prefect_environment(settings, own)["PREFECT_SERVER_DATABASE_CONNECTION_URL"] == "sqlite+aiosqlite:////x"
+    )
 
 
 def test_the_server_s_history_lies_beside_the_ledger_not_in_the_clone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PRIVSYN_LEDGER", raising=False)
-    home = Path(prefect_environment(Settings(database_url=""), {})["PREFECT_HOME"])
+    home = Path(build_prefect_environment(Settings(database_url=""), {})["PREFECT_HOME"])
     assert home.parent == Path(Settings(database_url="").ledger).parent

@@ -13,7 +13,7 @@ import pytest
 
 from privsyn.base.errors import PrivsynError
 from privsyn.server import programs
-from privsyn.server.programs import stopping_together
+from privsyn.server.programs import stop_together
 
 POLITE = "import signal, time\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('bye', flush=True)"
 STUBBORN = (
@@ -37,7 +37,7 @@ def gone(pid: int) -> bool:
 
 
 def test_all_are_stopped_at_the_end_of_the_block() -> None:
-    with stopping_together() as together:
+    with stop_together() as together:
         together.start("one", python(POLITE), os.environ)
         together.start("two", python(POLITE), os.environ)
         time.sleep(0.5)  # until their interpreters are up
@@ -47,7 +47,7 @@ def test_all_are_stopped_at_the_end_of_the_block() -> None:
 
 
 def test_one_that_ends_by_itself_ends_the_others() -> None:
-    with pytest.raises(PrivsynError, match="the second ended by itself, with exit code 3"), stopping_together() as both:
+    with pytest.raises(PrivsynError, match="the second ended by itself, with exit code 3"), stop_together() as both:
         both.start("first", python(POLITE), os.environ)
         both.start("second", python("raise SystemExit(3)"), os.environ)
         both.wait_until(lambda: False)
@@ -57,7 +57,7 @@ def test_one_that_ends_by_itself_ends_the_others() -> None:
 def test_one_that_does_not_stop_is_killed_with_what_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "GRACE", 0.2)
     note = tmp_path / "pid"
-    with stopping_together() as together:
+    with stop_together() as together:
         together.start("stubborn", python(STUBBORN, str(note)), os.environ)
         together.wait_until(lambda: note.exists() and note.read_text().isdecimal())
     assert together.started["stubborn"].returncode == -signal.SIGKILL
@@ -85,7 +85,7 @@ WORKER = (
 
 def test_what_a_worker_runs_can_say_that_it_was_cut_short(tmp_path: Path) -> None:
     note = tmp_path / "note"
-    with stopping_together() as together:
+    with stop_together() as together:
         together.start("worker", python(WORKER, CUT_SHORT, str(note)), os.environ)
         together.wait_until(lambda: note.exists() and note.read_text() == "runs")
     assert note.read_text() == "cut short"
@@ -120,7 +120,7 @@ def test_either_signal_stops_them_even_where_it_was_ignored(number: signal.Signa
 def test_one_that_is_killed_is_started_again_and_the_other_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "FIRST_PAUSE", 0.1)
     said: list[str] = []
-    with stopping_together() as both:
+    with stop_together() as both:
         both.start("server", python(POLITE), os.environ)
         both.start("worker", python(POLITE), os.environ)
         server, killed = both.started["server"], both.started["worker"]

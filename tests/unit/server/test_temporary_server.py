@@ -19,7 +19,7 @@ import pytest
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.server import temporary_server
 from privsyn.server.login import CLIENT
-from privsyn.server.temporary_server import server_loss_in_words, temporary_server_starting
+from privsyn.server.temporary_server import start_temporary_server, translate_server_loss
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,7 @@ def begin(monkeypatch: pytest.MonkeyPatch, fake: Fake, url: str | None) -> None:
 
 def _begin(fake: Fake) -> None:
     prefect.context.refresh_global_settings_context()
-    with temporary_server_starting():
+    with start_temporary_server():
         assert not fake.started  # what is loaded here, is loaded meanwhile
         fake.loaded.set()
 
@@ -171,7 +171,7 @@ def test_a_named_server_that_is_silent_is_waited_for_a_moment(
 
 @pytest.mark.parametrize("error", [httpx.ConnectError("refused"), httpx.ReadError("cut off")])
 def test_a_server_that_is_lost_during_the_run_is_said_in_words(error: Exception) -> None:
-    with pytest.raises(PrivsynError, match="server stopped answering") as said, server_loss_in_words():
+    with pytest.raises(PrivsynError, match="server stopped answering") as said, translate_server_loss():
         raise error
     assert said.value.exit_code == 1
     assert "finished steps are kept" in said.value.paragraph()

@@ -12,7 +12,7 @@ from privsyn.base.errors import RequestError
 from privsyn.data_contracts.csv_options import USUAL_NULLS, CsvOptions
 from privsyn.engine.request import Request
 from privsyn.pipelines.common_steps import ENCODE
-from privsyn.sources.csv_fields import NOT_A_NUMBER, numbers
+from privsyn.sources.csv_fields import NOT_A_NUMBER, parse_numbers
 from privsyn.sources.file_source import FileSource
 from tests.support.specs import make_spec
 
@@ -57,7 +57,7 @@ def test_other_quotation_marks_and_none(tmp_path: Path) -> None:
     ],
 )
 def test_marks_of_numbers(options: dict[str, Any], text: str, number: str | None) -> None:
-    found = numbers(pa.array([text, None]), CsvOptions(**options)).to_pylist()
+    found = parse_numbers(pa.array([text, None]), CsvOptions(**options)).to_pylist()
     assert found == [NOT_A_NUMBER + text if number is None else number, None]
 
 

@@ -16,7 +16,7 @@ from privsyn.base.errors import RequestError
 from privsyn.data_contracts.release_spec import CsvOptions, ReleaseSpec
 from privsyn.sources.csv_lines import LONGEST
 from privsyn.sources.file_source import FileSource
-from privsyn.storage.table_files import csv_header
+from privsyn.storage.table_files import read_csv_header
 from privsyn.tasks.codecs.parsing import to_keys, to_seconds
 from privsyn.tasks.steps.encode import Repairs
 
@@ -333,6 +333,6 @@ def test_a_huge_name_is_no_header_whatever_limit_another_package_set(tmp_path: P
     before = csv.field_size_limit(10**9)
     try:
         with pytest.raises(RequestError, match="does not start with a header line"):
-            csv_header(table)
+            read_csv_header(table)
     finally:
         csv.field_size_limit(before)

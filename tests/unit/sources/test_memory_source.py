@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources import memory_source
-from privsyn.sources.canonical_bytes import canonical_bytes
+from privsyn.sources.canonical_bytes import iterate_canonical_bytes
 from privsyn.sources.open_source import open_source
 from privsyn.storage.store import Store
 from privsyn.tasks.codecs import plan
@@ -476,7 +476,7 @@ def test_a_file_and_a_table_in_memory_are_different_sources_and_the_key_matters(
     (tmp_path / "b").mkdir()
     one, other = store(tmp_path / "a"), store(tmp_path / "b")
     source = open_source(table, spec)
-    content = b"".join(canonical_bytes(table.schema, source.batches()))
+    content = b"".join(iterate_canonical_bytes(table.schema, source.batches()))
     (tmp_path / "bytes").write_bytes(content)
     marks = [
         source.fingerprint(one),
@@ -502,11 +502,11 @@ def test_the_canonical_bytes_last() -> None:
     """Releases were paid for under fingerprints of these bytes: another pyarrow must not change them."""
     table = pa.table({name: array for name, (_, array) in TYPED.items()})
     source = open_source(table, spec_for({name: column for name, (column, _) in TYPED.items()}))
-    content = b"".join(canonical_bytes(table.schema, source.batches()))
+    content = b"".join(iterate_canonical_bytes(table.schema, source.batches()))
     assert hashlib.sha256(content).hexdigest() == "5dc7b62eb0ac27079d27c1699d6e3df6958967660af2affa5698aa68d2518686"
     small = pa.table({"a": pa.array([1, None], pa.int8()), "s": ["é", None]})
     header = b'[["a", "int8"], ["s", "text"]]'
-    assert b"".join(canonical_bytes(small.schema, small.to_batches())) == b"".join(
+    assert b"".join(iterate_canonical_bytes(small.schema, small.to_batches())) == b"".join(
         [
             len(header).to_bytes(8, "little"),
             header,

@@ -16,7 +16,7 @@ from privsyn.pipelines.release_job import plan_of
 from privsyn.specs.codebooks import statistics_files
 from privsyn.specs.dictionaries import read_dictionary
 from privsyn.specs.draft import draft
-from privsyn.specs.spec_file import parse_spec, todos
+from privsyn.specs.spec_file import find_todos, parse_spec
 from privsyn.specs.yaml_file import parse_yaml
 from tests.support.codebooks import LISTS, LONG_SHEET, SHEET, write_stata
 from tests.support.places import ROOT
@@ -52,7 +52,7 @@ def test_thirty_columns_leave_no_todo(tmp_path: Path, form: str) -> None:
     path, columns = codebook(tmp_path, form)
     assert len(columns) == 30
     text, content = drafted(tmp_path, path, columns)
-    assert list(todos(parse_yaml(text, "draft").content)) == [], text
+    assert list(find_todos(parse_yaml(text, "draft").content)) == [], text
     spec = parse_spec(text)
     assert list(spec.columns) == list(content) == columns
     assert plan_of(spec).stages, "it can be released as it is"

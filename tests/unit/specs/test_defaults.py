@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from privsyn.base.errors import RequestError
-from privsyn.specs.spec_file import checked_spec, parse_spec
+from privsyn.specs.spec_file import check_spec_content, parse_spec
 from privsyn.specs.yaml_file import parse_yaml
 from tests.support.commands import privsyn
 from tests.unit.specs.test_spec_file import HEAD, paragraph
@@ -46,7 +46,7 @@ def test_patterns_fill_what_a_column_lacks() -> None:
     assert spec == parse_spec(WRITTEN_OUT), "so a spec that is shortened costs nothing"
     assert "defaults" not in json.dumps(spec.public())
     content: dict[str, Any] = parse_yaml(BOTH, "x").content
-    assert checked_spec(content) == spec, "a mapping from Python, too"
+    assert check_spec_content(content) == spec, "a mapping from Python, too"
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privsyn.evaluation.misread_columns import MISREAD, Reading, with_misread
+from privsyn.evaluation.misread_columns import MISREAD, Reading, add_misread
 from privsyn.sources.private_table import LEFT_OUT
-from privsyn.specs.likely_cures import likely_cures
-from privsyn.specs.misread import meant, misread_columns, odd_texts, repaired_rows
+from privsyn.specs.likely_cures import suggest_cures
+from privsyn.specs.misread import count_repaired_rows, find_odd_texts, list_meant_repairs, list_misread_columns
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.steps.encode import Repairs
 from tests.support.specs import make_spec
@@ -36,18 +36,18 @@ CODECS = {codec.attribute: codec for codec in plan(SPEC).codecs}
 
 def test_columns_above_the_share_are_named_worst_first() -> None:
     counts = {("a", "unlisted"): 5, ("b", "null"): 30, ("b", "above max"): 40, ("c", "unparseable"): 6}
-    found = misread_columns({**counts, ("pid", "left out"): 90}, 100)
+    found = list_misread_columns({**counts, ("pid", "left out"): 90}, 100)
     assert [m.column for m in found] == ["b", "c"], "5 of 100 is not more than 5 %; what the unit leaves out is none"
     assert list(found[0].repairs.items()) == [("above max", 0.4), ("null", 0.3)]
     assert found[0].sentence().startswith("`b`: of its values 40.0% lie above `max`, 30.0% are null")
-    assert misread_columns({}, 0) == () and misread_columns({("a", "null"): 3}, 0) == ()
-    (records,) = misread_columns({("", LEFT_OUT): 10}, 90)
+    assert list_misread_columns({}, 0) == () and list_misread_columns({("a", "null"): 3}, 0) == ()
+    (records,) = list_misread_columns({("", LEFT_OUT): 10}, 90)
     assert records.sentence() == "Of all records 10.0% cannot be read"
     assert "0.4" not in repr(found), "private shares are not printed by chance"
 
 
 def test_what_the_spec_says_is_meant() -> None:
-    found = {name: sorted(meant(SPEC, name)) for name in COLUMNS}
+    found = {name: sorted(list_meant_repairs(SPEC, name)) for name in COLUMNS}
     assert found["other"] == ["unlisted"] and found["maybe"] == ["null", "unlisted"]
     assert found["age"] == found["state"] == []
     assert found["closed"] == [], "what becomes a listed value means something else than before"
@@ -57,7 +57,7 @@ def test_values_that_become_a_listed_one_are_compared_as_unrepaired() -> None:
     reading = Reading(Repairs(Counter({("closed", "unlisted"): 10, ("other", "unlisted"): 10})), 100)
     columns = reading.not_meant(SPEC, COLUMNS)
     assert columns == ("closed",)
-    (codec,) = (c for c in with_misread(plan(SPEC), SPEC, columns).codecs if c.attribute == "closed")
+    (codec,) = (c for c in add_misread(plan(SPEC), SPEC, columns).codecs if c.attribute == "closed")
     codes, _ = codec.encode({"closed": pa.array(["a", "b", "x"])})
     assert [codec.labels()[c] for c in codes] == ["a", "b", MISREAD]
 
@@ -71,9 +71,9 @@ VALUES = st.one_of(
 @given(st.lists(VALUES, max_size=40), st.sampled_from(sorted(COLUMNS)))
 def test_the_mask_is_that_of_each_value_alone(values: list[str | None], name: str) -> None:
     array, codec = pa.array(values, pa.string()), CODECS[name]
-    for keeping in (frozenset(), meant(SPEC, name)):
+    for keeping in (frozenset(), list_meant_repairs(SPEC, name)):
         alone = [set(codec.inspect({name: array.slice(i, 1)})) - keeping for i in range(len(array))]
-        assert repaired_rows(codec, {name: array}, keeping).tolist() == [bool(repairs) for repairs in alone]
+        assert count_repaired_rows(codec, {name: array}, keeping).tolist() == [bool(repairs) for repairs in alone]
 
 
 @pytest.mark.parametrize(
@@ -90,12 +90,12 @@ def test_the_mask_is_that_of_each_value_alone(values: list[str | None], name: st
     ],
 )
 def test_any_stored_type_has_a_mask(name: str, array: pa.Array, expected: list[bool]) -> None:
-    assert repaired_rows(CODECS[name], {name: array}).tolist() == expected
+    assert count_repaired_rows(CODECS[name], {name: array}).tolist() == expected
 
 
 def test_odd_texts_are_counted_and_few() -> None:
     array = pa.array(["x", "ny", "x", "y", None, "z"])
-    assert odd_texts(CODECS["state"], {"state": array}, 2) == {"x": 2, "y": 1}
+    assert find_odd_texts(CODECS["state"], {"state": array}, 2) == {"x": 2, "y": 1}
 
 
 @pytest.mark.parametrize(
@@ -121,10 +121,10 @@ def test_odd_texts_are_counted_and_few() -> None:
     ],
 )
 def test_likely_cures(name: str, odd: list[str], words: str) -> None:
-    assert words in " ".join(likely_cures(SPEC.columns[name], odd, {}))
+    assert words in " ".join(suggest_cures(SPEC.columns[name], odd, {}))
 
 
 def test_cures_of_bounds_and_nulls_and_of_nothing() -> None:
-    cures = likely_cures(SPEC.columns["age"], [], {"above max": 0.5, "null": 0.2})
+    cures = suggest_cures(SPEC.columns["age"], [], {"above max": 0.5, "null": 0.2})
     assert [cure.split()[1] for cure in cures] == ["`max`", "`nullable:"]
-    assert likely_cures(None, [], {}) == () and likely_cures(SPEC.columns["ok"], ["perhaps"], {}) == ()
+    assert suggest_cures(None, [], {}) == () and suggest_cures(SPEC.columns["ok"], ["perhaps"], {}) == ()

@@ -10,7 +10,7 @@ import pytest
 
 from privsyn.specs.draft import draft as draft_text
 from privsyn.specs.facts import Facts
-from privsyn.specs.proposed_rules import proposed_rules
+from privsyn.specs.proposed_rules import propose_rules
 from privsyn.specs.yaml_file import parse_yaml
 from tests.support.places import ROOT
 
@@ -43,13 +43,13 @@ AGE = Facts(kind="integer", min=0, max=99)
     ],
 )
 def test_a_universe_proposes_what_holds_outside_it(facts: Facts, rules: list[str]) -> None:
-    assert [p.never for p in proposed_rules({"age": AGE, "x": facts})] == rules
+    assert [p.never for p in propose_rules({"age": AGE, "x": facts})] == rules
 
 
 def test_words_on_an_age_need_one_column_that_is_it() -> None:
     asked = Facts(kind="integer", universe="Persons 15+", nullable=True)
-    assert proposed_rules({"x": asked}) == []
-    assert proposed_rules({"age": AGE, "a_age": AGE, "x": asked}) == []
+    assert propose_rules({"x": asked}) == []
+    assert propose_rules({"age": AGE, "a_age": AGE, "x": asked}) == []
 
 
 def draft(folder: Path, name: str, text: str, table: pa.Table) -> dict[str, Any]:

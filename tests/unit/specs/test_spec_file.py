@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.specs.messages import from_validation
-from privsyn.specs.spec_file import load_spec, override, parse_spec
+from privsyn.specs.spec_file import load_spec, override_options, parse_spec
 from tests.support.places import ROOT
 
 HEAD = """\
@@ -313,10 +313,10 @@ def test_unreadable_files(tmp_path: Path, make) -> None:  # type: ignore[no-unty
 
 def test_override() -> None:
     spec = parse_spec(HEAD + COLUMNS)
-    changed = override(spec, epsilon=2, delta=1e-10, data="elsewhere.csv", seed=7)
+    changed = override_options(spec, epsilon=2, delta=1e-10, data="elsewhere.csv", seed=7)
     assert (changed.privacy.epsilon, changed.privacy.delta, changed.mechanism.synthesis.seed) == (2, 1e-10, 7)
     assert changed.data == str(Path("elsewhere.csv").absolute())
-    assert override(spec) == spec
+    assert override_options(spec) == spec
     assert isinstance(spec, ReleaseSpec) and spec.privacy.epsilon == 1
 
 
@@ -331,7 +331,7 @@ def test_override() -> None:
 )
 def test_override_is_validated(choice: dict[str, float], field: str) -> None:
     with pytest.raises(RequestError, match=field):
-        override(parse_spec(HEAD + COLUMNS), **choice)  # type: ignore[arg-type]
+        override_options(parse_spec(HEAD + COLUMNS), **choice)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["gss", "adult"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from privsyn.specs.yaml_file import parse_yaml
-from privsyn.specs.yaml_text import scalar
+from privsyn.specs.yaml_text import format_scalar
 
 AWKWARD = [
     "plain",
@@ -59,5 +59,5 @@ AWKWARD = [
 
 @pytest.mark.parametrize("value", [*AWKWARD, 0, -5, 2**60, True, False, 1e-9, 1e16, 1e300, -0.5, 12345.678])
 def test_scalars_load_back(value: object) -> None:
-    loaded = parse_yaml(f"x: [{scalar(value)}]", "x").content["x"][0]  # type: ignore[arg-type]
+    loaded = parse_yaml(f"x: [{format_scalar(value)}]", "x").content["x"][0]  # type: ignore[arg-type]
     assert loaded == value and type(loaded) is type(value)

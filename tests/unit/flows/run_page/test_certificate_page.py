@@ -16,11 +16,20 @@ from privsyn.data_contracts.certificate import Manifest, ManifestFile
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.engine.request import Request
 from privsyn.flows.run_page import show
-from privsyn.flows.run_page.budget import LEFT, OTHERS, THIS, Budget, bar_uri, budget_page, percent, read_budget
-from privsyn.flows.run_page.certificate_page import certificate_page, files_page
+from privsyn.flows.run_page.budget import (
+    LEFT,
+    OTHERS,
+    THIS,
+    Budget,
+    draw_bar_uri,
+    format_budget_page,
+    format_percent,
+    read_budget,
+)
+from privsyn.flows.run_page.certificate_page import format_certificate_page, format_files_page
 from privsyn.ledgers.ledger import Ledger, Line
-from privsyn.pipelines.registry import steps_of
-from privsyn.publish.release_note import looks_of
+from privsyn.pipelines.registry import build_steps
+from privsyn.publish.release_note import list_looks
 from tests.support.described import CERTIFICATE
 from tests.support.specs import make_spec
 
@@ -40,12 +49,12 @@ QUARTERS = Budget("people", CAP, "tight", Fraction(4), others=Fraction(1), this=
     ],
 )
 def test_a_share_in_words_is_never_rounded_to_nothing_or_all(share: float, words: str) -> None:
-    assert percent(share) == words
+    assert format_percent(share) == words
 
 
 def test_the_parts_add_up_to_the_cap_and_the_bar_shows_them_in_order() -> None:
     assert QUARTERS.parts() == {OTHERS: 1, THIS: 2, LEFT: 1}
-    head, data = bar_uri(QUARTERS).split(",")
+    head, data = draw_bar_uri(QUARTERS).split(",")
     assert head == "data:image/svg+xml;base64"
     picture = ElementTree.fromstring(b64decode(data))  # noqa: S314 - our own
     bars = [e for e in picture if e.tag.endswith("rect") and e.get("height") == "32"]
@@ -56,11 +65,11 @@ def test_the_parts_add_up_to_the_cap_and_the_bar_shows_them_in_order() -> None:
 def test_a_cap_that_was_passed_by_nothing_is_left_empty_not_negative() -> None:
     full = Budget("people", CAP, "tight", Fraction(1), others=Fraction(1), this=Fraction(0))
     assert full.left == 0
-    assert "**100 % of the lifetime budget is used, 0 % is left.** Now." in budget_page(full, "ledger", "Now.")
+    assert "**100 % of the lifetime budget is used, 0 % is left.** Now." in format_budget_page(full, "ledger", "Now.")
 
 
 def test_the_table_says_each_part_s_price_share_and_own_epsilon() -> None:
-    page = budget_page(QUARTERS, "ledger.sqlite", "This run drew nothing.")
+    page = format_budget_page(QUARTERS, "ledger.sqlite", "This run drew nothing.")
     assert "75 % of the lifetime budget is used, 25 % is left.** This run drew nothing." in page
     assert f"| other releases | 1 | 25 % | {QUARTERS.epsilon(Fraction(1)):.4g} |" in page
     assert "| this release | 2 | 50 % |" in page
@@ -88,8 +97,8 @@ def test_every_round_is_told_apart_on_the_certificate_s_page() -> None:
         for n in (2, 3)
         for step in ("residual_scores", "measure_again")
     ]
-    looks = looks_of(steps_of(Request(make_spec(mechanism={"name": "adaptive", "rounds": 2}))))
-    page = certificate_page(CERTIFICATE.model_copy(update={"stages": [*CERTIFICATE.stages, *again]}), looks)
+    looks = list_looks(build_steps(Request(make_spec(mechanism={"name": "adaptive", "rounds": 2}))))
+    page = format_certificate_page(CERTIFICATE.model_copy(update={"stages": [*CERTIFICATE.stages, *again]}), looks)
     for n in (2, 3):
         for words in ("how far the rows made so far are from the private table", "joint counts where these were far"):
             assert f"\n| {words}, round {n} | " in page
@@ -123,17 +132,17 @@ def manifest(*, private: bool = True) -> Manifest:
 def test_files_link_to_the_web_address_of_the_released_root_or_name_the_file(tmp_path: Path) -> None:
     places = (tmp_path / "released" / "people-1", tmp_path / "private", tmp_path / "report.html")
     row = "synthetic.parquet) | 1,234 | `0123456789abcdef…` |"
-    page = files_page(manifest(), *places, "https://data.example.org/released/")
+    page = format_files_page(manifest(), *places, "https://data.example.org/released/")
     assert f"| [synthetic.parquet](https://data.example.org/released/people-1/{row}" in page
     assert "Browsers follow no link" not in page
-    page = files_page(manifest(), *places, "")
+    page = format_files_page(manifest(), *places, "")
     assert f"| [synthetic.parquet]({places[0].as_uri()}/{row}" in page
     assert "Browsers follow no link" in page
     assert "is not there yet: `privsyn evaluate people-1`" in page
     places[2].touch()
-    assert "the private report, which is there." in files_page(manifest(), *places, "")
+    assert "the private report, which is there." in format_files_page(manifest(), *places, "")
 
 
 def test_files_made_with_test_noise_are_not_to_be_given_away(tmp_path: Path) -> None:
-    page = files_page(manifest(private=False), tmp_path, tmp_path, tmp_path, "")
+    page = format_files_page(manifest(private=False), tmp_path, tmp_path, tmp_path, "")
     assert "NOT PRIVATE: do not give away" in page

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.publish.formats.csv_file import BATCH_ROWS, formula_like, write_csv
-from privsyn.publish.formats.described import null_text, ranges_of
+from privsyn.publish.formats.csv_file import BATCH_ROWS, find_formulas, write_csv
+from privsyn.publish.formats.described import get_null_text, list_ranges
 from tests.support.described import awkward, described, synthetic
 from tests.support.specs import make_spec, specs
 
@@ -49,9 +49,9 @@ def read(path: Path, table: pa.Table, null: str) -> pa.Table:
 
 def written(spec: ReleaseSpec, table: pa.Table, folder: Path) -> pa.Table:
     pq.write_table(table, folder / "t.parquet")
-    ranges = ranges_of(spec, tuple(spec.released_columns))
+    ranges = list_ranges(spec, tuple(spec.released_columns))
     write_csv(folder / "t.parquet", folder / "t.csv", ranges)
-    return read(folder / "t.csv", table, null_text(ranges))
+    return read(folder / "t.csv", table, get_null_text(ranges))
 
 
 def test_every_value_comes_back(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_bytes_are_those_of_rfc_4180(tmp_path: Path) -> None:
 )
 def test_null_is_told_from_every_category(columns: dict[str, list[str]], null: str, tmp_path: Path) -> None:
     spec = make_spec({n: {"kind": "categorical", "values": v, "nullable": True} for n, v in columns.items()})
-    assert null_text(ranges_of(spec, tuple(columns))) == null
+    assert get_null_text(list_ranges(spec, tuple(columns))) == null
     table = pa.table({n: [*v, *[None] * (3 - len(v))] for n, v in columns.items()})
     assert written(spec, table, tmp_path).equals(table)
 
@@ -168,7 +168,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(pa.csv, "CSVWriter", Writer)
     before = pa.total_allocated_bytes()
-    write_csv(tmp_path / "t.parquet", tmp_path / "t.csv", ranges_of(spec, ("x", "b")))
+    write_csv(tmp_path / "t.parquet", tmp_path / "t.csv", list_ranges(spec, ("x", "b")))
     assert len(held) == 20
     assert max(held) - before < (tmp_path / "t.parquet").stat().st_size / 2
 
@@ -183,7 +183,7 @@ def test_parts_are_written_one_by_one(tmp_path: Path) -> None:
     spec = awkward()
     release = described(spec, tmp_path, rows=50, parts=3)
     assert release.tables("csv") == [f"synthetic_csv/part-{i:05d}.csv" for i in range(3)]
-    null = null_text(release.ranges)
+    null = get_null_text(release.ranges)
     parts = [pq.read_table(tmp_path / n, partitioning=None) for n in release.tables("parquet")]
     back = [read(tmp_path / n, p, null) for n, p in zip(release.tables("csv"), parts, strict=True)]
     assert pa.concat_tables(back).to_pylist() == synthetic(spec, 50).to_pylist()
@@ -196,6 +196,6 @@ def test_what_a_spreadsheet_takes_for_a_formula_is_named_and_kept(tmp_path: Path
         "-name": {"kind": "integer", "min": -5, "max": 5},
     }
     spec = make_spec(columns)
-    assert formula_like(ranges_of(spec, tuple(columns))) == ["texts", "-name"]
+    assert find_formulas(list_ranges(spec, tuple(columns))) == ["texts", "-name"]
     table = synthetic(spec, 8)
     assert written(spec, table, tmp_path).equals(table)

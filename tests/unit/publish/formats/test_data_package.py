@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.publish.formats.data_package import LISTED_VALUES, table_schema
-from privsyn.publish.formats.described import null_text
+from privsyn.publish.formats.data_package import LISTED_VALUES, build_table_schema
+from privsyn.publish.formats.described import get_null_text
 from tests.support.described import ABOUT, CERTIFICATE, awkward, described, synthetic
 from tests.support.specs import make_spec, specs
 
@@ -118,7 +118,7 @@ def test_a_value_outside_its_domain_is_found(column: str, value: str, says: str,
 
 
 def test_the_schema_is_the_public_domain(tmp_path: Path) -> None:
-    fields = {f["name"]: f for f in table_schema(described(awkward(), tmp_path))["fields"]}
+    fields = {f["name"]: f for f in build_table_schema(described(awkward(), tmp_path))["fields"]}
     assert fields["order"]["constraints"] == {"required": False, "minimum": -(2**53), "maximum": 2**53}
     assert fields["select"]["constraints"]["enum"][:3] == ["a,b", 'c"d', "e\nf"]
     assert fields["one"]["constraints"] == {"required": True, "enum": ["only", "other"]}
@@ -136,7 +136,7 @@ def test_a_very_long_list_of_categories_is_no_constraint(tmp_path: Path) -> None
         "long": {"kind": "categorical", "values": list(range(LISTED_VALUES + 1))},
         "short": {"kind": "categorical", "values": list(range(LISTED_VALUES - 1)), "nullable": True},
     }
-    fields = table_schema(described(make_spec(columns), tmp_path))["fields"]
+    fields = build_table_schema(described(make_spec(columns), tmp_path))["fields"]
     assert ["enum" in f["constraints"] for f in fields] == [False, True]
 
 
@@ -162,6 +162,6 @@ def test_a_licence_by_its_address_and_a_contact_page_are_valid(tmp_path: Path) -
     about = {"licence": "https://example.org/terms", "contact": "https://example.org/ask"}
     release = described(make_spec(about=about), tmp_path)
     assert problems(tmp_path) == []
-    assert null_text(release.ranges) == ""
+    assert get_null_text(release.ranges) == ""
     package = json.loads((tmp_path / "datapackage.json").read_text(encoding="utf-8"))
     assert package["licenses"] == [{"path": "https://example.org/terms"}]

@@ -16,7 +16,12 @@ import pytest
 import yaml as yaml_1_1
 from ruamel.yaml import YAML
 
-from privsyn.publish.formats.deployments_registry import NEEDED, missing, registry_entry, registry_yaml
+from privsyn.publish.formats.deployments_registry import (
+    NEEDED,
+    build_registry_entry,
+    format_registry_yaml,
+    list_missing,
+)
 from privsyn.publish.formats.described import Described
 from tests.support.described import ABOUT, CERTIFICATE, awkward, described
 from tests.support.specs import make_spec
@@ -165,9 +170,9 @@ def release(tmp_path: Path) -> Described:
 
 
 def test_a_complete_entry_keeps_the_form_at_tier_3(release: Described) -> None:
-    assert errors(registry_yaml(release)) == []
-    assert missing(release) == []
-    deployment = registry_entry(release)["deployment"]
+    assert errors(format_registry_yaml(release)) == []
+    assert list_missing(release) == []
+    deployment = build_registry_entry(release)["deployment"]
     for part, names in TIER_3.items():
         assert set(names.split()) <= set(deployment[part])
     assert deployment["administrative"]["tier"] == 3
@@ -176,7 +181,7 @@ def test_a_complete_entry_keeps_the_form_at_tier_3(release: Described) -> None:
 @pytest.mark.parametrize("absent", NEEDED)
 def test_what_only_the_publisher_knows_is_asked_for_and_not_made_up(absent: str, tmp_path: Path) -> None:
     about = {k: v for k, v in ABOUT.items() if k != absent}
-    text = registry_yaml(described(make_spec(about=about), tmp_path))
+    text = format_registry_yaml(described(make_spec(about=about), tmp_path))
     assert f"about.{absent}" in text.split("\nurl_slug")[0]
     found = errors(text)
     assert found
@@ -184,15 +189,15 @@ def test_what_only_the_publisher_knows_is_asked_for_and_not_made_up(absent: str,
 
 
 def test_without_anything_only_required_fields_are_missing(tmp_path: Path) -> None:
-    found = errors(registry_yaml(described(make_spec(), tmp_path)))
+    found = errors(format_registry_yaml(described(make_spec(), tmp_path)))
     named = {e.partition(": ")[2].split("'")[1] for e in found}
     assert named == {"data_curators", "intended_use", "data_product_region", "publication_date", "registry_authors"}
 
 
 def test_the_figures_are_the_certificates(release: Described) -> None:
-    loss = registry_entry(release)["deployment"]["privacy_loss"]
+    loss = build_registry_entry(release)["deployment"]["privacy_loss"]
     assert loss["privacy_parameters"] == {"epsilon": CERTIFICATE.epsilon, "delta": CERTIFICATE.delta}
-    words = registry_entry(release)["deployment"]["implementation"]
+    words = build_registry_entry(release)["deployment"]["implementation"]
     for stage in CERTIFICATE.stages:
         assert stage.reason in words["mechanisms"]
         for group in stage.groups:
@@ -208,7 +213,7 @@ def test_further_rounds_are_told_apart(tmp_path: Path) -> None:
     last = CERTIFICATE.stages[-1]
     again = [last.model_copy(update={"step": f"measure_again_{i}"}) for i in (2, 3)]
     certificate = CERTIFICATE.model_copy(update={"stages": [*CERTIFICATE.stages, *again]})
-    words = registry_entry(replace(release, certificate=certificate))["deployment"]["implementation"]
+    words = build_registry_entry(replace(release, certificate=certificate))["deployment"]["implementation"]
     for number in (2, 3):
         assert f"joint counts where these were far, round {number}: " in words["mechanisms"]
         assert f"joint counts where these were far, round {number}: budget" in words["composition"]
@@ -224,20 +229,20 @@ def test_numbers_and_texts_are_the_same_in_both_versions_of_yaml(tmp_path: Path)
         "description": "\n\n- begins empty\nü \u2028 \ud7ff 𝔸\n",
     }
     release = described(make_spec(about={**ABOUT, **awkward_texts}), tmp_path)
-    text, entry = registry_yaml(release), registry_entry(release)
+    text, entry = format_registry_yaml(release), build_registry_entry(release)
     assert yaml_1_1.safe_load(text) == YAML(typ="safe").load(text) == entry
     assert isinstance(yaml_1_1.safe_load(text)["deployment"]["privacy_loss"]["privacy_parameters"]["delta"], float)
     assert errors(text) == []
 
 
 def test_no_scalar_is_folded(release: Described) -> None:
-    styles = {t.style for t in yaml_1_1.scan(registry_yaml(release)) if isinstance(t, yaml_1_1.ScalarToken)}
+    styles = {t.style for t in yaml_1_1.scan(format_registry_yaml(release)) if isinstance(t, yaml_1_1.ScalarToken)}
     assert styles <= {None, '"', "'", "|"}
 
 
 def test_the_number_of_people_is_the_noisy_one_or_absent(tmp_path: Path) -> None:
     def units(name: str, **changes: Any) -> int | None:
-        entry = registry_entry(described(make_spec(**changes), tmp_path / name, rows=40))
+        entry = build_registry_entry(described(make_spec(**changes), tmp_path / name, rows=40))
         return entry["deployment"]["privacy_loss"].get("number_of_privacy_units")
 
     assert units("estimated") == 40
@@ -246,4 +251,4 @@ def test_the_number_of_people_is_the_noisy_one_or_absent(tmp_path: Path) -> None
 
 def test_a_slug_is_never_empty(tmp_path: Path) -> None:
     about = {"title": "数据", "publisher": "統計"}
-    assert registry_entry(described(make_spec(about=about), tmp_path))["url_slug"] == CERTIFICATE.run
+    assert build_registry_entry(described(make_spec(about=about), tmp_path))["url_slug"] == CERTIFICATE.run

@@ -76,9 +76,9 @@ def test_clock_times_follow_summer_time() -> None:
     ],
 )
 def test_texts_are_read_as_their_format_says(format_: str, text: str, expected: str | None) -> None:
-    from privsyn.data_contracts.columns.time_formats import pattern_of
+    from privsyn.data_contracts.columns.time_formats import translate_to_pattern
 
-    found = to_seconds(pa.array([text, None]), pattern_of(format_))[0]
+    found = to_seconds(pa.array([text, None]), translate_to_pattern(format_))[0]
     true = np.nan if expected is None else np.datetime64(expected, "s").astype(int)
     assert np.array_equal(found, [true, np.nan], equal_nan=True)
 

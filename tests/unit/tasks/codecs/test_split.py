@@ -13,8 +13,8 @@ import privsyn
 from privsyn.engine.request import Request
 from privsyn.pipelines.common_steps import ENCODE
 from privsyn.tasks.codecs import EncodingPlan, plan
-from privsyn.tasks.codecs.split import SplitCodec, possible_pairs
-from privsyn.tasks.estimation.known_zeros import known_zeros
+from privsyn.tasks.codecs.split import SplitCodec, find_possible_pairs
+from privsyn.tasks.estimation.known_zeros import build_known_zeros
 from privsyn.tasks.steps.encode import Repairs, encode_batch
 from tests.support.evaluations import slight_settings
 from tests.support.specs import make_spec
@@ -95,7 +95,7 @@ def test_a_key_tells_two_splits_of_one_size_apart() -> None:
 
 
 def test_codes_that_no_row_has_go_with_a_bin_all_the_same() -> None:
-    assert possible_pairs(np.array([[-1, -1], [0, 1], [-1, -1]])).tolist() == [[0, 0], [1, 0], [1, 1], [2, 1]]
+    assert find_possible_pairs(np.array([[-1, -1], [0, 1], [-1, -1]])).tolist() == [[0, 0], [1, 0], [1, 1], [2, 1]]
 
 
 def test_known_zeros_are_computed_once_for_the_same_codes() -> None:
@@ -110,13 +110,15 @@ def test_known_zeros_are_computed_once_for_the_same_codes() -> None:
     def recoded() -> dict[str, AttributeRecode]:
         return {c.attribute: recode(c.size) for c in encoding.codecs}
 
-    first = known_zeros(encoding, recoded())
-    assert known_zeros(encoding, recoded()) is first
+    first = build_known_zeros(encoding, recoded())
+    assert build_known_zeros(encoding, recoded()) is first
     merged = recoded()
     merged["minute"].coarse[1:] -= 1
-    assert known_zeros(encoding, merged) is not first
+    assert build_known_zeros(encoding, merged) is not first
     again = split_of(PARTS, DERIVED)[0]
-    assert known_zeros(again, recoded()) is not first and known_zeros(again, recoded()).tables[0][1].shape == (40, 60)
+    assert build_known_zeros(again, recoded()) is not first and build_known_zeros(again, recoded()).tables[0][
+        1
+    ].shape == (40, 60)
 
 
 def test_a_release_with_a_split_column_is_evaluated(tmp_path: Path) -> None:

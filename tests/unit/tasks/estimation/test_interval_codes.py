@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from privsyn.tasks.estimation.interval_codes import first_of_intervals
+from privsyn.tasks.estimation.interval_codes import mark_first_of_intervals
 
 
 def _firsts(total: list[float], theta: float, worth_a_code: float = 0.0) -> list[bool]:
     counts = np.array(total)
-    return first_of_intervals(counts, counts < theta, theta, np.ones(len(counts)), worth_a_code).tolist()
+    return mark_first_of_intervals(counts, counts < theta, theta, np.ones(len(counts)), worth_a_code).tolist()
 
 
 def test_intervals_that_reach_the_threshold_begin_codes() -> None:

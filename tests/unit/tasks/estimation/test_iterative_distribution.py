@@ -11,8 +11,8 @@ from privsyn.tasks.estimation.iterative_distribution import (
     OUTSIDE,
     PartialWorkload,
     estimate,
-    nearest_answers,
-    updated,
+    find_nearest_answers,
+    update_distribution,
 )
 from privsyn.tasks.kernels.counting import CodeTable
 
@@ -51,7 +51,7 @@ def test_an_update_is_the_distribution_of_least_relative_entropy(seed: int, cove
     cell = np.array([0, 1, 2, 0, 1, 2, 0] if covers_all else [0, 1, OUTSIDE, 0, 1, OUTSIDE, 0])
     workload = PartialWorkload(cell, 3 if covers_all else 2)
     answers = rng.dirichlet(np.ones(3))[: workload.cells]
-    found = updated(prior, workload, answers)
+    found = update_distribution(prior, workload, answers)
     assert found.sum() == pytest.approx(1) and workload.answers(found) == pytest.approx(answers)
     assert found == pytest.approx(solved(prior, workload, answers), abs=2e-4)
 
@@ -60,11 +60,13 @@ def test_the_four_cases_by_hand() -> None:
     cell = np.array([0, 0, 1, 1, OUTSIDE, OUTSIDE])
     workload, answers = PartialWorkload(cell, 2), np.array([0.5, 0.3])
     prior = np.array([0.3, 0.1, 0.0, 0.0, 0.4, 0.2])
-    assert updated(prior, workload, answers) == pytest.approx([0.375, 0.125, 0.15, 0.15, 0.4 / 3, 0.2 / 3])
+    assert update_distribution(prior, workload, answers) == pytest.approx([0.375, 0.125, 0.15, 0.15, 0.4 / 3, 0.2 / 3])
     bare = np.array([0.6, 0.2, 0.1, 0.1, 0.0, 0.0])
-    assert updated(bare, workload, answers) == pytest.approx([0.375, 0.125, 0.15, 0.15, 0.1, 0.1])
+    assert update_distribution(bare, workload, answers) == pytest.approx([0.375, 0.125, 0.15, 0.15, 0.1, 0.1])
     nowhere = PartialWorkload(np.array([0, 0, 0]), 2)  # a query that counts no value of the support
-    assert updated(np.array([0.2, 0.2, 0.6]), nowhere, np.array([0.5, 0.5])) == pytest.approx([0.2, 0.2, 0.6])
+    assert update_distribution(np.array([0.2, 0.2, 0.6]), nowhere, np.array([0.5, 0.5])) == pytest.approx(
+        [0.2, 0.2, 0.6]
+    )
 
 
 @pytest.mark.parametrize(
@@ -79,7 +81,7 @@ def test_the_four_cases_by_hand() -> None:
 def test_answers_are_the_nearest_that_a_distribution_can_have(
     noisy: list[float], covers_all: bool, nearest: list[float]
 ) -> None:
-    found = nearest_answers(np.array(noisy), covers_all=covers_all)
+    found = find_nearest_answers(np.array(noisy), covers_all=covers_all)
     assert found == pytest.approx(nearest)
     rng, distance = np.random.default_rng(0), np.abs(found - noisy).sum()
     for other in rng.dirichlet(np.ones(3), 2_000) * (1 if covers_all else rng.random((2_000, 1))):

@@ -8,7 +8,7 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.tables import MARGINALS
-from privsyn.tasks.estimation.marginals import Marginal, from_table, one_ways, to_table
+from privsyn.tasks.estimation.marginals import Marginal, from_table, sum_to_one_ways, to_table
 
 DOMAIN = Domain.of({"a": 2, "one": 1, "b": 3})
 
@@ -54,9 +54,9 @@ def test_by_code_has_a_column_for_each_code_and_a_row_for_each_cell_of_the_other
 
 
 def test_one_ways_are_found_by_attribute_and_missing_ones_named() -> None:
-    assert list(one_ways(example(), DOMAIN)) == ["a", "one", "b"]
+    assert list(sum_to_one_ways(example(), DOMAIN)) == ["a", "one", "b"]
     with pytest.raises(ValueError, match="the one-way marginal of one is missing"):
-        one_ways([m for m in example() if m.attributes != ("one",)], DOMAIN)
+        sum_to_one_ways([m for m in example() if m.attributes != ("one",)], DOMAIN)
 
 
 def test_counts_that_do_not_fit_the_clique_are_refused() -> None:

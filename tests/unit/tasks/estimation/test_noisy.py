@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from privsyn.data_contracts.receipts import Query
-from privsyn.tasks.estimation.noisy import pooled
+from privsyn.tasks.estimation.noisy import pool_answers
 
 
 def test_answers_on_the_same_attributes_are_averaged_by_inverse_variance() -> None:
     queries = [Query(("a", "b"), 2, 1, 3.0), Query(("a",), 2, 1, 5.0), Query(("a", "b"), 2, 1, 4.0)]
     answers = [np.array([10, 20]), np.array([1, 2]), np.array([35, -5])]
-    found, means = pooled(queries, answers)
+    found, means = pool_answers(queries, answers)
     assert [q.attributes for q in found] == [("a", "b"), ("a",)]
     assert means[0] == pytest.approx([(16 * 10 + 9 * 35) / 25, (16 * 20 - 9 * 5) / 25])
     assert found[0].sigma == pytest.approx(12 / 5)  # 1 / sqrt(1/9 + 1/16)
@@ -23,7 +23,7 @@ def test_answers_on_the_same_attributes_are_averaged_by_inverse_variance() -> No
 def test_without_repetitions_nothing_changes_but_the_order() -> None:
     queries = [Query(("a",), 1, 1, 1.0), Query(("a", "b"), 1, 1, 2.0), Query(("b",), 1, 1, 3.0)]
     answers = [np.array([i]) for i in range(3)]
-    found, means = pooled(queries, answers)
+    found, means = pool_answers(queries, answers)
     assert found == [queries[1], queries[0], queries[2]]
     assert [int(m[0]) for m in means] == [1, 0, 2]
-    assert pooled([], []) == ([], [])
+    assert pool_answers([], []) == ([], [])

@@ -16,12 +16,12 @@ from privsyn.tasks.estimation.pair_departures import (
     MOST_CAUTION,
     SILENT,
     WIDE,
-    caution,
-    clique_departures,
-    one_way_departures,
-    pair_departures,
+    compute_caution,
+    estimate_clique_departures,
+    estimate_one_way_departures,
+    estimate_pair_departures,
 )
-from privsyn.tasks.estimation.recode import Recode, coarse_one_ways
+from privsyn.tasks.estimation.recode import Recode, sum_coarse_one_ways
 from privsyn.tasks.estimation.reference import Reference
 from privsyn.tasks.steps.compress_domain import compress_domain
 
@@ -38,7 +38,7 @@ def recoded(counts: dict[str, list[int]], sigma: float, *others: float) -> Recod
 
 def test_an_exact_score_is_spread_over_the_cells_by_their_expected_counts() -> None:
     recode = recoded({"a": [600, 400], "b": [900, 90, 10]}, 1e-3)
-    found = pair_departures([("a", "b")], [200.0], 0.0, recode, noisy_reference=True)
+    found = estimate_pair_departures([("a", "b")], [200.0], 0.0, recode, noisy_reference=True)
     assert found.error(np.zeros(1)) == pytest.approx([200.0])
     assert found.cells.sum() == 6
     taus = sorted(found.tau[found.cells > 0])
@@ -52,16 +52,16 @@ def test_noise_of_the_score_and_of_the_one_ways_is_taken_off() -> None:
     sigma = 20.0
     recode = recoded({"a": [500, 500], "b": [500, 500]}, sigma)
     own = MEAN * 4 * math.sqrt(2 * (sigma * 0.5) ** 2)
-    found = pair_departures([("a", "b")], [100.0], 10.0, recode, noisy_reference=True)
+    found = estimate_pair_departures([("a", "b")], [100.0], 10.0, recode, noisy_reference=True)
     assert found.error(np.zeros(1)) == pytest.approx([math.sqrt((100 - CAUTION * 10) ** 2 - own**2)])
-    exact = pair_departures([("a", "b")], [100.0], 10.0, recode, noisy_reference=False)
+    exact = estimate_pair_departures([("a", "b")], [100.0], 10.0, recode, noisy_reference=False)
     assert exact.error(np.zeros(1)) == pytest.approx([100 - CAUTION * 10])
     uneven = recoded({"a": [900, 100], "b": [250, 250, 250, 250]}, 10.0, 25.0)
     own_uneven = MEAN * sum(4 * math.hypot(10 * 0.25, 25 * share) for share in (0.9, 0.1))
-    found = pair_departures([("a", "b")], [100.0], 10.0, uneven, noisy_reference=True)
+    found = estimate_pair_departures([("a", "b")], [100.0], 10.0, uneven, noisy_reference=True)
     assert found.error(np.zeros(1)) == pytest.approx([math.sqrt((100 - CAUTION * 10) ** 2 - own_uneven**2)])
     for score in (own, 0.0, -50.0):
-        nothing = pair_departures([("a", "b")], [score], 10.0, recode, noisy_reference=True)
+        nothing = estimate_pair_departures([("a", "b")], [score], 10.0, recode, noisy_reference=True)
         assert nothing.error(np.zeros(1)) == pytest.approx([0.0])
 
 
@@ -69,47 +69,51 @@ def test_scores_in_which_noise_hides_everything_say_nothing() -> None:
     recode = recoded({"a": [600, 400], "b": [500, 500]}, 1.0)
     total = Reference.of(recode).total
     for sigma, heard in ((total * SILENT * 0.99, True), (total * SILENT * 1.01, False)):
-        found = pair_departures([("a", "b")], [2_900.0], sigma, recode, noisy_reference=True)
-        again = clique_departures([("a", "b")], [2_900.0], sigma, recode)
+        found = estimate_pair_departures([("a", "b")], [2_900.0], sigma, recode, noisy_reference=True)
+        again = estimate_clique_departures([("a", "b")], [2_900.0], sigma, recode)
         assert (found.error(np.zeros(1)) > 1_000).all() == (again.error(np.zeros(1)) > 1_000).all() == heard
         assert heard or found.error(np.zeros(1)) == 0
 
 
 def test_more_is_taken_off_where_noise_is_a_large_part_of_the_table() -> None:
-    assert caution(0.0, 1_000.0, 9) == caution(HAZY * 1_000, 1_000.0, WIDE) == CAUTION
-    assert caution((HAZY + SILENT) / 2 * 1_000, 1_000.0, 9) == pytest.approx((CAUTION + MOST_CAUTION) / 2)
-    assert caution(SILENT * 1_000, 1_000.0, 9) == pytest.approx(MOST_CAUTION)
-    assert caution(SILENT * 1_000 + 1, 1_000.0, 9) == math.inf
+    assert compute_caution(0.0, 1_000.0, 9) == compute_caution(HAZY * 1_000, 1_000.0, WIDE) == CAUTION
+    assert compute_caution((HAZY + SILENT) / 2 * 1_000, 1_000.0, 9) == pytest.approx((CAUTION + MOST_CAUTION) / 2)
+    assert compute_caution(SILENT * 1_000, 1_000.0, 9) == pytest.approx(MOST_CAUTION)
+    assert compute_caution(SILENT * 1_000 + 1, 1_000.0, 9) == math.inf
     recode = recoded({"a": [600, 400], "b": [500, 500]}, 1e-3)
     sigma = 0.9 * SILENT * Reference.of(recode).total
-    left = 3_000 - caution(sigma, Reference.of(recode).total, 1) * sigma
-    found = pair_departures([("a", "b")], [3_000.0], sigma, recode, noisy_reference=True)
+    left = 3_000 - compute_caution(sigma, Reference.of(recode).total, 1) * sigma
+    found = estimate_pair_departures([("a", "b")], [3_000.0], sigma, recode, noisy_reference=True)
     assert left < 3_000 - CAUTION * sigma and found.error(np.zeros(1)) == pytest.approx([left])
 
 
 def test_of_many_scores_more_noise_is_borne() -> None:
     for many in (4 * WIDE, 40 * WIDE):
-        assert caution(2 * HAZY * 1_000, 1_000.0, many) == CAUTION
-        assert caution(SILENT * 1_500, 1_000.0, many) == caution(SILENT * 750, 1_000.0, WIDE) < MOST_CAUTION
-        assert caution(SILENT * 2_000 + 1, 1_000.0, many) == math.inf
+        assert compute_caution(2 * HAZY * 1_000, 1_000.0, many) == CAUTION
+        assert (
+            compute_caution(SILENT * 1_500, 1_000.0, many)
+            == compute_caution(SILENT * 750, 1_000.0, WIDE)
+            < MOST_CAUTION
+        )
+        assert compute_caution(SILENT * 2_000 + 1, 1_000.0, many) == math.inf
 
 
 def test_codes_without_a_count_depart_by_nothing() -> None:
     recode = recoded({"a": [1_000, -5], "b": [0, 0]}, 1.0)
-    found = pair_departures([("a", "b")], [100.0], 1.0, recode, noisy_reference=True)
+    found = estimate_pair_departures([("a", "b")], [100.0], 1.0, recode, noisy_reference=True)
     assert np.isfinite(found.tau).all()
     assert found.error(np.zeros(1)) == pytest.approx([0.0])  # nothing is expected anywhere
-    assert pair_departures([], [], 1.0, recode, noisy_reference=True).tau.shape[0] == 0
+    assert estimate_pair_departures([], [], 1.0, recode, noisy_reference=True).tau.shape[0] == 0
 
 
 def test_variances_add_up_over_fine_codes_without_the_filtered_ones() -> None:
     queries = [Query(("a",), 4, 1, 2.0)]
     groups = {"a": np.array([0, 0, 1, 2], np.int32)}
     recode = compress_domain([np.array([50, 60, 80, 1])], queries, groups, Compression(filter=True))
-    (_,), (variance,) = coarse_one_ways(recode)
+    (_,), (variance,) = sum_coarse_one_ways(recode)
     assert variance.tolist() == [8.0, 4.0]
 
 
 def test_a_one_way_errs_by_its_noise_in_a_part_of_its_pairs() -> None:
-    found = one_way_departures(recoded({"a": [500, 500], "b": [500, 300, 200], "c": [900, 100]}, 20.0))
+    found = estimate_one_way_departures(recoded({"a": [500, 500], "b": [500, 300, 200], "c": [900, 100]}, 20.0))
     assert found.error(np.zeros(3)) == pytest.approx([MEAN * 20 * n * IMPORTANCE * 2 for n in (2, 3, 2)])

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.receipts import Query, total_rho
-from privsyn.tasks.estimation.prior_levels import Levels, exact, plan, rows_of
+from privsyn.data_contracts.receipts import Query, sum_rho
+from privsyn.tasks.estimation.prior_levels import Levels, count_exactly, plan, select_rows
 from privsyn.tasks.kernels.counting import CodeTable
 
 DOMAIN = Domain(("x", "state", "year", "y"), (2, 2, 2, 3))
@@ -26,9 +26,9 @@ def table(rows: list[tuple[int, ...]] | np.ndarray) -> CodeTable:
 def changes(queries: list[Query], records: int) -> np.ndarray:
     """Largest L2 change of every query over all persons of ``records`` records; one more person to some rows."""
     some = [ROWS[i] for i in (0, 5, 5, 17)]
-    before, worst = list(exact(table(some), queries, 1)), np.zeros(len(queries))
+    before, worst = list(count_exactly(table(some), queries, 1)), np.zeros(len(queries))
     for added in combinations_with_replacement(ROWS, records):
-        after = exact(table([*some, *added]), queries, 1)
+        after = count_exactly(table([*some, *added]), queries, 1)
         worst = np.maximum(worst, [np.linalg.norm(a - b) for a, b in zip(after, before, strict=True)])
     return worst
 
@@ -42,7 +42,7 @@ def test_every_look_has_a_quarter_and_no_person_moves_a_query_further_than_decla
     assert {q.sensitivity for q in queries} == {records}
     assert changes(queries, records) == pytest.approx([records] * len(queries))
     for look in (queries[:1], queries[1:2], queries[2:3], queries[3:]):
-        assert Fraction(1, 12) * Fraction(999_999, 10**6) <= total_rho(look) <= Fraction(1, 12)
+        assert Fraction(1, 12) * Fraction(999_999, 10**6) <= sum_rho(look) <= Fraction(1, 12)
 
 
 def test_mutant_a_person_has_records_in_one_group_only() -> None:
@@ -61,16 +61,16 @@ def test_rows_follow_the_counts_by_group_and_stay_in_the_public_support() -> Non
     chance = np.where(x == 1, 0.9, 0.2) * np.where(groups[:, 0] == 1, 0.3, 1.0)
     private = table(np.stack([x, groups[:, 0], groups[:, 1], y], axis=1)[allowed & (rng.random(len(x)) < chance)])
     queries = plan(LEVELS, DOMAIN, Fraction(1), 1)
-    truth = list(exact(private, queries, 1))
-    made = rows_of(public, LEVELS, [c.astype(float) for c in truth], seed=0)
+    truth = list(count_exactly(private, queries, 1))
+    made = select_rows(public, LEVELS, [c.astype(float) for c in truth], seed=0)
     assert not ((made.column("x") == 1) & (made.column("y") == 2)).any()
-    found = list(exact(made, queries, 1))
+    found = list(count_exactly(made, queries, 1))
     for look in (0, 2):  # numbers of rows, exactly
         assert np.array_equal(found[look], truth[look])
     for look in (1, 3, 4):
         assert np.abs(found[look] - truth[look]).sum() < 0.08 * private.rows
-        assert np.abs(list(exact(public, queries, 1))[look] - truth[look]).sum() > 0.5 * private.rows
-    again = rows_of(public, LEVELS, [c.astype(float) for c in truth], seed=0)
+        assert np.abs(list(count_exactly(public, queries, 1))[look] - truth[look]).sum() > 0.5 * private.rows
+    again = select_rows(public, LEVELS, [c.astype(float) for c in truth], seed=0)
     assert all(np.array_equal(a, b) for a, b in zip(made.columns, again.columns, strict=True))
 
 
@@ -78,7 +78,7 @@ def test_groups_without_a_positive_number_of_rows_have_none() -> None:
     answers = [np.full(q.cells, -3.0) for q in plan(LEVELS, DOMAIN, Fraction(1), 1)]
     answers[2][3] = 2.0  # state 1, year 1; its large group has no rows by its own count
     answers[4][:] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]
-    made = rows_of(table(ROWS), LEVELS, answers, seed=1)
+    made = select_rows(table(ROWS), LEVELS, answers, seed=1)
     assert made.rows == 2 and set(made.column("state")) == set(made.column("year")) == {1}
     assert set(made.column("y")) == {2}
 

@@ -9,10 +9,10 @@ import pytest
 
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.tasks.estimation.public_workload import (
-    independent_one_ways,
-    information_of,
-    mutual_information,
-    related_cliques,
+    choose_independent_one_ways,
+    choose_related_cliques,
+    compute_mutual_information,
+    sum_information,
 )
 from privsyn.tasks.kernels.counting import CodeTable
 
@@ -28,12 +28,12 @@ KNOWN: dict[Clique, float] = {
 
 
 def test_mutual_information_by_hand() -> None:
-    assert information_of(np.eye(4, dtype=np.int64) * 7) == pytest.approx(log(4))
-    assert information_of(np.outer([1, 2, 3], [4, 5])) == pytest.approx(0, abs=1e-12)
-    assert information_of(np.zeros((2, 2), np.int64)) == 0
+    assert sum_information(np.eye(4, dtype=np.int64) * 7) == pytest.approx(log(4))
+    assert sum_information(np.outer([1, 2, 3], [4, 5])) == pytest.approx(0, abs=1e-12)
+    assert sum_information(np.zeros((2, 2), np.int64)) == 0
     rows = np.repeat(np.arange(3, dtype=np.uint8), 5)
     table = CodeTable(Domain(("x", "y"), (3, 3)), (rows, rows))
-    assert mutual_information(table, ("x", "y"), 1) == pytest.approx({("x", "y"): log(3)})
+    assert compute_mutual_information(table, ("x", "y"), 1) == pytest.approx({("x", "y"): log(3)})
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,9 @@ def test_mutual_information_by_hand() -> None:
     ],
 )
 def test_cliques_hold_every_edge_that_has_few_cells(edge: float, most_cells: int, cliques: list[object]) -> None:
-    assert related_cliques(KNOWN, DOMAIN, most_cells, edge=edge) == cliques
+    assert choose_related_cliques(KNOWN, DOMAIN, most_cells, edge=edge) == cliques
 
 
 def test_one_ways_are_nearly_independent_and_those_that_tell_most() -> None:
-    assert independent_one_ways(KNOWN, DOMAIN) == [("a",), ("d",)]
-    assert independent_one_ways(KNOWN, DOMAIN, most=0.35) == [("a",), ("c",), ("d",)]
+    assert choose_independent_one_ways(KNOWN, DOMAIN) == [("a",), ("d",)]
+    assert choose_independent_one_ways(KNOWN, DOMAIN, most=0.35) == [("a",), ("c",), ("d",)]

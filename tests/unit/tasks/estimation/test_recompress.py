@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
-from privsyn.tasks.estimation.recode import Recode, noisy_total, refined
+from privsyn.tasks.estimation.recode import Recode, estimate_total, pool_one_ways
 from privsyn.tasks.estimation.recompress import recompress
 from privsyn.tasks.steps.compress_domain import compress_domain
 
@@ -30,7 +30,7 @@ def first_look(sigma: float, seed: int = 0, added: dict[str, int] | None = None)
 
 def again(first: Recode, sigma: float, *more: tuple[str, ...], settings: Compression | None = None) -> Recode:
     answers: list[NDArray[np.int64]] = [*TRUE.values(), *(np.zeros(4, np.int64) for _ in more)]
-    pooled = refined(first, asked(sigma, *more), answers, GROUPS)
+    pooled = pool_one_ways(first, asked(sigma, *more), answers, GROUPS)
     return recompress(pooled, asked(sigma, *more), GROUPS, settings or Compression(), IN_ORDER, {"b": 3})
 
 
@@ -52,7 +52,7 @@ def test_what_was_low_in_the_first_look_is_told_apart_after_a_sharp_second_one()
 def test_counts_are_not_negative_and_have_one_total() -> None:
     for seed in range(5):
         found = again(first_look(150.0, seed), 100.0)
-        total = noisy_total(found)
+        total = estimate_total(found)
         for r in found.values():
             assert r.estimate.min() >= 0 and r.estimate.sum() == pytest.approx(total)
             assert np.bincount(r.coarse, weights=r.weight) == pytest.approx(1)
@@ -60,7 +60,7 @@ def test_counts_are_not_negative_and_have_one_total() -> None:
 
 def test_where_a_larger_marginal_was_measured_only_the_inside_of_codes_changes() -> None:
     first = first_look(150.0)
-    pooled = refined(first, asked(0.1), list(TRUE.values()), GROUPS)
+    pooled = pool_one_ways(first, asked(0.1), list(TRUE.values()), GROUPS)
     found = again(first, 0.1, ("a", "b"))
     for a in TRUE:
         np.testing.assert_array_equal(found[a].estimate, pooled[a].estimate)
@@ -80,6 +80,6 @@ def test_what_was_filtered_stays_so() -> None:
 @pytest.mark.parametrize("settings", [Compression(enabled=False), Compression(neighbours=False)])
 def test_the_papers_rule_is_left_alone(settings: Compression) -> None:
     first = first_look(150.0)
-    pooled = refined(first, asked(10.0), list(TRUE.values()), GROUPS)
+    pooled = pool_one_ways(first, asked(10.0), list(TRUE.values()), GROUPS)
     for a, r in again(first, 10.0, settings=settings).items():
         np.testing.assert_array_equal(r.estimate, pooled[a].estimate)

@@ -5,8 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privsyn.tasks.estimation.low_rank import low_rank
-from privsyn.tasks.estimation.shrink_departures import SCALES, posterior_means, shrink_marginal, stein_risk
+from privsyn.tasks.estimation.low_rank import estimate_low_rank
+from privsyn.tasks.estimation.shrink_departures import (
+    SCALES,
+    compute_posterior_means,
+    estimate_stein_risk,
+    shrink_marginal,
+)
 
 INDEPENDENT = np.outer(np.linspace(1, 4, 20), np.linspace(1, 9, 30)) * 10
 
@@ -52,7 +57,7 @@ def test_a_cell_keeps_more_of_its_departure_the_more_is_expected_of_it_by_hand()
     expected, variance = np.array([[4.0, 16.0, 64.0]]), 100.0
     counts = expected + 10.0
     only = np.append((SCALES == 10.0).astype(float), 0.0)
-    found = posterior_means(counts, expected, variance, only).mean
+    found = compute_posterior_means(counts, expected, variance, only).mean
     prior = 10.0 * variance * np.array([[1 / 8, 1.0, 8.0]])
     assert found - expected == pytest.approx(10.0 * prior / (prior + variance))
 
@@ -62,7 +67,7 @@ def test_the_chance_that_a_cell_is_empty_by_hand() -> None:
     expected, variance = np.array([[16.0, 16.0, 16.0]]), 100.0
     counts = np.array([[16.0, 5.0, -4.0]])
     even = np.append((SCALES == 10.0).astype(float), 1.0) / 2
-    found = posterior_means(counts, expected, variance, even)
+    found = compute_posterior_means(counts, expected, variance, even)
     full = np.exp(-((counts - expected) ** 2) / (2 * 1100.0)) / np.sqrt(1100.0)
     none = np.exp(-(counts**2) / (2 * 100.0)) / np.sqrt(100.0)
     chance = none / (none + full)
@@ -85,10 +90,10 @@ def test_averaging_has_taken_the_noise_of_the_one_ways() -> None:
     """A pair of 2 x 3 that follows no direction: its cells have (1 - 1/2) (1 - 1/3) of the noise that was drawn."""
     expected = np.array([[60.0, 90.0, 30.0], [40.0, 60.0, 20.0]])
     counts = expected + np.array([[9.0, -6.0, -3.0], [-9.0, 6.0, 3.0]])
-    assert low_rank(counts - expected, 20.0).degrees == 0
-    alone = posterior_means(counts, expected, 400.0 / 3).mean
+    assert estimate_low_rank(counts - expected, 20.0).degrees == 0
+    alone = compute_posterior_means(counts, expected, 400.0 / 3).mean
     assert shrink_marginal(counts, expected, 400.0).mean == pytest.approx(alone)
-    assert not np.allclose(alone, posterior_means(counts, expected, 400.0).mean, atol=1e-3)
+    assert not np.allclose(alone, compute_posterior_means(counts, expected, 400.0).mean, atol=1e-3)
 
 
 def test_awkward_tables_stay_as_they_are() -> None:
@@ -123,7 +128,7 @@ def test_a_trend_is_followed_though_no_cell_stands_out(seed: int) -> None:
     sigma = 40.0
     counts = measured(TREND, sigma, seed)
     found = shrink_marginal(counts, EXPECTED, sigma**2).mean
-    alone = posterior_means(counts, EXPECTED, sigma**2).mean
+    alone = compute_posterior_means(counts, EXPECTED, sigma**2).mean
     kept, kept_alone = (
         ((f - EXPECTED) * (TREND - EXPECTED)).sum() / np.square(TREND - EXPECTED).sum() for f in (found, alone)
     )
@@ -139,9 +144,9 @@ def test_directions_are_not_believed_where_few_cells_make_the_departure(seed: in
     truth[np.arange(12), 7 * np.arange(12) % 60] = 20 * sigma
     expected = np.outer(truth.sum(axis=1), truth.sum(axis=0)) / truth.sum()
     counts = measured(truth, sigma, seed)
-    part = low_rank(counts - expected, sigma)
-    alone = posterior_means(counts, expected, sigma**2).mean
-    around = posterior_means(
+    part = estimate_low_rank(counts - expected, sigma)
+    alone = compute_posterior_means(counts, expected, sigma**2).mean
+    around = compute_posterior_means(
         counts, np.maximum(expected + part.estimate, 0.0), sigma**2 * (1 - part.degrees / part.all_degrees)
     ).mean
     found = shrink_marginal(counts, expected, sigma**2).mean
@@ -154,7 +159,7 @@ def test_what_directions_cost_where_there_are_none() -> None:
     alone, found, noise = 0.0, 0.0, 0.0
     for seed in range(40):
         counts = measured(INDEPENDENT, 50.0, seed)
-        alone += float(np.square(posterior_means(counts, INDEPENDENT, 2500.0).mean - INDEPENDENT).sum())
+        alone += float(np.square(compute_posterior_means(counts, INDEPENDENT, 2500.0).mean - INDEPENDENT).sum())
         found += float(np.square(shrink_marginal(counts, INDEPENDENT, 2500.0).mean - INDEPENDENT).sum())
         noise += float(np.square(counts - INDEPENDENT).sum())
     assert found < alone + 0.005 * noise
@@ -172,8 +177,10 @@ def test_what_moves_the_estimate_tells_how_far_it_follows_the_noise() -> None:
     sigma, difference, errors = 60.0, [], []
     for seed in range(60):
         counts = measured(TREND, sigma, seed)
-        found, shares, _ = posterior_means(counts, EXPECTED, sigma**2)
-        risk = stein_risk(lambda y, s=shares: posterior_means(y, EXPECTED, sigma**2, s).mean, counts, found, sigma**2)
+        found, shares, _ = compute_posterior_means(counts, EXPECTED, sigma**2)
+        risk = estimate_stein_risk(
+            lambda y, s=shares: compute_posterior_means(y, EXPECTED, sigma**2, s).mean, counts, found, sigma**2
+        )
         errors.append(np.square(found - TREND).sum() / sigma**2)
         difference.append(risk - 19 * 29 - errors[-1])
     assert abs(np.mean(difference)) < 0.1 * np.mean(errors) + 3 * np.std(difference) / np.sqrt(60)

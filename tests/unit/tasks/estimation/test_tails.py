@@ -15,9 +15,9 @@ from privsyn.data_contracts.step_options import Compression
 from privsyn.engine.request import Request
 from privsyn.pipelines.common_steps import ENCODE
 from privsyn.tasks.codecs import plan, with_even_cells
-from privsyn.tasks.codecs.cells import _MADE, MOST_KEPT, cells_of
+from privsyn.tasks.codecs.cells import _MADE, MOST_KEPT, build_cells
 from privsyn.tasks.codecs.ordered import OrderedCodec
-from privsyn.tasks.codecs.tail_shapes import fallen, slopes, tail_shares
+from privsyn.tasks.codecs.tail_shapes import draw_falling, fit_slopes, fit_tail_shares
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps.compress_domain import compress_domain
 from privsyn.tasks.steps.decode import decode
@@ -28,7 +28,7 @@ INCOME: dict[str, Any] = {"kind": "integer", "min": 0, "max": 10_000_000, "edges
 
 
 def widths(edges: list[float], **how: Any) -> list[float]:
-    return [cell.high - cell.low for cell in cells_of(edges, **how).fine]
+    return [cell.high - cell.low for cell in build_cells(edges, **how).fine]
 
 
 def test_cells_of_a_wide_bin_double_away_from_its_narrow_neighbour() -> None:
@@ -40,24 +40,24 @@ def test_cells_of_a_wide_bin_double_away_from_its_narrow_neighbour() -> None:
 
 
 def test_what_exact_values_cut_off_makes_no_bin_wide() -> None:
-    assert not cells_of([0, 10, 20, 30], exact=[11]).wide
-    assert [w for w, _ in cells_of([0, 10, 20, 100], exact=[60]).wide] == [2, 4]
+    assert not build_cells([0, 10, 20, 30], exact=[11]).wide
+    assert [w for w, _ in build_cells([0, 10, 20, 100], exact=[60]).wide] == [2, 4]
 
 
 def test_cells_that_were_asked_for_before_are_the_same_and_cannot_be_changed() -> None:
-    assert cells_of([0, 10, 40]) is cells_of([0, 10, 40], barriers={})
-    others = [cells_of([first, 10, 40]) for first in (0, 0.0, -0.0)]
+    assert build_cells([0, 10, 40]) is build_cells([0, 10, 40], barriers={})
+    others = [build_cells([first, 10, 40]) for first in (0, 0.0, -0.0)]
     assert [repr(found.bins[0].low) for found in others] == ["0", "0.0", "-0.0"]
-    assert [cells_of([0, 10, 40], closed=closed).fine[-1].closed for closed in (True, False)] == [True, False]
-    assert not cells_of([0, 10, 40]).bin_of.flags.writeable
+    assert [build_cells([0, 10, 40], closed=closed).fine[-1].closed for closed in (True, False)] == [True, False]
+    assert not build_cells([0, 10, 40]).bin_of.flags.writeable
 
 
 def test_no_more_cells_are_kept_than_are_said() -> None:
     for width in range(MOST_KEPT + 10):
-        made = cells_of([0, 1 + width])
-    assert cells_of([0, 1 + width]) is made
+        made = build_cells([0, 1 + width])
+    assert build_cells([0, 1 + width]) is made
     assert len(_MADE) <= MOST_KEPT
-    assert cells_of(range(MOST_KEPT + 1)) is not cells_of(range(MOST_KEPT + 1))
+    assert build_cells(range(MOST_KEPT + 1)) is not build_cells(range(MOST_KEPT + 1))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_full_cells_keep_their_own_shares_and_empty_ones_follow_the_tail() -> No
     noise = 30 * np.random.default_rng(0).standard_normal(8)
     odd = 100_000 * true
     odd[1] *= 1.3  # a departure from any tail
-    shares = tail_shares(odd + noise, np.full(8, 900.0), width, 1.0)
+    shares = fit_tail_shares(odd + noise, np.full(8, 900.0), width, 1.0)
     assert shares[1] / (odd[1] / odd.sum()) == pytest.approx(1, abs=0.01)
     assert 0 < shares[-1] * odd.sum() < 30
     assert abs(shares.sum() - 1) < 1e-8
@@ -107,7 +107,9 @@ def test_full_cells_keep_their_own_shares_and_empty_ones_follow_the_tail() -> No
 
 def test_noise_alone_gives_a_tail_as_the_edges_suggest() -> None:
     rng, width = np.random.default_rng(1), 2.0 ** np.arange(8)
-    found = np.mean([tail_shares(100 * rng.standard_normal(8), np.full(8, 1e4), width, 1.0) for _ in range(40)], axis=0)
+    found = np.mean(
+        [fit_tail_shares(100 * rng.standard_normal(8), np.full(8, 1e4), width, 1.0) for _ in range(40)], axis=0
+    )
     middle = np.cumsum(width) - width / 2
     assert found @ middle < 0.3 * middle.mean()
 
@@ -115,12 +117,12 @@ def test_noise_alone_gives_a_tail_as_the_edges_suggest() -> None:
 def test_slopes_are_those_of_a_falling_density() -> None:
     width = 2.0 ** np.arange(6)
     ends = 1 + np.append(0, np.cumsum(width))
-    found = slopes(np.diff(-(ends**-2.0)), width)
+    found = fit_slopes(np.diff(-(ends**-2.0)), width)
     assert found[1:-1] == pytest.approx(3 * np.log(2), rel=0.15)  # a density of x^-3 falls by 8 when x doubles
-    parts = fallen(np.linspace(0, 1, 10_001)[:-1], np.full(10_000, 2.0))
+    parts = draw_falling(np.linspace(0, 1, 10_001)[:-1], np.full(10_000, 2.0))
     assert parts.mean() == pytest.approx(1 / 2 - 1 / np.expm1(2), abs=0.001)
     assert (parts >= 0).all() and (parts < 1).all()
-    assert fallen(np.array([0.3]), np.array([0.0])) == [0.3]
+    assert draw_falling(np.array([0.3]), np.array([0.0])) == [0.3]
 
 
 @pytest.mark.parametrize("kind", ["integer", "number"])

@@ -6,16 +6,16 @@ import numpy as np
 
 from privsyn.tasks.estimation.known_zeros import KnownZeros
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.estimation.tied_blocks import blocks
+from privsyn.tasks.estimation.tied_blocks import label_blocks
 from privsyn.tasks.steps.make_consistent import make_consistent
 
 
 def test_blocks_are_the_connected_parts() -> None:
     allowed = np.array([[1, 0, 0], [0, 1, 1], [0, 1, 0], [0, 0, 0]], bool)
-    found = blocks(~allowed)
+    found = label_blocks(~allowed)
     assert found is not None
     assert [side.tolist() for side in found] == [[0, 1, 1, 2], [0, 1, 1]]
-    assert blocks(np.array([[False, True], [False, False]])) is None
+    assert label_blocks(np.array([[False, True], [False, False]])) is None
 
 
 def test_one_ways_that_no_pair_joins_agree_on_their_blocks() -> None:

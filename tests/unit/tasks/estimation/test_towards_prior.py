@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privsyn.tasks.estimation.towards_prior import expected_shares, noisy_rows, towards_prior
+from privsyn.tasks.estimation.towards_prior import count_noisy_rows, expect_shares, shrink_towards_prior
 
 SIZES, ROWS, SIGMA = (40, 25, 12, 60), 3_000, 25.0
 
@@ -25,7 +25,7 @@ def case(public: dict[str, np.ndarray], seed: int = 5) -> tuple[float, float, in
     rng = np.random.default_rng(seed)
     true = {a: np.bincount(c, minlength=n) for (a, c), n in zip(columns(seed).items(), SIZES, strict=True)}
     noisy = {a: t + rng.normal(0, SIGMA, len(t)) for a, t in true.items()}
-    drawn = towards_prior(noisy, dict.fromkeys(noisy, SIGMA), public)
+    drawn = shrink_towards_prior(noisy, dict.fromkeys(noisy, SIGMA), public)
     raw = sum(float(((noisy[a] - true[a]) ** 2).sum()) for a in true)
     means = {a: drawn[a].mean if a in drawn else noisy[a] for a in noisy}
     return raw, sum(float(((means[a] - true[a]) ** 2).sum()) for a in true), len(drawn)
@@ -55,13 +55,13 @@ def test_one_wrong_column_does_not_spoil_the_others() -> None:
 
 def test_variances_are_below_the_noise_and_more_public_rows_make_them_smaller() -> None:
     noisy = {a: np.bincount(c, minlength=n) * 1.0 for (a, c), n in zip(columns(1).items(), SIZES, strict=True)}
-    few, many = (towards_prior(noisy, dict.fromkeys(noisy, SIGMA), columns(2, rows)) for rows in (300, 30_000))
+    few, many = (shrink_towards_prior(noisy, dict.fromkeys(noisy, SIGMA), columns(2, rows)) for rows in (300, 30_000))
     assert all((d.variance < SIGMA**2).all() and (d.variance > 0).all() for d in many.values())
     assert sum(d.follows for d in many.values()) < sum(d.follows for d in few.values())
 
 
 def test_shares_and_rows_by_hand() -> None:
-    assert expected_shares(np.array([0, 0, 1]), 4) == pytest.approx([2.25 / 4, 1.25 / 4, 0.25 / 4, 0.25 / 4])
-    assert noisy_rows([np.array([4.0, 6.0]), np.array([20.0])], [1.0, 2.0]) == pytest.approx(
+    assert expect_shares(np.array([0, 0, 1]), 4) == pytest.approx([2.25 / 4, 1.25 / 4, 0.25 / 4, 0.25 / 4])
+    assert count_noisy_rows([np.array([4.0, 6.0]), np.array([20.0])], [1.0, 2.0]) == pytest.approx(
         (10 / 2 + 20 / 4) / (1 / 2 + 1 / 4)
     )

@@ -8,7 +8,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from privsyn.tasks.itemsets.basis_set import basis_set, expected_variance, pair_graph
+from privsyn.tasks.itemsets.basis_set import build_pair_graph, choose_basis_set, compute_expected_variance
 
 
 def triangles(graph: nx.Graph) -> list[tuple[int, ...]]:
@@ -18,14 +18,14 @@ def triangles(graph: nx.Graph) -> list[tuple[int, ...]]:
 def random_graph(seed: int, items: int, share: float) -> nx.Graph:
     rng = np.random.default_rng(seed)
     counts = np.where(rng.random(items * (items - 1) // 2) < share, 100 + rng.random(items * (items - 1) // 2), 0.0)
-    return pair_graph(counts, items, 50.0)
+    return build_pair_graph(counts, items, 50.0)
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 1.0])
 @pytest.mark.parametrize("seed", range(3))
 def test_every_triangle_lies_in_a_basis_of_at_most_so_many_items(seed: int, share: float) -> None:
     graph = random_graph(seed, 11, share)
-    bases = basis_set(graph, 6)
+    bases = choose_basis_set(graph, 6)
     assert all(3 <= len(b) <= 6 and list(b) == sorted(b) for b in bases)
     assert all(any(set(t) <= set(b) for b in bases) for t in triangles(graph))
 
@@ -35,20 +35,20 @@ def test_the_papers_example() -> None:
     graph = nx.Graph()
     for maximal in ("abc", "bd", "ce", "abg", "gh"):
         graph.add_edges_from(combinations(["abcdefgh".index(i) for i in maximal], 2), count=9.0)
-    bases = basis_set(graph, 3)
+    bases = choose_basis_set(graph, 3)
     assert sorted(bases) == [(0, 1, 2), (0, 1, 6)]
-    assert basis_set(graph, 8) in ([(0, 1, 2, 6)], [(0, 1, 2), (0, 1, 6)])
+    assert choose_basis_set(graph, 8) in ([(0, 1, 2, 6)], [(0, 1, 2), (0, 1, 6)])
 
 
 def test_without_triangles_there_is_no_basis() -> None:
-    assert basis_set(pair_graph(np.array([9.0, 9.0, 0.0]), 3, 5.0), 8) == []
-    assert basis_set(pair_graph(np.empty(0), 1, 5.0), 8) == []
+    assert choose_basis_set(build_pair_graph(np.array([9.0, 9.0, 0.0]), 3, 5.0), 8) == []
+    assert choose_basis_set(build_pair_graph(np.empty(0), 1, 5.0), 8) == []
 
 
 def test_expected_variance_by_hand() -> None:
     """Two bases: (0 1 2) and (0 1 2 3); a cell's variance is 2. Target 0 1 2: 2 / (1 + 1/2)."""
-    assert expected_variance([(0, 1, 2), (0, 1, 2, 3)], [(0, 1, 2)]) == pytest.approx(2 / 1.5)
-    assert expected_variance([(0, 1, 2, 3)], [(0, 1, 2)]) == 2.0
+    assert compute_expected_variance([(0, 1, 2), (0, 1, 2, 3)], [(0, 1, 2)]) == pytest.approx(2 / 1.5)
+    assert compute_expected_variance([(0, 1, 2, 3)], [(0, 1, 2)]) == 2.0
 
 
 def test_a_merge_happens_only_where_it_pays() -> None:
@@ -57,11 +57,11 @@ def test_a_merge_happens_only_where_it_pays() -> None:
     apart = nx.Graph()
     apart.add_edges_from(combinations((0, 1, 2), 2), count=9.0)
     apart.add_edges_from(combinations((0, 1, 3), 2), count=9.0)
-    bases = basis_set(apart, 8)
-    merged = expected_variance([(0, 1, 2, 3)], triangles(apart))
-    assert expected_variance(bases, triangles(apart)) <= merged
+    bases = choose_basis_set(apart, 8)
+    merged = compute_expected_variance([(0, 1, 2, 3)], triangles(apart))
+    assert compute_expected_variance(bases, triangles(apart)) <= merged
     fan = nx.Graph()
     for outer in range(2, 8):
         fan.add_edges_from(combinations((0, 1, outer), 2), count=9.0)
     single = [t for t in triangles(fan) if t[:2] == (0, 1)]
-    assert expected_variance(basis_set(fan, 8), single) <= expected_variance(single, single)
+    assert compute_expected_variance(choose_basis_set(fan, 8), single) <= compute_expected_variance(single, single)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from privsyn.tasks.itemsets import transactions
-from privsyn.tasks.itemsets.transactions import ROW_SCHEMA, Transactions, gathered
+from privsyn.tasks.itemsets.transactions import ROW_SCHEMA, Transactions, gather_transactions
 
 BASKETS = [[0, 1, 2], [0, 2], [], [1, 2, 3], [0, 1, 2, 3], [3]]
 
@@ -32,14 +32,14 @@ def support(baskets: list[list[int]], itemset: tuple[int, ...]) -> int:
 
 def test_items_are_gathered_once_each_in_order_and_empty_transactions_stay() -> None:
     rows, codes = np.array([2, 0, 0, 2, 0]), np.array([3, 4, 1, 3, 4])
-    batch, cut = gathered(rows, codes, 4, 5, 10)
+    batch, cut = gather_transactions(rows, codes, 4, 5, 10)
     assert (baskets_of(batch), cut) == ([[1, 4], [], [3], []], 0)
 
 
 def test_a_long_transaction_is_cut_by_its_own_items_alone() -> None:
     rows, codes = np.repeat([0, 1], [9, 2]), np.concatenate([np.arange(9), [3, 5]])
-    whole, cut = gathered(rows, codes, 2, 9, 4)
-    alone, _ = gathered(rows[:9][::-1].copy(), codes[:9][::-1].copy(), 1, 9, 4)
+    whole, cut = gather_transactions(rows, codes, 2, 9, 4)
+    alone, _ = gather_transactions(rows[:9][::-1].copy(), codes[:9][::-1].copy(), 1, 9, 4)
     assert cut == 1
     assert baskets_of(whole)[0] == baskets_of(alone)[0]
     assert [len(b) for b in baskets_of(whole)] == [4, 2]
@@ -49,7 +49,9 @@ def test_a_long_transaction_is_cut_by_its_own_items_alone() -> None:
 def test_cuts_prefer_no_item() -> None:
     """Of the 1,287 baskets of 5 of 13 items, cut to 2, each item is kept about as often."""
     baskets = list(combinations(range(13), 5))
-    batch, _ = gathered(np.repeat(np.arange(len(baskets)), 5), np.array(baskets).ravel(), len(baskets), 13, 2)
+    batch, _ = gather_transactions(
+        np.repeat(np.arange(len(baskets)), 5), np.array(baskets).ravel(), len(baskets), 13, 2
+    )
     kept = Transactions.from_arrow([batch], 13).item_counts()
     assert kept.sum() == 2 * len(baskets)
     assert abs(kept / kept.mean() - 1).max() < 0.2

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.tasks.kernels import blocks
-from privsyn.tasks.kernels.blocks import Blocks, block_rows, count_blocks, passes, subdomain
+from privsyn.tasks.kernels.blocks import Blocks, block_rows, count_blocks, iterate_passes, restrict_domain
 from privsyn.tasks.kernels.counting import CodeTable, count, count_all
 
 DOMAIN = Domain.of({"a": 3, "b": 5, "one": 1, "wide": 300, "c": 2})
@@ -17,7 +17,7 @@ DOMAIN = Domain.of({"a": 3, "b": 5, "one": 1, "wide": 300, "c": 2})
 def random_table(rows: int, *, padded: bool = False, seed: int = 0) -> CodeTable:
     rng = np.random.default_rng(seed)
     sizes = [s + padded for s in DOMAIN.sizes]
-    return CodeTable(DOMAIN, tuple(rng.integers(s, size=rows).astype(code_dtype(s)) for s in sizes), padded)
+    return CodeTable(DOMAIN, tuple(rng.integers(s, size=rows).astype(choose_code_dtype(s)) for s in sizes), padded)
 
 
 def pieces(table: CodeTable, columns: Domain, cuts: list[int]) -> Iterator[CodeTable]:
@@ -56,7 +56,7 @@ def test_a_table_of_no_rows_counts_zeros() -> None:
 def test_a_pass_is_bounded_in_cells_and_reads_only_its_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "PASS_CELLS", 20)
     cliques = [("a",), ("b", "a"), ("c",), ("wide",), ("a", "c")]
-    groups = list(passes(DOMAIN, cliques))
+    groups = list(iterate_passes(DOMAIN, cliques))
     assert groups == [[("a",), ("b", "a"), ("c",)], [("wide",)], [("a", "c")]]
     table, asked = random_table(500), list[tuple[str, ...]]()
     for clique, counts in zip(cliques, in_pieces(table, [99], asked).counts(cliques), strict=True):
@@ -66,8 +66,8 @@ def test_a_pass_is_bounded_in_cells_and_reads_only_its_columns(monkeypatch: pyte
 
 def test_padded_marginals_are_as_large_as_they_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "PASS_CELLS", 23)
-    assert len(list(passes(DOMAIN, [("b", "a"), ("a",)]))) == 1
-    assert len(list(passes(DOMAIN, [("b", "a"), ("a",)], padded=True))) == 2
+    assert len(list(iterate_passes(DOMAIN, [("b", "a"), ("a",)]))) == 1
+    assert len(list(iterate_passes(DOMAIN, [("b", "a"), ("a",)], padded=True))) == 2
 
 
 @pytest.mark.parametrize("fault", ["lost", "twice"])
@@ -97,6 +97,6 @@ def test_a_block_takes_bounded_bytes_whatever_the_width() -> None:
 
 
 def test_no_attribute_still_counts_rows() -> None:
-    assert subdomain(DOMAIN, [()]).attributes == ("a",)
+    assert restrict_domain(DOMAIN, [()]).attributes == ("a",)
     table = random_table(77)
-    assert count_blocks(pieces(table, subdomain(DOMAIN, [()]), [5]), DOMAIN, [()])[0] == [77]
+    assert count_blocks(pieces(table, restrict_domain(DOMAIN, [()]), [5]), DOMAIN, [()])[0] == [77]

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from privsyn.data_contracts.domain import Domain, code_dtype
-from privsyn.data_contracts.tables import code_schema
-from privsyn.tasks.kernels.counting import CodeTable, count, count_all, thread_count
+from privsyn.data_contracts.domain import Domain, choose_code_dtype
+from privsyn.data_contracts.tables import build_code_schema
+from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count, count, count_all
 
 DOMAIN = Domain.of({"a": 3, "one": 1, "b": 7, "wide": 300, "c": 2, "huge": 70_000})
 
@@ -20,7 +20,7 @@ def random_table(rows: int, *, padded: bool = False, domain: Domain = DOMAIN, se
     pad = int(padded)
     return CodeTable(
         domain,
-        tuple((rng.random(rows) ** 2 * (s + pad)).astype(code_dtype(s + pad)) for s in domain.sizes),
+        tuple((rng.random(rows) ** 2 * (s + pad)).astype(choose_code_dtype(s + pad)) for s in domain.sizes),
         padded,
     )
 
@@ -110,16 +110,16 @@ def test_a_marginal_whose_keys_do_not_fit_is_refused() -> None:
 
 
 def test_negative_threads_are_refused() -> None:
-    assert thread_count(3) == 3
-    assert thread_count(0) >= 1
+    assert choose_thread_count(3) == 3
+    assert choose_thread_count(0) >= 1
     with pytest.raises(ValueError, match="-1"):
-        thread_count(-1)
+        choose_thread_count(-1)
 
 
 def test_arrow_round_trip_shares_memory() -> None:
     table = random_table(100)
     arrow = table.to_arrow()
-    assert arrow.schema == code_schema(DOMAIN)
+    assert arrow.schema == build_code_schema(DOMAIN)
     back = CodeTable.from_arrow(arrow, DOMAIN)
     for ours, theirs in zip(table.columns, back.columns, strict=True):
         assert np.shares_memory(ours, theirs)
@@ -127,7 +127,7 @@ def test_arrow_round_trip_shares_memory() -> None:
     np.testing.assert_array_equal(halves.column("wide"), table.column("wide"))
     assert CodeTable.from_arrow([], DOMAIN).rows == 0
     padded = random_table(50, padded=True)
-    assert padded.to_arrow().schema == code_schema(DOMAIN, padded=True)
+    assert padded.to_arrow().schema == build_code_schema(DOMAIN, padded=True)
     assert CodeTable.from_arrow(padded.to_arrow(), DOMAIN, padded=True).padded
 
 

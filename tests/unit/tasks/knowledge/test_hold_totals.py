@@ -13,12 +13,12 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.step_options import Rows
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.estimation.recode import AttributeRecode, coarse_one_ways
+from privsyn.tasks.estimation.recode import AttributeRecode, sum_coarse_one_ways
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.knowledge.hold_totals import Quotas, generator, hold
+from privsyn.tasks.knowledge.hold_totals import Quotas, hold, seed_generator
 from privsyn.tasks.knowledge.totals import KNOWN_SIGMA, Held, KnownTotals
 from privsyn.tasks.steps.make_consistent import make_consistent
-from privsyn.tasks.synthesis.shards import shards
+from privsyn.tasks.synthesis.shards import plan_shards
 from tests.support.specs import COLUMNS, make_spec
 
 STATEMENT = "Residents by region, published by the office on 2026-01-01."
@@ -88,12 +88,12 @@ def test_rows_of_all_shards_together_have_the_totals_exactly(
     sizes = {h.attribute: h.counts.shape[1] for h in held} | {"free": 5}
     quotas = Quotas(held)
     counted = [np.zeros_like(h.counts) for h in held]
-    for s in shards(rows, Rows(shard_rows=shard_rows)):
+    for s in plan_shards(rows, Rows(shard_rows=shard_rows)):
         before = table(rng, sizes, s.rows)
         wanted = quotas.take(s.rows)
-        after = hold(before, wanted, generator(s.own_seed))
+        after = hold(before, wanted, seed_generator(s.own_seed))
         assert after.column("free") is before.column("free")
-        again = hold(after, wanted, generator(seed))
+        again = hold(after, wanted, seed_generator(seed))
         assert all((again.column(a) == after.column(a)).all() for a in sizes)  # nothing is left to change
         for h, found in zip(held, counted, strict=True):
             parent = np.zeros(s.rows, int) if h.parent is None else after.column(h.parent)
@@ -106,7 +106,7 @@ def test_rows_of_all_shards_together_have_the_totals_exactly(
 
 def test_every_shard_has_about_its_share() -> None:
     quotas = Quotas([Held("a", None, np.array([[100, 30, 1]]))])
-    parts = [quotas.take(s.rows)[0].counts[0] for s in shards(131, Rows(shard_rows=14))]
+    parts = [quotas.take(s.rows)[0].counts[0] for s in plan_shards(131, Rows(shard_rows=14))]
     assert np.sum(parts, axis=0).tolist() == [100, 30, 1]
     assert all(abs(part[0] - 10) <= 1 and abs(part[1] - 3) <= 1 for part in parts)
     with pytest.raises(ValueError, match="more than the 0 of the totals"):
@@ -119,7 +119,7 @@ def test_consistency_takes_known_counts_as_they_are() -> None:
         np.arange(2, dtype=np.int32), np.ones(2, bool), np.ones(2), np.array([70.0, 20.0]), np.full(2, 25.0)
     )
     recode = known.with_recode({"wet": noisy}, ["happy", "wet"])
-    one_way, variance = coarse_one_ways(recode)
+    one_way, variance = sum_coarse_one_ways(recode)
     pair = Marginal(("happy", "wet"), np.array([[30.0, 25.0], [35.0, 2.0]]), 5.0)
     for weight in (1.0, 10.0):
         found = make_consistent(

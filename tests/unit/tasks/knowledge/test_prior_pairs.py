@@ -13,8 +13,8 @@ from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode
 from privsyn.tasks.estimation.reference import BITS
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.knowledge.prior_pairs import PriorPairs, fitted, followed, is_better, smoothed
-from privsyn.tasks.steps.indif_scores import l1_distance
+from privsyn.tasks.knowledge.prior_pairs import PriorPairs, choose_followed, fit_shares, is_better, smooth_counts
+from privsyn.tasks.steps.indif_scores import compute_l1_distance
 
 SIZE, ROWS = 6, 4_000
 
@@ -57,20 +57,20 @@ def scores(private: CodeTable, prior: PriorPairs, pairs: Sequence[Clique] = PAIR
     for a, b in pairs:
         counts = np.zeros((SIZE + 1, SIZE + 1), np.int64)
         np.add.at(counts, (private.column(a), private.column(b)), 1)
-        found.append(float(l1_distance(counts, prior.counts(a, b))))
+        found.append(float(compute_l1_distance(counts, prior.counts(a, b))))
     return found
 
 
 def test_fitted_agrees_with_the_one_ways_and_smoothed_leaves_no_chance() -> None:
     rng = np.random.default_rng(0)
     first, second = np.array([0.5, 0.3, 0.2]), np.array([0.6, 0.4])
-    found = fitted(rng.random((3, 2)) + 0.1, first, second)
+    found = fit_shares(rng.random((3, 2)) + 0.1, first, second)
     assert found.sum(axis=1) == pytest.approx(first, abs=1e-4) and found.sum(axis=0) == pytest.approx(second)
     chance = rng.multinomial(500, np.outer(first, second).ravel()).reshape(3, 2).astype(float)
     independent = np.outer(chance.sum(axis=1), chance.sum(axis=0)) / 500**2
-    assert np.abs(smoothed(chance) - independent).sum() <= np.abs(chance / 500 - independent).sum()
+    assert np.abs(smooth_counts(chance) - independent).sum() <= np.abs(chance / 500 - independent).sum()
     strong = 1_000.0 * np.eye(3)
-    assert smoothed(strong) == pytest.approx(strong / 3_000, abs=1e-3)
+    assert smooth_counts(strong) == pytest.approx(strong / 3_000, abs=1e-3)
 
 
 def test_a_like_table_is_followed_and_independent_or_other_rows_are_not() -> None:
@@ -131,11 +131,11 @@ def test_one_record_moves_a_distance_from_the_prior_by_at_most_one() -> None:
     prior = PriorPairs.of(rows(2, 0.7), recode_of(rows(1, 0.7)))
     reference, rng = prior.counts("a", "b"), np.random.default_rng(7)
     counts = rng.integers(0, 300, reference.shape)
-    before = l1_distance(counts, reference)
+    before = compute_l1_distance(counts, reference)
     for cell in np.ndindex(*reference.shape):
         more = counts.copy()
         more[cell] += 1
-        assert abs(l1_distance(more, reference) - before) <= 1
+        assert abs(compute_l1_distance(more, reference) - before) <= 1
     assert reference.sum() >> BITS == pytest.approx(ROWS, abs=2)
 
 
@@ -150,7 +150,7 @@ def test_rows_take_its_rows_without_filtered_values_and_pairs_that_were_not_meas
         Marginal((a,), np.bincount(private.column(a), minlength=r.size)[: r.size] * 1.0, 3.0) for a, r in recode.items()
     ]
     measured = Marginal(("a", "b"), np.full((SIZE, SIZE), ROWS / SIZE**2), 4.0)
-    found = followed(PriorPairs.of(public, recode), recode, [*ones, measured])
+    found = choose_followed(PriorPairs.of(public, recode), recode, [*ones, measured])
     assert found is not None
     assert found.rows.rows == int((public.column("c") < SIZE - 1).sum())
     assert [m.attributes for m in found.pairs] == [("a", "c"), ("b", "c")]

@@ -10,27 +10,27 @@ import pytest
 from numpy.typing import ArrayLike
 
 from privsyn.data_contracts.mgd_spec import Tree
-from privsyn.tasks.metrics.earth_mover import Axis, aemc
-from privsyn.tasks.metrics.earth_mover_network import checked_integers, scale_for, solve
-from privsyn.tasks.metrics.flow_paths import moves_of_flow
-from privsyn.tasks.metrics.generalization import Level, bins_of_bins, default_hierarchy, tree_hierarchy
+from privsyn.tasks.metrics.earth_mover import Axis, compute_aemc
+from privsyn.tasks.metrics.earth_mover_network import check_integers, scale_for, solve
+from privsyn.tasks.metrics.flow_paths import decompose_flow
+from privsyn.tasks.metrics.generalization import Level, build_default_hierarchy, build_tree_hierarchy, merge_bins
 from tests.support.earth_mover_referee import aemc_linear_program, bin_distances
 
 
 def line(size: int, weight: float = 1.0) -> Axis:
     """An ordered attribute."""
-    return Axis(default_hierarchy([str(i) for i in range(size)], ordered=True).at(1), weight)
+    return Axis(build_default_hierarchy([str(i) for i in range(size)], ordered=True).at(1), weight)
 
 
 def star(size: int, weight: float = 1.0) -> Axis:
     """An attribute without an order."""
-    return Axis(default_hierarchy([str(i) for i in range(size)], ordered=False).at(1), weight)
+    return Axis(build_default_hierarchy([str(i) for i in range(size)], ordered=False).at(1), weight)
 
 
 def cost(synthetic: ArrayLike, real: ArrayLike, axes: Sequence[Axis], tolerance: float = 0.0) -> float:
     """AEMC by flow, after checking that the linear program agrees."""
     p, q = np.array(synthetic), np.array(real)
-    value = aemc(p, q, axes, tolerance).aemc
+    value = compute_aemc(p, q, axes, tolerance).aemc
     assert value == pytest.approx(aemc_linear_program(p, q, bin_distances(axes), tolerance), abs=1e-9)
     return value
 
@@ -94,7 +94,7 @@ def test_two_attributes_add_their_distances() -> None:
     # From (0, 0) to (2, 1): 1/2 * 2/3 along the line of 4, 1/2 * 1 along the star, per record.
     synthetic, real = np.zeros((4, 3), int), np.zeros((4, 3), int)
     synthetic[0, 0] = real[2, 1] = 5
-    result = aemc(synthetic, real, [line(4, 0.5), star(3, 0.5)], 0.0)
+    result = compute_aemc(synthetic, real, [line(4, 0.5), star(3, 0.5)], 0.0)
     assert result.along == pytest.approx((1 / 3, 1 / 2))
     assert result.aemc == pytest.approx(5 / 6)
     assert result.adjusted == 0
@@ -122,14 +122,14 @@ def random_level(rng: np.random.Generator) -> Level:
     labels = [f"v{i}" for i in range(int(rng.integers(1, 6)))]
     kind = int(rng.integers(4))
     if kind == 0:
-        return default_hierarchy(labels, ordered=bool(rng.integers(2))).at(1)
+        return build_default_hierarchy(labels, ordered=bool(rng.integers(2))).at(1)
     if kind == 1:
-        return default_hierarchy(labels, ordered=bool(rng.integers(2)), null=int(rng.integers(len(labels)))).at(1)
+        return build_default_hierarchy(labels, ordered=bool(rng.integers(2)), null=int(rng.integers(len(labels)))).at(1)
     if kind == 2:
         tree: Tree = {"A": {"a": ["v0", "v3"], "b": ["v1"]}, "B": {"c": ["v2", "v5"], "d": ["v4"]}}
-        hierarchy = tree_hierarchy("x", [f"v{i}" for i in range(6)], tree, ordered=False)
+        hierarchy = build_tree_hierarchy("x", [f"v{i}" for i in range(6)], tree, ordered=False)
     else:
-        hierarchy = bins_of_bins([f"v{i}" for i in range(8)], [2, 2], null=(None, 7)[int(rng.integers(2))])
+        hierarchy = merge_bins([f"v{i}" for i in range(8)], [2, 2], null=(None, 7)[int(rng.integers(2))])
     return hierarchy.at(int(rng.integers(hierarchy.depth + 1)))
 
 
@@ -153,7 +153,7 @@ def random_case(seed: int) -> tuple[np.ndarray, np.ndarray, list[Axis], float]:
 def test_the_flow_agrees_with_the_linear_program(first: int) -> None:
     for seed in range(first, first + 50):
         p, q, axes, tolerance = random_case(seed)
-        result = aemc(p, q, axes, tolerance)
+        result = compute_aemc(p, q, axes, tolerance)
         referee = aemc_linear_program(p, q, bin_distances(axes), tolerance)
         assert referee - 1e-7 <= result.aemc <= referee + result.rounding + 1e-7, f"seed {seed}"
         assert result.rounding < 1e-3 * (1 + p.sum() + q.sum())
@@ -166,7 +166,7 @@ def test_it_is_zero_exactly_within_the_tolerance() -> None:
         p, q, axes, tolerance = random_case(seed)
         movable = any(axis.weight == 0 for axis in axes)  # a weight of 0 moves for nothing
         near = np.abs(p - q).max(initial=0) <= tolerance
-        value = aemc(p, q, axes, tolerance).aemc
+        value = compute_aemc(p, q, axes, tolerance).aemc
         assert value == 0 if near else value > 0 or movable, f"seed {seed}"
 
 
@@ -195,7 +195,7 @@ def test_whole_fractions_are_exact_and_odd_weights_have_a_stated_error() -> None
         assert (scale.exact, scale.cost) == (False, units)
     p, q = np.zeros((4, 3), int), np.zeros((4, 3), int)
     p[0, 0] = q[3, 2] = 1
-    assert 0 < aemc(p, q, odd, 0.0).rounding <= 5 / 10**9  # 3 steps along the line, 2 through the star
+    assert 0 < compute_aemc(p, q, odd, 0.0).rounding <= 5 / 10**9  # 3 steps along the line, 2 through the star
 
 
 def test_large_tolerances_and_counts_are_no_trouble() -> None:
@@ -209,9 +209,9 @@ def test_batches_of_components_give_the_same(monkeypatch: pytest.MonkeyPatch) ->
     rng = np.random.default_rng(3)
     p, q = rng.integers(0, 9, (2, 20, 4))
     axes = [star(20, inf), line(4)]
-    together = aemc(p, q, axes, 1.0)
+    together = compute_aemc(p, q, axes, 1.0)
     monkeypatch.setattr("privsyn.tasks.metrics.earth_mover_network.BATCH_NODES", 12)
-    assert aemc(p, q, axes, 1.0).aemc == pytest.approx(together.aemc)
+    assert compute_aemc(p, q, axes, 1.0).aemc == pytest.approx(together.aemc)
 
 
 def test_fractions_never_reach_the_flow_solver() -> None:
@@ -220,8 +220,8 @@ def test_fractions_never_reach_the_flow_solver() -> None:
     with pytest.raises(TypeError, match="whole numbers only"):
         solve(np.array([0]), one, one, cost, np.array([1, -1]))
     with pytest.raises(TypeError, match="whole numbers only"):
-        aemc(np.array([1.5, 0.5]), np.array([1.0, 1.0]), [line(2)], 0.0)
-    assert checked_integers(np.array([3], np.uint8)).dtype == np.int64
+        compute_aemc(np.array([1.5, 0.5]), np.array([1.0, 1.0]), [line(2)], 0.0)
+    assert check_integers(np.array([3], np.uint8)).dtype == np.int64
 
 
 def test_a_flow_that_cannot_be_is_an_error() -> None:
@@ -243,13 +243,13 @@ def test_a_flow_that_cannot_be_is_an_error() -> None:
 def test_arguments_out_of_range_are_refused(change: dict, message: str) -> None:
     arguments = {"synthetic": [1, 2], "axes": [line(2)], "tolerance": 0.0} | change
     with pytest.raises(ValueError, match=message):
-        aemc(np.array(arguments["synthetic"]), np.array([1, 2]), arguments["axes"], arguments["tolerance"])
+        compute_aemc(np.array(arguments["synthetic"]), np.array([1, 2]), arguments["axes"], arguments["tolerance"])
 
 
 def test_paths_follow_the_flow_and_drop_cycles() -> None:
     # 0 sends 3 through 1: 2 to 2 and 1 to 3; beside it a cycle 1 -> 4 -> 1 that carries nothing.
     tails, heads = np.array([0, 1, 1, 1, 4]), np.array([1, 4, 2, 3, 1])
-    moves = moves_of_flow(tails, heads, np.array([3, 7, 2, 1, 7]), 5)
+    moves = decompose_flow(tails, heads, np.array([3, 7, 2, 1, 7]), 5)
     assert sorted(zip(*(part.tolist() for part in moves), strict=True)) == [(0, 2, 2), (0, 3, 1)]
 
 
@@ -260,7 +260,7 @@ def test_paths_of_random_flows_have_the_same_net_outflow() -> None:
         tails, heads = rng.integers(0, nodes, (2, arcs))
         flows = rng.integers(0, 5, arcs)
         net = np.bincount(tails, flows, nodes) - np.bincount(heads, flows, nodes)
-        senders, receivers, amounts = moves_of_flow(tails, heads, flows, nodes)
+        senders, receivers, amounts = decompose_flow(tails, heads, flows, nodes)
         sent, received = np.bincount(senders, amounts, nodes), np.bincount(receivers, amounts, nodes)
         np.testing.assert_array_equal(sent, np.maximum(net, 0))
         np.testing.assert_array_equal(received, np.maximum(-net, 0))

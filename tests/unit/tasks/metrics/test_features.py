@@ -7,7 +7,7 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.features import one_hot, row_keys, sample, take
+from privsyn.tasks.metrics.features import encode_one_hot, make_row_keys, sample, take
 
 DOMAIN = Domain.of({"a": 3, "b": 2, "id": 1_000})
 TABLE = CodeTable(
@@ -25,10 +25,10 @@ def test_one_hot_by_hand() -> None:
     few = take(TABLE, np.array([0, 1, 998]))
     assert few.column("a").tolist() == [0, 1, 2]
     expected = [[1, 0, 0, 1, 0], [0, 1, 0, 1, 0], [0, 0, 1, 0, 1]]
-    np.testing.assert_array_equal(one_hot(few, ("a", "b")).toarray(), expected)
-    np.testing.assert_array_equal(one_hot(few, ("b",)).toarray(), [[1, 0], [1, 0], [0, 1]])
-    assert one_hot(take(TABLE, np.array([], dtype=int)), ("a", "b")).shape == (0, 5)
-    assert one_hot(few, ()).shape == (3, 0)
+    np.testing.assert_array_equal(encode_one_hot(few, ("a", "b")).toarray(), expected)
+    np.testing.assert_array_equal(encode_one_hot(few, ("b",)).toarray(), [[1, 0], [1, 0], [0, 1]])
+    assert encode_one_hot(take(TABLE, np.array([], dtype=int)), ("a", "b")).shape == (0, 5)
+    assert encode_one_hot(few, ()).shape == (3, 0)
 
 
 def test_samples_are_even_distinct_seeded_and_never_larger_than_the_table() -> None:
@@ -46,9 +46,9 @@ def test_samples_are_even_distinct_seeded_and_never_larger_than_the_table() -> N
 
 
 def test_row_keys_are_equal_for_equal_rows_and_in_row_major_order() -> None:
-    keys = row_keys([take(TABLE, np.array([1, 3])), take(TABLE, np.array([4, 999]))], ("b", "a"))
+    keys = make_row_keys([take(TABLE, np.array([1, 3])), take(TABLE, np.array([4, 999]))], ("b", "a"))
     assert keys.tolist() == [1, 0, 1, 3]
-    assert row_keys([TABLE], ()).tolist() == [0] * 1_000
+    assert make_row_keys([TABLE], ()).tolist() == [0] * 1_000
 
 
 def test_row_keys_of_more_codes_than_a_key_holds_still_tell_rows_apart() -> None:
@@ -59,6 +59,6 @@ def test_row_keys_of_more_codes_than_a_key_holds_still_tell_rows_apart() -> None
     codes[:, 1:] = codes[:, :1]
     codes[0, 1] ^= 1
     table = CodeTable(domain, tuple(np.ascontiguousarray(c) for c in codes))
-    first, other, same = row_keys([table], domain.attributes).tolist()
+    first, other, same = make_row_keys([table], domain.attributes).tolist()
     assert first == same != other
     assert (first < other) == (codes[0, 0] < codes[0, 1])

@@ -7,7 +7,13 @@ import pytest
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import shortest_path
 
-from privsyn.tasks.metrics.generalization import Hierarchy, Level, bins_of_bins, default_hierarchy, tree_hierarchy
+from privsyn.tasks.metrics.generalization import (
+    Hierarchy,
+    Level,
+    build_default_hierarchy,
+    build_tree_hierarchy,
+    merge_bins,
+)
 
 CITIES = ("Chicago", "Gary", "Joliet", "Muncie")
 STATES = {"Illinois": ["Chicago", "Joliet"], "Indiana": ["Gary", "Muncie"]}
@@ -27,13 +33,13 @@ def matrix(level: Level) -> np.ndarray:
 
 
 def test_a_default_hierarchy_without_order_has_distance_one_everywhere() -> None:
-    level = default_hierarchy(["armed person", "bike theft", "arson"], ordered=False).at(1)
+    level = build_default_hierarchy(["armed person", "bike theft", "arson"], ordered=False).at(1)
     assert matrix(level).tolist() == [[0, 1, 1], [1, 0, 1], [1, 1, 0]]
 
 
 def test_cities_of_one_state_are_half_as_far_as_others() -> None:
     # Figure 1(b): leaves at level 2.  Chicago and Joliet meet at level 1: (2-1)/2; Chicago and Gary at level 0: 2/2.
-    tree = tree_hierarchy("city", CITIES, STATES, ordered=False)
+    tree = build_tree_hierarchy("city", CITIES, STATES, ordered=False)
     assert matrix(tree.at(2)).tolist() == [[0, 1, 0.5, 1], [1, 0, 1, 0.5], [0.5, 1, 0, 1], [1, 0.5, 1, 0]]
     assert tree.at(1).labels == ("Illinois", "Indiana")
     assert matrix(tree.at(1)).tolist() == [[0, 1], [1, 0]]
@@ -41,13 +47,13 @@ def test_cities_of_one_state_are_half_as_far_as_others() -> None:
 
 
 def test_twelve_months_are_elevenths_apart() -> None:
-    level = default_hierarchy([str(m) for m in range(1, 13)], ordered=True).at(1)
+    level = build_default_hierarchy([str(m) for m in range(1, 13)], ordered=True).at(1)
     assert level.distance(np.array([0, 2]), np.array([11, 5])) == pytest.approx([1, 3 / 11])
 
 
 def test_grades_and_schools_are_ordered_at_each_level() -> None:
     # Figure 2(b): 1st and 8th grade are 7 of 12 steps apart, elementary and middle school 1 of 3.
-    tree = tree_hierarchy("education", GRADES, SCHOOLS, ordered=True)
+    tree = build_tree_hierarchy("education", GRADES, SCHOOLS, ordered=True)
     assert tree.at(2).distance(np.array(0), np.array(7)) == pytest.approx(7 / 12)
     assert tree.at(1).distance(np.array(0), np.array(1)) == pytest.approx(1 / 3)
     assert tree.at(0).labels == ("(any)",)
@@ -56,40 +62,40 @@ def test_grades_and_schools_are_ordered_at_each_level() -> None:
 
 def test_bins_of_bins_merge_neighbours_and_leave_a_rest() -> None:
     # 5 bins by twos: ab, cd, e; those by twos: abcd, e.
-    tree = bins_of_bins("abcde", [2, 2])
+    tree = merge_bins("abcde", [2, 2])
     assert tree.labels == (("(any)",), ("a to d", "e"), ("a to b", "c to d", "e"), tuple("abcde"))
     assert tree.codes(2).tolist() == [0, 0, 1, 1, 2]
     assert matrix(tree.at(2)).tolist() == [[0, 0.5, 1], [0.5, 0, 0.5], [1, 0.5, 0]]
 
 
 def test_null_is_at_distance_one_from_every_value_at_every_level() -> None:
-    ordered = default_hierarchy(["a", "b", "c", "(null)"], ordered=True, null=3)
+    ordered = build_default_hierarchy(["a", "b", "c", "(null)"], ordered=True, null=3)
     assert matrix(ordered.at(1)).tolist() == [[0, 0.5, 1, 1], [0.5, 0, 0.5, 1], [1, 0.5, 0, 1], [1, 1, 1, 0]]
-    merged = bins_of_bins(["a", "b", "c", "(null)"], [2], null=3)
+    merged = merge_bins(["a", "b", "c", "(null)"], [2], null=3)
     assert merged.at(1).labels == ("a to b", "c", "(null)")
     assert matrix(merged.at(1)).tolist() == [[0, 1, 1], [1, 0, 1], [1, 1, 0]]
-    cities = tree_hierarchy("city", (*CITIES, "(null)"), STATES, ordered=False, null=4)
+    cities = build_tree_hierarchy("city", (*CITIES, "(null)"), STATES, ordered=False, null=4)
     assert cities.at(1).labels == ("Illinois", "Indiana", "(null)")
     assert matrix(cities.at(2))[4].tolist() == [1, 1, 1, 1, 0]
 
 
 def test_one_value_alone_has_no_distance() -> None:
     for ordered in (True, False):
-        assert matrix(default_hierarchy(["only"], ordered=ordered).at(1)).tolist() == [[0]]
-    assert matrix(default_hierarchy(["only", "(null)"], ordered=True, null=1).at(1)).tolist() == [[0, 1], [1, 0]]
+        assert matrix(build_default_hierarchy(["only"], ordered=ordered).at(1)).tolist() == [[0]]
+    assert matrix(build_default_hierarchy(["only", "(null)"], ordered=True, null=1).at(1)).tolist() == [[0, 1], [1, 0]]
 
 
 HIERARCHIES = {
-    "line": default_hierarchy("abcdef", ordered=True),
-    "line, null in the middle": default_hierarchy("abcd", ordered=True, null=1),
-    "star": default_hierarchy("abcd", ordered=False),
-    "tree": tree_hierarchy("city", CITIES, STATES, ordered=False),
-    "tree with null": tree_hierarchy("city", (*CITIES, "(null)"), STATES, ordered=False, null=4),
-    "three levels": tree_hierarchy(
+    "line": build_default_hierarchy("abcdef", ordered=True),
+    "line, null in the middle": build_default_hierarchy("abcd", ordered=True, null=1),
+    "star": build_default_hierarchy("abcd", ordered=False),
+    "tree": build_tree_hierarchy("city", CITIES, STATES, ordered=False),
+    "tree with null": build_tree_hierarchy("city", (*CITIES, "(null)"), STATES, ordered=False, null=4),
+    "three levels": build_tree_hierarchy(
         "x", "abcdef", {"A": {"p": ["a", "d"], "q": ["b"]}, "B": {"r": ["c", "f", "e"]}}, ordered=False
     ),
-    "bins of bins": bins_of_bins("abcdefgh", [2, 2], null=7),
-    "one value": default_hierarchy("a", ordered=True),
+    "bins of bins": merge_bins("abcdefgh", [2, 2], null=7),
+    "one value": build_default_hierarchy("a", ordered=True),
 }
 
 
@@ -129,18 +135,18 @@ def test_distances_are_a_metric_in_zero_to_one(tree: Hierarchy) -> None:
 )
 def test_a_tree_that_does_not_fit_is_refused(tree: list[str], ordered: bool, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        tree_hierarchy("city", CITIES, tree, ordered=ordered)
+        build_tree_hierarchy("city", CITIES, tree, ordered=ordered)
 
 
 def test_a_tree_that_lists_null_is_refused() -> None:
     with pytest.raises(ValueError, match="its own place"):
-        tree_hierarchy("city", ("Gary", "(null)"), ["Gary", "(null)"], ordered=False, null=1)
+        build_tree_hierarchy("city", ("Gary", "(null)"), ["Gary", "(null)"], ordered=False, null=1)
 
 
 def test_labels_may_repeat_where_no_tree_names_them() -> None:
     # A listed value may be called as null is; a tree then means the value.
     labels = ("(null)", "b", "(null)")
-    assert default_hierarchy(labels, ordered=False, null=2).at(1).size == 3
-    assert tree_hierarchy("x", labels, ["b", "(null)"], ordered=False, null=2).depth == 1
+    assert build_default_hierarchy(labels, ordered=False, null=2).at(1).size == 3
+    assert build_tree_hierarchy("x", labels, ["b", "(null)"], ordered=False, null=2).depth == 1
     with pytest.raises(ValueError, match="the same label"):
-        tree_hierarchy("x", ("b", "b"), ["b"], ordered=False)
+        build_tree_hierarchy("x", ("b", "b"), ["b"], ordered=False)

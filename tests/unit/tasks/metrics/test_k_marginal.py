@@ -6,18 +6,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics import k_marginal
-from privsyn.tasks.metrics.k_marginal import group_k_marginal, k_marginal_score
-from privsyn.tasks.metrics.marginal_distance import all_cliques, mean_l1, random_cliques
+from privsyn.tasks.metrics.k_marginal import compute_group_k_marginal, compute_k_marginal_score
+from privsyn.tasks.metrics.marginal_distance import average_l1, draw_cliques, list_all_cliques
 
 DOMAIN = Domain.of({"a": 4, "place": 6, "b": 3, "year": 2, "c": 5})
 
 
 def random_table(rows: int, seed: int = 0) -> CodeTable:
     rng = np.random.default_rng(seed)
-    return CodeTable(DOMAIN, tuple((rng.random(rows) ** 2 * s).astype(code_dtype(s)) for s in DOMAIN.sizes))
+    return CodeTable(DOMAIN, tuple((rng.random(rows) ** 2 * s).astype(choose_code_dtype(s)) for s in DOMAIN.sizes))
 
 
 def table(places: list[int], values: list[int]) -> CodeTable:
@@ -41,37 +41,37 @@ def by_pandas(real: CodeTable, synthetic: CodeTable, groups: list[str], cliques:
 def test_score_by_hand() -> None:
     """Shares of value: (3/4, 1/4) against (1/2, 1/2): distance 1/2, score (2 - 1/2) 500 = 750."""
     real, synthetic = table([0, 0, 0, 0], [0, 0, 0, 1]), table([0, 0], [0, 1])
-    assert k_marginal_score(real, synthetic, cliques=[("value",)]) == 750.0
-    assert k_marginal_score(real, synthetic, k=3) == 750.0  # both attributes: there is no third one
+    assert compute_k_marginal_score(real, synthetic, cliques=[("value",)]) == 750.0
+    assert compute_k_marginal_score(real, synthetic, k=3) == 750.0  # both attributes: there is no third one
 
 
 def test_score_is_the_scaled_mean_over_the_same_random_marginals() -> None:
     real, synthetic = random_table(300, 1), random_table(200, 2)
-    cliques = random_cliques(DOMAIN, 3, 4, seed=9)
-    expected = (2 - mean_l1(real, synthetic, cliques)) * 500
-    assert 0 < k_marginal_score(real, synthetic, 3, number=4, seed=9) == expected < 1000
-    pairs = all_cliques(DOMAIN, 2)
-    assert k_marginal_score(real, synthetic, 2) == k_marginal_score(real, synthetic, cliques=pairs)
+    cliques = draw_cliques(DOMAIN, 3, 4, seed=9)
+    expected = (2 - average_l1(real, synthetic, cliques)) * 500
+    assert 0 < compute_k_marginal_score(real, synthetic, 3, number=4, seed=9) == expected < 1000
+    pairs = list_all_cliques(DOMAIN, 2)
+    assert compute_k_marginal_score(real, synthetic, 2) == compute_k_marginal_score(real, synthetic, cliques=pairs)
 
 
 def test_best_worst_and_empty() -> None:
     real, none = random_table(50), random_table(0)
-    assert k_marginal_score(real, real) == 1000.0 == k_marginal_score(none, none)
-    assert k_marginal_score(table([0], [0]), table([1, 1], [1, 1]), k=1) == 0.0
-    assert k_marginal_score(real, none) == 500.0 == k_marginal_score(none, real)
+    assert compute_k_marginal_score(real, real) == 1000.0 == compute_k_marginal_score(none, none)
+    assert compute_k_marginal_score(table([0], [0]), table([1, 1], [1, 1]), k=1) == 0.0
+    assert compute_k_marginal_score(real, none) == 500.0 == compute_k_marginal_score(none, real)
 
 
 def test_groups_by_hand() -> None:
     """Place 0: shares (1/2, 1/2) against (1, 0): distance 1, score 500.  Place 1: equal shares, 1000.  Mean 750."""
     real, synthetic = table([0, 0, 1, 1], [0, 1, 1, 1]), table([1, 0, 0, 0], [1, 0, 0, 0])
-    found = group_k_marginal(real, synthetic, ["place"], k=1)
+    found = compute_group_k_marginal(real, synthetic, ["place"], k=1)
     assert found.score == 750.0 and found.groups == ("place",)
     assert found.codes.tolist() == [[0], [1]] and found.scores.tolist() == [500.0, 1000.0]
     assert found.real.tolist() == [2, 2] and found.synthetic.tolist() == [3, 1] and not found.biased.any()
 
 
 def test_a_group_that_one_table_lacks_scores_zero() -> None:
-    found = group_k_marginal(table([0, 1], [0, 0]), table([0, 2], [0, 0]), ["place"])
+    found = compute_group_k_marginal(table([0, 1], [0, 0]), table([0, 2], [0, 0]), ["place"])
     assert dict(zip(found.codes[:, 0].tolist(), found.scores.tolist(), strict=True)) == {0: 1000.0, 1: 0.0, 2: 0.0}
     assert not found.biased.any()
 
@@ -80,7 +80,7 @@ def test_a_group_that_one_table_lacks_scores_zero() -> None:
 def test_bias_penalty_begins_above_250_rows(more: int, score: float) -> None:
     real, synthetic = table([0] * 10, [0] * 10), table([0] * (10 + more), [0] * (10 + more))
     for one, other in ((real, synthetic), (synthetic, real)):
-        found = group_k_marginal(one, other, ["place"])
+        found = compute_group_k_marginal(one, other, ["place"])
         assert found.score == score
         assert found.biased.tolist() == [score == 0]
 
@@ -90,7 +90,7 @@ def test_groups_against_pandas(dense_cells: int, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(k_marginal, "DENSE_CELLS", dense_cells)
     real, synthetic = random_table(2_000, 3), random_table(1_100, 4)
     cliques = [("a", "b"), ("a", "c"), ("b", "c"), ("c",)]
-    found = group_k_marginal(real, synthetic, ["year", "place"], cliques=cliques, threads=2)
+    found = compute_group_k_marginal(real, synthetic, ["year", "place"], cliques=cliques, threads=2)
     expected = by_pandas(real, synthetic, ["place", "year"], cliques)
     assert found.groups == ("place", "year")
     got = pd.Series(found.scores, index=[tuple(c) for c in found.codes.tolist()])
@@ -104,9 +104,9 @@ def test_groups_against_pandas(dense_cells: int, monkeypatch: pytest.MonkeyPatch
 def test_default_marginals_leave_the_groups_out() -> None:
     real, synthetic = random_table(300, 5), random_table(300, 6)
     rest = [("a", "b"), ("a", "c"), ("b", "c")]
-    chosen = group_k_marginal(real, synthetic, ["place", "year"])
-    assert chosen.score == group_k_marginal(real, synthetic, ["place", "year"], cliques=rest).score
-    everything = group_k_marginal(real, real, DOMAIN.attributes)  # nothing is left to compare but presence
+    chosen = compute_group_k_marginal(real, synthetic, ["place", "year"])
+    assert chosen.score == compute_group_k_marginal(real, synthetic, ["place", "year"], cliques=rest).score
+    everything = compute_group_k_marginal(real, real, DOMAIN.attributes)  # nothing is left to compare but presence
     assert everything.score == 1000.0
 
 
@@ -114,21 +114,25 @@ def test_order_of_rows_and_threads_do_not_matter() -> None:
     real, synthetic = random_table(500, 7), random_table(400, 8)
     order = np.random.default_rng(0).permutation(500)
     turned = CodeTable(DOMAIN, tuple(c[order] for c in real.columns))
-    one = group_k_marginal(real, synthetic, ["place"], threads=1)
-    other = group_k_marginal(turned, synthetic, ["place"], threads=2)
+    one = compute_group_k_marginal(real, synthetic, ["place"], threads=1)
+    other = compute_group_k_marginal(turned, synthetic, ["place"], threads=2)
     assert one.scores.tolist() == other.scores.tolist() and one.codes.tolist() == other.codes.tolist()
 
 
 def test_without_rows() -> None:
     real, none = random_table(40), random_table(0)
-    assert group_k_marginal(none, none, ["place"]).score == 1000.0
-    assert group_k_marginal(none, none, ["place"]).codes.shape == (0, 1)
-    assert group_k_marginal(real, none, ["place"]).score == 0.0 == group_k_marginal(none, real, ["place"]).score
+    assert compute_group_k_marginal(none, none, ["place"]).score == 1000.0
+    assert compute_group_k_marginal(none, none, ["place"]).codes.shape == (0, 1)
+    assert (
+        compute_group_k_marginal(real, none, ["place"]).score
+        == 0.0
+        == compute_group_k_marginal(none, real, ["place"]).score
+    )
 
 
 def test_refusals() -> None:
     real = random_table(5)
     with pytest.raises(ValueError, match="one group attribute"):
-        group_k_marginal(real, real, [])
+        compute_group_k_marginal(real, real, [])
     with pytest.raises(ValueError, match="other than place"):
-        group_k_marginal(real, real, ["place"], cliques=[("a", "place")])
+        compute_group_k_marginal(real, real, ["place"], cliques=[("a", "place")])

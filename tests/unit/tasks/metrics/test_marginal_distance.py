@@ -9,16 +9,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from privsyn.data_contracts.domain import Clique, Domain, code_dtype
+from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics import marginal_distance
 from privsyn.tasks.metrics.marginal_distance import (
-    all_cliques,
-    density_estimation,
-    l1_distances,
-    mean_l1,
-    random_cliques,
-    sparse_counts,
+    average_l1,
+    compute_l1_distances,
+    count_sparsely,
+    draw_cliques,
+    estimate_density_error,
+    list_all_cliques,
 )
 
 DOMAIN = Domain.of({"a": 4, "one": 1, "b": 3, "wide": 300, "c": 2})
@@ -26,7 +26,7 @@ DOMAIN = Domain.of({"a": 4, "one": 1, "b": 3, "wide": 300, "c": 2})
 
 def random_table(rows: int, seed: int = 0, domain: Domain = DOMAIN) -> CodeTable:
     rng = np.random.default_rng(seed)
-    return CodeTable(domain, tuple((rng.random(rows) ** 2 * s).astype(code_dtype(s)) for s in domain.sizes))
+    return CodeTable(domain, tuple((rng.random(rows) ** 2 * s).astype(choose_code_dtype(s)) for s in domain.sizes))
 
 
 def table(domain: Domain, *columns: list[int]) -> CodeTable:
@@ -51,26 +51,26 @@ def test_by_hand() -> None:
     domain = Domain.of({"a": 2, "b": 2})
     real, synthetic = table(domain, [0, 0, 0, 1], [0, 0, 1, 1]), table(domain, [0, 1], [0, 1])
     cliques: list[Clique] = [("a",), ("b",), ("a", "b"), ()]
-    assert l1_distances(real, synthetic, cliques).tolist() == [0.5, 0.0, 0.5, 0.0]
-    assert mean_l1(real, synthetic, cliques[:3]) == pytest.approx(1 / 3)
-    assert density_estimation(real, synthetic) == 1e6 * (1 - 0.5 / 2)
+    assert compute_l1_distances(real, synthetic, cliques).tolist() == [0.5, 0.0, 0.5, 0.0]
+    assert average_l1(real, synthetic, cliques[:3]) == pytest.approx(1 / 3)
+    assert estimate_density_error(real, synthetic) == 1e6 * (1 - 0.5 / 2)
 
 
 def test_against_pandas() -> None:
     real, synthetic = random_table(500, 1), random_table(301, 2)
-    cliques = [c for ways in (1, 2, 3, 5) for c in all_cliques(DOMAIN, ways)]
+    cliques = [c for ways in (1, 2, 3, 5) for c in list_all_cliques(DOMAIN, ways)]
     expected = [by_pandas(real, synthetic, c) for c in cliques]
-    assert l1_distances(real, synthetic, cliques, threads=2) == pytest.approx(expected, rel=1e-12)
+    assert compute_l1_distances(real, synthetic, cliques, threads=2) == pytest.approx(expected, rel=1e-12)
     triples = [by_pandas(real, synthetic, c) for c in combinations(DOMAIN.attributes, 3)]
-    assert density_estimation(real, synthetic) == pytest.approx(1e6 * (1 - np.mean(triples) / 2))
+    assert estimate_density_error(real, synthetic) == pytest.approx(1e6 * (1 - np.mean(triples) / 2))
 
 
 def test_sparse_is_dense_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
     real, synthetic = random_table(400, 3), random_table(90, 4)
-    cliques = [*all_cliques(DOMAIN, 2), *all_cliques(DOMAIN, 3), ()]
-    dense = l1_distances(real, synthetic, cliques, threads=1)
+    cliques = [*list_all_cliques(DOMAIN, 2), *list_all_cliques(DOMAIN, 3), ()]
+    dense = compute_l1_distances(real, synthetic, cliques, threads=1)
     monkeypatch.setattr(marginal_distance, "DENSE_CELLS", 30)  # some of the marginals are still dense
-    assert l1_distances(real, synthetic, cliques, threads=2).tolist() == dense.tolist()
+    assert compute_l1_distances(real, synthetic, cliques, threads=2).tolist() == dense.tolist()
 
 
 @pytest.mark.parametrize("width", [3, 9])
@@ -83,55 +83,55 @@ def test_more_cells_than_can_be_numbered(width: int) -> None:
     columns = [np.array([0, 65_535, 65_535, 7], np.uint16) for _ in range(width)]
     real = CodeTable(domain, tuple(columns))
     synthetic = CodeTable(domain, (np.array([0, 65_535, 65_535, 8], np.uint16), *columns[1:]))
-    assert l1_distances(real, real, [domain.attributes]).tolist() == [0.0]
-    assert l1_distances(real, synthetic, [domain.attributes]).tolist() == [0.5]
+    assert compute_l1_distances(real, real, [domain.attributes]).tolist() == [0.0]
+    assert compute_l1_distances(real, synthetic, [domain.attributes]).tolist() == [0.5]
 
 
 def test_sparse_counts_name_a_row_of_each_cell() -> None:
     domain = Domain.of({"a": 3, "b": 2})
     real, synthetic = table(domain, [2, 0, 2], [1, 0, 1]), table(domain, [2, 1], [1, 0])
-    row, ours, theirs = sparse_counts(real, synthetic, ("a", "b"))
+    row, ours, theirs = count_sparsely(real, synthetic, ("a", "b"))
     assert (ours.tolist(), theirs.tolist()) == ([1, 0, 2], [0, 1, 1])  # cells 00, 10, 21
     assert row.tolist() == [1, 4, 0]
 
 
 def test_equal_disjoint_and_reordered_tables() -> None:
     real = random_table(200)
-    cliques = all_cliques(DOMAIN, 3)
+    cliques = list_all_cliques(DOMAIN, 3)
     order = np.random.default_rng(5).permutation(200)
     turned = CodeTable(DOMAIN, tuple(c[order] for c in real.columns))
     twice = CodeTable(DOMAIN, tuple(np.concatenate([c, c]) for c in real.columns))
-    assert mean_l1(real, turned, cliques) == mean_l1(real, twice, cliques) == 0.0
-    assert density_estimation(real, twice) == 1e6
+    assert average_l1(real, turned, cliques) == average_l1(real, twice, cliques) == 0.0
+    assert estimate_density_error(real, twice) == 1e6
     zeros, ones = (table(Domain.of({"a": 2, "b": 2}), [v] * n, [v] * n) for v, n in ((0, 3), (1, 8)))
-    assert mean_l1(zeros, ones, [("a",), ("a", "b")]) == 2.0
-    assert density_estimation(zeros, ones) == 0.0
+    assert average_l1(zeros, ones, [("a",), ("a", "b")]) == 2.0
+    assert estimate_density_error(zeros, ones) == 0.0
 
 
 def test_threads_do_not_matter() -> None:
     real, synthetic = random_table(300, 6), random_table(300, 7)
-    cliques = all_cliques(DOMAIN, 2)
-    one = l1_distances(real, synthetic, cliques, threads=1)
-    assert all(l1_distances(real, synthetic, cliques, threads=t).tolist() == one.tolist() for t in (0, 2, 5))
+    cliques = list_all_cliques(DOMAIN, 2)
+    one = compute_l1_distances(real, synthetic, cliques, threads=1)
+    assert all(compute_l1_distances(real, synthetic, cliques, threads=t).tolist() == one.tolist() for t in (0, 2, 5))
 
 
 def test_without_rows_attributes_or_cliques() -> None:
     real, none = random_table(10), random_table(0)
-    cliques = all_cliques(DOMAIN, 2)
-    assert set(l1_distances(real, none, cliques)) == {1.0} == set(l1_distances(none, real, cliques))
-    assert mean_l1(none, none, cliques) == 0.0 == mean_l1(real, none, [])
+    cliques = list_all_cliques(DOMAIN, 2)
+    assert set(compute_l1_distances(real, none, cliques)) == {1.0} == set(compute_l1_distances(none, real, cliques))
+    assert average_l1(none, none, cliques) == 0.0 == average_l1(real, none, [])
     bare = CodeTable(Domain((), ()), ())
-    assert density_estimation(bare, bare) == 1e6
-    assert l1_distances(real, real, []).shape == (0,)
+    assert estimate_density_error(bare, bare) == 1e6
+    assert compute_l1_distances(real, real, []).shape == (0,)
 
 
 def test_tables_that_cannot_be_compared() -> None:
     real = random_table(5)
     with pytest.raises(ValueError, match="same domain"):
-        l1_distances(real, random_table(5, domain=Domain.of({"a": 2})), [])
+        compute_l1_distances(real, random_table(5, domain=Domain.of({"a": 2})), [])
     padded = CodeTable(DOMAIN, real.columns, padded=True)
     with pytest.raises(ValueError, match="filtered"):
-        l1_distances(padded, padded, [])
+        compute_l1_distances(padded, padded, [])
 
 
 @pytest.mark.parametrize("ways", [0, 1, 2, 3, 5, 6])
@@ -141,11 +141,11 @@ def test_random_cliques_are_distinct_and_ordered(
     ways: int, number: int, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(marginal_distance, "_FEW_CLIQUES", few)
-    found = random_cliques(DOMAIN, ways, number, seed=3)
+    found = draw_cliques(DOMAIN, ways, number, seed=3)
     every = list(combinations(DOMAIN.attributes, ways))
     assert len(found) == len(set(found)) == min(number, comb(5, ways))
     assert found == [c for c in every if c in set(found)]
-    assert found == random_cliques(DOMAIN, ways, number, seed=3)
+    assert found == draw_cliques(DOMAIN, ways, number, seed=3)
 
 
 @pytest.mark.parametrize("few", [0, 1 << 16])
@@ -153,7 +153,7 @@ def test_random_cliques_are_even_and_seeded(few: int, monkeypatch: pytest.Monkey
     """Each of the 10 triples of 5 attributes is among 2 drawn with probability 1/5, among 7 with 7/10 (sd 9, 10)."""
     monkeypatch.setattr(marginal_distance, "_FEW_CLIQUES", few)  # drawn one by one, or out of the list of all
     for number in (2, 7):
-        drawn = [c for seed in range(500) for c in random_cliques(DOMAIN, 3, number, seed)]
+        drawn = [c for seed in range(500) for c in draw_cliques(DOMAIN, 3, number, seed)]
         counts = pd.Series(drawn).value_counts()
         assert len(counts) == 10
         assert counts.between(50 * number - 50, 50 * number + 50).all()
@@ -161,15 +161,15 @@ def test_random_cliques_are_even_and_seeded(few: int, monkeypatch: pytest.Monkey
 
 def test_random_cliques_never_list_all_of_a_wide_table() -> None:
     wide = Domain.of({f"a{i}": 2 for i in range(2_000)})
-    found = random_cliques(wide, 40, 20, seed=0)  # more than 10**84 exist
+    found = draw_cliques(wide, 40, 20, seed=0)  # more than 10**84 exist
     assert len(set(found)) == 20
     assert all(wide.ordered(c) == c and len(c) == 40 for c in found)
 
 
 def test_negative_numbers_are_refused() -> None:
     with pytest.raises(ValueError, match="-1"):
-        random_cliques(DOMAIN, 2, -1, 0)
+        draw_cliques(DOMAIN, 2, -1, 0)
     with pytest.raises(ValueError, match="-2"):
-        all_cliques(DOMAIN, -2)
+        list_all_cliques(DOMAIN, -2)
     with pytest.raises(ValueError, match="-2"):
-        random_cliques(DOMAIN, -2, 3, 0)
+        draw_cliques(DOMAIN, -2, 3, 0)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.features import take
-from privsyn.tasks.metrics.membership import Membership, attack, closest, membership
+from privsyn.tasks.metrics.membership import Membership, find_closest, measure_membership, run_attack
 
 DOMAIN = Domain.of({"age": 5, "city": 3, "one": 1, "wage": 300})
 ORDERED = {"age", "one", "wage"}
@@ -16,7 +16,7 @@ ORDERED = {"age", "one", "wage"}
 
 def random_table(rows: int, seed: int, domain: Domain = DOMAIN) -> CodeTable:
     rng = np.random.default_rng(seed)
-    return CodeTable(domain, tuple(rng.integers(s, size=rows).astype(code_dtype(s)) for s in domain.sizes))
+    return CodeTable(domain, tuple(rng.integers(s, size=rows).astype(choose_code_dtype(s)) for s in domain.sizes))
 
 
 def table(*rows: tuple[int, int]) -> CodeTable:
@@ -26,7 +26,7 @@ def table(*rows: tuple[int, int]) -> CodeTable:
 
 
 def found(real: CodeTable, holdout: CodeTable, synthetic: CodeTable, **settings: int) -> Membership:
-    result = membership(real, holdout, synthetic, settings.pop("ordered", ORDERED), **settings)  # type: ignore[arg-type]
+    result = measure_membership(real, holdout, synthetic, settings.pop("ordered", ORDERED), **settings)  # type: ignore[arg-type]
     assert result is not None
     return result
 
@@ -37,8 +37,8 @@ def test_distances_by_hand() -> None:
     (3, 2): nearest (4, 1), (1/4 + 1) / 2.  (4, 1): 0.  With x nominal: 1/2, 1/2, 1, 0.
     """
     targets, rows = table((1, 0), (4, 0), (3, 2), (4, 1)), table((0, 0), (4, 1))
-    assert closest(targets, rows, {"x"}) == pytest.approx([0.125, 0.5, 0.625, 0])
-    assert closest(targets, rows, ()) == pytest.approx([0.5, 0.5, 1, 0])
+    assert find_closest(targets, rows, {"x"}) == pytest.approx([0.125, 0.5, 0.625, 0])
+    assert find_closest(targets, rows, ()) == pytest.approx([0.5, 0.5, 1, 0])
 
 
 @pytest.mark.parametrize("rows", [1, 7, 5_000])
@@ -53,10 +53,10 @@ def test_distances_equal_the_referee_on_any_number_of_threads(rows: int) -> None
             steps = np.abs(column.astype(int) - mine) / max(size - 1, 1)
             total += steps if name in ORDERED else column != mine
         expected[i] = total.min() / 4
-    once = closest(targets, others, ORDERED, threads=1)
+    once = find_closest(targets, others, ORDERED, threads=1)
     assert once == pytest.approx(expected, abs=1e-6)
     for threads in (0, 2, 3):
-        np.testing.assert_array_equal(closest(targets, others, ORDERED, threads), once)
+        np.testing.assert_array_equal(find_closest(targets, others, ORDERED, threads), once)
 
 
 def test_the_attack_by_hand() -> None:
@@ -65,18 +65,18 @@ def test_the_attack_by_hand() -> None:
     4.5 / 6.  Thresholds: 0 gives 1/3 - 0, 0.1 gives 2/3 - 1/2, 0.3 gives 1 - 1/2: the best is 1/2.
     The sd is sqrt(6 / (12 x 6)).
     """
-    figures = attack(np.array([0.1, 0, 0.3], np.float32), np.array([0.4, 0.1], np.float32))
+    figures = run_attack(np.array([0.1, 0, 0.3], np.float32), np.array([0.4, 0.1], np.float32))
     assert figures == pytest.approx({"auc": 4.5 / 6, "advantage": 0.5, "auc_sd": (6 / 72) ** 0.5})
 
 
 def test_members_that_are_farther_have_no_advantage() -> None:
-    figures = attack(np.array([0.5, 0.6], np.float32), np.array([0.1, 0.2], np.float32))
+    figures = run_attack(np.array([0.5, 0.6], np.float32), np.array([0.1, 0.2], np.float32))
     assert (figures["auc"], figures["advantage"]) == (0, 0)
 
 
 def test_the_stated_sd_is_that_of_an_attack_without_a_signal() -> None:
     rng = np.random.default_rng(0)
-    draws = [attack(rng.random(30).astype(np.float32), rng.random(40).astype(np.float32)) for _ in range(500)]
+    draws = [run_attack(rng.random(30).astype(np.float32), rng.random(40).astype(np.float32)) for _ in range(500)]
     aucs = [d["auc"] for d in draws]
     assert np.mean(aucs) == pytest.approx(0.5, abs=0.015)
     assert np.std(aucs) == pytest.approx(draws[0]["auc_sd"], rel=0.15)
@@ -116,13 +116,13 @@ def test_caps_make_equal_samples_that_follow_the_seed() -> None:
 
 def test_without_a_hold_out_or_rows_there_is_no_figure() -> None:
     real, none = random_table(3, 0), random_table(0, 0)
-    assert membership(real, None, real, ORDERED) is None
-    assert membership(real, none, real, ORDERED) is None
-    assert membership(real, real, none, ORDERED) is None
-    assert membership(none, real, real, ORDERED) is None
+    assert measure_membership(real, None, real, ORDERED) is None
+    assert measure_membership(real, none, real, ORDERED) is None
+    assert measure_membership(real, real, none, ORDERED) is None
+    assert measure_membership(none, real, real, ORDERED) is None
     one = found(take(real, np.array([0])), take(real, np.array([0])), real)
     assert (one.targets, one.auc, one.advantage) == (1, 0.5, 0)
     with pytest.raises(ValueError, match="at least one target"):
-        membership(real, real, real, ORDERED, max_targets=0)
+        measure_membership(real, real, real, ORDERED, max_targets=0)
     with pytest.raises(ValueError, match="no rows"):
-        closest(real, none, ORDERED)
+        find_closest(real, none, ORDERED)

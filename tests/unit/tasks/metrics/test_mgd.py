@@ -13,7 +13,7 @@ from privsyn.data_contracts.evaluation_results import EarthMover
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.data_contracts.mgd_spec import MgdSpec, TargetMarginal
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.mgd import MgdResult, default_marginals, mgd
+from privsyn.tasks.metrics.mgd import MgdResult, choose_default_marginals, compute_mgd
 
 DOMAIN = Domain.of({"age": 3, "city": 4, "happy": 2})
 LABELS = {"age": ["young", "middle", "old"], "city": ["Chicago", "Gary", "Joliet", "(null)"], "happy": ["no", "yes"]}
@@ -29,7 +29,7 @@ def table(rows: list[tuple[int, int, int]]) -> CodeTable:
 
 def score(real: CodeTable, synthetic: CodeTable, **spec: Any) -> MgdResult:
     """MGD with null as the last code of city."""
-    return mgd(real, synthetic, MgdSpec.model_validate(spec), LABELS, ORDERED, {"city": 3})
+    return compute_mgd(real, synthetic, MgdSpec.model_validate(spec), LABELS, ORDERED, {"city": 3})
 
 
 REAL = table([(0, 0, 0)] * 5 + [(1, 1, 0)] * 4 + [(2, 2, 1)])
@@ -90,7 +90,7 @@ def test_the_root_takes_no_share_of_the_default_weights() -> None:
     real, synthetic = (CodeTable(again, (np.array([code], np.uint8),) * 2) for code in (0, 1))
     labels = {"a": ["0", "1"], "b": ["0", "1"]}
     spec = MgdSpec(marginals=(TargetMarginal(attributes=("a", "b"), levels={"b": 0}),), tolerance=0)
-    found = mgd(real, synthetic, spec, labels, {"a": True, "b": True})
+    found = compute_mgd(real, synthetic, spec, labels, {"a": True, "b": True})
     assert found.score == pytest.approx(1.0)  # all of a's way counts, not half
 
 
@@ -132,13 +132,13 @@ def test_null_is_no_place_on_a_line() -> None:
     real, synthetic = table([(0, 2, 0)] * 3), table([(0, 3, 0)] * 3)
     spec = MgdSpec(marginals=(TargetMarginal(attributes=("city",)),), tolerance=0)
     ordered = {**ORDERED, "city": True}
-    assert mgd(real, synthetic, spec, LABELS, ordered, {"city": 3}).score == pytest.approx(1.0)
-    assert mgd(real, synthetic, spec, LABELS, ordered).score == pytest.approx(1 / 3)
+    assert compute_mgd(real, synthetic, spec, LABELS, ordered, {"city": 3}).score == pytest.approx(1.0)
+    assert compute_mgd(real, synthetic, spec, LABELS, ordered).score == pytest.approx(1 / 3)
 
 
 def test_by_default_all_one_ways_and_the_smaller_pairs() -> None:
     def chosen(**spec: Any) -> list[tuple[str, ...]]:
-        return [t.attributes for t in default_marginals(MgdSpec(**spec), DOMAIN)]
+        return [t.attributes for t in choose_default_marginals(MgdSpec(**spec), DOMAIN)]
 
     ones = [("age",), ("city",), ("happy",)]
     assert chosen() == [*ones, ("age", "happy"), ("city", "happy"), ("age", "city")]  # 6, 8 and 12 bins

@@ -11,14 +11,14 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import shortest_path
 
 from privsyn.tasks.metrics.earth_mover import Axis
-from privsyn.tasks.metrics.generalization import default_hierarchy, tree_hierarchy
-from privsyn.tasks.metrics.neighbour_arcs import neighbour_arcs
+from privsyn.tasks.metrics.generalization import build_default_hierarchy, build_tree_hierarchy
+from privsyn.tasks.metrics.neighbour_arcs import build_neighbour_arcs
 from tests.support.earth_mover_referee import bin_distances
 
-LINE = default_hierarchy("abcd", ordered=True).at(1)
-LINE_AND_NULL = default_hierarchy("abcd", ordered=True, null=3).at(1)
-STAR = default_hierarchy("abc", ordered=False).at(1)
-TREE = tree_hierarchy("x", "abcd", {"A": ["a", "c"], "B": ["b", "d"]}, ordered=False).at(2)
+LINE = build_default_hierarchy("abcd", ordered=True).at(1)
+LINE_AND_NULL = build_default_hierarchy("abcd", ordered=True, null=3).at(1)
+STAR = build_default_hierarchy("abc", ordered=False).at(1)
+TREE = build_tree_hierarchy("x", "abcd", {"A": ["a", "c"], "B": ["b", "d"]}, ordered=False).at(2)
 UNITS = 24  # every step below is a whole number of 1/24
 
 
@@ -34,7 +34,7 @@ def test_paths_among_wanted_bins_cost_their_distance(levels: tuple) -> None:
     graphs, weights = [level.graph() for level in levels], [weight] * len(levels)
     for seed in range(20):
         wanted = np.random.default_rng(seed).random((1, *shape)) < (0.15, 0.5)[seed % 2]
-        arcs = neighbour_arcs(wanted, graphs, weights, UNITS * 3)
+        arcs = build_neighbour_arcs(wanted, graphs, weights, UNITS * 3)
         paths = shortest_path(csr_matrix((arcs.costs, (arcs.tails, arcs.heads)), (arcs.nodes,) * 2)) / (UNITS * 3)
         node = {int(b): i for i, b in enumerate(arcs.bins) if b >= 0}
         chosen = np.flatnonzero(wanted)
@@ -44,7 +44,7 @@ def test_paths_among_wanted_bins_cost_their_distance(levels: tuple) -> None:
 
 
 def test_components_are_not_joined() -> None:
-    arcs = neighbour_arcs(np.ones((3, 4), bool), [LINE.graph()], [Fraction(1)], 3)
+    arcs = build_neighbour_arcs(np.ones((3, 4), bool), [LINE.graph()], [Fraction(1)], 3)
     assert arcs.nodes == 12
     pairs = set(zip(arcs.bins[arcs.tails].tolist(), arcs.bins[arcs.heads].tolist(), strict=True))
     steps = {(4 * c + i, 4 * c + j) for c in range(3) for i, j in pairwise(range(4))}
@@ -56,12 +56,12 @@ def test_few_bins_of_a_large_marginal_make_a_small_network() -> None:
     wanted = np.zeros((1, 1_000, 1_000), bool)
     wanted[0, 3, 5] = wanted[0, 900, 7] = True
     values = [str(i) for i in range(1_000)]
-    graphs = [default_hierarchy(values, ordered=ordered).at(1).graph() for ordered in (True, False)]
-    arcs = neighbour_arcs(wanted, graphs, [Fraction(1, 2)] * 2, 10**6)
+    graphs = [build_default_hierarchy(values, ordered=ordered).at(1).graph() for ordered in (True, False)]
+    arcs = build_neighbour_arcs(wanted, graphs, [Fraction(1, 2)] * 2, 10**6)
     assert arcs.nodes == 4
     assert arcs.tails.size == 2 * 3  # up, across (897 places at once), down
 
 
 def test_without_attributes_every_bin_is_alone() -> None:
-    arcs = neighbour_arcs(np.array([True, False, True]), [], [], 1)
+    arcs = build_neighbour_arcs(np.array([True, False, True]), [], [], 1)
     assert (arcs.nodes, arcs.tails.size, arcs.bins.tolist()) == (2, 0, [0, 2])

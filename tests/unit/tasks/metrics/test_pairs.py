@@ -7,11 +7,17 @@ import pandas as pd
 import pytest
 from scipy.stats import contingency, pearsonr
 
-from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics import pairs
-from privsyn.tasks.metrics.marginal_distance import l1_distances
-from privsyn.tasks.metrics.pairs import PairFigures, Values, association, correlation_difference, pair_figures
+from privsyn.tasks.metrics.marginal_distance import compute_l1_distances
+from privsyn.tasks.metrics.pairs import (
+    PairFigures,
+    Values,
+    average_correlation_difference,
+    compute_pair_figures,
+    measure_association,
+)
 
 DOMAIN = Domain.of({"x": 4, "kind": 3, "y": 6, "wide": 280, "place": 5, "one": 1, "same": 1})
 VALUES: Values = {
@@ -28,7 +34,7 @@ def random_table(rows: int, seed: int = 0) -> CodeTable:
     rng = np.random.default_rng(seed)
     base = rng.random(rows)
     mixed = [(0.5 * base + 0.5 * rng.random(rows)) ** 1.5 * s for s in DOMAIN.sizes]
-    return CodeTable(DOMAIN, tuple(m.astype(code_dtype(s)) for m, s in zip(mixed, DOMAIN.sizes, strict=True)))
+    return CodeTable(DOMAIN, tuple(m.astype(choose_code_dtype(s)) for m, s in zip(mixed, DOMAIN.sizes, strict=True)))
 
 
 def by_rows(data: CodeTable, a: str, b: str) -> float:
@@ -53,8 +59,8 @@ def test_pearson_by_hand() -> None:
     Products of deviations: .5 + 0 + .5 + 0 = 1; squares: 2 and 1.  1 / sqrt(2).
     """
     counts = np.array([[1, 0], [1, 1], [0, 1]])
-    assert association(counts, np.arange(3.0), np.arange(2.0)) == pytest.approx(1 / np.sqrt(2))
-    assert association(counts, -np.arange(3.0), np.arange(2.0)) == pytest.approx(-1 / np.sqrt(2))
+    assert measure_association(counts, np.arange(3.0), np.arange(2.0)) == pytest.approx(1 / np.sqrt(2))
+    assert measure_association(counts, -np.arange(3.0), np.arange(2.0)) == pytest.approx(-1 / np.sqrt(2))
 
 
 def test_correlation_ratio_by_hand() -> None:
@@ -64,31 +70,31 @@ def test_correlation_ratio_by_hand() -> None:
     """
     counts = np.array([[1, 0], [1, 0], [0, 2]])
     values = np.array([0.0, 2.0, 3.0])
-    assert association(counts, values, None) == pytest.approx(np.sqrt(2 / 3))
-    assert association(counts.T, None, values) == pytest.approx(np.sqrt(2 / 3))
+    assert measure_association(counts, values, None) == pytest.approx(np.sqrt(2 / 3))
+    assert measure_association(counts.T, None, values) == pytest.approx(np.sqrt(2 / 3))
 
 
 def test_cramers_v_by_hand() -> None:
     """(3 1; 1 3): chi2 = 8 * (9 + 1 + 1 + 9) / 16 - 8 = 2; V = sqrt(2 / 8)."""
-    assert association(np.array([[3, 1], [1, 3]]), None, None) == pytest.approx(0.5)
+    assert measure_association(np.array([[3, 1], [1, 3]]), None, None) == pytest.approx(0.5)
 
 
 def test_null_rows_are_left_out_of_ordered_attributes_only() -> None:
     """Without its null (code 0), x is y; as a category, null makes kind tell the rows apart completely."""
     counts = np.array([[0, 9], [4, 0], [0, 5]])
     x = np.array([np.nan, 0.0, 1.0])
-    assert association(counts, x, np.arange(2.0)) == pytest.approx(1.0)
-    assert association(counts, x, None) == pytest.approx(1.0)
-    assert association(counts, None, None) == pytest.approx(1.0)
-    assert association(np.array([[5, 0], [0, 5]]), None, np.array([0.0, np.nan])).__repr__() == "nan"
+    assert measure_association(counts, x, np.arange(2.0)) == pytest.approx(1.0)
+    assert measure_association(counts, x, None) == pytest.approx(1.0)
+    assert measure_association(counts, None, None) == pytest.approx(1.0)
+    assert measure_association(np.array([[5, 0], [0, 5]]), None, np.array([0.0, np.nan])).__repr__() == "nan"
 
 
 def test_against_rows() -> None:
     real, synthetic = random_table(400, 1), random_table(230, 2)
-    figures = pair_figures(real, synthetic, VALUES, threads=2)
+    figures = compute_pair_figures(real, synthetic, VALUES, threads=2)
     assert figures.pairs[:2] == (("x", "kind"), ("x", "y")) and len(figures.pairs) == 21
     assert figures.cells.tolist() == [DOMAIN.cells(p) for p in figures.pairs]
-    assert figures.l1.tolist() == l1_distances(real, synthetic, figures.pairs).tolist()
+    assert figures.l1.tolist() == compute_l1_distances(real, synthetic, figures.pairs).tolist()
     expected = [[by_rows(t, a, b) for a, b in figures.pairs] for t in (real, synthetic)]
     assert np.isnan(expected).any() and np.isfinite(expected).sum() == 20
     assert figures.association_real == pytest.approx(expected[0], abs=1e-9, nan_ok=True)
@@ -97,9 +103,9 @@ def test_against_rows() -> None:
 
 def test_sparse_is_dense(monkeypatch: pytest.MonkeyPatch) -> None:
     real, synthetic = random_table(300, 3), random_table(100, 4)
-    dense = pair_figures(real, synthetic, VALUES)
+    dense = compute_pair_figures(real, synthetic, VALUES)
     monkeypatch.setattr(pairs, "DENSE_CELLS", 20)  # some pairs are still dense
-    sparse = pair_figures(real, synthetic, VALUES)
+    sparse = compute_pair_figures(real, synthetic, VALUES)
     assert sparse.l1.tolist() == dense.l1.tolist()
     assert sparse.association_real == pytest.approx(dense.association_real, abs=1e-12, nan_ok=True)
     assert sparse.association_synthetic == pytest.approx(dense.association_synthetic, abs=1e-12, nan_ok=True)
@@ -110,51 +116,54 @@ def test_a_pair_of_very_many_cells() -> None:
     domain = Domain.of({"a": 70_000, "b": 70_000})
     codes = np.arange(0, 70_000, 700, dtype=np.uint32)
     real, mirrored = CodeTable(domain, (codes, codes)), CodeTable(domain, (codes, codes[::-1].copy()))
-    figures = pair_figures(real, mirrored, {"a": np.arange(70_000.0), "b": np.arange(70_000.0)})
+    figures = compute_pair_figures(real, mirrored, {"a": np.arange(70_000.0), "b": np.arange(70_000.0)})
     assert figures.l1.tolist() == [2.0]
     assert figures.association_real == pytest.approx([1.0])
     assert figures.association_synthetic == pytest.approx([-1.0])
-    assert pair_figures(real, real, {}).association_real == pytest.approx([1.0])
+    assert compute_pair_figures(real, real, {}).association_real == pytest.approx([1.0])
 
 
 def test_order_of_rows_and_threads_do_not_matter() -> None:
     real, synthetic = random_table(200, 5), random_table(200, 6)
     order = np.random.default_rng(0).permutation(200)
     turned = CodeTable(DOMAIN, tuple(c[order] for c in real.columns))
-    one = pair_figures(real, synthetic, VALUES, threads=1)
-    for other in (pair_figures(turned, synthetic, VALUES, threads=2), pair_figures(real, synthetic, VALUES)):
+    one = compute_pair_figures(real, synthetic, VALUES, threads=1)
+    for other in (
+        compute_pair_figures(turned, synthetic, VALUES, threads=2),
+        compute_pair_figures(real, synthetic, VALUES),
+    ):
         for name in ("l1", "association_real", "association_synthetic"):
             assert np.array_equal(getattr(one, name), getattr(other, name), equal_nan=True)
 
 
 def test_very_large_and_very_small_values() -> None:
     counts = np.array([[2, 1], [1, 2]])
-    plain = association(counts, np.array([0.0, 1.0]), np.array([0.0, 1.0]))
+    plain = measure_association(counts, np.array([0.0, 1.0]), np.array([0.0, 1.0]))
     assert plain == pytest.approx(1 / 3)
     for scale in (1e-200, 1e200):
-        assert association(counts, np.array([0.0, scale]), np.array([0.0, 1.0])) == pytest.approx(plain)
+        assert measure_association(counts, np.array([0.0, scale]), np.array([0.0, 1.0])) == pytest.approx(plain)
 
 
 def test_correlation_difference_skips_undefined_pairs() -> None:
     """|0.5 - 0.2| and |-1 - 1|; the other two have an undefined side: (0.3 + 2) / 2."""
     ours, theirs = np.array([0.5, np.nan, -1.0, 0.4]), np.array([0.2, 0.7, 1.0, np.nan])
     figures = PairFigures((("a", "b"),) * 4, np.ones(4, np.int64), np.zeros(4), ours, theirs)
-    assert correlation_difference(figures) == pytest.approx(1.15)
+    assert average_correlation_difference(figures) == pytest.approx(1.15)
 
 
 def test_without_rows_or_pairs() -> None:
     real, none = random_table(50), random_table(0)
-    figures = pair_figures(real, none, VALUES)
+    figures = compute_pair_figures(real, none, VALUES)
     assert set(figures.l1) == {1.0}
     assert np.isnan(figures.association_synthetic).all()
-    assert correlation_difference(figures) == 0.0
-    assert correlation_difference(pair_figures(real, real, VALUES)) == 0.0
+    assert average_correlation_difference(figures) == 0.0
+    assert average_correlation_difference(compute_pair_figures(real, real, VALUES)) == 0.0
     single = CodeTable(Domain.of({"a": 2}), (np.zeros(3, np.uint8),))
-    assert pair_figures(single, single, {}).pairs == ()
+    assert compute_pair_figures(single, single, {}).pairs == ()
 
 
 def test_values_that_do_not_fit() -> None:
     real = random_table(3)
     for values, said in (({"z": None}, "z"), ({"x": np.zeros(3)}, "4 in all"), ({"x": np.full(4, np.inf)}, "finite")):
         with pytest.raises(ValueError, match=said):
-            pair_figures(real, real, values)
+            compute_pair_figures(real, real, values)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import jensenshannon
 
-from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.pie_chart import denoised, jensen_shannon, pie_chart
+from privsyn.tasks.metrics.pie_chart import compute_jensen_shannon, denoise, score_pie_charts
 
 
 def pies(counts: list[list[list[int]]] | np.ndarray) -> CodeTable:
@@ -16,12 +16,12 @@ def pies(counts: list[list[list[int]]] | np.ndarray) -> CodeTable:
     cells = np.array(counts)
     codes = np.repeat(np.indices(cells.shape).reshape(3, -1), cells.ravel(), axis=1)
     domain = Domain(("place", "time", "kind"), cells.shape)
-    return CodeTable(domain, tuple(c.astype(code_dtype(s)) for c, s in zip(codes, cells.shape, strict=True)))
+    return CodeTable(domain, tuple(c.astype(choose_code_dtype(s)) for c, s in zip(codes, cells.shape, strict=True)))
 
 
 def scored(real: list[int], synthetic: list[int]) -> tuple[float, float, float, float]:
     """(score, divergence, misleading, bias) of a single pie."""
-    found = pie_chart(pies([[real]]), pies([[synthetic]]), "place", "time", "kind")
+    found = score_pie_charts(pies([[real]]), pies([[synthetic]]), "place", "time", "kind")
     assert found.score == found.total == found.scores[0, 0]
     return found.score, found.divergence[0, 0], found.misleading[0, 0], found.bias[0, 0]
 
@@ -40,7 +40,7 @@ def by_loop(real: np.ndarray, synthetic: np.ndarray) -> float:
 def test_divergence_by_hand() -> None:
     """P = (1, 0), Q = (1/2, 1/2), M = (3/4, 1/4): JS = (log2(4/3) + (log2(2/3) + log2(2)) / 2) / 2 = .31128."""
     js = (np.log2(4 / 3) + (np.log2(2 / 3) + 1) / 2) / 2
-    assert jensen_shannon(np.array([3.0, 0.0]), np.array([5.0, 5.0])) == pytest.approx(np.sqrt(js))
+    assert compute_jensen_shannon(np.array([3.0, 0.0]), np.array([5.0, 5.0])) == pytest.approx(np.sqrt(js))
     score, divergence, misleading, bias = scored([8, 0], [4, 4])
     assert divergence == pytest.approx(np.sqrt(js), abs=1e-6)
     assert (misleading, bias) == (0.2, 0.0)  # kind 1 is shown and should not be
@@ -50,8 +50,8 @@ def test_divergence_by_hand() -> None:
 
 def test_small_slices_are_left_out_of_each_table() -> None:
     """4 of 100 is below 5 %, 5 of 100 and 7 of 140 are not (also in floating point)."""
-    assert denoised(np.array([96, 4])).tolist() == [96, 0]
-    assert denoised(np.array([[95, 5], [133, 7], [0, 0]])).tolist() == [[95, 5], [133, 7], [0, 0]]
+    assert denoise(np.array([96, 4])).tolist() == [96, 0]
+    assert denoise(np.array([[95, 5], [133, 7], [0, 0]])).tolist() == [[95, 5], [133, 7], [0, 0]]
     assert scored([96, 4], [97, 3])[:3] == pytest.approx((1.0, 0.0, 0.0), abs=1e-4)
     assert scored([96, 4], [95, 5])[2] == 0.2
 
@@ -75,7 +75,7 @@ def test_against_a_loop() -> None:
     real = rng.poisson(rng.gamma(0.3, 200, shape))
     synthetic = rng.poisson(real * rng.uniform(0, 3, shape))
     synthetic[0, 0], real[0, 1], synthetic[0, 2] = real[0, 0], 0, 0
-    found = pie_chart(pies(real), pies(synthetic), "place", "time", "kind")
+    found = score_pie_charts(pies(real), pies(synthetic), "place", "time", "kind")
     expected = [[by_loop(a, b) for a, b in zip(p, q, strict=True)] for p, q in zip(real, synthetic, strict=True)]
     assert found.scores == pytest.approx(np.array(expected), abs=1e-7)
     assert 0 < found.bias.sum() < 5 and (found.misleading > 0).any() and found.scores[0, 0] == 1.0
@@ -86,18 +86,18 @@ def test_equal_empty_disjoint_and_reordered() -> None:
     real = pies([[[5, 1, 0], [0, 0, 0]]])
     order = np.array([3, 0, 5, 1, 4, 2])
     turned = CodeTable(real.domain, tuple(c[order] for c in real.columns))
-    assert pie_chart(real, turned, "place", "time", "kind").scores.tolist() == [[1.0, 1.0]]
+    assert score_pie_charts(real, turned, "place", "time", "kind").scores.tolist() == [[1.0, 1.0]]
     assert scored([9, 0], [0, 9]) == pytest.approx((0.0, 1.0, 0.2, 0.0), abs=1e-4)
     none = pies(np.zeros((1, 2, 3), int))
-    empty = pie_chart(real, none, "place", "time", "kind")
+    empty = score_pie_charts(real, none, "place", "time", "kind")
     assert empty.scores[0, 1] == 1.0 and 0 <= empty.scores[0, 0] < 1
-    assert pie_chart(none, none, "place", "time", "kind").score == 1.0
+    assert score_pie_charts(none, none, "place", "time", "kind").score == 1.0
 
 
 def test_any_three_attributes_in_any_order() -> None:
     real, synthetic = pies([[[4, 1], [2, 2]]]), pies([[[1, 4], [2, 2]]])
-    plain = pie_chart(real, synthetic, "place", "time", "kind").scores
-    assert pie_chart(real, synthetic, "time", "place", "kind").scores.T.tolist() == plain.tolist()
+    plain = score_pie_charts(real, synthetic, "place", "time", "kind").scores
+    assert score_pie_charts(real, synthetic, "time", "place", "kind").scores.T.tolist() == plain.tolist()
     assert plain[0, 0] < plain[0, 1] == 1.0
     with pytest.raises(ValueError, match="three different"):
-        pie_chart(real, synthetic, "time", "time", "kind")
+        score_pie_charts(real, synthetic, "time", "time", "kind")

@@ -8,7 +8,7 @@ import pytest
 from privsyn.data_contracts.domain import Domain
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.features import sample, take
-from privsyn.tasks.metrics.propensity import Propensity, propensity
+from privsyn.tasks.metrics.propensity import Propensity, measure_propensity
 
 WIDE = Domain.of({f"a{i}": 6 for i in range(8)})
 
@@ -22,7 +22,7 @@ def even(rows: int, seed: int) -> CodeTable:
 
 
 def found(real: CodeTable, synthetic: CodeTable, **settings: int) -> Propensity:
-    result = propensity(real, synthetic, **settings)
+    result = measure_propensity(real, synthetic, **settings)
     assert result is not None
     return result
 
@@ -100,14 +100,14 @@ def test_the_larger_table_is_sampled_and_seeds_decide() -> None:
 
 def test_awkward_tables() -> None:
     none, one = even(0, 0), even(1, 0)
-    assert propensity(none, one) is None
-    assert propensity(one, none) is None
-    assert propensity(none, none) is None
+    assert measure_propensity(none, one) is None
+    assert measure_propensity(one, none) is None
+    assert measure_propensity(none, none) is None
     assert found(one, even(1, 1)).auc is None
     constant = table(Domain.of({"x": 3}), np.zeros(30))
     assert found(constant, constant) == Propensity(30, 0.0, None, 0.5)
     with pytest.raises(ValueError, match="at least one row"):
-        propensity(one, one, max_rows=0)
+        measure_propensity(one, one, max_rows=0)
 
 
 def test_many_codes_take_the_other_solver_to_the_same_place() -> None:

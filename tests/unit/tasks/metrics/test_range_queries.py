@@ -7,15 +7,15 @@ import math
 import numpy as np
 import pytest
 
-from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.range_queries import (
     RangeQuery,
-    answers,
-    nist_queries,
-    nist_range_score,
-    privsyn_queries,
-    range_query_error,
+    answer_queries,
+    compute_nist_range_score,
+    compute_range_query_error,
+    draw_nist_queries,
+    draw_privsyn_queries,
 )
 
 DOMAIN = Domain.of({"a": 4, "one": 1, "b": 7, "wide": 300, "c": 2, "huge": 70_000})
@@ -24,7 +24,7 @@ DOMAIN = Domain.of({"a": 4, "one": 1, "b": 7, "wide": 300, "c": 2, "huge": 70_00
 def random_table(rows: int, *, domain: Domain = DOMAIN, padded: bool = False, seed: int = 0) -> CodeTable:
     rng = np.random.default_rng(seed)
     pad = int(padded)
-    columns = tuple((rng.random(rows) ** 2 * (s + pad)).astype(code_dtype(s + pad)) for s in domain.sizes)
+    columns = tuple((rng.random(rows) ** 2 * (s + pad)).astype(choose_code_dtype(s + pad)) for s in domain.sizes)
     return CodeTable(domain, columns, padded)
 
 
@@ -50,18 +50,21 @@ def contiguous(allowed: np.ndarray) -> bool:
 @pytest.mark.parametrize("padded", [False, True])
 def test_answers_equal_masks_on_any_number_of_threads(rows: int, padded: bool) -> None:
     data = random_table(rows, padded=padded)
-    queries = [*privsyn_queries(DOMAIN, 40, 3, seed=1), *nist_queries(random_table(50), {"b", "huge"}, 40, seed=2)]
+    queries = [
+        *draw_privsyn_queries(DOMAIN, 40, 3, seed=1),
+        *draw_nist_queries(random_table(50), {"b", "huge"}, 40, seed=2),
+    ]
     expected = [masked(data, query) for query in queries]
     for threads in (0, 1, 3):
-        counted = answers(data, queries, threads)
+        counted = answer_queries(data, queries, threads)
         assert counted.dtype == np.int64
         assert counted.tolist() == expected
     assert rows < 3 or sum(expected) > 0
 
 
 def test_a_query_without_conditions_is_satisfied_by_every_row_and_no_queries_have_no_answers() -> None:
-    assert answers(random_table(17), [RangeQuery({})]).tolist() == [17]
-    assert answers(random_table(17), []).tolist() == []
+    assert answer_queries(random_table(17), [RangeQuery({})]).tolist() == [17]
+    assert answer_queries(random_table(17), []).tolist() == []
 
 
 def test_mean_error_by_hand() -> None:
@@ -74,9 +77,9 @@ def test_mean_error_by_hand() -> None:
         RangeQuery({"a": np.array([True, True, False])}),
         RangeQuery({"a": np.array([True, False, False]), "b": np.array([False, True])}),
     ]
-    assert range_query_error(real, synthetic, queries) == pytest.approx(0.25)
-    assert range_query_error(synthetic, real, queries) == pytest.approx(0.25)
-    assert range_query_error(real, real, queries) == 0
+    assert compute_range_query_error(real, synthetic, queries) == pytest.approx(0.25)
+    assert compute_range_query_error(synthetic, real, queries) == pytest.approx(0.25)
+    assert compute_range_query_error(real, real, queries) == 0
 
 
 def test_nist_score_by_hand() -> None:
@@ -85,46 +88,50 @@ def test_nist_score_by_hand() -> None:
     queries = [RangeQuery({"a": np.array([True, True, False])}), RangeQuery({"b": np.array([False, True])})]
     rms = math.sqrt((math.log(2 / 3) ** 2 + math.log(4e-6) ** 2) / 2)
     assert rms > math.log(1e3)
-    assert nist_range_score(real, synthetic, queries) == 0
-    first = nist_range_score(real, synthetic, queries[:1])
+    assert compute_nist_range_score(real, synthetic, queries) == 0
+    first = compute_nist_range_score(real, synthetic, queries[:1])
     assert first == pytest.approx(1e6 * (1 - math.log(3 / 2) / math.log(1_000)))
-    assert nist_range_score(real, real, queries) == 1e6
+    assert compute_nist_range_score(real, real, queries) == 1e6
 
 
 def test_tables_of_no_rows_have_shares_of_nothing() -> None:
     """Real share 1 against 0: error 1 and d = ln 1e-6, worse than the worst score.  Two empty tables agree."""
     one, none = table(a=[0], b=[0]), table(a=[], b=[])
     everything = [RangeQuery({"a": np.array([True, True, True])})]
-    assert range_query_error(one, none, everything) == 1
-    assert nist_range_score(one, none, everything) == 0
-    assert nist_range_score(none, one, everything) == 0
-    assert range_query_error(none, none, everything) == 0
-    assert nist_range_score(none, none, everything) == 1e6
-    assert len(nist_queries(none, {"a"}, 5)) == 5
+    assert compute_range_query_error(one, none, everything) == 1
+    assert compute_nist_range_score(one, none, everything) == 0
+    assert compute_nist_range_score(none, one, everything) == 0
+    assert compute_range_query_error(none, none, everything) == 0
+    assert compute_nist_range_score(none, none, everything) == 1e6
+    assert len(draw_nist_queries(none, {"a"}, 5)) == 5
 
 
 def test_order_and_copies_of_rows_do_not_matter() -> None:
     real, synthetic = random_table(500), random_table(400, seed=1)
     shuffled = CodeTable(DOMAIN, tuple(np.tile(c[::-1], 3) for c in synthetic.columns))
-    queries = privsyn_queries(DOMAIN, 50)
-    assert range_query_error(real, shuffled, queries) == pytest.approx(range_query_error(real, synthetic, queries))
-    assert nist_range_score(real, shuffled, queries) == pytest.approx(nist_range_score(real, synthetic, queries))
+    queries = draw_privsyn_queries(DOMAIN, 50)
+    assert compute_range_query_error(real, shuffled, queries) == pytest.approx(
+        compute_range_query_error(real, synthetic, queries)
+    )
+    assert compute_nist_range_score(real, shuffled, queries) == pytest.approx(
+        compute_nist_range_score(real, synthetic, queries)
+    )
 
 
 def test_privsyn_queries_are_ranges_over_three_different_attributes() -> None:
-    queries = privsyn_queries(DOMAIN, 200, seed=3)
+    queries = draw_privsyn_queries(DOMAIN, 200, seed=3)
     assert len(queries) == 200
     assert all(len(set(q.attributes)) == 3 for q in queries)
     assert all(contiguous(allowed) for q in queries for allowed in q.allowed.values())
     assert {a for q in queries for a in q.attributes} == set(DOMAIN.attributes)
     small = Domain.of({"x": 2, "y": 3})
-    assert {q.attributes for q in privsyn_queries(small, 10)} == {("x", "y")}
-    assert privsyn_queries(Domain((), ()), 1)[0].attributes == ()
+    assert {q.attributes for q in draw_privsyn_queries(small, 10)} == {("x", "y")}
+    assert draw_privsyn_queries(Domain((), ()), 1)[0].attributes == ()
 
 
 def test_a_range_is_drawn_between_two_even_codes() -> None:
     """Over 3 codes: 9 pairs; 3 give one code, 2 each {0,1} and {1,2}, 2 all three.  The middle code is in 7 of 9."""
-    queries = privsyn_queries(Domain.of({"x": 3}), 4_000)
+    queries = draw_privsyn_queries(Domain.of({"x": 3}), 4_000)
     shares = np.mean([q.allowed["x"] for q in queries], axis=0)
     assert shares == pytest.approx([5 / 9, 7 / 9, 5 / 9], abs=0.03)
 
@@ -133,8 +140,8 @@ def test_nist_queries_hold_a_real_row_and_a_third_of_the_attributes() -> None:
     domain = Domain.of({f"o{i}": 20 for i in range(30)} | {f"n{i}": 20 for i in range(30)})
     real = random_table(300, domain=domain)
     ordered = {f"o{i}" for i in range(30)}
-    queries = nist_queries(real, ordered, 200, seed=4)
-    assert answers(real, queries).min() >= 1
+    queries = draw_nist_queries(real, ordered, 200, seed=4)
+    assert answer_queries(real, queries).min() >= 1
     assert np.mean([len(q.attributes) for q in queries]) == pytest.approx(0.33 * 60, abs=1)
     conditions = [(a, c) for q in queries for a, c in q.allowed.items()]
     assert all(contiguous(c) for a, c in conditions if a in ordered)
@@ -151,8 +158,8 @@ def test_queries_follow_the_seed_and_more_queries_extend_fewer() -> None:
 
     real = random_table(100)
     for make in (
-        lambda number, seed: privsyn_queries(DOMAIN, number, seed=seed),
-        lambda number, seed: nist_queries(real, {"a"}, number, seed=seed),
+        lambda number, seed: draw_privsyn_queries(DOMAIN, number, seed=seed),
+        lambda number, seed: draw_nist_queries(real, {"a"}, number, seed=seed),
     ):
         few, many, other = make(5, 0), make(20, 0), make(5, 1)
         assert all(same(x, y) for x, y in zip(few, many, strict=False))
@@ -162,12 +169,12 @@ def test_queries_follow_the_seed_and_more_queries_extend_fewer() -> None:
 def test_unfit_queries_are_refused() -> None:
     data = table(a=[0], b=[0])
     with pytest.raises(ValueError, match="each of the 3 codes"):
-        answers(data, [RangeQuery({"a": np.ones(2, dtype=bool)})])
+        answer_queries(data, [RangeQuery({"a": np.ones(2, dtype=bool)})])
     with pytest.raises(ValueError, match="yes or no"):
-        answers(data, [RangeQuery({"a": np.array([0, 1, 2])})])
+        answer_queries(data, [RangeQuery({"a": np.array([0, 1, 2])})])
     with pytest.raises(KeyError):
-        answers(data, [RangeQuery({"z": np.ones(2, dtype=bool)})])
+        answer_queries(data, [RangeQuery({"z": np.ones(2, dtype=bool)})])
     with pytest.raises(ValueError, match="no queries"):
-        range_query_error(data, data, [])
+        compute_range_query_error(data, data, [])
     with pytest.raises(ValueError, match="-1"):
-        privsyn_queries(DOMAIN, -1)
+        draw_privsyn_queries(DOMAIN, -1)

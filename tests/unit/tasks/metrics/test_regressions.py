@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privsyn.tasks.metrics.regressions import fitted
-from privsyn.tasks.metrics.sample_errors import quantile, share
+from privsyn.tasks.metrics.regressions import fit_regression
+from privsyn.tasks.metrics.sample_errors import compute_quantile, share
 
 
 def test_least_squares_of_two_groups() -> None:
@@ -14,7 +14,7 @@ def test_least_squares_of_two_groups() -> None:
     rng = np.random.default_rng(1)
     group = np.repeat([0.0, 1.0], [300, 200])
     y = 5 + 2 * group + rng.normal(0, 1 + 3 * group)
-    fit = fitted(np.stack([np.ones(500), group], axis=1), y, two_values=False)
+    fit = fit_regression(np.stack([np.ones(500), group], axis=1), y, two_values=False)
     one, other = y[:300], y[300:]
     assert fit.coefficients == pytest.approx([one.mean(), other.mean() - one.mean()])
     error = np.sqrt((one.var() / 300 + other.var() / 200) * 500 / 498)
@@ -25,18 +25,18 @@ def test_least_squares_of_two_groups() -> None:
 def test_logistic_of_two_groups() -> None:
     """The slope is the logarithm of the odds ratio, its error that of a table of four counts."""
     group, y = np.repeat([0.0, 0, 1, 1], [90, 60, 40, 160]), np.repeat([0.0, 1, 0, 1], [90, 60, 40, 160])
-    fit = fitted(np.stack([np.ones(350), group], axis=1), y, two_values=True)
+    fit = fit_regression(np.stack([np.ones(350), group], axis=1), y, two_values=True)
     assert fit.coefficients[1] == pytest.approx(np.log(160 * 90 / (40 * 60)), rel=1e-3)
     assert fit.errors[1] == pytest.approx(np.sqrt(1 / 90 + 1 / 60 + 1 / 40 + 1 / 160), rel=1e-3)
 
 
 def test_no_more_rows_than_columns_have_no_error() -> None:
-    assert np.isnan(fitted(np.ones((1, 1)), np.ones(1), two_values=False).errors).all()
+    assert np.isnan(fit_regression(np.ones((1, 1)), np.ones(1), two_values=False).errors).all()
 
 
 def test_a_quantile_has_the_error_of_its_order_statistics() -> None:
     """Of an even distribution on 0..1 the median's error is 1 / (2 sqrt(n))."""
-    middle, error = quantile(np.arange(1, 10_001) / 10_000, 0.5)
+    middle, error = compute_quantile(np.arange(1, 10_001) / 10_000, 0.5)
     assert middle == 0.5
     assert error == pytest.approx(0.005, rel=0.01)
 

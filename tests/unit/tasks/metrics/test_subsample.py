@@ -9,13 +9,13 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.marginal_distance import mean_l1
+from privsyn.tasks.metrics.marginal_distance import average_l1
 from privsyn.tasks.metrics.subsample import (
-    equivalent_share,
-    equivalent_subsample,
-    equivalent_subsamples,
-    subsample,
-    subsample_scores,
+    compare_to_subsamples,
+    find_equivalent_share,
+    find_equivalent_subsample,
+    find_equivalent_subsamples,
+    score_subsamples,
 )
 
 
@@ -27,7 +27,7 @@ def numbered(rows: int) -> CodeTable:
 
 @pytest.mark.parametrize(("share", "rows"), [(1.0, 100), (0.5, 50), (0.014, 1), (0.001, 1), (0.996, 100)])
 def test_a_sample_has_its_share_of_whole_rows(share: float, rows: int) -> None:
-    sample = subsample(numbered(100), share, 3)
+    sample = compare_to_subsamples(numbered(100), share, 3)
     i, m = sample.columns
     assert i.size == rows == np.unique(i).size
     assert (np.diff(i.astype(int)) > 0).all()
@@ -36,8 +36,11 @@ def test_a_sample_has_its_share_of_whole_rows(share: float, rows: int) -> None:
 
 def test_samples_are_seeded_and_even() -> None:
     table = numbered(10)
-    assert subsample(table, 0.3, 1).columns[0].tolist() == subsample(table, 0.3, 1).columns[0].tolist()
-    drawn = Counter(int(i) for seed in range(1_000) for i in subsample(table, 0.3, seed).columns[0])
+    assert (
+        compare_to_subsamples(table, 0.3, 1).columns[0].tolist()
+        == compare_to_subsamples(table, 0.3, 1).columns[0].tolist()
+    )
+    drawn = Counter(int(i) for seed in range(1_000) for i in compare_to_subsamples(table, 0.3, seed).columns[0])
     assert sum(drawn.values()) == 3_000
     assert all(240 < drawn[i] < 360 for i in range(10))  # 300 expected, sd 14.5
 
@@ -45,14 +48,14 @@ def test_samples_are_seeded_and_even() -> None:
 @pytest.mark.parametrize("share", [0.0, -0.1, 1.01, float("nan")])
 def test_shares_are_above_0_and_at_most_1(share: float) -> None:
     with pytest.raises(ValueError, match="at most 1"):
-        subsample(numbered(10), share, 0)
+        compare_to_subsamples(numbered(10), share, 0)
     with pytest.raises(ValueError, match="at most 1"):
-        subsample_scores({}, numbered(10), [share])
+        score_subsamples({}, numbered(10), [share])
 
 
 def test_no_rows() -> None:
-    assert subsample(numbered(0), 0.5, 0).rows == 0
-    assert equivalent_subsample(lambda t: 1.0, numbered(0), 1.0, "lower") is None
+    assert compare_to_subsamples(numbered(0), 0.5, 0).rows == 0
+    assert find_equivalent_subsample(lambda t: 1.0, numbered(0), 1.0, "lower") is None
 
 
 def test_scores_are_taken_on_the_same_samples() -> None:
@@ -64,11 +67,11 @@ def test_scores_are_taken_on_the_same_samples() -> None:
         return float(sample.rows)
 
     scores = {"a": lambda t: watch("a", t), "b": lambda t: watch("b", t)}
-    found = subsample_scores(scores, table, (0.1, 0.5, 1.0), seed=4, repeats=3)
+    found = score_subsamples(scores, table, (0.1, 0.5, 1.0), seed=4, repeats=3)
     assert found["a"].tolist() == found["b"].tolist() == [5.0, 25.0, 50.0]
     assert seen["a"] == seen["b"] and len(seen["a"]) == 7  # share 1 once
     assert len({tuple(s) for s in seen["a"]}) == 7
-    together = subsample_scores(lambda t: {"a": float(t.rows), "m": t.columns[0].mean()}, table, (0.1, 0.5), 4, 3)
+    together = score_subsamples(lambda t: {"a": float(t.rows), "m": t.columns[0].mean()}, table, (0.1, 0.5), 4, 3)
     assert together["a"].tolist() == [5.0, 25.0]
     assert together["m"][0] == pytest.approx(np.mean([np.mean(s) for s in seen["a"][:3]]))
 
@@ -76,23 +79,28 @@ def test_scores_are_taken_on_the_same_samples() -> None:
 def test_share_by_hand() -> None:
     """Halfway from the score of 1 % (8) to that of 100 % (4) in log share: 10 %."""
     shares = (0.01, 1.0)
-    assert equivalent_share(shares, np.array([8.0, 4.0]), 6.0, "lower") == pytest.approx(0.1)
-    assert equivalent_share(shares, np.array([4.0, 8.0]), 6.0, "higher") == pytest.approx(0.1)
-    assert equivalent_share(shares, np.array([4.0, 8.0]), 5.0, "higher") == pytest.approx(10**-1.5)
+    assert find_equivalent_share(shares, np.array([8.0, 4.0]), 6.0, "lower") == pytest.approx(0.1)
+    assert find_equivalent_share(shares, np.array([4.0, 8.0]), 6.0, "higher") == pytest.approx(0.1)
+    assert find_equivalent_share(shares, np.array([4.0, 8.0]), 5.0, "higher") == pytest.approx(10**-1.5)
 
 
 def test_ends() -> None:
     shares, lower = (0.02, 0.1, 0.5), np.array([9.0, 3.0, 1.0])
-    assert [equivalent_share(shares, lower, v, "lower") for v in (0.0, 1.0, 9.0, 50.0)] == [0.5, 0.5, 0.02, 0.02]
-    assert [equivalent_share(shares, -lower, v, "higher") for v in (0.0, -1.0, -9.0, -50.0)] == [0.5, 0.5, 0.02, 0.02]
-    assert equivalent_share(shares, lower, 3.0, "lower") == pytest.approx(0.1)
+    assert [find_equivalent_share(shares, lower, v, "lower") for v in (0.0, 1.0, 9.0, 50.0)] == [0.5, 0.5, 0.02, 0.02]
+    assert [find_equivalent_share(shares, -lower, v, "higher") for v in (0.0, -1.0, -9.0, -50.0)] == [
+        0.5,
+        0.5,
+        0.02,
+        0.02,
+    ]
+    assert find_equivalent_share(shares, lower, 3.0, "lower") == pytest.approx(0.1)
 
 
 def test_scores_out_of_order_are_pooled() -> None:
     """10, 4, 6, 1 become 10, 5, 5, 1: a value of 5 is read at the middle of the flat stretch, in log share."""
     shares, scores = (0.01, 0.1, 0.4, 1.0), np.array([10.0, 4.0, 6.0, 1.0])
-    assert equivalent_share(shares, scores, 5.0, "lower") == pytest.approx(0.2)
-    readings = [equivalent_share(shares, scores, v, "lower") for v in np.linspace(12, 0, 60)]
+    assert find_equivalent_share(shares, scores, 5.0, "lower") == pytest.approx(0.2)
+    readings = [find_equivalent_share(shares, scores, v, "lower") for v in np.linspace(12, 0, 60)]
     assert readings == sorted(readings, key=float)
 
 
@@ -102,7 +110,7 @@ def test_scores_out_of_order_are_pooled() -> None:
 )
 def test_no_reading(scores: list[float], value: float) -> None:
     """Scores that are all equal or get worse with more rows, or are not numbers, say nothing of a share."""
-    assert equivalent_share((0.1, 1.0), np.array(scores), value, "lower") is None
+    assert find_equivalent_share((0.1, 1.0), np.array(scores), value, "lower") is None
 
 
 @pytest.mark.parametrize("share", [0.03, 0.15, 0.6])
@@ -115,27 +123,27 @@ def test_a_sample_is_read_as_its_own_share(share: float) -> None:
     )
 
     def error(table: CodeTable) -> float:
-        return mean_l1(real, table, [("a", "b")])
+        return average_l1(real, table, [("a", "b")])
 
-    found = equivalent_subsample(error, real, error(subsample(real, share, 99)), "lower")
+    found = find_equivalent_subsample(error, real, error(compare_to_subsamples(real, share, 99)), "lower")
     assert found == pytest.approx(share, rel=0.2)
-    assert equivalent_subsample(error, real, 0.0, "lower") == 1.0
-    assert equivalent_subsample(error, real, 2.0, "lower") == 0.01
+    assert find_equivalent_subsample(error, real, 0.0, "lower") == 1.0
+    assert find_equivalent_subsample(error, real, 2.0, "lower") == 0.01
 
 
 def test_several_scores_at_once() -> None:
     table = numbered(1_000)
     scores = {"rows": lambda t: float(t.rows), "missing": lambda t: 1.0 - t.rows / 1_000}
-    found = equivalent_subsamples(
+    found = find_equivalent_subsamples(
         scores, {"rows": 1_000.0, "missing": 0.95}, {"rows": "higher", "missing": "lower"}, table
     )
     assert found["rows"] == 1.0 and found["missing"] == pytest.approx(0.05)
-    assert found["rows"] == equivalent_subsample(scores["rows"], table, 1_000.0, "higher")
+    assert found["rows"] == find_equivalent_subsample(scores["rows"], table, 1_000.0, "higher")
 
 
 def test_refusals() -> None:
     for shares in ((), (0.5, 0.1), (0.1, 0.1)):
         with pytest.raises(ValueError, match="ascending"):
-            subsample_scores({}, numbered(5), shares)
+            score_subsamples({}, numbered(5), shares)
     with pytest.raises(ValueError, match="repeat"):
-        subsample_scores({}, numbered(5), repeats=0)
+        score_subsamples({}, numbered(5), repeats=0)

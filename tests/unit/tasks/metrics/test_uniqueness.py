@@ -7,9 +7,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.uniqueness import Uniqueness, row_groups, uniqueness
+from privsyn.tasks.metrics.uniqueness import Uniqueness, group_equal_rows, measure_uniqueness
 
 DOMAIN = Domain.of({"a": 3, "b": 4})
 
@@ -23,7 +23,7 @@ def random_table(domain: Domain, rows: int, seed: int) -> CodeTable:
     """Rows drawn from few patterns, so that some are unique and some are not."""
     patterns = np.random.default_rng(0).integers(0, domain.sizes, (60, len(domain.sizes)))
     chosen = patterns[np.random.default_rng(seed).integers(60, size=rows)]
-    return CodeTable(domain, tuple(chosen[:, i].astype(code_dtype(s)) for i, s in enumerate(domain.sizes)))
+    return CodeTable(domain, tuple(chosen[:, i].astype(choose_code_dtype(s)) for i, s in enumerate(domain.sizes)))
 
 
 def tuples(data: CodeTable) -> list[tuple[int, ...]]:
@@ -39,12 +39,12 @@ def test_by_hand() -> None:
     two unique rows is repeated.  (0, 0) is real but not unique; (1, 1) is nobody's.  Of the hold-out one of four.
     """
     synthetic = table((0, 1), (0, 1), (0, 1), (0, 0), (1, 1))
-    found = uniqueness(REAL, synthetic, table((2, 3), (0, 0), (1, 0), (2, 2)))
+    found = measure_uniqueness(REAL, synthetic, table((2, 3), (0, 0), (1, 0), (2, 2)))
     assert found == Uniqueness(share=3 / 5, holdout_share=1 / 4, unique=1 / 2, repeated=1 / 2)
 
 
 def test_equal_rows_need_every_column() -> None:
-    assert uniqueness(REAL, table((0, 3), (2, 1), (1, 0))) == Uniqueness(0.0, None, 0.5, 0.0)
+    assert measure_uniqueness(REAL, table((0, 3), (2, 1), (1, 0))) == Uniqueness(0.0, None, 0.5, 0.0)
 
 
 @pytest.mark.parametrize("width", [1, 7, 60])
@@ -52,13 +52,13 @@ def test_groups_are_exactly_the_equal_rows_also_of_wide_tables(width: int) -> No
     """60 attributes of 300 codes have 300**60 different rows: far more than one 62-bit key."""
     domain = Domain.of({f"a{i}": 300 for i in range(width)})
     tables = [random_table(domain, rows, seed) for seed, rows in enumerate((90, 50, 0, 70))]
-    groups = row_groups(tables)
+    groups = group_equal_rows(tables)
     assert [g.size for g in groups] == [90, 50, 0, 70]
     rows = [row for data in tables for row in tuples(data)]
     numbers = np.concatenate(groups).tolist()
     assert len(set(zip(rows, numbers, strict=True))) == len(set(rows)) == len(set(numbers))
     counts = Counter(tuples(tables[0]))
-    found = uniqueness(tables[0], tables[1], tables[3])
+    found = measure_uniqueness(tables[0], tables[1], tables[3])
     assert 0 < found.share == pytest.approx(np.mean([counts[row] == 1 for row in tuples(tables[1])]))
     assert 0 < (found.holdout_share or 0) == pytest.approx(np.mean([counts[row] == 1 for row in tuples(tables[3])]))
 
@@ -66,7 +66,7 @@ def test_groups_are_exactly_the_equal_rows_also_of_wide_tables(width: int) -> No
 def test_all_different_rows_have_different_numbers() -> None:
     codes = np.indices((3, 4, 5)).reshape(3, -1).astype(np.uint8)
     data = CodeTable(Domain.of({"a": 3, "b": 4, "c": 5}), tuple(codes))
-    assert len(set(row_groups([data])[0].tolist())) == 60
+    assert len(set(group_equal_rows([data])[0].tolist())) == 60
 
 
 def test_rows_that_differ_in_the_first_column_only_are_told_apart_after_ranking() -> None:
@@ -74,7 +74,7 @@ def test_rows_that_differ_in_the_first_column_only_are_told_apart_after_ranking(
     domain = Domain.of({f"a{i}": 70_000 for i in range(21)})
     last = np.full(4, 69_999, np.uint32)
     data = CodeTable(domain, (np.array([0, 1, 2, 0], np.uint32), *(last for _ in range(20))))
-    (groups,) = row_groups([data])
+    (groups,) = group_equal_rows([data])
     assert groups[0] == groups[3]
     assert len(set(groups.tolist())) == 3
 
@@ -82,7 +82,7 @@ def test_rows_that_differ_in_the_first_column_only_are_told_apart_after_ranking(
 def test_the_table_itself_repeats_all_its_unique_rows_in_any_order() -> None:
     data = random_table(DOMAIN, 40, 1)
     backwards = CodeTable(DOMAIN, tuple(np.ascontiguousarray(c[::-1]) for c in data.columns))
-    found = uniqueness(data, backwards, data)
+    found = measure_uniqueness(data, backwards, data)
     assert found.share == found.unique == found.holdout_share
     counts = Counter(tuples(data))
     assert found.unique == sum(n == 1 for n in counts.values()) / 40
@@ -91,6 +91,6 @@ def test_the_table_itself_repeats_all_its_unique_rows_in_any_order() -> None:
 
 def test_tables_of_no_rows() -> None:
     none = table()
-    assert uniqueness(none, none, none) == Uniqueness(0.0, 0.0, 0.0, 0.0)
-    assert uniqueness(none, REAL) == Uniqueness(0.0, None, 0.0, 0.0)
-    assert uniqueness(REAL, none) == Uniqueness(0.0, None, 0.5, 0.0)
+    assert measure_uniqueness(none, none, none) == Uniqueness(0.0, 0.0, 0.0, 0.0)
+    assert measure_uniqueness(none, REAL) == Uniqueness(0.0, None, 0.0, 0.0)
+    assert measure_uniqueness(REAL, none) == Uniqueness(0.0, None, 0.5, 0.0)

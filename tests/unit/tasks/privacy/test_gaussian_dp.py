@@ -11,10 +11,10 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privsyn.data_contracts.receipts import SMOOTHING, sigma_for
+from privsyn.data_contracts.receipts import SMOOTHING, compute_sigma
 from privsyn.tasks.privacy import gaussian_dp
-from privsyn.tasks.privacy.accountant import epsilon_for, rho_for
-from privsyn.tasks.privacy.gaussian_dp import LEAKED, delta_above, keeps, tail, theta
+from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho, convert_rho_to_epsilon
+from privsyn.tasks.privacy.gaussian_dp import LEAKED, bound_delta, bound_tail, bound_theta, keeps_promise
 
 EPSILONS = (0.1, 0.3, 1.0, 2.0, 5.0, 10.0)
 
@@ -44,14 +44,14 @@ def curve(rho: Fraction, epsilon: Fraction) -> mpmath.mpf:
 @pytest.mark.parametrize("sign", ["", "-"])
 def test_the_tail_is_bracketed_closely(z, sign):
     with mpmath.workdps(400):
-        low, high = map(exact, tail(Decimal(sign + z)))
+        low, high = map(exact, bound_tail(Decimal(sign + z)))
         true = upper_tail(mpmath.mpf(sign + z))
         assert low <= true <= high
         assert high - low <= true * mpmath.mpf(10) ** -25
 
 
 def test_very_far_out_there_is_nothing_but_a_bound():
-    low, high = tail(Decimal(10) ** 7)
+    low, high = bound_tail(Decimal(10) ** 7)
     assert low == 0 < high < Decimal("1e-1000000")
 
 
@@ -59,7 +59,7 @@ def test_very_far_out_there_is_nothing_but_a_bound():
 @given(st.floats(-13, 4), st.floats(-6, 6))
 def test_delta_is_never_too_small_and_hardly_too_large(log_rho, log_epsilon):
     rho, epsilon = Fraction(10.0**log_rho), Fraction(10.0**log_epsilon)
-    found = delta_above(rho, epsilon)
+    found = bound_delta(rho, epsilon)
     with mpmath.workdps(400):
         true = curve(rho, epsilon)
         assert exact(found) >= true
@@ -70,16 +70,20 @@ def test_delta_is_never_too_small_and_hardly_too_large(log_rho, log_epsilon):
 def test_the_callers_decimal_context_changes_nothing():
     with localcontext() as context:
         context.prec = 5
-        rough = delta_above(Fraction(1), Fraction(1, 1000)), tail(Decimal("-0.30001")), theta(Fraction(1))
-    assert rough == (delta_above(Fraction(1), Fraction(1, 1000)), tail(Decimal("-0.30001")), theta(Fraction(1)))
+        rough = bound_delta(Fraction(1), Fraction(1, 1000)), bound_tail(Decimal("-0.30001")), bound_theta(Fraction(1))
+    assert rough == (
+        bound_delta(Fraction(1), Fraction(1, 1000)),
+        bound_tail(Decimal("-0.30001")),
+        bound_theta(Fraction(1)),
+    )
 
 
 def test_the_discreteness_costs_epsilon_and_delta():
-    rho, delta, leaked = Fraction(1, 10), float(delta_above(Fraction(1, 10), Fraction(1))), float(LEAKED)
-    assert keeps(rho, 1 + 1.01 * leaked, delta * (1 + 1.01 * leaked))
-    assert not keeps(rho, 1 + 1.01 * leaked, delta * (1 + 0.9 * leaked))
-    assert not keeps(rho, 1 + 0.5 * leaked, delta * (1 + 1.01 * leaked))
-    assert not keeps(rho, leaked / 2, 0.999999)
+    rho, delta, leaked = Fraction(1, 10), float(bound_delta(Fraction(1, 10), Fraction(1))), float(LEAKED)
+    assert keeps_promise(rho, 1 + 1.01 * leaked, delta * (1 + 1.01 * leaked))
+    assert not keeps_promise(rho, 1 + 1.01 * leaked, delta * (1 + 0.9 * leaked))
+    assert not keeps_promise(rho, 1 + 0.5 * leaked, delta * (1 + 1.01 * leaked))
+    assert not keeps_promise(rho, leaked / 2, 0.999999)
 
 
 # Smoothing: discrete noise is, but for a small factor, continuous noise that is rounded at random
@@ -94,7 +98,7 @@ def sum_around(centre: float, variance: float) -> float:
 @pytest.mark.parametrize("variance", [0.05, 0.1, 0.3, 1.0])
 def test_theta_bounds_how_much_the_sum_depends_on_its_centre(variance):
     sums = np.array([sum_around(c, variance) for c in np.linspace(0, 1, 101)]) / math.sqrt(2 * math.pi * variance)
-    bound = float(theta(Fraction(variance)))
+    bound = float(bound_theta(Fraction(variance)))
     assert np.abs(sums - 1).max() <= bound * (1 + 1e-9) + 1e-14
     assert np.abs(sums - 1).max() >= bound * 0.6  # not a bound that anything meets
 
@@ -113,14 +117,14 @@ def test_random_rounding_of_continuous_noise_gives_the_discrete_one_but_for_thet
     variance = rest + smoothing
     discrete = np.exp(-(y**2) / (2 * variance)) / sum_around(0.0, variance)
     ratio = discrete / rounded
-    at, norm = float(theta(Fraction(smoothing))), sum_around(0.0, variance) / math.sqrt(2 * math.pi * variance)
+    at, norm = float(bound_theta(Fraction(smoothing))), sum_around(0.0, variance) / math.sqrt(2 * math.pi * variance)
     assert np.all(ratio <= (1 + at) / norm * (1 + 1e-9)) and np.all(ratio >= (1 - at) / norm * (1 - 1e-9))
     if smoothing == 0.1:
         assert np.abs(ratio - 1).max() > 1e-3  # the test sees what it bounds
 
 
 def test_what_is_taken_off_covers_ten_to_the_fifteen_counts():
-    at, counts = Fraction(theta(Fraction(SMOOTHING))), 10**15
+    at, counts = Fraction(bound_theta(Fraction(SMOOTHING))), 10**15
     # ln((1 + t) / (1 - t)) = 2 t + 2 t^3 / 3 + ... <= 2 t (1 + t), and (1 + t)^n <= 1 + 2 n t where n t <= 1
     assert counts * 2 * at * (1 + at) <= LEAKED
     assert 2 * counts * at <= LEAKED
@@ -148,12 +152,12 @@ def worst_adaptive(epsilon: float, rho: Fraction, share: Fraction, shift: int, p
     The first costs ``share`` of rho at sensitivity ``shift``; the second all that is left, at sensitivity 1, 2, 3 or 5,
     or nothing at all.
     """
-    p, q = discrete(sigma_for(rho * share, shift, pricing), shift)
+    p, q = discrete(compute_sigma(rho * share, shift, pricing), shift)
     seen = (p > 0) & (q > 0)
     left = epsilon - np.log(p[seen] / q[seen])
     worst = np.maximum(1 - np.exp(left), 0)
     for second in (1, 2, 3, 5):
-        worst = np.maximum(worst, hockey_stick(left, sigma_for(rho * (1 - share), second, pricing), second))
+        worst = np.maximum(worst, hockey_stick(left, compute_sigma(rho * (1 - share), second, pricing), second))
     return float((p[seen] * worst).sum() + p[~seen].sum())
 
 
@@ -165,7 +169,7 @@ SHARES = (Fraction(1, 10), Fraction(1, 2), Fraction(9, 10))
 def test_no_adaptive_choice_of_noise_passes_the_claim(rho):
     nearest = 0.0
     for epsilon in EPSILONS:
-        claim = float(delta_above(Fraction(rho), Fraction(epsilon)))
+        claim = float(bound_delta(Fraction(rho), Fraction(epsilon)))
         if claim < 1e-11:  # below what floating-point sums can show
             continue
         found = [worst_adaptive(epsilon, Fraction(rho), s, k, "gaussian") for s in SHARES for k in (1, 3)]
@@ -181,7 +185,7 @@ def test_the_same_without_smoothing_would_be_wrong(rho):
         worst_adaptive(epsilon, Fraction(rho), share, 1, "zcdp") / claim
         for epsilon in EPSILONS
         for share in SHARES
-        if (claim := float(delta_above(Fraction(rho), Fraction(epsilon)))) >= 1e-11
+        if (claim := float(bound_delta(Fraction(rho), Fraction(epsilon)))) >= 1e-11
     ]
     assert max(passed) > 1.001
 
@@ -212,14 +216,14 @@ def release_mix(rho: Fraction) -> list[tuple[float, int, int]]:
     one_ways, scores, measured = (rho * share for share in (Fraction(1, 4), Fraction(1, 50), Fraction(73, 100)))
     parts = [(one_ways / 14, 1, 14), (scores / 91, 1, 91)]
     parts += [(measured * weight / 98, 1, 14) for weight in (1, 2, 4)]
-    return [(sigma_for(share, k, "gaussian"), k, times) for share, k, times in parts]
+    return [(compute_sigma(share, k, "gaussian"), k, times) for share, k, times in parts]
 
 
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 3.0])
 def test_dp_accounting_agrees_from_both_sides_on_a_release(epsilon):
     """Even its bound from above, for the noise as drawn, is below the claim, and by no more than SMOOTHING costs."""
     delta = 1e-6
-    mix = release_mix(rho_for(epsilon, delta, "gaussian"))
+    mix = release_mix(convert_epsilon_to_rho(epsilon, delta, "gaussian"))
     assert composed(mix, 1e-4, upper=False).get_epsilon_for_delta(delta) <= epsilon
     above = composed(mix, 2e-5, upper=True).get_epsilon_for_delta(delta)
     smallest = min(sigma for sigma, _, _ in mix)
@@ -229,32 +233,38 @@ def test_dp_accounting_agrees_from_both_sides_on_a_release(epsilon):
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 3.0])
 def test_dp_accounting_finds_noise_that_is_a_little_too_small(epsilon):
     """The referee itself: 2 % less noise than the claim needs, and its bound from below passes the claim."""
-    mix = [(0.98 * sigma, k, times) for sigma, k, times in release_mix(rho_for(epsilon, 1e-6, "gaussian"))]
+    mix = [
+        (0.98 * sigma, k, times) for sigma, k, times in release_mix(convert_epsilon_to_rho(epsilon, 1e-6, "gaussian"))
+    ]
     assert composed(mix, 5e-5 * epsilon, upper=False).get_epsilon_for_delta(1e-6) > epsilon
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("delta", [1e-12, 1e-9, 1e-5])
 def test_it_lies_between_the_exact_gaussian_and_the_zcdp_conversion(epsilon, delta):
-    rho = rho_for(epsilon, delta, "gaussian")
+    rho = convert_epsilon_to_rho(epsilon, delta, "gaussian")
     with mpmath.workdps(60):
         assert curve(rho, Fraction(epsilon)) <= delta
         assert curve(rho * (1 + Fraction(1, 10**6)), Fraction(epsilon)) > delta
-    assert rho > rho_for(epsilon, delta, "tight")
-    assert epsilon_for(rho, delta, "gaussian") < epsilon_for(rho, delta, "tight")
+    assert rho > convert_epsilon_to_rho(epsilon, delta, "tight")
+    assert convert_rho_to_epsilon(rho, delta, "gaussian") < convert_rho_to_epsilon(rho, delta, "tight")
 
 
 @pytest.mark.parametrize(("epsilon", "gain"), [(0.2, 1.41), (1.0, 1.31), (2.0, 1.27)])
 def test_the_known_gain_over_the_paper(epsilon, gain):
-    assert float(rho_for(epsilon, 1e-12, "gaussian") / rho_for(epsilon, 1e-12, "paper")) == pytest.approx(
-        gain, abs=0.005
-    )
+    assert float(
+        convert_epsilon_to_rho(epsilon, 1e-12, "gaussian") / convert_epsilon_to_rho(epsilon, 1e-12, "paper")
+    ) == pytest.approx(gain, abs=0.005)
 
 
 @pytest.mark.parametrize("delta", [1e-300, 1e-9, 0.01])
 def test_below_a_millionth_the_zcdp_conversion_takes_over_upwards(delta):
     at = gaussian_dp.SMALLEST
     below = at * (1 - 1e-9)
-    assert rho_for(below, delta, "gaussian") == rho_for(below, delta, "tight") <= rho_for(at, delta, "gaussian")
+    assert (
+        convert_epsilon_to_rho(below, delta, "gaussian")
+        == convert_epsilon_to_rho(below, delta, "tight")
+        <= convert_epsilon_to_rho(at, delta, "gaussian")
+    )
     for epsilon in (below, at):
-        assert epsilon_for(rho_for(epsilon, delta, "gaussian"), delta, "gaussian") <= epsilon
+        assert convert_rho_to_epsilon(convert_epsilon_to_rho(epsilon, delta, "gaussian"), delta, "gaussian") <= epsilon

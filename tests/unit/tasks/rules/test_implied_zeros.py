@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from privsyn.tasks.estimation.known_zeros import KnownZeros
-from privsyn.tasks.rules.implied_zeros import implied_zeros
+from privsyn.tasks.rules.implied_zeros import imply_zeros
 
 
 def test_two_nulls_of_one_age_go_together() -> None:
     """Code 0 of age is below 15; only there are status and income null (code 1)."""
     nulls = np.array([[True, False], [False, True], [False, True]])
-    found = dict(implied_zeros([(("age", "status"), nulls), (("age", "income"), nulls)]))
+    found = dict(imply_zeros([(("age", "status"), nulls), (("age", "income"), nulls)]))
     np.testing.assert_array_equal(found["status", "income"], [[False, True], [True, False]])
     np.testing.assert_array_equal(found["age", "status"], nulls)
     zeros = KnownZeros((), tuple(found.items()))
@@ -29,7 +29,7 @@ def test_only_what_no_row_has_is_found(seed: int) -> None:
     tables = [(c, rng.random([sizes[x] for x in c]) < 0.5) for c in cliques]
     rows = [dict(zip(sizes, row, strict=True)) for row in product(*(range(n) for n in sizes.values()))]
     rows = [r for r in rows if not any(mask[tuple(r[x] for x in c)] for c, mask in tables)]
-    found = implied_zeros(tables)
+    found = imply_zeros(tables)
     assert found
     for (x, y), forbidden in found:
         assert not any(forbidden[r[x], r[y]] for r in rows)

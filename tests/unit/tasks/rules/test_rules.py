@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.rules import conditions
+from privsyn.data_contracts.rules import list_conditions
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.estimation.known_zeros import known_zeros
+from privsyn.tasks.estimation.known_zeros import build_known_zeros
 from privsyn.tasks.estimation.recode import compress_attribute
 from privsyn.tasks.rules.mend import mend
 from privsyn.tasks.rules.witness import check_possible, find_row
@@ -77,7 +77,7 @@ def test_thresholds_are_bin_edges_and_codes_on_one_side_are_surely_forbidden() -
     made = plan(ruled_spec())
     labels = made.labels()["age"]
     assert any(label.startswith("15") for label in labels)
-    zeros = known_zeros(made, {c.attribute: _whole(c.groups) for c in made.codecs})
+    zeros = build_known_zeros(made, {c.attribute: _whole(c.groups) for c in made.codecs})
     forbidden = dict(zeros.tables)[("age", "wage", "marital")]
     below = [i for i, codec in enumerate(made.codecs[0].groups) if made.codecs[0].values(fine=True)[i] < 15]  # type: ignore[index]
     coarse = sorted({int(made.codecs[0].groups[i]) for i in below})
@@ -188,7 +188,7 @@ def test_conditions_of_computed_columns_are_asked_of_what_they_are_computed_from
     made = plan(ruled_spec([RULES[0], {"never": "exper > 40"}]))
     assert made.rules is not None
     assert [c.needs for c in made.rules.conditions] == [("age", "educ"), ("age", "educ")]
-    assert conditions(ruled_spec(RULES).rules, ruled_spec().released_columns).keys() == {1, 2, 3}
+    assert list_conditions(ruled_spec(RULES).rules, ruled_spec().released_columns).keys() == {1, 2, 3}
 
 
 def test_a_column_with_the_name_of_the_dummies_attribute_is_refused() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privsyn.data_contracts.domain import Domain, code_dtype
+from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count
-from privsyn.tasks.steps.append_attributes import append_attributes, core_marginals, split_appended
+from privsyn.tasks.steps.append_attributes import append_attributes, select_core_marginals, split_appended
 
 DOMAIN = Domain.of({"a": 3, "b": 4, "c": 2, "d": 5, "e": 1, "f": 300})
 
@@ -17,7 +17,7 @@ def true_table(rows: int = 6_000) -> CodeTable:
     rng = np.random.default_rng(3)
     base = rng.integers(0, 3, rows)
     columns = [(base * 7 + rng.integers(0, 1 + s // 2 + 1, rows)) % s for s in DOMAIN.sizes]
-    return CodeTable(DOMAIN, tuple(c.astype(code_dtype(s)) for c, s in zip(columns, DOMAIN.sizes, strict=True)))
+    return CodeTable(DOMAIN, tuple(c.astype(choose_code_dtype(s)) for c, s in zip(columns, DOMAIN.sizes, strict=True)))
 
 
 def marginals_of(table: CodeTable, *cliques: tuple[str, ...]) -> list[Marginal]:
@@ -60,7 +60,7 @@ def test_split(cliques: list, core: list, appended: list) -> None:
 
 def test_core_keeps_the_joint_of_a_triple_less_its_leaf() -> None:
     table = true_table()
-    core = core_marginals(marginals_of(table, ("a", "b", "c"), ("a", "d"), ("b", "d")), DOMAIN)
+    core = select_core_marginals(marginals_of(table, ("a", "b", "c"), ("a", "d"), ("b", "d")), DOMAIN)
     assert core.domain.attributes == ("a", "b", "d")
     assert [m.attributes for m in core.marginals] == [("a",), ("b",), ("d",), ("a", "b"), ("a", "d"), ("b", "d")]
     np.testing.assert_array_equal(core.marginals[3].counts, count(table, ("a", "b")))
@@ -70,7 +70,7 @@ def test_true_marginals_and_a_true_core_give_the_true_marginals_back() -> None:
     table = true_table()
     cliques = [("a", "b"), ("a", "c"), ("b", "c"), ("b", "c", "d"), ("c", "f")]
     marginals = marginals_of(table, *cliques)
-    core = core_marginals(marginals, DOMAIN)
+    core = select_core_marginals(marginals, DOMAIN)
     full = append_attributes(part(table, core.domain), marginals, DOMAIN, seed=1)
     assert full.domain == DOMAIN
     for clique in [*cliques, ("e",)]:
@@ -109,7 +109,7 @@ def test_unseen_conditions_fall_back_on_the_one_way_and_no_counts_on_uniform() -
 def test_few_rows(rows: int) -> None:
     table = true_table()
     marginals = marginals_of(table, ("a", "b"), ("b", "c"), ("c", "f"))
-    core = core_marginals(marginals, DOMAIN)
+    core = select_core_marginals(marginals, DOMAIN)
     short = CodeTable(core.domain, tuple(table.column(a)[:rows] for a in core.domain.attributes))
     full = append_attributes(short, marginals, DOMAIN, seed=0)
     assert full.rows == rows
@@ -119,7 +119,7 @@ def test_few_rows(rows: int) -> None:
 def test_the_seed_decides_the_rows() -> None:
     table = true_table()
     marginals = marginals_of(table, ("a", "b"), ("a", "f"))
-    core = part(table, core_marginals(marginals, DOMAIN).domain)
+    core = part(table, select_core_marginals(marginals, DOMAIN).domain)
     once, again, other = (append_attributes(core, marginals, DOMAIN, seed) for seed in (1, 1, 2))
     assert once.to_arrow().equals(again.to_arrow())
     assert not once.to_arrow().equals(other.to_arrow())
@@ -137,7 +137,7 @@ def test_core_marginals_keep_the_noise_that_they_were_measured_with() -> None:
     ones = [Marginal((x,), np.ones(domain.size(x))) for x in domain.attributes]
     triple = Marginal(("a", "b", "leaf"), np.ones((2, 2, 3)), 2.0)
     others = [Marginal(("a", "d"), np.ones((2, 2)), 7.0), Marginal(("b", "d"), np.ones((2, 2)), 8.0)]
-    core = core_marginals([*ones, triple, *others], domain)
+    core = select_core_marginals([*ones, triple, *others], domain)
     assert {m.attributes: m.sigma for m in core.marginals if len(m.attributes) > 1} == {
         ("a", "b"): pytest.approx(2 * 3**0.5),
         ("a", "d"): 7.0,
@@ -160,7 +160,7 @@ def test_counts_that_disagree_are_fitted_to_the_one_ways() -> None:
     table = CodeTable(domain, tuple(rng.integers(0, s, rows).astype(np.uint8) for s in domain.sizes))
     every = marginals_of(table, ("a", "c"))
     noisy = Marginal(("a", "b"), np.array([[3_000.0, 0.0, 900.0], [100.0, 1_500.0, 500.0]]))
-    core = core_marginals([*every, noisy], domain, frozenset("ac"))
+    core = select_core_marginals([*every, noisy], domain, frozenset("ac"))
     made = append_attributes(part(table, core.domain), [*every, noisy], domain, 1, frozenset("ac"))
     assert np.abs(count(made, ("b",)) - count(table, ("b",))).max() <= 4
     odds = [

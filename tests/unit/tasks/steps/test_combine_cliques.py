@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.tasks.steps.combine_cliques import cliques_from_table, cliques_to_table, combine_cliques, weigh
+from privsyn.tasks.steps.combine_cliques import combine_cliques, read_cliques, tabulate_cliques, weigh
 
 DOMAIN = Domain(tuple("abcdefg"), (4, 5, 3, 2, 6, 10, 100))
 
@@ -69,9 +69,9 @@ def test_a_dense_graph_of_binaries_ends() -> None:
 def test_table_round_trip() -> None:
     cliques = combine_cliques(pairs("ab", "bc", "ac", "cd"), DOMAIN, 5_000)
     weighed = dict(zip(cliques, (0.25, 0.75), strict=True))
-    table = cliques_to_table(weighed, DOMAIN, DOMAIN)
-    assert cliques_from_table(table) == weighed
-    assert list(cliques_from_table(table)) == cliques
+    table = tabulate_cliques(weighed, DOMAIN, DOMAIN)
+    assert read_cliques(table) == weighed
+    assert list(read_cliques(table)) == cliques
     assert table["cells"].to_pylist() == [60, 6]
 
 
@@ -98,4 +98,4 @@ def test_one_ways_again_take_their_share_after_the_cliques() -> None:
 def test_without_a_pair_the_fine_one_ways_have_all() -> None:
     weighed = weigh(combine_cliques({}, DOMAIN, 5_000), DOMAIN, FINE, {})
     assert weighed == {(a,): FINE.size(a) ** (2 / 3) for a in FINE.attributes}
-    assert cliques_to_table(weighed, DOMAIN, FINE)["cells"].to_pylist() == list(FINE.sizes)
+    assert tabulate_cliques(weighed, DOMAIN, FINE)["cells"].to_pylist() == list(FINE.sizes)

@@ -11,14 +11,14 @@ import pytest
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
-from privsyn.data_contracts.tables import code_schema
+from privsyn.data_contracts.tables import build_code_schema
 from privsyn.tasks.estimation.recode import (
-    coarse_domain,
+    build_coarse_domain,
     compress_attribute,
-    noisy_total,
+    estimate_total,
+    pool_one_ways,
     recode_from_table,
     recode_to_table,
-    refined,
 )
 from privsyn.tasks.steps.compress_domain import compress_domain, recode_rows
 
@@ -202,13 +202,13 @@ def test_tables_round_trip_and_odd_names() -> None:
     for name in recode:
         for part in ("coarse", "kept", "weight", "estimate", "variance"):
             assert np.array_equal(getattr(recode[name], part), getattr(back[name], part))
-    assert coarse_domain(recode) == Domain(("a b", "ü|"), (2, 2))
+    assert build_coarse_domain(recode) == Domain(("a b", "ü|"), (2, 2))
 
 
 def test_recode_rows_marks_filtered_values_one_past_the_end() -> None:
     fine = Domain(("a",), (3,))
     recode = {"a": compress_attribute(np.array([100, 0, 90]), 2.0, np.arange(3, dtype=np.int32), PAPER)}
-    batch = pa.record_batch([pa.array([0, 1, 2, 2], pa.uint8())], schema=code_schema(fine))
+    batch = pa.record_batch([pa.array([0, 1, 2, 2], pa.uint8())], schema=build_code_schema(fine))
     (out,) = recode_rows([batch], recode)
     assert out.column(0).to_pylist() == [0, 2, 1, 1]
 
@@ -218,8 +218,8 @@ def test_the_total_counts_filtered_values_and_weighs_by_noise() -> None:
     sure = compress_attribute(np.array([930, 30, 40]), 1.0, groups, Compression(sigmas=100, filter=True))
     assert not sure.kept.all()
     unsure = compress_attribute(np.array([9_000, 0, 0]), 1_000.0, groups, ON)
-    assert noisy_total({"a": sure}) == 1_000
-    assert noisy_total({"a": sure, "b": unsure}) == pytest.approx(1_000, abs=0.1)
+    assert estimate_total({"a": sure}) == 1_000
+    assert estimate_total({"a": sure, "b": unsure}) == pytest.approx(1_000, abs=0.1)
 
 
 def test_one_ways_measured_again_are_pooled_by_their_noise() -> None:
@@ -227,7 +227,7 @@ def test_one_ways_measured_again_are_pooled_by_their_noise() -> None:
     first = [Query(("a",), 3, 1, 30.0), Query(("b",), 2, 1, 30.0)]
     recode = compress_domain([np.array([900, 500, 10]), np.array([700, 710])], first, groups, ON)
     again = [Query(("a", "b"), 6, 1, 1.0), Query(("a",), 3, 1, 15.0)]
-    found = refined(recode, again, [np.zeros(6, np.int64), np.array([1_000, 400, 60])], groups)
+    found = pool_one_ways(recode, again, [np.zeros(6, np.int64), np.array([1_000, 400, 60])], groups)
     assert found["a"].estimate == pytest.approx([980, 420, 50])  # weights 1 : 4
     assert found["a"].variance == pytest.approx([180.0] * 3)  # 1 / (1/900 + 1/225)
     assert np.array_equal(found["a"].coarse, recode["a"].coarse)

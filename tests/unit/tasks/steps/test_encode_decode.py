@@ -17,7 +17,7 @@ from privsyn.data_contracts.tables import REPAIRS
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.estimation.recode import compress_attribute
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.kernels.text_hash import text_hashes
+from privsyn.tasks.kernels.text_hash import hash_texts
 from privsyn.tasks.steps import decode as decode_step
 from privsyn.tasks.steps import encode as encode_step
 from privsyn.tasks.steps.encode import Repairs, bound_records, encode
@@ -83,12 +83,12 @@ def test_how_many_rows_of_persons_are_held_at_once_changes_nothing(held: int, mo
 
 def test_texts_are_hashed_by_what_they_say_wherever_they_lie() -> None:
     texts = pa.array(["a", "bc", "", None, "a", "é", "cb"])
-    found = text_hashes(texts)
+    found = hash_texts(texts)
     assert found[0] == found[4]
     assert len({int(h) for i, h in enumerate(found) if i not in (3, 4)}) == 5
-    np.testing.assert_array_equal(text_hashes(texts.slice(4, 3)), found[4:])
-    assert text_hashes(texts.slice(0, 0)).size == 0
-    assert text_hashes(pa.array([None, ""], pa.string())).size == 2
+    np.testing.assert_array_equal(hash_texts(texts.slice(4, 3)), found[4:])
+    assert hash_texts(texts.slice(0, 0)).size == 0
+    assert hash_texts(pa.array([None, ""], pa.string())).size == 2
 
 
 def test_another_persons_rows_never_change_which_rows_are_kept() -> None:
@@ -106,7 +106,7 @@ def test_another_persons_rows_never_change_which_rows_are_kept() -> None:
 def decode(*arguments: Any, **named: Any) -> pa.Table:
     encoding, order = arguments[2], arguments[3]
     return pa.Table.from_batches(
-        decode_step.decode(*arguments, **named), schema=decode_step.decoded_schema(encoding, order)
+        decode_step.decode(*arguments, **named), schema=decode_step.build_decoded_schema(encoding, order)
     )
 
 

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.receipts import total_rho
+from privsyn.data_contracts.receipts import sum_rho
 from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.estimation.reference import MAX_ROWS, Reference
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps import indif_scores
-from privsyn.tasks.steps.indif_scores import REFERENCE_SENSITIVITY, indif, l1_distance
+from privsyn.tasks.steps.indif_scores import REFERENCE_SENSITIVITY, compute_indif, compute_l1_distance
 
 
 def test_figure_1_of_the_paper() -> None:
     """Figure 1: gender x age with n records gives InDif = 0.08 n."""
     n = 1000
     actual = np.array([[0.10, 0.10, 0.20], [0.10, 0.20, 0.30]]) * n
-    assert indif(actual.round().astype(np.int64)) == round(0.08 * n)
+    assert compute_indif(actual.round().astype(np.int64)) == round(0.08 * n)
 
 
 def test_definition_in_floating_point() -> None:
@@ -29,29 +29,29 @@ def test_definition_in_floating_point() -> None:
         counts = rng.integers(0, 40, size=rng.integers(1, 6, size=2))
         n = max(counts.sum(), 1)
         expected = np.abs(counts - np.multiply.outer(counts.sum(1), counts.sum(0)) / n).sum()
-        assert expected - 1 - 1e-9 < indif(counts) <= expected + 1e-9
+        assert expected - 1 - 1e-9 < compute_indif(counts) <= expected + 1e-9
 
 
 def test_independent_table_scores_zero_and_empty_table_scores_zero() -> None:
-    assert indif(np.multiply.outer([1, 2, 3], [4, 5])) == 0
-    assert indif(np.zeros((3, 4), dtype=np.int64)) == 0
+    assert compute_indif(np.multiply.outer([1, 2, 3], [4, 5])) == 0
+    assert compute_indif(np.zeros((3, 4), dtype=np.int64)) == 0
 
 
 def test_exact_arithmetic_near_its_limit() -> None:
     """Two perfectly dependent binary attributes: InDif = n exactly, at a billion rows and more."""
     n = 2_900_000_000
-    assert indif(np.diag([n // 2, n // 2])) == n
+    assert compute_indif(np.diag([n // 2, n // 2])) == n
     with pytest.raises(ValueError, match="rows"):
-        indif(np.diag([n, n]))
+        compute_indif(np.diag([n, n]))
 
 
 def test_noise_is_theorem_5() -> None:
     domain = Domain(("a", "b", "c", "d"), (2, 3, 2, 5))
-    queries = indif_scores.plan(domain, Fraction(1, 100), records=3)
+    queries = indif_scores.plan_queries(domain, Fraction(1, 100), records=3)
     m = 6
     assert len(queries) == m
     assert all(q.sigma == pytest.approx(3 * np.sqrt(8 * m / 0.01), rel=1e-12) for q in queries)
-    assert Fraction(1, 100) * Fraction(999_999, 10**6) < total_rho(queries) <= Fraction(1, 100)
+    assert Fraction(1, 100) * Fraction(999_999, 10**6) < sum_rho(queries) <= Fraction(1, 100)
 
 
 def recode(*estimates: float, kept: tuple[bool, ...] = ()) -> AttributeRecode:
@@ -74,10 +74,10 @@ def test_the_reference_is_independence_by_the_noisy_one_ways() -> None:
 def test_distance_to_the_reference_by_hand() -> None:
     reference = np.array([[3.5, 0.25], [1.0, 2.0]]) * 2**16
     counts = np.array([[5, 0], [0, 2]])  # 1.5 + .25 + 1 + 0
-    assert l1_distance(counts, reference.astype(np.int64)) == 2
+    assert compute_l1_distance(counts, reference.astype(np.int64)) == 2
     with pytest.raises(ValueError, match="rows"):
-        l1_distance(np.array([[MAX_ROWS + 1]]), np.zeros((1, 1), np.int64))
-    assert l1_distance(np.array([[MAX_ROWS]]), np.zeros((1, 1), np.int64)) == MAX_ROWS
+        compute_l1_distance(np.array([[MAX_ROWS + 1]]), np.zeros((1, 1), np.int64))
+    assert compute_l1_distance(np.array([[MAX_ROWS]]), np.zeros((1, 1), np.int64)) == MAX_ROWS
 
 
 def test_negative_totals_and_no_rows_are_no_reference() -> None:
@@ -87,27 +87,29 @@ def test_negative_totals_and_no_rows_are_no_reference() -> None:
 
 def test_a_score_against_one_way_noise_costs_a_sixteenth() -> None:
     domain = Domain(("a", "b", "c"), (2, 3, 2))
-    indif_noise, ours = (indif_scores.plan(domain, Fraction(1, 50), 2, s)[0] for s in (4, REFERENCE_SENSITIVITY))
+    indif_noise, ours = (
+        indif_scores.plan_queries(domain, Fraction(1, 50), 2, s)[0] for s in (4, REFERENCE_SENSITIVITY)
+    )
     assert ours.sensitivity == 2 and ours.sigma == pytest.approx(indif_noise.sigma / 4, rel=1e-12)
     assert ours.rho == pytest.approx(indif_noise.rho, rel=1e-9)
 
 
 def test_a_single_attribute_asks_nothing() -> None:
-    assert indif_scores.plan(Domain(("a",), (2,)), Fraction(1), 1) == []
+    assert indif_scores.plan_queries(Domain(("a",), (2,)), Fraction(1), 1) == []
 
 
 def test_pairs_too_large_to_be_measured_are_not_scored_and_leave_their_budget_to_the_others() -> None:
     domain = Domain(("a", "b", "c"), (50_000, 50_000, 2))
-    queries = indif_scores.plan(domain, Fraction(1), 1, REFERENCE_SENSITIVITY, max_cells=100_000)
+    queries = indif_scores.plan_queries(domain, Fraction(1), 1, REFERENCE_SENSITIVITY, max_cells=100_000)
     assert [q.attributes for q in queries] == [("a", "c"), ("b", "c")]
-    alone = indif_scores.plan(Domain.of({"a": 2, "b": 2}), Fraction(1, 2), 1, REFERENCE_SENSITIVITY)
+    alone = indif_scores.plan_queries(Domain.of({"a": 2, "b": 2}), Fraction(1, 2), 1, REFERENCE_SENSITIVITY)
     assert queries[0].sigma == alone[0].sigma
-    assert indif_scores.plan(domain, Fraction(1), 1, max_cells=4) == []
+    assert indif_scores.plan_queries(domain, Fraction(1), 1, max_cells=4) == []
 
 
 def test_filtered_values_count_as_a_value_of_their_own() -> None:
     """Rows with the padding code stay in the table: every row is in every score."""
     domain = Domain(("a", "b"), (1, 1))
     rows = CodeTable(domain, (np.array([0, 0, 1, 1], np.uint8), np.array([0, 0, 1, 1], np.uint8)), padded=True)
-    queries = indif_scores.plan(domain, Fraction(1), 1)
-    assert [int(a[0]) for a in indif_scores.exact(rows, queries, 1)] == [4]
+    queries = indif_scores.plan_queries(domain, Fraction(1), 1)
+    assert [int(a[0]) for a in indif_scores.count_exactly(rows, queries, 1)] == [4]

@@ -11,9 +11,9 @@ from scipy.optimize import minimize
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.step_options import Compression
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.estimation.projection import norm_sub
-from privsyn.tasks.estimation.recode import coarse_one_ways, compress_attribute
-from privsyn.tasks.steps.make_consistent import make_consistent, without_interaction
+from privsyn.tasks.estimation.projection import apply_norm_sub
+from privsyn.tasks.estimation.recode import compress_attribute, sum_coarse_one_ways
+from privsyn.tasks.steps.make_consistent import make_consistent, remove_interaction
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
 
@@ -102,13 +102,13 @@ def test_norm_sub_is_the_euclidean_projection(seed: int) -> None:
     best = minimize(
         lambda v: ((v - x) ** 2).sum(), np.full(6, total / 6), bounds=[(0, None)] * 6, constraints=[sum_is], tol=1e-12
     ).x
-    assert norm_sub(x, total) == pytest.approx(best, abs=1e-3)
+    assert apply_norm_sub(x, total) == pytest.approx(best, abs=1e-3)
 
 
 def test_norm_sub_awkward_inputs() -> None:
-    assert norm_sub(np.array([-5.0, -7.0]), 0.0).tolist() == [0, 0]
-    assert norm_sub(np.array([-5.0, -7.0]), 3.0).tolist() == [2.5, 0.5]
-    assert norm_sub(np.array([9.0]), 4.0).tolist() == [4.0]
+    assert apply_norm_sub(np.array([-5.0, -7.0]), 0.0).tolist() == [0, 0]
+    assert apply_norm_sub(np.array([-5.0, -7.0]), 3.0).tolist() == [2.5, 0.5]
+    assert apply_norm_sub(np.array([9.0]), 4.0).tolist() == [4.0]
 
 
 def test_a_clique_and_a_pair_agree_on_their_shared_pair() -> None:
@@ -126,7 +126,7 @@ def test_coarse_one_ways_pool_fine_cells_and_leave_filtered_ones_out() -> None:
             np.array([50, 60, 1, 80]), 5.0, np.array([0, 0, 1, 2], np.int32), Compression(filter=True)
         )
     }
-    (marginal,), (variance,) = coarse_one_ways(recode)
+    (marginal,), (variance,) = sum_coarse_one_ways(recode)
     assert marginal.counts.tolist() == [110, 80]
     assert variance.tolist() == [50, 25]
 
@@ -167,14 +167,14 @@ def test_more_weight_changes_nothing_where_no_count_is_near_zero() -> None:
 
 
 def test_without_interaction_a_pair_is_the_product_of_its_one_ways() -> None:
-    found = without_interaction(np.array([[30.0, 10.0], [40.0, 20.0]]), 100.0)
+    found = remove_interaction(np.array([[30.0, 10.0], [40.0, 20.0]]), 100.0)
     assert found == pytest.approx(np.outer([40, 60], [70, 30]) / 100)
 
 
 def test_without_interaction_three_attributes_keep_their_pairs_and_nothing_more() -> None:
     rng = np.random.default_rng(0)
     counts = rng.gamma(2.0, 50.0, (2, 3, 4))
-    found = without_interaction(counts, counts.sum())
+    found = remove_interaction(counts, counts.sum())
     for axis in range(3):
         assert found.sum(axis=axis) == pytest.approx(counts.sum(axis=axis), rel=1e-2)
     log = np.log(found)
@@ -185,7 +185,7 @@ def test_without_interaction_three_attributes_keep_their_pairs_and_nothing_more(
 
 def test_a_noisy_triple_that_only_repeats_its_pairs_is_drawn_to_them() -> None:
     rng = np.random.default_rng(1)
-    pairs = without_interaction(rng.gamma(1.0, 60.0, (3, 4, 5)), 4_000.0)
+    pairs = remove_interaction(rng.gamma(1.0, 60.0, (3, 4, 5)), 4_000.0)
     sigma = 12.0
     noisy = pairs + rng.normal(0, sigma, pairs.shape)
     one_way = [Marginal((a,), pairs.sum(axis=tuple(i for i in range(3) if i != axis))) for axis, a in enumerate("abc")]
@@ -199,7 +199,7 @@ def test_a_noisy_triple_that_only_repeats_its_pairs_is_drawn_to_them() -> None:
 
 
 def test_a_total_lost_in_the_rounding_of_the_counts_is_no_error() -> None:
-    assert norm_sub(np.array([100.0, -50.0, -50.0]), 1e-15).tolist() == [0.0, 0.0, 0.0]
+    assert apply_norm_sub(np.array([100.0, -50.0, -50.0]), 1e-15).tolist() == [0.0, 0.0, 0.0]
 
 
 def faint_pairs(seed: int) -> tuple[list[Marginal], list[Marginal]]:

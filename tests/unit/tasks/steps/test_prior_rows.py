@@ -7,10 +7,10 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.tasks.estimation.known_zeros import KnownZeros
-from privsyn.tasks.estimation.prior_levels import BLEND, NoisyLevel, Support, shares_by_group
+from privsyn.tasks.estimation.prior_levels import BLEND, NoisyLevel, Support, iterate_group_shares
 from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.steps.prior_rows import coarse_rows, drawn_rows, groups_with_rows, possible_rows
+from privsyn.tasks.steps.prior_rows import coarsen_rows, draw_rows, list_groups_with_rows, list_possible_rows
 
 DOMAIN = Domain(("g", "x"), (4, 3))
 
@@ -25,11 +25,11 @@ PUBLIC = table([(0, 0), (0, 1), (1, 1), (1, 1), (1, 1), (1, 2)])
 
 def test_rows_are_as_many_as_asked_and_lacking_groups_need_a_count_that_stands_out() -> None:
     noisy = np.array([10.3, 4.5, 8.9, 9.2])
-    groups = groups_with_rows(PUBLIC, ("g",), noisy, 3.0, 24, None)
+    groups = list_groups_with_rows(PUBLIC, ("g",), noisy, 3.0, 24, None)
     assert groups.codes.ravel().tolist() == [0, 1, 3] and groups.rows.tolist() == [10, 5, 9]
-    assert groups_with_rows(PUBLIC, ("g",), noisy, 2.0, 24, None).codes.ravel().tolist() == [0, 1, 2, 3]
-    assert groups_with_rows(PUBLIC, ("g",), -noisy, 3.0, 5, None).rows.sum() == 5
-    assert groups_with_rows(PUBLIC, ("g",), noisy, 3.0, 0, None).rows.size == 0
+    assert list_groups_with_rows(PUBLIC, ("g",), noisy, 2.0, 24, None).codes.ravel().tolist() == [0, 1, 2, 3]
+    assert list_groups_with_rows(PUBLIC, ("g",), -noisy, 3.0, 5, None).rows.sum() == 5
+    assert list_groups_with_rows(PUBLIC, ("g",), noisy, 3.0, 0, None).rows.size == 0
 
 
 def test_a_group_that_no_row_can_be_in_has_none() -> None:
@@ -37,25 +37,25 @@ def test_a_group_that_no_row_can_be_in_has_none() -> None:
     forbidden = np.zeros((4, 3), bool)
     forbidden[1] = True
     forbidden[0, 1] = True
-    can = possible_rows(support, KnownZeros(((("g", "x"), forbidden),)))
+    can = list_possible_rows(support, KnownZeros(((("g", "x"), forbidden),)))
     assert can is not None and [c.tolist() for c in can[:2]] == [[True, False, True], [False, False, False]]
-    groups = groups_with_rows(PUBLIC, ("g",), np.array([5.0, 5, 0, 0]), 1.0, 10, can)
+    groups = list_groups_with_rows(PUBLIC, ("g",), np.array([5.0, 5, 0, 0]), 1.0, 10, can)
     assert (groups.codes.tolist(), groups.rows.tolist()) == ([[0]], [10])
-    (rows,) = drawn_rows(support, groups, [np.array([0.2, 0.6, 0.2])], can, 0)
+    (rows,) = draw_rows(support, groups, [np.array([0.2, 0.6, 0.2])], can, 0)
     assert np.bincount(rows.column("x")).tolist() == [5, 0, 5]
-    assert possible_rows(support, None) is None
+    assert list_possible_rows(support, None) is None
 
 
 def test_draws_are_as_many_as_the_shares_say() -> None:
     support = Support.of(PUBLIC, ("g",))
-    groups = groups_with_rows(PUBLIC, ("g",), np.array([600.0, 400, 0, 0]), 1.0, 1_000, None)
+    groups = list_groups_with_rows(PUBLIC, ("g",), np.array([600.0, 400, 0, 0]), 1.0, 1_000, None)
     shares = [np.array([0.25, 0.5, 0.25]), np.array([0.0, 0.0, 1.0])]
-    (rows,) = drawn_rows(support, groups, shares, None, 1)
+    (rows,) = draw_rows(support, groups, shares, None, 1)
     first = rows.column("x")[rows.column("g") == 0]
     assert np.abs(np.bincount(first, minlength=3) - [150, 300, 150]).max() <= 1
     assert set(rows.column("x")[rows.column("g") == 1]) == {2}
     assert not (np.diff(rows.column("g").astype(int)) >= 0).all()  # in random order
-    (again,) = drawn_rows(support, groups, shares, None, 1)
+    (again,) = draw_rows(support, groups, shares, None, 1)
     assert all(np.array_equal(a, b) for a, b in zip(rows.columns, again.columns, strict=True))
 
 
@@ -65,7 +65,9 @@ def test_counts_are_believed_or_drawn_to_what_the_public_table_says(noise: float
     given = None if noise is None else (noise,)
     level = NoisyLevel((), np.array([90.0]), (("x",),), (np.array([[0.0, 0.0, 90.0]]),), given)
     small = NoisyLevel(("g",), np.array([40.0, 50, 0, 0]), (), (), None)
-    (found,) = shares_by_group(support, (level, small), np.array([[2]]), 3, 0, own=True)  # a group without public rows
+    (found,) = iterate_group_shares(
+        support, (level, small), np.array([[2]]), 3, 0, own=True
+    )  # a group without public rows
     assert found == pytest.approx(told)
 
 
@@ -81,6 +83,6 @@ def test_public_rows_of_filtered_values_are_left_out_unless_all_are() -> None:
     some = AttributeRecode(
         np.array([0, 1, 2]), np.array([True, True, False]), np.array([1.0, 1, 0]), np.ones(3), np.ones(3)
     )
-    found = coarse_rows(PUBLIC, {"g": keep, "x": some})
+    found = coarsen_rows(PUBLIC, {"g": keep, "x": some})
     assert found.rows == 5 and found.domain.sizes == (4, 2)
-    assert coarse_rows(table([(0, 2), (1, 2)]), {"g": keep, "x": some}).column("x").tolist() == [1, 1]
+    assert coarsen_rows(table([(0, 2), (1, 2)]), {"g": keep, "x": some}).column("x").tolist() == [1, 1]

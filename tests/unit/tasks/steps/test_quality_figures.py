@@ -9,12 +9,12 @@ from itertools import combinations_with_replacement, product
 import numpy as np
 import pytest
 
-from privsyn.data_contracts.domain import Domain, code_dtype
-from privsyn.data_contracts.receipts import Query, total_rho
+from privsyn.data_contracts.domain import Domain, choose_code_dtype
+from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.range_queries import RangeQuery
 from privsyn.tasks.steps import quality_figures
-from privsyn.tasks.steps.quality_figures import Figure, exact, figures, per_row, plan
+from privsyn.tasks.steps.quality_figures import Figure, build_figures, count_exactly, divide_by_rows, plan_queries
 
 DOMAIN = Domain.of({"a": 2, "b": 3})
 ROWS = list(product(range(2), range(3)))
@@ -22,12 +22,12 @@ ROWS = list(product(range(2), range(3)))
 
 def table(rows: Iterable[Sequence[int]], domain: Domain = DOMAIN) -> CodeTable:
     columns = np.array(list(rows), dtype=np.int64).reshape(-1, len(domain.attributes)).T
-    typed = (c.astype(code_dtype(s)) for c, s in zip(columns, domain.sizes, strict=True))
+    typed = (c.astype(choose_code_dtype(s)) for c, s in zip(columns, domain.sizes, strict=True))
     return CodeTable(domain, tuple(np.ascontiguousarray(c) for c in typed))
 
 
 def sums(rows: Iterable[Sequence[int]], synthetic: CodeTable, asked: Sequence[Figure], threads: int = 1) -> list[int]:
-    return [int(s[0]) for s in exact(table(rows), synthetic, asked, threads)]
+    return [int(s[0]) for s in count_exactly(table(rows), synthetic, asked, threads)]
 
 
 ASKED = (
@@ -56,7 +56,7 @@ def test_sums_of_equal_tables_are_zero_and_an_empty_private_table_gives_the_synt
 
 def test_tables_of_other_domains_are_refused() -> None:
     with pytest.raises(ValueError, match="domain"):
-        list(exact(table([]), table([], Domain.of({"a": 2, "b": 4})), ASKED, 1))
+        list(count_exactly(table([]), table([], Domain.of({"a": 2, "b": 4})), ASKED, 1))
 
 
 # sensitivity: all neighbours
@@ -83,8 +83,8 @@ def worst(asked: Sequence[Figure], records: int, largest: int = 4) -> list[int]:
 
 @pytest.mark.parametrize("records", [1, 2])
 def test_the_declared_sensitivity_is_the_worst_over_all_neighbours(records: int) -> None:
-    asked = (*ASKED, *(f for f in figures(DOMAIN) if f.name != "range_queries"))
-    declared = [q.sensitivity for q in plan(asked, Fraction(1), records)]
+    asked = (*ASKED, *(f for f in build_figures(DOMAIN) if f.name != "range_queries"))
+    declared = [q.sensitivity for q in plan_queries(asked, Fraction(1), records)]
     assert worst(asked, records) == declared == [2 * records, records, 2 * records, 2 * records, records]
 
 
@@ -102,12 +102,12 @@ def test_a_sensitivity_of_one_marginal_is_caught() -> None:
 def test_the_number_of_private_rows_as_divisor_is_caught() -> None:
     """The planted mutant: sums divided by the exact number of private rows move by more than k / synthetic rows."""
     synthetic, asked = table([(0, 0)] * 4), ASKED[:1]
-    bound = per_row(1 * asked[0].compared, asked[0], synthetic.rows)
+    bound = divide_by_rows(1 * asked[0].compared, asked[0], synthetic.rows)
 
     def step(divide: bool) -> float:
         before, after = [(1, 1)], [(1, 1), (1, 1)]
         values = [
-            per_row(sums(rows, synthetic, asked)[0], asked[0], len(rows) if divide else synthetic.rows)
+            divide_by_rows(sums(rows, synthetic, asked)[0], asked[0], len(rows) if divide else synthetic.rows)
             for rows in (before, after)
         ]
         return abs(values[0] - values[1])
@@ -118,24 +118,24 @@ def test_the_number_of_private_rows_as_divisor_is_caught() -> None:
 
 def test_the_price_is_the_share_of_each_figure() -> None:
     for rho, records in ((Fraction(1, 7), 1), (Fraction(5, 3), 4)):
-        queries = plan(ASKED, rho, records)
+        queries = plan_queries(ASKED, rho, records)
         assert [q.attributes for q in queries] == [("one_way",), ("pairs",), ("range_queries",)]
         assert {q.cells for q in queries} == {1}
         for query in queries:
             assert rho / 3 * Fraction(999_999, 10**6) < query.rho <= rho / 3
-        assert total_rho(queries) <= rho
+        assert sum_rho(queries) <= rho
 
 
 # the public workload
 
 
 def test_small_domains_are_compared_whole_and_the_same_every_time() -> None:
-    asked = figures(Domain.of({"a": 2, "b": 3, "c": 4}))
+    asked = build_figures(Domain.of({"a": 2, "b": 3, "c": 4}))
     assert [(f.name, f.compared) for f in asked] == [
         ("one_way", 3), ("pairs", 3), ("triples", 1), ("range_queries", 1_000),
     ]  # fmt: skip
     assert asked[1].cliques == (("a", "b"), ("a", "c"), ("b", "c"))
-    again = figures(Domain.of({"a": 2, "b": 3, "c": 4}))
+    again = build_figures(Domain.of({"a": 2, "b": 3, "c": 4}))
     assert [f.cliques for f in again] == [f.cliques for f in asked]
     for one, two in zip(asked[3].queries, again[3].queries, strict=True):
         assert one.attributes == two.attributes
@@ -144,7 +144,7 @@ def test_small_domains_are_compared_whole_and_the_same_every_time() -> None:
 
 def test_wide_domains_are_sampled_without_repeats() -> None:
     domain = Domain.of({f"x{i}": 3 for i in range(97)})
-    one_way, pairs, triples, queries = figures(domain)
+    one_way, pairs, triples, queries = build_figures(domain)
     assert [f.compared for f in (one_way, pairs, triples, queries)] == [97, 1_000, 100, 1_000]
     for figure in (pairs, triples):
         assert len(set(figure.cliques)) == figure.compared
@@ -154,15 +154,15 @@ def test_wide_domains_are_sampled_without_repeats() -> None:
 def test_marginals_too_large_to_count_and_too_narrow_domains_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quality_figures, "MAX_CELLS", 1_000)
     wide = Domain.of({"a": 900, "b": 900, "c": 2})
-    assert [(f.name, f.cliques) for f in figures(wide)[:-1]] == [("one_way", (("a",), ("b",), ("c",)))]
-    assert [f.name for f in figures(Domain.of({"a": 5}))] == ["one_way", "range_queries"]
+    assert [(f.name, f.cliques) for f in build_figures(wide)[:-1]] == [("one_way", (("a",), ("b",), ("c",)))]
+    assert [f.name for f in build_figures(Domain.of({"a": 5}))] == ["one_way", "range_queries"]
 
 
 def test_per_row() -> None:
     """A sum of 12 over 2 marginals and 3 synthetic rows: 12 / 6."""
-    assert per_row(12, ASKED[0], 3) == 2.0
+    assert divide_by_rows(12, ASKED[0], 3) == 2.0
     with pytest.raises(ValueError, match="no rows"):
-        per_row(12, ASKED[0], 0)
+        divide_by_rows(12, ASKED[0], 0)
 
 
 def test_the_constants_are_the_published_ones() -> None:

@@ -8,7 +8,7 @@ import pytest
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.estimation.expected_error import LEAST_GAIN
-from privsyn.tasks.estimation.pair_departures import clique_departures, pair_departures
+from privsyn.tasks.estimation.pair_departures import estimate_clique_departures, estimate_pair_departures
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.estimation.target_weights import Targets
 from privsyn.tasks.steps.reselect_cliques import reselect_cliques
@@ -64,7 +64,7 @@ def test_where_nothing_departs_the_one_ways_have_all(remeasure: bool) -> None:
 
 
 def test_a_faint_measurement_is_not_made() -> None:
-    departures = clique_departures(CLIQUES[:3], [30.0, 40.0, 20.0], 0.0, known())
+    departures = estimate_clique_departures(CLIQUES[:3], [30.0, 40.0, 20.0], 0.0, known())
     weights = reselect_cliques(asked(0.1), [30.0, 40.0, 20.0, 0.0], known(), FINE, 1e-4, 1, remeasure_one_ways=False)
     assert list(weights) == [(a,) for a in FINE.attributes]
     assert (departures.error(np.full(3, 1e-4)) > (1 - LEAST_GAIN) * departures.error(np.zeros(3))).all()
@@ -72,10 +72,10 @@ def test_a_faint_measurement_is_not_made() -> None:
 
 def test_cliques_are_spread_as_pairs_are() -> None:
     pairs, scores = [("a", "b"), ("c", "d"), ("b", "d")], [200.0, 30.0, 1.0]
-    one = pair_departures(pairs, scores, 4.0, known(), noisy_reference=False)
-    two = clique_departures(pairs, scores, 4.0, known())
+    one = estimate_pair_departures(pairs, scores, 4.0, known(), noisy_reference=False)
+    two = estimate_clique_departures(pairs, scores, 4.0, known())
     for rho in (0.0, 1e-3, 0.1):
         assert two.error(np.full(3, rho)) == pytest.approx(one.error(np.full(3, rho)))
-    triple = clique_departures([("a", "b", "c")], [100.0], 0.0, known())
+    triple = estimate_clique_departures([("a", "b", "c")], [100.0], 0.0, known())
     assert triple.error(np.zeros(1)) == pytest.approx([100.0])
     assert triple.cells.sum() == 12

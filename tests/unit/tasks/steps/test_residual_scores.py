@@ -10,10 +10,18 @@ import numpy as np
 import pytest
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.receipts import total_rho
+from privsyn.data_contracts.receipts import sum_rho
 from privsyn.tasks.estimation.target_weights import Targets
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.steps.residual_scores import MOST_ROWS, OVERSAMPLE, candidates, exact, plan, rows_so_far, seed_of
+from privsyn.tasks.steps.residual_scores import (
+    MOST_ROWS,
+    OVERSAMPLE,
+    count_exactly,
+    derive_seed,
+    draw_rows_so_far,
+    list_candidates,
+    plan_queries,
+)
 
 DOMAIN = Domain.of({"a": 2, "b": 3, "c": 2, "d": 5})
 PAIRS = list(combinations("abcd", 2))
@@ -30,21 +38,21 @@ def random_rows(rng: np.random.Generator, n: int) -> list[tuple[int, ...]]:
 
 def test_candidates_are_all_pairs_and_as_many_of_the_most_related_triples() -> None:
     scores = dict(zip(PAIRS, [9.0, 8.0, 1.0, 7.0, 2.0, -3.0], strict=True))  # ab ac ad bc bd cd
-    found = candidates(scores, DOMAIN, 1_000, 1_000, triples=True)
+    found = list_candidates(scores, DOMAIN, 1_000, 1_000, triples=True)
     assert found[:6] == PAIRS
     assert found[6:] == [("a", "b", "c"), ("a", "b", "d")]  # no triple of c and d, whose score says nothing
-    assert candidates(scores, DOMAIN, 1_000, 12, triples=True)[6:] == [("a", "b", "c")]
-    assert candidates(scores, DOMAIN, 1_000, 1_000, triples=False) == PAIRS
-    assert ("b", "d") not in candidates(scores, DOMAIN, 14, 1_000, triples=False)
+    assert list_candidates(scores, DOMAIN, 1_000, 12, triples=True)[6:] == [("a", "b", "c")]
+    assert list_candidates(scores, DOMAIN, 1_000, 1_000, triples=False) == PAIRS
+    assert ("b", "d") not in list_candidates(scores, DOMAIN, 14, 1_000, triples=False)
 
 
 def test_triples_inside_a_named_set_come_first_and_weights_order_the_others() -> None:
     scores = dict(zip(PAIRS, [9.0, 8.0, 1.0, 7.0, 2.0, -3.0], strict=True))  # ab ac ad bc bd cd
     named = Targets(named=((frozenset("acd"), 2.0),))
-    found = candidates(scores, DOMAIN, 1_000, 1_000, triples=True, targets=named)
+    found = list_candidates(scores, DOMAIN, 1_000, 1_000, triples=True, targets=named)
     assert found[6:] == [("a", "c", "d"), ("a", "b", "c"), ("a", "b", "d")]
     focus = Targets(frozenset("d"), 10.0)
-    assert candidates(scores, DOMAIN, 1_000, 1_000, triples=True, targets=focus)[6:] == [
+    assert list_candidates(scores, DOMAIN, 1_000, 1_000, triples=True, targets=focus)[6:] == [
         ("a", "b", "d"),
         ("a", "b", "c"),
     ]
@@ -53,26 +61,26 @@ def test_triples_inside_a_named_set_come_first_and_weights_order_the_others() ->
 def test_there_are_no_more_triples_than_pairs() -> None:
     domain = Domain.of({f"x{i}": 2 for i in range(9)})
     scores = {pair: float(i) for i, pair in enumerate(combinations(domain.attributes, 2), start=1)}
-    found = candidates(scores, domain, 100, 100, triples=True)
+    found = list_candidates(scores, domain, 100, 100, triples=True)
     assert [len(c) for c in found] == [2] * 36 + [3] * 36
     best = max(combinations(domain.attributes, 3), key=lambda t: sum(scores[p] for p in combinations(t, 2)))
     assert found[36] == best
 
 
 def test_the_budget_is_shared_evenly_and_a_persons_records_count() -> None:
-    queries = plan([("a", "b"), ("a", "b", "c")], Fraction(1, 50), 3)
+    queries = plan_queries([("a", "b"), ("a", "b", "c")], Fraction(1, 50), 3)
     assert [(q.attributes, q.cells, q.sensitivity) for q in queries] == [(("a", "b"), 1, 3), (("a", "b", "c"), 1, 3)]
-    assert Fraction(1, 50) * (1 - Fraction(1, 10**9)) <= total_rho(queries) <= Fraction(1, 50)
-    assert plan([], Fraction(1, 50), 3) == []
+    assert Fraction(1, 50) * (1 - Fraction(1, 10**9)) <= sum_rho(queries) <= Fraction(1, 50)
+    assert plan_queries([], Fraction(1, 50), 3) == []
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_scores_are_distances_to_the_scaled_rows(seed: int) -> None:
     rng = np.random.default_rng(seed)
     real, made = random_rows(rng, 60), random_rows(rng, 90)
-    queries = plan([("a", "b"), ("b", "d"), ("a", "c", "d")], Fraction(1), 1)
+    queries = plan_queries([("a", "b"), ("b", "d"), ("a", "c", "d")], Fraction(1), 1)
     scale = 62.5 / 90
-    for query, (score,) in zip(queries, exact(table(real), table(made), 62.5, queries, 1), strict=True):
+    for query, (score,) in zip(queries, count_exactly(table(real), table(made), 62.5, queries, 1), strict=True):
         place = [DOMAIN.index(a) for a in query.attributes]
         here, there = (Counter(tuple(r[i] for i in place) for r in rows) for rows in (real, made))
         distance = sum(abs(here[cell] - there[cell] * scale) for cell in {*here, *there})
@@ -83,32 +91,32 @@ def test_scores_are_distances_to_the_scaled_rows(seed: int) -> None:
 def test_one_record_moves_every_score_by_at_most_one(seed: int) -> None:
     rng = np.random.default_rng(seed)
     real, made = random_rows(rng, int(rng.integers(0, 20))), random_rows(rng, 30)
-    queries = plan([*PAIRS, ("a", "b", "d")], Fraction(1), 1)
+    queries = plan_queries([*PAIRS, ("a", "b", "d")], Fraction(1), 1)
     more = [*real, *random_rows(rng, 1)]
-    before, after = (list(exact(table(r), table(made), 11.3, queries, 1)) for r in (real, more))
+    before, after = (list(count_exactly(table(r), table(made), 11.3, queries, 1)) for r in (real, more))
     assert max(abs(int(x[0]) - int(y[0])) for x, y in zip(before, after, strict=True)) <= 1
 
 
 def test_filtered_values_are_in_neither_count() -> None:
     real = table([(0, 0, 0, 0), (2, 1, 1, 1)], padded=True)  # the second row's a was filtered
     made = table([(0, 0, 0, 0)])
-    queries = plan([("a", "b"), ("b", "c")], Fraction(1), 1)
-    assert [int(s[0]) for s in exact(real, made, 1.0, queries, 1)] == [0, 1]
+    queries = plan_queries([("a", "b"), ("b", "c")], Fraction(1), 1)
+    assert [int(s[0]) for s in count_exactly(real, made, 1.0, queries, 1)] == [0, 1]
 
 
 def test_nothing_made_is_a_distance_of_all_rows() -> None:
-    queries = plan([("a", "b")], Fraction(1), 1)
-    assert [int(s[0]) for s in exact(table([(0, 0, 0, 0)] * 3), table([]), -4.0, queries, 1)] == [3]
+    queries = plan_queries([("a", "b")], Fraction(1), 1)
+    assert [int(s[0]) for s in count_exactly(table([(0, 0, 0, 0)] * 3), table([]), -4.0, queries, 1)] == [3]
 
 
 def test_rows_so_far_are_not_those_that_are_released_nor_those_of_another_round() -> None:
     for seed in (0, 7, 2**63 - 1):
-        seeds = [seed, *(seed_of(seed, number) for number in (2, 3, 4))]
+        seeds = [seed, *(derive_seed(seed, number) for number in (2, 3, 4))]
         assert len(set(seeds)) == 4
         assert all(0 <= s < 2**63 for s in seeds)
 
 
 def test_rows_so_far_follow_the_noisy_total_up_to_a_public_limit() -> None:
-    assert rows_so_far(100.4) == 100 * OVERSAMPLE
-    assert rows_so_far(-7.0) == 0
-    assert rows_so_far(1e12) == MOST_ROWS
+    assert draw_rows_so_far(100.4) == 100 * OVERSAMPLE
+    assert draw_rows_so_far(-7.0) == 0
+    assert draw_rows_so_far(1e12) == MOST_ROWS

@@ -9,14 +9,14 @@ from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression, Selection
 from privsyn.tasks.steps.compress_domain import compress_domain
-from privsyn.tasks.steps.select_more import LEAST_LACKING, lacking, select_from_all_scores, spent_on
+from privsyn.tasks.steps.select_more import LEAST_LACKING, list_lacking, map_spent, select_from_all_scores
 
 A, AB, AC = ("a",), ("a", "b"), ("a", "c")
 
 
 def test_each_clique_gets_what_it_lacks_of_its_share() -> None:
     weights: dict[Clique, float] = {AB: 3.0, AC: 1.0, A: 4.0}
-    left = lacking(weights, {AB: 0.2, A: 0.6}, 1.0)
+    left = list_lacking(weights, {AB: 0.2, A: 0.6}, 1.0)
     assert left == pytest.approx({AB: 0.375 - 0.2, AC: 0.125})
     assert list(left) == [AB, AC]
 
@@ -24,13 +24,13 @@ def test_each_clique_gets_what_it_lacks_of_its_share() -> None:
 def test_what_lacks_next_to_nothing_is_not_asked_again() -> None:
     weights: dict[Clique, float] = {AB: 1.0, AC: 1.0}
     almost = 0.5 * (1 - LEAST_LACKING / 2)
-    assert list(lacking(weights, {AB: almost}, 1.0)) == [AC]
-    assert lacking(weights, {AB: 0.5, AC: 0.6}, 1.0) == weights
+    assert list(list_lacking(weights, {AB: almost}, 1.0)) == [AC]
+    assert list_lacking(weights, {AB: 0.5, AC: 0.6}, 1.0) == weights
 
 
 def test_all_looks_at_a_clique_are_counted() -> None:
     queries = [Query(AB, 4, 1, 10.0), Query(A, 2, 1, 5.0), Query(AB, 4, 1, 20.0)]
-    assert spent_on(queries) == pytest.approx({AB: 1 / 200 + 1 / 800, A: 1 / 50})
+    assert map_spent(queries) == pytest.approx({AB: 1 / 200 + 1 / 800, A: 1 / 50})
 
 
 def test_scores_of_all_releases_decide() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from privsyn.tasks.estimation.expected_error import LEAST_GAIN, Departures
-from privsyn.tasks.steps.select_pairs import dense_marg, select_by_expected_error, select_pairs
+from privsyn.tasks.steps.select_pairs import select_by_expected_error, select_dense_marg, select_pairs
 
 
 def literal_algorithm_1(phi: list[float], cells: list[int], rho: float) -> tuple[list[int], float]:
@@ -38,7 +38,7 @@ def test_equals_the_literal_form(seed: int) -> None:
     phi = list(rng.normal(60, 80, m))
     cells = [int(c) for c in rng.integers(2, 400, m)]
     rho = float(rng.choice([0.01, 0.1, 1.0]))
-    chosen = dense_marg(phi, cells, rho)
+    chosen = select_dense_marg(phi, cells, rho)
     indices, error = literal_algorithm_1(phi, cells, rho)
     assert [c.index for c in chosen] == indices
     if chosen:
@@ -46,17 +46,19 @@ def test_equals_the_literal_form(seed: int) -> None:
 
 
 def test_negative_scores_are_never_taken_and_a_huge_budget_takes_every_positive_one() -> None:
-    chosen = dense_marg([5.0, -5.0, 0.5, 0.0], [4, 4, 4, 4], rho=1e12)
+    chosen = select_dense_marg([5.0, -5.0, 0.5, 0.0], [4, 4, 4, 4], rho=1e12)
     assert {c.index for c in chosen} == {0, 2}
 
 
 def test_a_tiny_budget_takes_nothing() -> None:
-    assert dense_marg([100.0] * 5, [10] * 5, rho=1e-9) == []
+    assert select_dense_marg([100.0] * 5, [10] * 5, rho=1e-9) == []
 
 
 def test_more_records_a_person_select_less() -> None:
     scores, cells = [100.0] * 10, [16] * 10
-    assert len(dense_marg(scores, cells, 0.1, records=10)) < len(dense_marg(scores, cells, 0.1, records=1))
+    assert len(select_dense_marg(scores, cells, 0.1, records=10)) < len(
+        select_dense_marg(scores, cells, 0.1, records=1)
+    )
 
 
 def test_pairs_above_the_public_limit_are_no_candidates() -> None:
@@ -71,15 +73,15 @@ def test_the_price_of_many_different_queries_can_be_written_down() -> None:
     from fractions import Fraction
 
     from privsyn.data_contracts.domain import Domain
-    from privsyn.data_contracts.receipts import rho_text, total_rho
-    from privsyn.tasks.steps.measure_marginals import plan
+    from privsyn.data_contracts.receipts import format_rho, sum_rho
+    from privsyn.tasks.steps.measure_marginals import plan_queries
 
     names = tuple(f"a{i}" for i in range(400))
     domain = Domain(names, tuple(range(2, 402)))
-    queries = plan({(a,): (i + 2) ** (2 / 3) for i, a in enumerate(names)}, domain, domain, Fraction(1, 7), 1)
-    assert total_rho(queries) <= Fraction(rho_text(total_rho(queries))) <= Fraction(1, 7) + Fraction(1, 10**29)
-    assert rho_text(Fraction(1, 4)) == "0.25"
-    assert rho_text(Fraction(3)) == "3"
+    queries = plan_queries({(a,): (i + 2) ** (2 / 3) for i, a in enumerate(names)}, domain, domain, Fraction(1, 7), 1)
+    assert sum_rho(queries) <= Fraction(format_rho(sum_rho(queries))) <= Fraction(1, 7) + Fraction(1, 10**29)
+    assert format_rho(Fraction(1, 4)) == "0.25"
+    assert format_rho(Fraction(3)) == "3"
 
 
 PAIRS = [("a", "b"), ("a", "c"), ("b", "c"), ("c", "d")]

@@ -10,15 +10,15 @@ from functools import partial
 import numpy as np
 import pytest
 
-from privsyn.data_contracts.domain import Clique, Domain, code_dtype
+from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels import gum_update as gum
 from privsyn.tasks.kernels import streams
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.kernels.updater import Target, Updater
-from privsyn.tasks.steps.synthesize import components, output_rows, synthesize
-from privsyn.tasks.synthesis.gum import alpha_at
+from privsyn.tasks.steps.synthesize import compute_output_rows, list_components, synthesize
+from privsyn.tasks.synthesis.gum import compute_alpha
 
 GUM = partial(Synthesis, method="gum")
 DOMAIN = Domain.of({"a": 3, "b": 4, "one": 1, "c": 2, "wide": 300, "d": 6})
@@ -35,7 +35,7 @@ def true_table(rows: int = 20_000, domain: Domain = DOMAIN) -> CodeTable:
     rng = np.random.default_rng(5)
     base = rng.integers(0, 12, rows)
     columns = [(base * (i + 1) // 3 + (rng.random(rows) ** 2 * s)).astype(int) % s for i, s in enumerate(domain.sizes)]
-    return CodeTable(domain, tuple(c.astype(code_dtype(s)) for c, s in zip(columns, domain.sizes, strict=True)))
+    return CodeTable(domain, tuple(c.astype(choose_code_dtype(s)) for c, s in zip(columns, domain.sizes, strict=True)))
 
 
 def marginals_of(table: CodeTable, cliques: Sequence[Clique]) -> list[Marginal]:
@@ -109,7 +109,7 @@ def test_rows_of_a_cell_are_chosen_uniformly() -> None:
     pairs = 0
     for visit in range(visits):
         chosen = np.empty(12, np.uint32)
-        starts = np.array([streams.stream(5, visit)])
+        starts = np.array([streams.derive_stream(5, visit)])
         gum.choose_rows(keys, edges, ends, by_block, losses, starts, 0, 1, chosen)
         assert np.bincount(keys[chosen], minlength=cells).tolist() == [10, 2]
         assert (np.diff(chosen.astype(int)) > 0).all()
@@ -183,14 +183,14 @@ def test_replacing_makes_values_anew_and_copying_makes_whole_records_again() -> 
 def test_decays() -> None:
     common = {"alpha": 0.8, "decay_rate": 0.5, "decay_every": 3}
     for t in range(10):
-        assert alpha_at(t, GUM(decay="step", **common)) == 0.8 * 0.5 ** (t // 3)
-        assert alpha_at(t, GUM(decay="exponential", **common)) == 0.8 * math.exp(-0.5 * t)
-        assert alpha_at(t, GUM(decay="linear", **common)) == 0.8 / (1 + 0.5 * t)
-        assert alpha_at(t, GUM(decay="square_root", **common)) == 0.8 / math.sqrt(1 + 0.5 * t)
+        assert compute_alpha(t, GUM(decay="step", **common)) == 0.8 * 0.5 ** (t // 3)
+        assert compute_alpha(t, GUM(decay="exponential", **common)) == 0.8 * math.exp(-0.5 * t)
+        assert compute_alpha(t, GUM(decay="linear", **common)) == 0.8 / (1 + 0.5 * t)
+        assert compute_alpha(t, GUM(decay="square_root", **common)) == 0.8 / math.sqrt(1 + 0.5 * t)
 
 
 def test_separate_and_join(method: str) -> None:
-    assert components([("b", "d"), ("a", "c", "d"), ("wide",)], DOMAIN) == [
+    assert list_components([("b", "d"), ("a", "c", "d"), ("wide",)], DOMAIN) == [
         ("a", "b", "c", "d"),
         ("one",),
         ("wide",),
@@ -276,9 +276,9 @@ def test_progress_counts_up_to_the_end_and_an_early_end_jumps_there() -> None:
 
 
 def test_output_rows_come_from_the_noisy_total_or_the_setting() -> None:
-    assert output_rows(3.7, GUM()) == 4
-    assert output_rows(-3.7, GUM()) == 0
-    assert output_rows(3.7, GUM(rows=9)) == 9
+    assert compute_output_rows(3.7, GUM()) == 4
+    assert compute_output_rows(-3.7, GUM()) == 0
+    assert compute_output_rows(3.7, GUM(rows=9)) == 9
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_systematic_rounding_is_exact_and_leaves_empty_cells_empty() -> None:
     rng = np.random.default_rng(0)
     weights = rng.random((200, 9)) * (rng.random((200, 9)) < 0.6)
     totals = rng.integers(0, 50, 200)
-    quotas = streams.systematic(weights, totals, rng.random(200))
+    quotas = streams.draw_systematically(weights, totals, rng.random(200))
     np.testing.assert_array_equal(quotas.sum(axis=1), totals)
     seen = weights.sum(axis=1) > 0
     assert (quotas[seen][weights[seen] == 0] == 0).all()
@@ -317,10 +317,10 @@ def test_systematic_rounding_is_exact_and_leaves_empty_cells_empty() -> None:
 
 
 def test_streams_in_python_numpy_and_numba_agree() -> None:
-    start = streams.stream(3, 1, 4)
-    assert streams.uniforms(start, 5).tolist() == [streams.uniform(start, i) for i in range(5)]
-    assert streams.stream(3, 1, 4) != streams.stream(3, 4, 1) != streams.stream(4, 1, 3)
-    draws = streams.uniforms(start, 20_000)
+    start = streams.derive_stream(3, 1, 4)
+    assert streams.draw_uniforms(start, 5).tolist() == [streams.draw_uniform(start, i) for i in range(5)]
+    assert streams.derive_stream(3, 1, 4) != streams.derive_stream(3, 4, 1) != streams.derive_stream(4, 1, 3)
+    draws = streams.draw_uniforms(start, 20_000)
     assert np.abs(np.histogram(draws, 20, (0, 1))[0] - 1_000).max() < 150
 
 
@@ -328,7 +328,7 @@ def test_shuffle_is_uniform_over_orders() -> None:
     orders: dict[tuple[int, ...], int] = {}
     for i in range(6_000):
         values = np.arange(3, dtype=np.uint8)
-        streams.shuffle(values, streams.stream(0, i))
+        streams.shuffle(values, streams.derive_stream(0, i))
         orders[tuple(values.tolist())] = orders.get(tuple(values.tolist()), 0) + 1
     assert len(orders) == 6
     assert max(abs(n - 1_000) for n in orders.values()) < 150

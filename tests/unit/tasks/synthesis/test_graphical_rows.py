@@ -17,7 +17,7 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.domain import Domain
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import count
-from privsyn.tasks.synthesis.graphical_rows import graphical_rows
+from privsyn.tasks.synthesis.graphical_rows import draw_graphical_rows
 from tests.support.specs import make_spec, people
 
 needs_mbi = pytest.mark.skipif(importlib.util.find_spec("mbi") is None, reason="needs the extra pgm")
@@ -42,13 +42,13 @@ def test_exact_counts_of_a_tree_give_the_distribution_that_factorizes() -> None:
     for i, a in enumerate("abc"):
         counts = joint.sum(axis=tuple(j for j in range(3) if j != i))
         ones[a] = (counts, np.ones(counts.size))
-    rows = graphical_rows(measured, ones, domain, n, seed=3)
-    again = graphical_rows(measured, ones, domain, n, seed=3)
+    rows = draw_graphical_rows(measured, ones, domain, n, seed=3)
+    again = draw_graphical_rows(measured, ones, domain, n, seed=3)
     assert all(np.array_equal(x, y) for x, y in zip(rows.columns, again.columns, strict=True))
     for pair in combinations("abc", 2):
         expected = joint.sum(axis=tuple(i for i, a in enumerate("abc") if a not in pair))
         assert np.abs(count(rows, pair) - expected).sum() < 0.01 * n, pair  # a-c was not measured: it follows
-    assert graphical_rows(measured, ones, domain, 0, seed=3).rows == 0
+    assert draw_graphical_rows(measured, ones, domain, 0, seed=3).rows == 0
 
 
 @pytest.mark.usefixtures("places")

@@ -12,8 +12,14 @@ from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.steps.synthesize import synthesize
-from privsyn.tasks.synthesis.implied_pairs import MOST_CELLS, MOST_ROWS, implied, missing_pairs, times_the_rows
-from privsyn.tasks.synthesis.shards import shards
+from privsyn.tasks.synthesis.implied_pairs import (
+    MOST_CELLS,
+    MOST_ROWS,
+    compute_row_factor,
+    imply_pairs,
+    list_missing_pairs,
+)
+from privsyn.tasks.synthesis.shards import plan_shards
 
 DOMAIN = Domain.of(dict.fromkeys("abcde", 6))
 
@@ -37,25 +43,25 @@ def chain(rows: int, seed: int = 0) -> tuple[list[Marginal], np.ndarray]:
 
 def test_missing_are_the_pairs_inside_no_marginal() -> None:
     domain = Domain.of({"a": 2, "b": 9, "c": 3, "d": 4})
-    found = missing_pairs([("a",), ("b", "a"), ("b", "c", "d")], domain)
+    found = list_missing_pairs([("a",), ("b", "a"), ("b", "c", "d")], domain)
     assert found == [("a", "c"), ("a", "d")]
     wide = Domain.of({"a": 2_500, "b": 2_000, "c": 3, "d": 4})
-    assert ("a", "b") not in missing_pairs([], wide) and wide.cells(("a", "b")) > MOST_CELLS
-    assert len(missing_pairs([], wide)) == 5
+    assert ("a", "b") not in list_missing_pairs([], wide) and wide.cells(("a", "b")) > MOST_CELLS
+    assert len(list_missing_pairs([], wide)) == 5
 
 
 def test_more_rows_are_made_for_small_tables_only() -> None:
-    assert times_the_rows(10_000, 10, 4) == 4
-    assert times_the_rows(10_000, 10, 1) == 1
-    assert times_the_rows(MOST_ROWS // 2, 10, 4) == 2
-    assert times_the_rows(MOST_ROWS, 10, 4) == 1
-    assert times_the_rows(100_000, 300, 4) == 1
-    assert times_the_rows(0, 10, 4) == 1
+    assert compute_row_factor(10_000, 10, 4) == 4
+    assert compute_row_factor(10_000, 10, 1) == 1
+    assert compute_row_factor(MOST_ROWS // 2, 10, 4) == 2
+    assert compute_row_factor(MOST_ROWS, 10, 4) == 1
+    assert compute_row_factor(100_000, 300, 4) == 1
+    assert compute_row_factor(0, 10, 4) == 1
 
 
 def test_counts_are_scaled_to_the_marginals_total() -> None:
     made = CodeTable(Domain.of({"a": 2, "b": 2}), (np.array([0, 0, 1, 1], np.uint8), np.array([0, 1, 1, 1], np.uint8)))
-    (pair,) = implied(made, [("a", "b")], 10.0, 3.0, 1)
+    (pair,) = imply_pairs(made, [("a", "b")], 10.0, 3.0, 1)
     assert pair.counts.tolist() == [[2.5, 2.5], [0.0, 5.0]]
     assert pair.sigma == pytest.approx((36 + 2.5**2) ** 0.5)  # a mean cell holds 1 row, 2.5 records, give or take 1
 
@@ -93,7 +99,7 @@ def test_where_every_pair_is_measured_nothing_is_added() -> None:
 
 def test_shards_follow_the_measured_marginals_alone() -> None:
     marginals, _ = chain(3_000)
-    for shard in shards(3_000, Synthesis(shard_rows=1_000)):
+    for shard in plan_shards(3_000, Synthesis(shard_rows=1_000)):
         plain, more = (
             synthesize(marginals, DOMAIN, Synthesis(oversample=o), shard.rows, 1, None, shard) for o in (1, 4)
         )

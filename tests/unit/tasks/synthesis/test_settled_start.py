@@ -14,8 +14,8 @@ from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.steps.synthesize import synthesize
 from privsyn.tasks.synthesis import sweep
-from privsyn.tasks.synthesis.settled_start import settled_start
-from privsyn.tasks.synthesis.tree_start import tree_start
+from privsyn.tasks.synthesis.settled_start import start_settled
+from privsyn.tasks.synthesis.tree_start import start_from_tree
 
 DOMAIN = Domain.of({"place": 20, "region": 4, "hour": 12, "shift": 3, "code": 30})
 PAIRS: list[Clique] = list(combinations(DOMAIN.attributes, 2))
@@ -43,18 +43,20 @@ def wrong(columns: list[np.ndarray], true: CodeTable) -> float:
 
 def start(true: CodeTable, threads: int = 1, sweeps: int = 8, zeros: KnownZeros | None = None) -> list[np.ndarray]:
     settings = Synthesis(sweeps=sweeps, seed=3)
-    return settled_start(marginals_of(true), DOMAIN, settings, true.rows, threads, zeros or KnownZeros())
+    return start_settled(marginals_of(true), DOMAIN, settings, true.rows, threads, zeros or KnownZeros())
 
 
 def test_it_is_much_closer_than_the_tree_alone() -> None:
     true = tied_table()
-    alone = tree_start(marginals_of(true), DOMAIN, true.rows, 3, 4)
+    alone = start_from_tree(marginals_of(true), DOMAIN, true.rows, 3, 4)
     assert wrong(start(true), true) < 0.5 * wrong(alone, true)
 
 
 def test_without_a_sweep_it_is_the_tree() -> None:
     true = tied_table(3_000)
-    for made, tree in zip(start(true, sweeps=0), tree_start(marginals_of(true), DOMAIN, true.rows, 3, 4), strict=True):
+    for made, tree in zip(
+        start(true, sweeps=0), start_from_tree(marginals_of(true), DOMAIN, true.rows, 3, 4), strict=True
+    ):
         np.testing.assert_array_equal(made, tree)
 
 

@@ -10,13 +10,13 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count
-from privsyn.tasks.kernels.streams import systematic
+from privsyn.tasks.kernels.streams import draw_systematically
 from privsyn.tasks.steps.synthesize import synthesize
-from privsyn.tasks.synthesis.shards import Leftovers, Shard, cut, in_shards, part_rows, shards
+from privsyn.tasks.synthesis.shards import Leftovers, Shard, compute_part_rows, cut, iterate_shards, plan_shards
 
 
 def sizes(rows: int, most: int) -> list[int]:
-    return [shard.rows for shard in shards(rows, Synthesis(shard_rows=most))]
+    return [shard.rows for shard in plan_shards(rows, Synthesis(shard_rows=most))]
 
 
 @pytest.mark.parametrize(
@@ -28,9 +28,9 @@ def test_the_fewest_shards_of_equal_size(rows: int, most: int, expected: list[in
 
 
 def test_one_shard_is_the_table_itself() -> None:
-    (only,) = shards(7, Synthesis(seed=3))
-    assert (only.own_seed, only.offset(0.25), part_rows([only])) == (3, 0.25, ())
-    seeds = [shard.own_seed for shard in shards(1_000, Synthesis(seed=3, shard_rows=1))]
+    (only,) = plan_shards(7, Synthesis(seed=3))
+    assert (only.own_seed, only.offset(0.25), compute_part_rows([only])) == (3, 0.25, ())
+    seeds = [shard.own_seed for shard in plan_shards(1_000, Synthesis(seed=3, shard_rows=1))]
     assert len(set(seeds)) == 1_000
     assert all(0 <= seed < 2**63 for seed in seeds)
 
@@ -38,10 +38,10 @@ def test_one_shard_is_the_table_itself() -> None:
 def test_the_shards_round_to_what_the_whole_table_rounds_to() -> None:
     """Fractions far below one record a cell and shard: each on its own would lose or invent most of them."""
     weights = np.random.default_rng(0).random(400)
-    found = shards(1_000, Synthesis(shard_rows=100))
-    parts = [systematic(weights, s.rows, s.offset(0.37)) for s in found]
+    found = plan_shards(1_000, Synthesis(shard_rows=100))
+    parts = [draw_systematically(weights, s.rows, s.offset(0.37)) for s in found]
     total = np.sum(parts, axis=0)
-    np.testing.assert_array_equal(total, systematic(weights, 1_000, (10 * 0.37) % 1.0))
+    np.testing.assert_array_equal(total, draw_systematically(weights, 1_000, (10 * 0.37) % 1.0))
     assert np.abs(total - weights / weights.sum() * 1_000).max() < 1
 
 
@@ -59,14 +59,14 @@ def test_a_stream_is_cut_where_parts_end(given: list[int], wanted: list[int]) ->
         rows[part] += batch["x"].to_pylist()
     assert [len(r) for r in rows] == wanted
     assert list(itertools.chain(*rows)) == list(range(10))
-    held = [(s.number, sum(b.num_rows for b in p)) for s, p in in_shards(batches(given), [
+    held = [(s.number, sum(b.num_rows for b in p)) for s, p in iterate_shards(batches(given), [
         Shard(0, i, len(wanted), n) for i, n in enumerate(wanted)
     ])]  # fmt: skip
     assert held == list(enumerate(wanted))
 
 
 def test_a_table_of_no_rows_is_one_empty_shard() -> None:
-    assert [(s.number, part) for s, part in in_shards([], shards(0, Synthesis()))] == [(0, [])]
+    assert [(s.number, part) for s, part in iterate_shards([], plan_shards(0, Synthesis()))] == [(0, [])]
 
 
 @pytest.mark.parametrize(("given", "word"), [([11], "more"), ([9], "fewer"), ([5], "fewer"), ([], "fewer")])
@@ -87,7 +87,7 @@ def targets() -> list[Marginal]:
 
 def in_shards_of(most: int, *, carried: bool = True, threads: int = 1, seed: int = 2) -> list[np.ndarray]:
     settings, left, parts = Synthesis(shard_rows=most, seed=seed), Leftovers(), []
-    for shard in shards(20_000, settings):
+    for shard in plan_shards(20_000, settings):
         table = synthesize(targets(), DOMAIN, settings, shard.rows, threads, None, shard, left if carried else None)
         parts.append(table.columns)
     return [np.concatenate(columns) for columns in zip(*parts, strict=True)]

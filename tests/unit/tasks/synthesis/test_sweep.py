@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from privsyn.data_contracts.domain import Clique, Domain, code_dtype
+from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.kernels.sweeper import SMALLEST_BLOCK
 from privsyn.tasks.kernels.updater import Target
-from privsyn.tasks.steps.append_attributes import append_attributes, core_marginals
-from privsyn.tasks.steps.synthesize import components, synthesize
-from privsyn.tasks.synthesis.sweep import weights
+from privsyn.tasks.steps.append_attributes import append_attributes, select_core_marginals
+from privsyn.tasks.steps.synthesize import list_components, synthesize
+from privsyn.tasks.synthesis.sweep import weigh_marginals
 
 SWEEP = Synthesis(method="sweep")
 DOMAIN = Domain.of({"a": 3, "b": 4, "one": 1, "c": 2, "wide": 300, "d": 6})
@@ -34,7 +34,7 @@ def true_table(rows: int = 20_000) -> CodeTable:
     rng = np.random.default_rng(5)
     base = rng.integers(0, 12, rows)
     columns = [(base * (i + 1) // 3 + (rng.random(rows) ** 2 * s)).astype(int) % s for i, s in enumerate(DOMAIN.sizes)]
-    return CodeTable(DOMAIN, tuple(c.astype(code_dtype(s)) for c, s in zip(columns, DOMAIN.sizes, strict=True)))
+    return CodeTable(DOMAIN, tuple(c.astype(choose_code_dtype(s)) for c, s in zip(columns, DOMAIN.sizes, strict=True)))
 
 
 def marginals_of(table: CodeTable, cliques: Sequence[Clique], sigma: float = 0.0) -> list[Marginal]:
@@ -98,9 +98,9 @@ def test_nor_do_those_of_separate_components_with_cliques_noise_and_appended_att
         Marginal(m.attributes, np.maximum(m.counts + np.rint(rng.normal(0, 40, m.counts.shape)), 0.0), 40.0)
         for m in marginals_of(both, cliques)
     ]
-    core = core_marginals(noisy, domain)
+    core = select_core_marginals(noisy, domain)
     assert set(domain.attributes) - set(core.domain.attributes) == {"leaf", "wide", "one"}
-    assert len(components([m.attributes for m in core.marginals], core.domain)) == 2
+    assert len(list_components([m.attributes for m in core.marginals], core.domain)) == 2
     made = [
         append_attributes(synthesize(core.marginals, core.domain, SWEEP, rows, threads=t), noisy, domain, 3).to_arrow()
         for t in (1, 2, 3)
@@ -122,11 +122,11 @@ def test_weights_by_hand() -> None:
         return Target(attributes, (2,) * len(attributes), np.ones(2 ** len(attributes)), sigma)
 
     targets = [target((0,), 9.0), target((0, 1), 10.0), target((1, 2), 20.0), target((0, 2), 40.0), target((0, 3), 0.0)]
-    assert weights(targets) == [16, 8, 4, 2, 4]  # the median sigma of the pairs with noise is 20
-    assert weights([target((0, 1), 1e-9), target((1, 2), 1.0), target((2, 3), 2.0)]) == [64, 4, 2]
-    assert weights([target((0, 1), 1.0), target((1, 2), 1.0), target((2, 3), 1e9)]) == [4, 4, 1]
-    assert weights([target((0,), 0.0), target((0, 1), 0.0)]) == [16, 4]
-    assert weights([target((0, 1), 5e-324), target((1, 2), 1.0)]) == [64, 2]
+    assert weigh_marginals(targets) == [16, 8, 4, 2, 4]  # the median sigma of the pairs with noise is 20
+    assert weigh_marginals([target((0, 1), 1e-9), target((1, 2), 1.0), target((2, 3), 2.0)]) == [64, 4, 2]
+    assert weigh_marginals([target((0, 1), 1.0), target((1, 2), 1.0), target((2, 3), 1e9)]) == [4, 4, 1]
+    assert weigh_marginals([target((0,), 0.0), target((0, 1), 0.0)]) == [16, 4]
+    assert weigh_marginals([target((0, 1), 5e-324), target((1, 2), 1.0)]) == [64, 2]
 
 
 def test_a_marginal_is_followed_whatever_its_noise() -> None:

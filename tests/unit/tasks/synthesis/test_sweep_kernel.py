@@ -10,7 +10,7 @@ import pytest
 
 from privsyn.tasks.kernels import streams, sweep_moves
 from privsyn.tasks.kernels.sweep_moves import NEVER, share_residuals, sweep_block
-from privsyn.tasks.kernels.sweeper import Sweeper, layout_of
+from privsyn.tasks.kernels.sweeper import Sweeper, build_layout
 
 MASK = (1 << 64) - 1
 
@@ -40,7 +40,7 @@ def one_block(
     """Moves, codes and residuals after one sweep."""
     codes = codes.copy()
     residuals = np.asarray(wanted) - counted(codes, sizes, cliques)
-    layout = layout_of(sizes, cliques, weights or [1] * len(cliques))
+    layout = build_layout(sizes, cliques, weights or [1] * len(cliques))
     ordered = np.array(order if order is not None else range(len(sizes)))
     moves = sweep_block(codes, ordered, layout, residuals, best, np.uint64(start), 0.0, NEVER, NONE_IN_VAIN)
     return moves, codes, residuals
@@ -83,9 +83,7 @@ def referee(
         for i in looked:
             if surplus(a, i) >= -(cost // 4):
                 continue
-            word = int(
-                streams.finalised(np.array([(start + (a * rows + i) * int(streams.GAMMA)) & MASK], np.uint64))[0]
-            )
+            word = int(streams.mix_bits(np.array([(start + (a * rows + i) * int(streams.GAMMA)) & MASK], np.uint64))[0])
             old, before, gains = int(codes[a, i]), squares(), []
             for v in range(sizes[a]):
                 codes[a, i] = v
@@ -141,7 +139,7 @@ def test_the_first_sweep_draws_in_the_proportion_worked_out_by_hand() -> None:
     hits = 0
     for start in range(4_000):
         _, made, _ = one_block(
-            np.zeros((1, 1), np.uint8), [3], [(0,)], [0, 3, 7], best=False, start=int(streams.stream(1, start))
+            np.zeros((1, 1), np.uint8), [3], [(0,)], [0, 3, 7], best=False, start=int(streams.derive_stream(1, start))
         )
         hits += int(made[0, 0] == 2)
         assert made[0, 0] != 0
@@ -152,7 +150,7 @@ def test_the_best_is_taken_and_ties_are_drawn_evenly() -> None:
     values = []
     for start in range(2_000):
         _, made, _ = one_block(
-            np.zeros((1, 1), np.uint8), [4], [(0,)], [0, 3, 7, 7], start=int(streams.stream(2, start))
+            np.zeros((1, 1), np.uint8), [4], [(0,)], [0, 3, 7, 7], start=int(streams.derive_stream(2, start))
         )
         values.append(int(made[0, 0]))
     assert set(values) == {2, 3}
@@ -171,7 +169,7 @@ def test_a_plain_python_referee_decides_the_same(seed: int, best: bool) -> None:
     goal = np.stack([rng.integers(0, s, rows) * rng.integers(0, 2, rows) for s in sizes])
     wanted = counted(goal, sizes, cliques).tolist()
     order = rng.permutation(4).tolist()
-    start = int(streams.stream(seed, 9))
+    start = int(streams.derive_stream(seed, 9))
     moves, made, residuals = one_block(codes, sizes, cliques, wanted, best, weights, order, start)
     expected = referee(codes, sizes, cliques, wanted, best, weights, order, start)
     np.testing.assert_array_equal(made, expected)
@@ -249,7 +247,7 @@ def heated(codes: np.ndarray, sizes: Sequence[int], wanted: Sequence[int], heat:
     cliques = [tuple(range(len(sizes)))]
     made = codes.copy()
     residuals = np.asarray(wanted) - counted(codes, sizes, cliques)
-    layout = layout_of(sizes, cliques, [1])
+    layout = build_layout(sizes, cliques, [1])
     sweep_block(made, np.arange(len(sizes)), layout, residuals, False, np.uint64(start), heat, NEVER, NONE_IN_VAIN)
     np.testing.assert_array_equal(residuals, np.asarray(wanted) - counted(made, sizes, cliques))
     return made
@@ -259,7 +257,7 @@ def test_at_heat_values_are_drawn_by_what_a_move_costs() -> None:
     """One row at value 0, one wanted there: moves to 1 or 2 raise the squares by 2, from 0 to 2; k is 1."""
     heat, draws = 2.0, 6_000
     found = [
-        int(heated(np.zeros((1, 1), np.uint8), [3], [1, 0, 0], heat, int(streams.stream(3, i)))[0, 0])
+        int(heated(np.zeros((1, 1), np.uint8), [3], [1, 0, 0], heat, int(streams.derive_stream(3, i)))[0, 0])
         for i in range(draws)
     ]
     chance = np.exp(-2 / heat)
@@ -320,7 +318,7 @@ def test_a_surplus_that_all_values_share_is_no_reason_to_look(monkeypatch: pytes
     given = (
         codes,
         np.array([0]),
-        layout_of([2, 2], [(0, 1)], [1]),
+        build_layout([2, 2], [(0, 1)], [1]),
         residuals,
         True,
         np.uint64(1),
@@ -347,7 +345,7 @@ def test_scores_of_both_widths_are_drawn_alike() -> None:
     rng = np.random.default_rng(9)
     codes = np.stack([rng.integers(0, s, 2_000) for s in (7, 9)]).astype(np.uint8)
     wanted = np.full(63, 32)
-    layout = layout_of([7, 9], [(0, 1)], [4])
+    layout = build_layout([7, 9], [(0, 1)], [4])
     made = []
     for kind in (np.int32, np.int64):
         own, residuals = codes.copy(), (wanted - counted(codes, [7, 9], [(0, 1)])).astype(kind)
@@ -358,7 +356,7 @@ def test_scores_of_both_widths_are_drawn_alike() -> None:
 
 def test_a_record_that_found_no_better_value_is_left_alone_for_two_sweeps() -> None:
     """One that is in a forbidden cell is not."""
-    layout = layout_of([2, 2], [(0, 1)], [1])
+    layout = build_layout([2, 2], [(0, 1)], [1])
     for fined, tries in ((False, 3), (True, 1)):
         codes, vain, moves = np.zeros((2, 1), np.uint8), np.zeros((2, 1), np.uint8), 0
         how = (True, np.uint64(1), 0.0, -10, vain)

@@ -12,7 +12,7 @@ from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.kernels.updater import Target
 from privsyn.tasks.steps.synthesize import synthesize
 from privsyn.tasks.synthesis import targets
-from privsyn.tasks.synthesis.targets import empty_cells
+from privsyn.tasks.synthesis.targets import find_empty_cells
 
 
 def pair(wanted: list[list[float]], sigma: float) -> Target:
@@ -24,15 +24,15 @@ def test_only_where_one_follows_from_the_other_much_is_expected_and_nothing_is_w
     """Of 4,000 rows: the first value decides; the second splits, so its 0 is the columns'; the third is too small."""
     wanted = [[2_000.0, 0.0, 5.0], [0.0, 1_000.0, 900.0], [0.0, 0.0, 95.0]]
     np.testing.assert_array_equal(
-        empty_cells([pair(wanted, 60.0)]).reshape(3, 3), [[False, True, True], [True, False, False], [False] * 3]
+        find_empty_cells([pair(wanted, 60.0)]).reshape(3, 3), [[False, True, True], [True, False, False], [False] * 3]
     )
     wanted[0][1] = 7.0
-    assert not empty_cells([pair(wanted, 60.0)]).reshape(3, 3)[0, 1]
+    assert not find_empty_cells([pair(wanted, 60.0)]).reshape(3, 3)[0, 1]
 
 
 def test_unknown_noise_and_marginals_other_than_pairs_say_nothing() -> None:
     alone = Target((0,), (2,), np.array([100.0, 0.0]), 1.0)
-    found = empty_cells(
+    found = find_empty_cells(
         [alone, pair([[1_000.0, 0.0], [0.0, 1_000.0]], 0.0), pair([[1_000.0, 0.0], [0.0, 1_000.0]], 9.0)]
     )
     assert found.tolist() == [False] * 7 + [True, True] + [False]
