@@ -93,7 +93,7 @@ def broken_share(batches: Any, ruled: ReleaseSpec) -> float:
     broken = rows = 0
     for batch in batches:
         table = {c.attribute: c.read({c.attribute: batch[c.attribute]})[c.attribute] for c in codecs}
-        wrong = np.logical_or.reduce([*rules.broken(table), *rules.differing(table).values()])
+        wrong = np.logical_or.reduce([*rules.find_broken_rows(table), *rules.find_differing_rows(table).values()])
         broken, rows = broken + int(wrong.sum()), rows + batch.num_rows
     return broken / rows
 

@@ -29,7 +29,7 @@ from privsyn.tasks.codecs.encoding_plan import plan_of_columns
 from privsyn.tasks.estimation.noisy import pool_answers
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, recode_from_table
 from privsyn.tasks.knowledge.totals import KNOWN_SIGMA
-from privsyn.tasks.rules.book import RuleBook
+from privsyn.tasks.rules.compiled_rules import CompiledRules
 
 Floats = NDArray[np.float64]
 FIELD = "query.release"
@@ -111,7 +111,9 @@ class ReleasedCounts:
         spec = self.request.spec
         types = {name: infer_type(column) for name, column in spec.released_columns.items()}
         attributes = {column: a for a in self.attributes for column in self.written[a]}
-        return Language(types, self.encoding.rules or RuleBook.of(spec), attributes, spec.unmeasured_columns.keys())
+        return Language(
+            types, self.encoding.rules or CompiledRules.compile(spec), attributes, spec.unmeasured_columns.keys()
+        )
 
     @cached_property
     def every_codec(self) -> dict[str, Codec]:

@@ -32,21 +32,21 @@ from privsyn.tasks.codecs.one_of import OneOfCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.codecs.random_columns import Unmeasured
 from privsyn.tasks.codecs.split import split_by_computed
-from privsyn.tasks.rules.book import RuleBook
+from privsyn.tasks.rules.compiled_rules import CompiledRules
 
 
 @dataclass(frozen=True)
 class EncodingPlan:
     """All codecs of a release, in attribute order.
 
-    ``computed``: codecs of columns that are not attributes, since rules compute them from others; ``rules``: the book.
+    ``computed``: codecs of columns that are not attributes, since rules compute them from others.
     ``together``: groups of attributes whose values lie at one place of their codes.  ``unmeasured``: columns that are
     no attributes either, since they are drawn without a look at the private table.
     """
 
     codecs: tuple[Codec, ...]
     computed: tuple[Codec, ...] = ()
-    rules: RuleBook | None = None
+    rules: CompiledRules | None = None
     together: tuple[tuple[str, ...], ...] = ()
     unmeasured: tuple[Unmeasured, ...] = ()
 
@@ -139,7 +139,7 @@ class EncodingPlan:
             helped = {"helpers": {name: codes[name] for name in codec.helpers}} if codec.helpers else {}
             columns.update(codec.decode(codes[codec.attribute], rng, **helped))
         if self.rules is not None and self.computed:
-            columns |= self.rules.compute(columns, {name: r.type for name, r in self.ranges().items()})
+            columns |= self.rules.compute_columns(columns, {name: r.type for name, r in self.ranges().items()})
         for drawn in self.unmeasured:
             columns[drawn.column] = drawn.draw(len(next(iter(codes.values()))), rng)
         return columns
@@ -157,7 +157,7 @@ def plan(spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = (
     """
     columns = spec.released_columns
     names = tuple(name for name in order or columns if columns[name].measured)
-    rules = RuleBook.of(spec) if spec.rules else None
+    rules = CompiledRules.compile(spec) if spec.rules else None
     groups = {name: rule for rule in spec.rules if isinstance(rule, OneOf) for name in rule.one_of}
     computed = set() if rules is None else set(rules.order)
     codecs: dict[str, Codec] = {}
@@ -182,7 +182,7 @@ def plan_of_columns(spec: ReleaseSpec, order: Sequence[str] = (), even: Collecti
 
     ``even``: as in :func:`plan`.
     """
-    rules = RuleBook.of(spec) if spec.rules else None
+    rules = CompiledRules.compile(spec) if spec.rules else None
     columns = spec.released_columns
     names = [name for name in order or columns if columns[name].measured]
     codecs = [codec for name in names for codec in _build_codecs(name, spec, rules, even)]
@@ -197,7 +197,7 @@ def with_even_cells(found: EncodingPlan, sizes: Mapping[str, int]) -> frozenset[
     return frozenset(a for a in found.wide if a in sizes and sizes[a] != found.domain.size(a))
 
 
-def _build_codecs(name: str, spec: ReleaseSpec, rules: RuleBook | None, even: Collection[str] = ()) -> list[Codec]:
+def _build_codecs(name: str, spec: ReleaseSpec, rules: CompiledRules | None, even: Collection[str] = ()) -> list[Codec]:
     """Return the codec of a column, and where people round that of what they round to."""
     column = spec.released_columns[name]
     thresholds = () if rules is None else rules.thresholds.get(name, ())

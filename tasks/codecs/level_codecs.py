@@ -21,7 +21,7 @@ from privsyn.data_contracts.columns.category_columns import name_level_attribute
 from privsyn.data_contracts.domain import choose_code_dtype
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.codec import Codec, Codes, Columns
-from privsyn.tasks.rules.book import RuleBook
+from privsyn.tasks.rules.compiled_rules import CompiledRules
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +78,7 @@ class LevelCodec(Codec):
 
 
 def with_level_codecs(
-    codecs: Mapping[str, Codec], columns: Mapping[str, Any], computed: Sequence[Codec], rules: RuleBook
+    codecs: Mapping[str, Codec], columns: Mapping[str, Any], computed: Sequence[Codec], rules: CompiledRules
 ) -> dict[str, Codec]:
     """``codecs``, by attribute, and those of the levels of their columns, by what the rules compute for each value.
 
@@ -91,7 +91,7 @@ def with_level_codecs(
         above, names = np.zeros(codec.size, dtype=np.int64), [""] * codec.size
         values = codec.decode(np.arange(codec.size), np.random.default_rng(0)) if levels else {}
         for level in levels:
-            group = rules.computed(level, values, types[level])[0]
+            group = rules.compute_column(level, values, types[level])[0]
             texts = ["(null)" if v is None else str(v) for v in group.to_pylist()]
             names = [f"{up}, {text}" if up else text for up, text in zip(names, texts, strict=True)]
             own = np.unique(np.array(texts), return_inverse=True)[1]

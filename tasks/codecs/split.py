@@ -20,7 +20,7 @@ from privsyn.data_contracts.domain import choose_code_dtype
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.codec import Codec, Codes, Columns
 from privsyn.tasks.codecs.one_of import OneOfCodec
-from privsyn.tasks.rules.book import MAX_GRID, RuleBook
+from privsyn.tasks.rules.compiled_rules import MAX_GRID, CompiledRules
 
 Bins = NDArray[np.int32]
 
@@ -104,7 +104,7 @@ def find_possible_pairs(bins: Bins, axis: int = 0) -> NDArray[np.intp]:
     return np.array(found, dtype=np.intp)
 
 
-def split_by_computed(codecs: Mapping[str, Codec], computed: Sequence[Codec], rules: RuleBook) -> dict[str, Codec]:
+def split_by_computed(codecs: Mapping[str, Codec], computed: Sequence[Codec], rules: CompiledRules) -> dict[str, Codec]:
     """``codecs``, by attribute, with one of those behind each computed column split by its bins where that is small.
 
     A column that follows from two or more of one value a code is meant.  Of these the one with the fewest codes when
@@ -113,7 +113,7 @@ def split_by_computed(codecs: Mapping[str, Codec], computed: Sequence[Codec], ru
     """
     found = dict(codecs)
     for column in computed:
-        names = rules.needed([column.attribute])
+        names = rules.find_measured_columns([column.attribute])
         behind = [found.get(name) for name in names]
         parents = [c for c in behind if c is not None and _is_plain(c)]
         if len(parents) != len(names) or len(names) < 2 or prod(c.size for c in parents) > MAX_GRID:
@@ -138,7 +138,7 @@ def _is_plain(codec: Codec) -> bool:
     return one_each and not codec.helpers and codec.added is None and not isinstance(codec, OneOfCodec | SplitCodec)
 
 
-def _compute_bins(column: Codec, parents: Sequence[Codec], rules: RuleBook) -> Bins | None:
+def _compute_bins(column: Codec, parents: Sequence[Codec], rules: CompiledRules) -> Bins | None:
     """Return the computed column's bin by the parents' codes, -1 where it may not be.
 
     None: a code has several values.
@@ -154,7 +154,7 @@ def _compute_bins(column: Codec, parents: Sequence[Codec], rules: RuleBook) -> B
         for name, array in c.decode(codes.ravel(), drawn).items()
     }
     name = column.attribute
-    found, beyond = rules.computed(name, table, column.ranges()[name].type)
+    found, beyond = rules.compute_column(name, table, column.ranges()[name].type)
     codes, _ = column.encode({name: found})
     bins = np.where(beyond, -1, column.groups[codes]).astype(np.int32)
     return bins.reshape([c.size for c in parents])

@@ -37,5 +37,5 @@ def test_no_released_row_breaks_a_rule(text: str, tmp_path: Path, monkeypatch: p
     assert rules is not None
     table = {name: release.table[name].combine_chunks() for name in release.table.column_names}
     assert release.table.num_rows > 1000
-    assert not rules.broken(table).any()
-    assert not any(rows.any() for rows in rules.differing(table).values())
+    assert not rules.find_broken_rows(table).any()
+    assert not any(rows.any() for rows in rules.find_differing_rows(table).values())
