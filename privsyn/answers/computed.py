@@ -85,7 +85,7 @@ def list_levels(released: ReleasedCounts, name: str) -> list[tuple[str, Conditio
     codec, every = released.every_codec[name], released.codecs.values()
     split = next((c for c in every if isinstance(c, SplitCodec) and c.column == name), None)
     return [
-        (label, ComputedLevel(codec, released.language, i) if split is None else AtLevel(split, split.codes_in(i)))
+        (label, ComputedLevel(codec, released.language, i) if split is None else AtLevel(split, split.list_codes_in(i)))
         for i, label in enumerate(codec.bin_labels())
     ]
 

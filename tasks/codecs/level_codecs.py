@@ -1,4 +1,4 @@
-"""The codec of a level: the public group that a column's value lies in.
+"""Codec of a level: the public group that a column's value lies in.
 
 It writes an attribute of its own beside the one of its column, so that the groups of a column of very many values are
 counted with noise of their own, not as sums of noisy counts; the released table has no such column.
@@ -57,7 +57,7 @@ class LevelCodec(Codec):
 
     @property
     def digest(self) -> str:
-        """A hash of which code lies in which group; public."""
+        """Hash of which code lies in which group; public."""
         return hashlib.sha256(np.ascontiguousarray(self.of, np.int32).tobytes()).hexdigest()
 
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
@@ -65,7 +65,7 @@ class LevelCodec(Codec):
         return self.of[self._codec.encode(columns)[0]].astype(choose_code_dtype(self.size)), Counter()
 
     def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
-        """Nothing: no column is released."""
+        """Return nothing: no column is released."""
         return {}
 
     def labels(self) -> list[str]:
@@ -73,18 +73,18 @@ class LevelCodec(Codec):
         return list(self._names)
 
     def ranges(self) -> dict[str, ValueRange]:
-        """None."""
+        """Return nothing."""
         return {}
 
 
-def with_level_codecs(
+def add_level_codecs(
     codecs: Mapping[str, Codec], columns: Mapping[str, Any], computed: Sequence[Codec], rules: CompiledRules
 ) -> dict[str, Codec]:
-    """``codecs``, by attribute, and those of the levels of their columns, by what the rules compute for each value.
+    """Return ``codecs``, by attribute, and the codecs of their levels, by the level that rules compute for each value.
 
     A group of a level is a value of it inside a group of the level above: a county's name may occur in two states.
     """
-    found = dict(codecs)
+    result = dict(codecs)
     types = {c.attribute: c.ranges()[c.attribute].type for c in computed}
     for name, codec in codecs.items():
         levels = getattr(columns.get(name), "levels", ())
@@ -98,5 +98,5 @@ def with_level_codecs(
             pairs = above * codec.size + own
             _, first, above = np.unique(pairs, return_index=True, return_inverse=True)
             made = LevelCodec(codec, level, above, [names[i] for i in first])
-            found[made.attribute] = made
-    return found
+            result[made.attribute] = made
+    return result
