@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.svm import LinearSVC
 
 from privsyn.tasks.kernels.counting import CodeTable, count
-from privsyn.tasks.metrics.features import encode_one_hot, sample, take
+from privsyn.tasks.metrics.features import encode_one_hot, sample_rows, take_rows
 
 TEST_SHARE = 0.2
 """Share of the real rows that are tested where there is no hold-out."""
@@ -48,7 +48,7 @@ def compute_svm_error(train: CodeTable, test: CodeTable, label: str, max_rows: i
     that label to everybody, one of no rows the label with code 0.  Without test rows the error is 0.
     Raises KeyError for an unknown label, ValueError for ``max_rows`` below 1.
     """
-    train, test = sample(train, max_rows, seed), sample(test, max_rows, seed)
+    train, test = sample_rows(train, max_rows, seed), sample_rows(test, max_rows, seed)
     if not test.rows:
         return 0.0
     return float((_predict(train, test, label) != test.column(label)).mean())
@@ -86,7 +86,7 @@ def compare_classifiers(
     seen the test rows.  Model, caps, and tables of one label or no rows: :func:`compute_svm_error`.
     """
     train, test = (real, holdout) if holdout is not None else split(real, TEST_SHARE, seed)
-    train, test = sample(train, max_rows, seed), sample(test, max_rows, seed)
+    train, test = sample_rows(train, max_rows, seed), sample_rows(test, max_rows, seed)
     return Classification(
         label=label,
         error=compute_svm_error(synthetic, test, label, max_rows, seed),
@@ -101,4 +101,4 @@ def split(table: CodeTable, share: float, seed: int) -> tuple[CodeTable, CodeTab
     """Return all rows in two tables: about 1 - ``share`` of them, and ``share`` (rounded up), drawn by ``seed``."""
     order = np.random.default_rng(seed).permutation(table.rows)
     tested = int(np.ceil(share * table.rows))
-    return take(table, np.sort(order[tested:])), take(table, np.sort(order[:tested]))
+    return take_rows(table, np.sort(order[tested:])), take_rows(table, np.sort(order[:tested]))

@@ -37,7 +37,7 @@ def check_tables(real: CodeTable, synthetic: CodeTable) -> None:
 
 
 def compute_l1_distance(real: NDArray[np.int64], synthetic: NDArray[np.int64], rows: int, synthetic_rows: int) -> float:
-    """L1 distance of two marginals as shares of their tables' rows, from counts of equal shape; 0..2.
+    """Return the L1 distance of two marginals as shares of their tables' rows, from counts of equal shape; 0..2.
 
     Computed in integers, so equal shares give exactly 0 and the order of rows or cells never matters.  A table
     without rows has shares of 0 everywhere: 1 from any other table, 0 from another one without rows.

@@ -51,7 +51,7 @@ def draw_privsyn_queries(
     Query i depends on the seed and i only.  Raises ValueError for a negative number.
     """
     return tuple(
-        _draw_privsyn_query(domain, attributes, np.random.default_rng([seed, i])) for i in _number_rows(number)
+        _draw_privsyn_query(domain, attributes, np.random.default_rng([seed, i])) for i in _check_number(number)
     )
 
 
@@ -76,7 +76,7 @@ def draw_nist_queries(
     A table of no rows takes a random code instead, so nothing satisfies its queries.  The queries are private.
     Query i depends on the table, the seed and i only.  Raises ValueError for a negative number.
     """
-    return tuple(_draw_nist_query(real, ordered, np.random.default_rng([seed, i])) for i in _number_rows(number))
+    return tuple(_draw_nist_query(real, ordered, np.random.default_rng([seed, i])) for i in _check_number(number))
 
 
 def _draw_nist_query(real: CodeTable, ordered: Collection[str], rng: np.random.Generator) -> RangeQuery:
@@ -95,7 +95,7 @@ def _draw_nist_query(real: CodeTable, ordered: Collection[str], rng: np.random.G
     return RangeQuery(allowed)
 
 
-def _number_rows(number: int) -> range:
+def _check_number(number: int) -> range:
     if number < 0:
         raise ValueError(f"the number of queries must be 0 or more, not {number}")
     return range(number)
