@@ -19,7 +19,7 @@ from privsyn.data_contracts.evaluation_results import AnalysisFigure, AnalysisRe
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import infer_type
-from privsyn.data_contracts.unmeasured import NOT_MEASURED
+from privsyn.data_contracts.spec_checks import NOT_MEASURED
 from privsyn.evaluation.analysis_terms import NULL, Parts, Rows, Term, parse_analysis
 from privsyn.specs.places import format_place
 from privsyn.tasks.codecs import EncodingPlan

@@ -102,7 +102,7 @@ class OrderedCodec(Codec):
 
     @abstractmethod
     def _bounds(self) -> tuple[float, float]:
-        """Return smallest and largest possible value, but for exact ones."""
+        """Return the smallest and largest possible value, but for exact ones."""
 
     @abstractmethod
     def _place(self, low: Floats, high: Floats, rng: np.random.Generator) -> pa.Array:

@@ -80,7 +80,7 @@ def _keep_maximal(bases: Sequence[Basis]) -> list[Basis]:
 
 
 def compute_expected_variance(bases: Sequence[Basis], targets: Sequence[Basis]) -> float:
-    """Return mean variance of the targets' estimates, in units of K^2 / (2 rho) for the bases together.
+    """Return the mean variance of the targets' estimates, in units of K^2 / (2 rho) for the bases together.
 
     Each of w bases has rho / w, so a cell's variance is w; a set T sums 2^(|B| - |T|) cells of a basis B, and the bases
     that hold it are combined by inverse variance (PrivBasis, average-case error variance, for Gaussian noise).  Targets

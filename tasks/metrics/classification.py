@@ -39,7 +39,7 @@ class Classification:
 
 
 def compute_svm_error(train: CodeTable, test: CodeTable, label: str, max_rows: int = 50_000, seed: int = 0) -> float:
-    """Return share of test rows that a linear SVM trained on ``train`` labels wrongly; 0 (none) to 1.
+    """Return the share of test rows that a linear SVM trained on ``train`` labels wrongly; 0 (none) to 1.
 
     Features: the one-hot codes of all other attributes, ordered ones too.  On UCI Adult (80/20) that had the lowest
     non-private error: 0.136, the same with the ordered codes scaled to 0..1 in addition, 0.146 with those instead.
@@ -70,7 +70,7 @@ def find_most_frequent(table: CodeTable, label: str) -> int:
 
 
 def compute_majority_error(train: CodeTable, test: CodeTable, label: str) -> float:
-    """Return share of test rows whose label is not the most frequent one of ``train``; 0..1, 0 without test rows."""
+    """Return the share of test rows whose label is not the most frequent of ``train``; 0..1, 0 without test rows."""
     if not test.rows:
         return 0.0
     return float((test.column(label) != find_most_frequent(train, label)).mean())
@@ -79,7 +79,7 @@ def compute_majority_error(train: CodeTable, test: CodeTable, label: str) -> flo
 def compare_classifiers(
     real: CodeTable, synthetic: CodeTable, holdout: CodeTable | None, label: str, max_rows: int = 50_000, seed: int = 0
 ) -> Classification:
-    """Return error of training on synthetic rows beside NonPriv and Majority (PrivSyn, section 6.1), all on one test.
+    """Return the error of training on synthetic rows, NonPriv and Majority (PrivSyn, section 6.1), all on one test.
 
     With a hold-out, the real table trains NonPriv and Majority and the hold-out tests.  Without one, a fifth of the
     real rows, drawn by ``seed``, tests and the rest trains; the synthetic rows then come from a release that has also

@@ -154,7 +154,7 @@ def check_integers(values: NDArray[np.generic]) -> Ints:
 
 
 def solve(tails: Ints, heads: Ints, capacities: Ints, costs: Ints, supplies: Ints) -> Ints:
-    """Return flow on each arc of a min-cost flow; nodes 0 .. len(supplies) - 1, one entry per arc in the first four.
+    """Return the flow on each arc of a min-cost flow; nodes 0 .. len(supplies) - 1, the first four one entry an arc.
 
     Raises TypeError for numbers that are not integers, RuntimeError unless OR-Tools finds an optimum.
     """
@@ -246,13 +246,13 @@ class _Axis:
         return cls(parent, rise, place, step)
 
     def up(self, keys: Ints, value: Ints, stride: int) -> tuple[Ints, Ints, Ints]:
-        """From each kept node to its parent along this attribute."""
+        """Return the arcs (tails, heads, costs) from each kept node to its parent along this attribute."""
         child = np.flatnonzero(self.parent[value] >= 0)
         value = value[child]
         return child, np.searchsorted(keys, keys[child] + (self.parent[value] - value) * stride), self.rise[value]
 
     def across(self, keys: Ints, value: Ints, stride: int) -> tuple[Ints, Ints, Ints]:
-        """From each kept node on a line to the next kept one."""
+        """Return the arcs (tails, heads, costs) from each kept node on a line to the next kept one."""
         nodes = np.flatnonzero(self.place[value] >= 0)
         line, place = keys[nodes] - value[nodes] * stride, self.place[value[nodes]]
         order = np.lexsort((place, line))

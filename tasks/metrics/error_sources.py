@@ -98,7 +98,7 @@ def compute_pair_errors(
 
 
 def compute_dependency(real: CodeTable, pairs: Sequence[Clique], threads: int = 0) -> Floats:
-    """Return the L1 distance of each real pair to the product of its one-ways, as shares, 0..2: the cost of independence."""
+    """Return the L1 distance of each real pair to the product of its one-ways, as shares, 0..2, shape (pairs,)."""
     out = np.zeros(len(pairs))
     for i, shares in enumerate(_iterate_shares(real, pairs, threads)):
         out[i] = np.abs(shares - np.multiply.outer(shares.sum(axis=1), shares.sum(axis=0))).sum()

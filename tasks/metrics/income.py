@@ -64,7 +64,7 @@ def compute_gini(counts: NDArray[np.int64], wages: NDArray[np.float64]) -> NDArr
 def compute_pay_gap(
     first: NDArray[np.int64], second: NDArray[np.int64], wages: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return mean wage of the first sex minus that of the second, by group, in the wage's unit.
+    """Return the mean wage of the first sex minus that of the second, by group, in the wage's unit.
 
     ``first`` and ``second`` (..., codes): people with each wage.  A mean over nobody counts as 0 (as in the scorer).
     """
@@ -114,7 +114,7 @@ def score_income(
 
 
 def _group_by_place(table: CodeTable, place: str, sex: str, wage: str) -> NDArray[np.int64]:
-    """Return people by place, sex and wage code, shape (places, sexes, wages)."""
+    """Return the people by place, sex and wage code, shape (places, sexes, wages)."""
     if len({place, sex, wage}) < 3:
         raise ValueError("place, sex and wage must be three different columns")
     return count(table, (place, sex, wage))

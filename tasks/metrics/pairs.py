@@ -121,7 +121,7 @@ def _compute_correlation_ratio(counts: Counts, a: Floats) -> float:
 
 
 def _compute_cramers_v(counts: Counts) -> float:
-    """Return V: sqrt((sum_ij n_ij^2 / (n_i n_j) - 1) / (min(I, J) - 1)), I and J the counts of occupied rows and columns."""
+    """Return V: sqrt((sum_ij n_ij^2 / (n_i n_j) - 1) / (min(I, J) - 1)), I, J the occupied rows and columns."""
     rows, columns = counts.sum(axis=1), counts.sum(axis=0)
     smaller = min(np.count_nonzero(rows), np.count_nonzero(columns))
     if smaller < 2:

@@ -78,7 +78,7 @@ def measure_propensity(
 
 
 def compute_pmse(real: CodeTable, synthetic: CodeTable) -> tuple[float, int]:
-    """Return pMSE of tables of equally many rows (>= 1) and the number of free parameters; :func:`measure_propensity`."""
+    """Return pMSE of tables of equally many rows (>= 1) and the free parameters; see :func:`measure_propensity`."""
     attributes = real.domain.attributes
     features = vstack([encode_one_hot(real, attributes), encode_one_hot(synthetic, attributes)], format="csr")
     present = np.flatnonzero(np.asarray(features.sum(axis=0)).ravel())

@@ -77,12 +77,12 @@ def fit_regression(x: Floats, y: Floats, *, two_values: bool) -> Fitted:
 
 
 def _compute_scale(x: Floats) -> Floats:
-    """Return standard deviation of every column, 1 of a constant one."""
+    """Return the standard deviation of every column, 1 of a constant one."""
     return np.where(np.ptp(x, axis=0) > 0, np.std(x, axis=0), 1.0)
 
 
 def compute_quantile(values: NDArray[np.float64], q: float) -> tuple[float, float]:
-    """Return the smallest of ``values``, shape (rows > 0,), that a share ``q`` or more does not exceed, and its error."""
+    """Return the smallest of ``values``, shape (rows > 0,), that a share ``q`` does not exceed, and its error."""
     spread = QUANTILE_REACH * sqrt(q * (1 - q) / len(values))
     at = np.clip([q - spread, q, q + spread], 0, 1)
     low, middle, high = (float(v) for v in np.quantile(values, at, method="inverted_cdf"))

@@ -121,7 +121,7 @@ def find_equivalent_subsample(
     seed: int = 0,
     repeats: int = 1,
 ) -> float | None:
-    """Return share X of the real rows, smallest..largest of ``shares``, such that a random X of them scores ``value``.
+    """Return the share X of the real rows such that a random X of them scores ``value``, within ``shares``.
 
     SDNist's reading of a score: "as close as an X sample of the real rows", here between the measured shares as well
     (:func:`find_equivalent_share` says how, what the two ends mean and when there is none).  ``score`` compares a table
