@@ -150,6 +150,8 @@ def _refuse_other_objects(data: Any) -> None:
             "Hand over its table: `reader.read_all()`",
             "data",
         )
+    if type(data).__name__ == "LazyFrame":
+        raise RequestError("is a LazyFrame, which has no rows yet", "Hand over its table: `frame.collect()`", "data")
     if not hasattr(data, "__arrow_c_stream__"):
         raise RequestError(
             f"is of the type {type(data).__name__}, not a table",
