@@ -14,9 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from scipy.stats import rankdata
-
 from privsyn.tasks.metrics.regressions import fit_regression
+from scipy.stats import rankdata
 
 Floats = NDArray[np.float64]
 
