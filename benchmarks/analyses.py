@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from benchmarks.coverage import FOLDER, release, spec_of
 from privsyn.evaluation.analysis_figures import run_analyses
 from privsyn.evaluation.settings_file import load_evaluation_spec
-from privsyn.tasks.codecs import plan_of_columns
+from privsyn.tasks.codecs import plan_every_column
 
 HERE = Path(__file__).parent
 KEPT = HERE / "analyses.jsonl"
@@ -44,7 +44,7 @@ def measure(name: str, epsilon: float, seed: int, independent: bool) -> dict[str
     found = run_analyses(
         load_evaluation_spec(SETTINGS / f"{_plain(name)}.yaml").analyses,
         spec,
-        plan_of_columns(spec, order),
+        plan_every_column(spec, order),
         source.to_batches(65_536),
         made.to_batches(65_536),
     )

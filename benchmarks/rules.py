@@ -28,7 +28,7 @@ from privsyn.evaluation.coded_tables import Coded, encode_table
 from privsyn.pipelines.registry import build_steps
 from privsyn.sources.open_source import open_source
 from privsyn.specs.lookup_tables import with_lookup_tables
-from privsyn.tasks.codecs import plan, plan_of_columns
+from privsyn.tasks.codecs import plan, plan_every_column
 from privsyn.tasks.metrics.marginal_distance import average_l1, draw_cliques, list_all_cliques
 from privsyn.tasks.privacy.noise import SeededNoise
 from privsyn.tasks.steps.encode import Batches, Repairs
@@ -88,12 +88,12 @@ def real_rows(name: str) -> Coded:
 
 def broken_share(batches: Any, ruled: ReleaseSpec) -> float:
     """Return the share of rows that meet a forbidden condition, or hold another value than the rules compute."""
-    codecs, rules = plan_of_columns(ruled).codecs, plan(ruled).rules
+    codecs, rules = plan_every_column(ruled).codecs, plan(ruled).rules
     assert rules is not None  # noqa: S101 - every table here has some
     broken = rows = 0
     for batch in batches:
         table = {c.attribute: c.read({c.attribute: batch[c.attribute]})[c.attribute] for c in codecs}
-        wrong = np.logical_or.reduce([*rules.broken(table), *rules.differing(table).values()])
+        wrong = np.logical_or.reduce([*rules.find_broken_rows(table), *rules.find_differing_rows(table).values()])
         broken, rows = broken + int(wrong.sum()), rows + batch.num_rows
     return broken / rows
 

@@ -33,7 +33,7 @@ from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.base.errors import RequestError
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.split import SplitCodec
-from privsyn.tasks.rules.spans import to_array
+from privsyn.tasks.rules.intervals import convert_to_array
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,9 +53,11 @@ def list_values(name: str, codec: Codec, language: Language, values: Values) -> 
     if name not in language.book.order:
         return match_all_rows(values[name])
     book = language.book
-    known = {column: match_all_rows(values[column]) for column in book.needed((name,))}
+    known = {column: match_all_rows(values[column]) for column in book.find_measured_columns((name,))}
     texts = pa.array(list(book.vocabulary), pa.string())
-    return to_array(book.spans(known)(name), codec.ranges()[name].type, texts, len(next(iter(known.values()))))
+    return convert_to_array(
+        book.read_table(known)(name), codec.ranges()[name].type, texts, len(next(iter(known.values())))
+    )
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def list_levels(released: ReleasedCounts, name: str) -> list[tuple[str, Conditio
     codec, every = released.every_codec[name], released.codecs.values()
     split = next((c for c in every if isinstance(c, SplitCodec) and c.column == name), None)
     return [
-        (label, ComputedLevel(codec, released.language, i) if split is None else AtLevel(split, split.codes_in(i)))
+        (label, ComputedLevel(codec, released.language, i) if split is None else AtLevel(split, split.list_codes_in(i)))
         for i, label in enumerate(codec.bin_labels())
     ]
 

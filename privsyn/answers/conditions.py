@@ -22,8 +22,8 @@ from privsyn.data_contracts.rule_nodes import Node, Type
 from privsyn.data_contracts.unmeasured import NOT_MEASURED
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.rules import evaluate
-from privsyn.tasks.rules.book import RuleBook
-from privsyn.tasks.rules.spans import span_rows
+from privsyn.tasks.rules.compiled_rules import CompiledRules
+from privsyn.tasks.rules.intervals import read_rows
 
 FIELD = "query.where"
 
@@ -40,13 +40,13 @@ class Language(NamedTuple):
     """
 
     types: Mapping[str, Type]
-    book: RuleBook
+    book: CompiledRules
     attributes: Mapping[str, str]
     unmeasured: Collection[str] = ()
 
     def behind(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return the counted attributes behind some columns, each once."""
-        return tuple(dict.fromkeys(self.attributes.get(c, c) for c in self.book.needed(names)))
+        return tuple(dict.fromkeys(self.attributes.get(c, c) for c in self.book.find_measured_columns(names)))
 
 
 class Condition:
@@ -142,7 +142,7 @@ class Parsed(Condition):
         texts = (n.value if n.op == "in" else (n.value,) for n in self.node.walk() if n.op in ("in", "constant"))
         known = dict.fromkeys([*book.vocabulary, *(t for each in texts for t in each if isinstance(t, str))])
         vocabulary = {text: number for number, text in enumerate(known)}
-        env = book.env(lambda name: span_rows(match_all_rows(values[name]), vocabulary))
+        env = book.resolve(lambda name: read_rows(match_all_rows(values[name]), vocabulary))
         rows = len(next(iter(values.values())))
         return np.broadcast_to(evaluate.evaluate_condition(self.node, env, vocabulary).true, rows)
 

@@ -23,13 +23,13 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import Step, release_steps
 from privsyn.pipelines.registry import build_steps
 from privsyn.storage.released_files import list_synthetic_names, read_manifest, read_public_spec
-from privsyn.tasks.codecs import EncodingPlan, with_even_cells
+from privsyn.tasks.codecs import EncodingPlan, find_evenly_cut_columns
 from privsyn.tasks.codecs.codec import Codec
-from privsyn.tasks.codecs.encoding_plan import plan_of_columns
+from privsyn.tasks.codecs.encoding_plan import plan_every_column
 from privsyn.tasks.estimation.noisy import pool_answers
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, recode_from_table
 from privsyn.tasks.knowledge.totals import KNOWN_SIGMA
-from privsyn.tasks.rules.book import RuleBook
+from privsyn.tasks.rules.compiled_rules import CompiledRules
 
 Floats = NDArray[np.float64]
 FIELD = "query.release"
@@ -71,7 +71,7 @@ class ReleasedCounts:
     def request(self) -> Request:
         """The public request, its columns in the table's order, with the cells that were counted."""
         request = Request(read_public_spec(self.manifest, FIELD), tuple(self.manifest.column_order))
-        even = with_even_cells(request.encoding, {a: len(r.coarse) for a, r in self.recode.items()})
+        even = find_evenly_cut_columns(request.encoding, {a: len(r.coarse) for a, r in self.recode.items()})
         return replace(request, even=even) if even else request
 
     @cached_property
@@ -111,13 +111,15 @@ class ReleasedCounts:
         spec = self.request.spec
         types = {name: infer_type(column) for name, column in spec.released_columns.items()}
         attributes = {column: a for a in self.attributes for column in self.written[a]}
-        return Language(types, self.encoding.rules or RuleBook.of(spec), attributes, spec.unmeasured_columns.keys())
+        return Language(
+            types, self.encoding.rules or CompiledRules.compile(spec), attributes, spec.unmeasured_columns.keys()
+        )
 
     @cached_property
     def every_codec(self) -> dict[str, Codec]:
         """Released column -> a codec of it alone, of computed columns and dummies, too."""
         spec = self.request.spec
-        plan = plan_of_columns(spec, self.request.column_order)
+        plan = plan_every_column(spec, self.request.column_order)
         return {c.attribute: c for c in plan.codecs if c.attribute in spec.released_columns}
 
     @cached_property

@@ -98,7 +98,7 @@ def arrange_rows(released: ReleasedCounts, columns: Sequence[str], way: int) -> 
     Numbers of the first column are put in the order of the second, all others in that of the first; counts of cells
     stay as they are.
     """
-    needed = released.language.book.needed(tuple(columns))
+    needed = released.language.book.find_measured_columns(tuple(columns))
     moved = {name: released.table[name] for name in released.table.column_names}
     for name in needed if len(needed) > 1 else ():
         if name in released.reach and released.codecs[name].in_order:
@@ -119,7 +119,7 @@ def _align_ranks(names: Sequence[str], others: Sequence[str], figures: Floats) -
 def place_rows(released: ReleasedCounts, columns: Sequence[str], end: int) -> pa.Table:
     """Return the rows' columns, every number at the lower (0) or the upper (1) end of its cell."""
     moved = {name: released.table[name] for name in released.table.column_names}
-    for name in released.language.book.needed(tuple(columns)):
+    for name in released.language.book.find_measured_columns(tuple(columns)):
         reach = released.reach.get(name)
         if reach is not None and released.codecs[name].in_order:
             moved[name] = as_released(reach[end][read_row_codes(released, name)], moved[name].type)

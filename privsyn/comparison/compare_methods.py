@@ -34,7 +34,7 @@ from privsyn.sources.private_table import Source
 from privsyn.sources.public_table import read_public_rows
 from privsyn.storage.disk import replace_file, translate_os_errors
 from privsyn.storage.zones import get_roots, locate_private_folder
-from privsyn.tasks.codecs import EncodingPlan, plan_of_columns
+from privsyn.tasks.codecs import EncodingPlan, plan_every_column
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.noise import SeededNoise
 from privsyn.tasks.steps.encode import Repairs, encode
@@ -137,7 +137,7 @@ def run_all(
     request.check()
     spec = request.spec
     source = open_source(spec.data, spec)
-    encoding = plan_of_columns(spec, tuple(c for c in source.columns if c in spec.released_columns))
+    encoding = plan_every_column(spec, tuple(c for c in source.columns if c in spec.released_columns))
     holdout = None if request.holdout is None else read_table(request.holdout, encoding, spec, "compare.holdout")
     rows = _split_training_rows(source, spec, encoding)
     real = encode_table(source.batches(), encoding)

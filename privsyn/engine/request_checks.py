@@ -10,7 +10,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import LookupRule
 from privsyn.engine.request import Request
 from privsyn.tasks.knowledge.totals_and_rules import check_totals_possible
-from privsyn.tasks.rules.witness import check_possible
+from privsyn.tasks.rules.feasibility import check_feasible
 
 
 def check_package(spec: ReleaseSpec) -> None:
@@ -40,7 +40,7 @@ def check_rules(request: Request) -> Request:
                 f"rules[{i}].lookup.table",
             )
     try:
-        check_possible(request.encoding)
+        check_feasible(request.encoding)
         if request.totals is not None:
             check_totals_possible(request.spec.totals, request.totals, request.encoding)
     except FieldError as error:

@@ -21,8 +21,7 @@ from privsyn.data_contracts.rule_nodes import Node, Type
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.numbers import SteppedCodec
 from privsyn.tasks.rules import evaluate
-from privsyn.tasks.rules.spans import span_rows
-from privsyn.tasks.rules.values import Span
+from privsyn.tasks.rules.intervals import Interval, read_rows
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -193,7 +192,7 @@ class Rows:
             true, unknown = self._truth(term.node)
             return np.where(unknown, np.nan, true.astype(np.float64))
         found = self._span(term.node)
-        values = np.where(found.null | ~found.some, np.nan, found.low)
+        values = np.where(found.null | ~found.present, np.nan, found.low)
         if term.log:
             values = np.log(np.where(values > 0, values, np.nan))
         return np.where(np.isfinite(values), np.broadcast_to(values, self.number), np.nan)
@@ -222,9 +221,9 @@ class Rows:
 
     def _truth(self, node: Node) -> tuple[Bools, Bools]:
         vocabulary = self._vocabulary(node)
-        found = evaluate.evaluate_condition(node, lambda name: span_rows(self.values[name], vocabulary), vocabulary)
+        found = evaluate.evaluate_condition(node, lambda name: read_rows(self.values[name], vocabulary), vocabulary)
         return np.broadcast_to(found.true, self.number), np.broadcast_to(found.unknown, self.number)
 
-    def _span(self, node: Node) -> Span:
+    def _span(self, node: Node) -> Interval:
         vocabulary = self._vocabulary(node)
-        return evaluate.evaluate_expression(node, lambda name: span_rows(self.values[name], vocabulary), vocabulary)
+        return evaluate.evaluate_expression(node, lambda name: read_rows(self.values[name], vocabulary), vocabulary)

@@ -31,7 +31,7 @@ from privsyn.sources.open_source import list_table_columns, open_source
 from privsyn.sources.private_table import Source, SupportsArrowStream
 from privsyn.storage.released_files import VersionError, check_table, list_synthetic_names, read_manifest, request_of
 from privsyn.storage.table_files import Place
-from privsyn.tasks.codecs import EncodingPlan, plan, plan_of_columns, with_even_cells
+from privsyn.tasks.codecs import EncodingPlan, find_evenly_cut_columns, plan, plan_every_column
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps.encode import Repairs, encode_batch, iterate_kept_batches
 
@@ -56,7 +56,7 @@ class Release:
     @property
     def encoding(self) -> EncodingPlan:
         """A codec for every released column, in the released order: what is compared."""
-        return plan_of_columns(self.spec, tuple(self.manifest.column_order), self._even)
+        return plan_every_column(self.spec, tuple(self.manifest.column_order), self._even)
 
     @property
     def measured(self) -> EncodingPlan:
@@ -73,7 +73,7 @@ class Release:
             attributes = pq.read_table(self.folder / "marginals" / "recode.parquet")["attribute"].to_pylist()
         except (OSError, KeyError, pa.ArrowException):
             return frozenset()  # said where the tables are used
-        return with_even_cells(found, Counter(attributes))
+        return find_evenly_cut_columns(found, Counter(attributes))
 
     @property
     def synthetic(self) -> tuple[Path, ...]:

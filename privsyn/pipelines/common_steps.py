@@ -24,7 +24,7 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Batches, Look, Output, Progress, PublishedFile, ReleaseStep, Step, Wide
 from privsyn.tasks.codecs.level_codecs import LevelCodec
-from privsyn.tasks.codecs.one_of import OneOfCodec
+from privsyn.tasks.codecs.one_hot import OneHotCodec
 from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation.recode import recode_to_table
 from privsyn.tasks.steps import compress_domain, encode, one_way_marginals
@@ -92,7 +92,7 @@ def _key_code_rules(request: Request) -> dict[str, Any]:
     plan = request.encoding
     if plan.rules is None:
         return {}
-    groups = [[*c.sources, len(c.groups)] for c in plan.codecs if isinstance(c, OneOfCodec)]
+    groups = [[*c.sources, len(c.groups)] for c in plan.codecs if isinstance(c, OneHotCodec)]
     splits = {c.attribute: c.digest for c in plan.codecs if isinstance(c, SplitCodec)}
     found = {"thresholds": plan.rules.thresholds, "computed": list(plan.rules.order), "one_of": groups}
     levels = {c.attribute: c.digest for c in plan.codecs if isinstance(c, LevelCodec)}

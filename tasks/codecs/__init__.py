@@ -1,15 +1,15 @@
 """Codecs: source columns <-> integer codes, by the public spec alone.
 
 Belongs here: what a codec is (``codec``), one codec per kind of column (``categories``, ``numbers``,
-``moments``; the two last share ``ordered`` and ``cells``), the codecs of a
-release (``encoding_plan``), and reading any value without raising (``parsing``).  Does not belong here: anything that
+``dates_and_times``; the two last share ``ordered`` and ``cells``), the codecs of a release (``encoding_plan``), and
+reading any value without raising (``parsing``).  Does not belong here: anything that
 looks at more than one row at a time, or chooses bins or values from data.
 """
 
 from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec
 from privsyn.tasks.codecs.codec import Codec
-from privsyn.tasks.codecs.encoding_plan import EncodingPlan, plan, plan_of_columns, with_even_cells
-from privsyn.tasks.codecs.moments import DateCodec, DatetimeCodec, TimeCodec
+from privsyn.tasks.codecs.dates_and_times import DateCodec, DatetimeCodec, TimeCodec
+from privsyn.tasks.codecs.encoding_plan import EncodingPlan, find_evenly_cut_columns, plan, plan_every_column
 from privsyn.tasks.codecs.numbers import IntegerCodec, NumberCodec
 
 __all__ = [
@@ -22,7 +22,7 @@ __all__ = [
     "IntegerCodec",
     "NumberCodec",
     "TimeCodec",
+    "find_evenly_cut_columns",
     "plan",
-    "plan_of_columns",
-    "with_even_cells",
+    "plan_every_column",
 ]

@@ -20,7 +20,7 @@ OTHER = "other"
 
 
 class CategoricalCodec(Codec):
-    """A public list of values, then ``other`` (if not listed and needed), then null."""
+    """Codec of a public list of values, then ``other`` (if not listed and needed), then null."""
 
     def __init__(self, name: str, column: CategoricalColumn) -> None:
         self.attribute, self.sources, self._column = name, (name,), column
@@ -31,8 +31,8 @@ class CategoricalCodec(Codec):
         self._values = _to_text(texts) if texts else pa.array(values)
         self._null = len(values) if column.has_null else None
         self.groups = np.arange(len(values) + int(column.has_null), dtype=np.int32)
-        where = column.goes_to
-        self._unlisted = where if isinstance(where, int) else self._null if where == "null" else values.index(OTHER)
+        target = column.goes_to
+        self._unlisted = target if isinstance(target, int) else self._null if target == "null" else values.index(OTHER)
         if len(values) > len(column.values):
             self.added = len(column.values)
         elif column.has_null and not column.nullable:
@@ -65,12 +65,12 @@ class CategoricalCodec(Codec):
         return [str(v) for v in self._values.to_pylist()] + ["(null)"] * int(self._null is not None)
 
     def ranges(self) -> dict[str, ValueRange]:
-        """Return the value set."""
+        """Return the listed values."""
         return {self.attribute: ValueRange(self._values.type, self._column.has_null, values=self._values)}
 
 
 class BooleanCodec(Codec):
-    """false, true, then null if nullable."""
+    """Codec of false, true, then null if nullable."""
 
     def __init__(self, name: str, column: BooleanColumn) -> None:
         self.attribute, self.sources, self._nullable = name, (name,), column.nullable
@@ -87,7 +87,7 @@ class BooleanCodec(Codec):
         return codes, +repairs
 
     def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
-        """Arrow booleans."""
+        """Return Arrow booleans."""
         return {self.attribute: pa.array(codes == 1, mask=codes == 2)}
 
     def labels(self) -> list[str]:
@@ -95,7 +95,7 @@ class BooleanCodec(Codec):
         return ["false", "true", "(null)"][: self.size]
 
     def ranges(self) -> dict[str, ValueRange]:
-        """Return any boolean."""
+        """Return the domain of all booleans."""
         return {self.attribute: ValueRange(pa.bool_(), self._nullable)}
 
 

@@ -21,18 +21,18 @@ FINE_CELLS = 2
 """Fine cells per bin at most, but for wide ones.  A bin's total is then the sum of at most 2 noisy cells: at most 1.4
 times the standard deviation of one, and the later joint marginals estimate the bin again (a public constant)."""
 
-WIDE = 3.0
+WIDE_RATIO = 3.0
 """A bin more than this many times as wide as an interval beside it is a wide one: its cells double in width."""
 
-MOST_CELLS = 24
+MAX_WIDE_CELLS = 24
 """Cells of a wide bin at most: they grow from the neighbour's width by a factor of 2, beyond 2^24 widths evenly in
 the logarithm."""
 
-MOST_KEPT = 500
-"""Columns whose cells are kept for the next plan, and edges of each of them, at most."""
+CACHE_SIZE = 500
+"""Columns whose cells are cached, and edges of a cached column, at most."""
 
-_MOST_DOUBLINGS = 40.0
-"""Beyond this the first cell is wider than the neighbour: floats tell no cells apart that are narrower."""
+_MAX_DOUBLINGS = 40.0
+"""Beyond it the first cell is wider than the neighbour, as floats cannot tell narrower cells apart."""
 
 Floats = NDArray[np.float64]
 
@@ -71,17 +71,17 @@ class Cells:
     def sections(self) -> tuple[tuple[int, int], ...]:
         """The runs of bins inside which low ones may be combined: first bin, and first bin after them."""
         starts = [i for i, part in enumerate(self.bins) if not part.exact and part.first]
-        ends = [_end(self.bins, start) for start in starts]
+        ends = [_find_section_end(self.bins, start) for start in starts]
         return tuple(zip(starts, ends, strict=True))
 
 
-def _end(bins: Sequence[Bin], start: int) -> int:
+def _find_section_end(bins: Sequence[Bin], start: int) -> int:
     after = (i for i in range(start + 1, len(bins)) if bins[i].exact or bins[i].first)
     return next(after, len(bins))
 
 
-_MADE: dict[str, Cells] = {}
-"""Cells by what they were asked for, in words, in which 1 and 1.0 differ: one release plans its encoding four times."""
+_CACHE: dict[str, Cells] = {}
+"""Cells by the text of their arguments, in which 1 and 1.0 differ: one release plans its encoding four times."""
 
 
 def build_cells(
@@ -95,17 +95,19 @@ def build_cells(
 ) -> Cells:
     """Return bins between the edges, cut at exact values and barriers, with at most FINE_CELLS cells (wide ones more).
 
-    ``even``: no bin counts as wide, as in releases of before.  ``barriers``: values inside the edges at which a bin
-    ends and a section begins; ``closed``: whether the last bin holds its upper edge.  With a grid no bin and no cell is
-    without a multiple of it.
+    ``even``: no bin counts as wide, as in releases made before wide bins had more cells.  ``barriers``: values inside
+    the edges at which a bin ends and a section begins; ``closed``: whether the last bin holds its upper edge.  With a
+    grid, every bin and every cell has a multiple of it.
     """
-    asked = repr((tuple(edges), tuple(exact), sorted(barriers), grid, closed, even)) if len(edges) <= MOST_KEPT else ""
-    found = _MADE.get(asked) or _make_cells(edges, exact, barriers, grid, closed, even)
-    if asked:
-        if len(_MADE) == MOST_KEPT:
-            _MADE.clear()
-        _MADE[asked] = found
-    return found
+    arguments = (
+        repr((tuple(edges), tuple(exact), sorted(barriers), grid, closed, even)) if len(edges) <= CACHE_SIZE else ""
+    )
+    cells = _CACHE.get(arguments) or _make_cells(edges, exact, barriers, grid, closed, even)
+    if arguments:
+        if len(_CACHE) == CACHE_SIZE:
+            _CACHE.clear()
+        _CACHE[arguments] = cells
+    return cells
 
 
 def _make_cells(
@@ -117,7 +119,7 @@ def _make_cells(
     even: bool,
 ) -> Cells:
     bins = tuple(_iterate_bins(edges, sorted(exact), set(barriers), grid, closed))
-    narrow = {} if even else _list_beside_wide(bins, edges, grid)
+    narrow = {} if even else _find_wide_bins(bins, edges, grid)
     fine = [
         _double_widths(part, grid, narrow[i]) if i in narrow else _split_finely(part, grid)
         for i, part in enumerate(bins)
@@ -128,8 +130,8 @@ def _make_cells(
     return Cells(bins, tuple(cell for parts in fine for cell in parts), bin_of, wide)
 
 
-def _list_beside_wide(bins: Sequence[Bin], edges: Sequence[float], grid: Grid | None) -> dict[int, float]:
-    """Wide bin -> the width of the narrower of the intervals beside it, negative where that one lies above it.
+def _find_wide_bins(bins: Sequence[Bin], edges: Sequence[float], grid: Grid | None) -> dict[int, float]:
+    """Return wide bin -> width of the narrower interval beside it, negative where that interval lies above the bin.
 
     Intervals are those between edges: what exact values and barriers cut off makes no bin wide.  Widths are counted in
     multiples of the grid, if there is one.
@@ -141,7 +143,7 @@ def _list_beside_wide(bins: Sequence[Bin], edges: Sequence[float], grid: Grid | 
             place = min(bisect_right(edges, part.low), len(widths)) - 1
             sides = [(widths[j], place - j) for j in (place - 1, place + 1) if 0 <= j < len(widths)]
             width, side = min(sides, default=(0.0, 1))
-            if 0 < WIDE * width < _compute_width(part, grid):
+            if 0 < WIDE_RATIO * width < _compute_width(part, grid):
                 found[i] = width * side
     return found
 
@@ -151,13 +153,13 @@ def _compute_width(part: Bin, grid: Grid | None) -> float:
 
 
 def _double_widths(part: Bin, grid: Grid | None, narrow: float) -> list[Bin]:
-    """Return cells of a wide bin, widths doubling away from the narrow side, the first about as wide as ``narrow``."""
-    doublings = min(log2(_compute_width(part, grid)) - log2(abs(narrow)), _MOST_DOUBLINGS)
-    cells = min(max(ceil(log2(2.0**doublings + 1)), FINE_CELLS), MOST_CELLS)
-    growth = 2.0 if doublings < MOST_CELLS else 2.0 ** (doublings / (cells - 1))
+    """Return the cells of a wide bin, doubling away from the narrow side, the first about as wide as ``narrow``."""
+    doublings = min(log2(_compute_width(part, grid)) - log2(abs(narrow)), _MAX_DOUBLINGS)
+    cells = min(max(ceil(log2(2.0**doublings + 1)), FINE_CELLS), MAX_WIDE_CELLS)
+    growth = 2.0 if doublings < MAX_WIDE_CELLS else 2.0 ** (doublings / (cells - 1))
     ends = [(growth**j - 1) / (growth**cells - 1) for j in range(cells)]
     shares = ends if narrow > 0 else [0.0, *(1 - e for e in reversed(ends[1:]))]
-    return _cut(part, grid, shares)
+    return _cut_at_shares(part, grid, shares)
 
 
 def _iterate_bins(
@@ -172,20 +174,20 @@ def _iterate_bins(
         inside = [v for v in exact if low <= v < high or (last and v == high)]
         for cut in sorted({*inside, *(b for b in barriers if low <= b < high)}):
             part = Bin(begin, cut, above=above, first=first)
-            if _holds_any(part, grid):
+            if _holds_values(part, grid):
                 yield part
                 first = False
             if cut in inside:
                 yield Bin(cut, cut, exact=True)
             first, begin, above = True, cut, cut in inside
         part = Bin(begin, high, above=above, closed=last and high not in inside, first=first)
-        if _holds_any(part, grid):
+        if _holds_values(part, grid):
             yield part
             first = False
     yield from (Bin(v, v, exact=True) for v, beyond in zip(exact, outside, strict=True) if beyond)
 
 
-def _holds_any(part: Bin, grid: Grid | None) -> bool:
+def _holds_values(part: Bin, grid: Grid | None) -> bool:
     if grid is not None:
         return len(part.steps(grid)) > 0
     low = float(np.nextafter(part.low, np.inf)) if part.above else part.low
@@ -193,23 +195,20 @@ def _holds_any(part: Bin, grid: Grid | None) -> bool:
 
 
 def _split_finely(part: Bin, grid: Grid | None) -> list[Bin]:
-    """Return a bin's cells; of an exact value, itself."""
+    """Return the cells of a bin, at most FINE_CELLS; an exact value is its own cell."""
     if part.exact:
         return [part]
     if grid is None:
-        return _list_between(
+        return _build_cells_from(
             part, grid, [part.low + (part.high - part.low) * j / FINE_CELLS for j in range(FINE_CELLS)]
         )
     steps = part.steps(grid)
     cells = min(FINE_CELLS, len(steps))
-    return _list_between(part, grid, [float(grid.value(steps[0] + len(steps) * j // cells)) for j in range(cells)])
+    return _build_cells_from(part, grid, [float(grid.value(steps[0] + len(steps) * j // cells)) for j in range(cells)])
 
 
-def _cut(part: Bin, grid: Grid | None, shares: Sequence[float]) -> list[Bin]:
-    """Return cells that begin at these shares of a bin's width, ascending from 0.
-
-    None without a multiple of the grid.
-    """
+def _cut_at_shares(part: Bin, grid: Grid | None, shares: Sequence[float]) -> list[Bin]:
+    """Return cells that begin at ``shares`` of a bin's width, ascending from 0, each with a multiple of the grid."""
     if grid is None:
         bounds = [part.low + (part.high - part.low) * share for share in shares]
     else:
@@ -217,11 +216,11 @@ def _cut(part: Bin, grid: Grid | None, shares: Sequence[float]) -> list[Bin]:
         starts = [steps[0] + int(len(steps) * share) for share in shares]
         bounds = [float(grid.value(start)) for start in starts]
     ascending = [a for a, b in pairwise([*bounds, part.high]) if a < b]
-    return _list_between(part, grid, ascending)
+    return _build_cells_from(part, grid, ascending)
 
 
-def _list_between(part: Bin, grid: Grid | None, starts: Sequence[float]) -> list[Bin]:
-    """Return cells of a bin with these lower ends."""
+def _build_cells_from(part: Bin, grid: Grid | None, starts: Sequence[float]) -> list[Bin]:
+    """Return the cells of a bin whose lower ends are ``starts``."""
     bounds = [*starts, part.high]
     if grid is not None and not part.above:
         bounds[0] = part.low

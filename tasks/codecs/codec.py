@@ -1,4 +1,4 @@
-"""The codec: how values of source columns become integer codes, and codes become values again.
+"""The codec: values of source columns to integer codes, and codes to values.
 
 Codes are *fine*: an ordered column's bins are cut once more (at most FINE_CELLS cells per bin, wide ones into more),
 because the one-way marginal can be measured finely at no extra cost and lets decode place values inside a bin.
@@ -50,26 +50,26 @@ class Codec(ABC):
 
     @abstractmethod
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
-        """Return codes of the source values, shape (rows,), and how many values each repair touched.
+        """Return the codes of the source values, shape (rows,), and how many values each repair changed.
 
         Total: any value of any readable type gets a code, and no value raises an error.
         """
 
     @abstractmethod
     def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
-        """Return values of the source column(s), in their released types; draws inside cells from ``rng``."""
+        """Return values of the source columns, shape (rows,), as released types, drawn inside cells by ``rng``."""
 
     def decode_at(self, codes: Codes, places: NDArray[np.float64]) -> dict[str, pa.Array]:
-        """Return values at these places of their cells, shape (rows,), each from 0 to below 1.
+        """Return the values at ``places`` of their cells, shape (rows,), each from 0 to below 1.
 
-        Only columns with an order.
+        Raises TypeError for a column without an order.
         """
         raise TypeError(f"{self.attribute!r} has no order")
 
-    def falling(self, slopes: NDArray[np.float64]) -> Self:
+    def with_slopes(self, slopes: NDArray[np.float64]) -> Self:
         """Return a codec that draws in each cell from a density of logarithmic slope ``slopes``, shape (cells,).
 
-        The same one where values are drawn evenly all the same.
+        A column whose values are always drawn evenly returns itself.
         """
         return self
 
@@ -90,16 +90,16 @@ class Codec(ABC):
         """Return the public domain of each released column, for the contract of the synthetic table."""
 
     def value_bounds(self) -> dict[str, pa.Array | Bounds]:
-        """Return what each released column may be in each fine code: one value, or from low to high, both possible."""
+        """Return the value of each fine code by released column, or its lowest and highest where it has several."""
         return dict(self.decode(np.arange(self.size), np.random.default_rng(0)))
 
     def read(self, columns: Columns, codes: Codes | None = None) -> dict[str, pa.Array]:
-        """Return the source values as they are counted, before they become codes: for what rules say of private rows.
+        """Return the source values as they are counted, for the evaluation of rules over private rows.
 
-        ``codes``: the columns encoded, where that is done.
+        ``codes``: the encoded columns, where the caller has them.
         """
         return self.decode(self.encode(columns)[0] if codes is None else codes, np.random.default_rng(0))
 
     def inspect(self, columns: Columns) -> dict[str, int]:
-        """Repair counts only (for ``spec check``, private)."""
+        """Return how many values each repair would change, for ``spec check``; private."""
         return dict(self.encode(columns)[1])

@@ -24,31 +24,31 @@ from privsyn.data_contracts.rules import OneOf
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec
 from privsyn.tasks.codecs.codec import Codec, Codes
-from privsyn.tasks.codecs.heaps import HeapCodec
-from privsyn.tasks.codecs.level_codecs import Level, LevelCodec, with_level_codecs
-from privsyn.tasks.codecs.moments import DateCodec, DatetimeCodec, TimeCodec
+from privsyn.tasks.codecs.dates_and_times import DateCodec, DatetimeCodec, TimeCodec
+from privsyn.tasks.codecs.heaping import HeapingCodec
+from privsyn.tasks.codecs.level_codecs import Level, LevelCodec, add_level_codecs
 from privsyn.tasks.codecs.numbers import IntegerCodec, NumberCodec
-from privsyn.tasks.codecs.one_of import OneOfCodec
+from privsyn.tasks.codecs.one_hot import OneHotCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec
-from privsyn.tasks.codecs.random_columns import Unmeasured
+from privsyn.tasks.codecs.random_columns import UnmeasuredColumn
 from privsyn.tasks.codecs.split import split_by_computed
-from privsyn.tasks.rules.book import RuleBook
+from privsyn.tasks.rules.compiled_rules import CompiledRules
 
 
 @dataclass(frozen=True)
 class EncodingPlan:
     """All codecs of a release, in attribute order.
 
-    ``computed``: codecs of columns that are not attributes, since rules compute them from others; ``rules``: the book.
+    ``computed``: codecs of columns that are not attributes, since rules compute them from others.
     ``together``: groups of attributes whose values lie at one place of their codes.  ``unmeasured``: columns that are
     no attributes either, since they are drawn without a look at the private table.
     """
 
     codecs: tuple[Codec, ...]
     computed: tuple[Codec, ...] = ()
-    rules: RuleBook | None = None
+    rules: CompiledRules | None = None
     together: tuple[tuple[str, ...], ...] = ()
-    unmeasured: tuple[Unmeasured, ...] = ()
+    unmeasured: tuple[UnmeasuredColumn, ...] = ()
 
     @property
     def wide(self) -> dict[str, tuple[tuple[int, int], ...]]:
@@ -87,28 +87,25 @@ class EncodingPlan:
     @property
     def levels(self) -> dict[str, tuple[Level, ...]]:
         """Attribute -> its levels, the top one first, where its column has any."""
-        found: dict[str, tuple[Level, ...]] = {}
+        levels: dict[str, tuple[Level, ...]] = {}
         for c in self.codecs:
             if isinstance(c, LevelCodec):
-                found[c.column] = (*found.get(c.column, ()), Level(c.attribute, c.of))
-        return found
+                levels[c.column] = (*levels.get(c.column, ()), Level(c.attribute, c.of))
+        return levels
 
     def attributes_of(self, columns: Collection[str]) -> tuple[str, ...]:
-        """Return the attributes that hold these released columns.
-
-        What a column is rounded to, and its levels, are none.
-        """
-        beside = (HeapCodec, LevelCodec)
+        """Return the attributes that hold these released columns, without their heaping attributes and levels."""
+        derived = (HeapingCodec, LevelCodec)
         return tuple(
-            c.attribute for c in self.codecs if not isinstance(c, beside) and not set(columns).isdisjoint(c.sources)
+            c.attribute for c in self.codecs if not isinstance(c, derived) and not set(columns).isdisjoint(c.sources)
         )
 
     def labels(self) -> dict[str, list[str]]:
-        """Readable label of every fine code, by attribute."""
+        """Return a readable label of every fine code, by attribute."""
         return {c.attribute: c.labels() for c in self.codecs}
 
     def ranges(self) -> dict[str, ValueRange]:
-        """Return public domain of every released column."""
+        """Return the public domain of every released column."""
         ranges: dict[str, ValueRange] = {}
         for codec in (*self.codecs, *self.computed):
             ranges.update(codec.ranges())
@@ -116,10 +113,10 @@ class EncodingPlan:
             ranges.update(drawn.ranges())
         return ranges
 
-    def falling(self, slopes: Mapping[str, NDArray[np.float64]]) -> EncodingPlan:
+    def with_slopes(self, slopes: Mapping[str, NDArray[np.float64]]) -> EncodingPlan:
         """Return the plan with these slopes inside the cells of numeric columns (tasks/estimation/tails.py)."""
-        found = [c.falling(slopes[c.attribute]) if c.attribute in slopes else c for c in self.codecs]
-        return replace(self, codecs=tuple(found))
+        codecs = [c.with_slopes(slopes[c.attribute]) if c.attribute in slopes else c for c in self.codecs]
+        return replace(self, codecs=tuple(codecs))
 
     def decode(
         self,
@@ -127,7 +124,7 @@ class EncodingPlan:
         rng: np.random.Generator,
         places: Mapping[str, NDArray[np.float64]] | None = None,
     ) -> dict[str, pa.Array]:
-        """Return fine codes of every attribute -> released columns, the computed ones among them.
+        """Return the released columns, the computed ones among them, from fine codes of every attribute, shape (rows,).
 
         places: of some attributes, where in its fine code each row's value lies, from 0 to below 1; others are drawn.
         """
@@ -139,66 +136,62 @@ class EncodingPlan:
             helped = {"helpers": {name: codes[name] for name in codec.helpers}} if codec.helpers else {}
             columns.update(codec.decode(codes[codec.attribute], rng, **helped))
         if self.rules is not None and self.computed:
-            columns |= self.rules.compute(columns, {name: r.type for name, r in self.ranges().items()})
+            columns |= self.rules.compute_columns(columns, {name: r.type for name, r in self.ranges().items()})
         for drawn in self.unmeasured:
             columns[drawn.column] = drawn.draw(len(next(iter(codes.values()))), rng)
         return columns
 
 
 def plan(spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = ()) -> EncodingPlan:
-    """Return codecs of a release's attributes, in ``order`` of the released columns (all of them, or none: the spec's).
+    """Return the codecs of a release's attributes, in ``order`` of the released columns (the spec's if empty).
 
-    ``even``: columns whose cells are those of releases before wide bins had more.
-
-    Columns that rules compute have no attribute; those of one ``one_of`` have one together, in the first one's place.
-    A column that people round has two: its own, and what it is rounded to.  One with
-    levels has one more for each of them.  One behind a computed column may have codes that are split by that column's
-    bins (:mod:`privsyn.tasks.codecs.split`).  One that is not measured has none: it is drawn when rows are decoded.
+    A column that rules compute has no attribute; the columns of one ``one_of`` share one, in the first one's place.  A
+    column with heaps has a second attribute for them, a column with levels one more for each level.  A column behind a
+    computed one may have codes that are split by the latter's bins (:mod:`privsyn.tasks.codecs.split`).  A column that
+    is not measured has no attribute: it is drawn when rows are decoded.  ``even``: columns whose cells are those of
+    releases made before wide bins had more.
     """
     columns = spec.released_columns
     names = tuple(name for name in order or columns if columns[name].measured)
-    rules = RuleBook.of(spec) if spec.rules else None
+    rules = CompiledRules.compile(spec) if spec.rules else None
     groups = {name: rule for rule in spec.rules if isinstance(rule, OneOf) for name in rule.one_of}
     computed = set() if rules is None else set(rules.order)
     codecs: dict[str, Codec] = {}
     for name in names:
         if name in groups:
             dummies = [_build_codecs(n, spec, rules, even)[0] for n in groups[name].one_of]
-            codec: Codec = OneOfCodec(dummies, groups[name].or_none)
+            codec: Codec = OneHotCodec(dummies, groups[name].or_none)
             codecs.setdefault(codec.attribute, codec)
         elif name not in computed:
             codecs |= {codec.attribute: codec for codec in _build_codecs(name, spec, rules, even)}
     follow = tuple(_build_codecs(n, spec, rules, even)[0] for n in names if n in computed)
     if rules is not None:
         codecs = split_by_computed(codecs, follow, rules)
-        codecs = with_level_codecs(codecs, columns, follow, rules)
+        codecs = add_level_codecs(codecs, columns, follow, rules)
     others = [name for name in order or columns if not columns[name].measured]
-    drawn = tuple(Unmeasured(_build_codecs(name, spec, rules)[0], columns[name]) for name in others)
+    drawn = tuple(UnmeasuredColumn(_build_codecs(name, spec, rules)[0], columns[name]) for name in others)
     return EncodingPlan(tuple(codecs.values()), follow, rules, spec.together, drawn)
 
 
-def plan_of_columns(spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = ()) -> EncodingPlan:
-    """Codecs of every column that is measured, computed ones and dummies as any other: what an evaluation compares.
+def plan_every_column(spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = ()) -> EncodingPlan:
+    """Return the codecs of every measured column, computed and one-hot ones like any other, for an evaluation.
 
     ``even``: as in :func:`plan`.
     """
-    rules = RuleBook.of(spec) if spec.rules else None
+    rules = CompiledRules.compile(spec) if spec.rules else None
     columns = spec.released_columns
     names = [name for name in order or columns if columns[name].measured]
     codecs = [codec for name in names for codec in _build_codecs(name, spec, rules, even)]
     return EncodingPlan(tuple(codecs), (), rules)
 
 
-def with_even_cells(found: EncodingPlan, sizes: Mapping[str, int]) -> frozenset[str]:
-    """Return the columns with wide bins that have other ``sizes`` in a release.
-
-    It was made when their cells were even.
-    """
-    return frozenset(a for a in found.wide if a in sizes and sizes[a] != found.domain.size(a))
+def find_evenly_cut_columns(plan: EncodingPlan, sizes: Mapping[str, int]) -> frozenset[str]:
+    """Return the columns with wide bins that have other ``sizes`` in a release, made when their cells were even."""
+    return frozenset(a for a in plan.wide if a in sizes and sizes[a] != plan.domain.size(a))
 
 
-def _build_codecs(name: str, spec: ReleaseSpec, rules: RuleBook | None, even: Collection[str] = ()) -> list[Codec]:
-    """Return the codec of a column, and where people round that of what they round to."""
+def _build_codecs(name: str, spec: ReleaseSpec, rules: CompiledRules | None, even: Collection[str] = ()) -> list[Codec]:
+    """Return the codec of a column, and that of its heaps where it has any."""
     column = spec.released_columns[name]
     thresholds = () if rules is None else rules.thresholds.get(name, ())
     match column:
@@ -220,4 +213,4 @@ def _build_codecs(name: str, spec: ReleaseSpec, rules: RuleBook | None, even: Co
 
 
 def _with_heaps(codec: OrderedCodec, heaps: Sequence[float]) -> list[Codec]:
-    return [codec, HeapCodec(codec, heaps)] if heaps else [codec]
+    return [codec, HeapingCodec(codec, heaps)] if heaps else [codec]

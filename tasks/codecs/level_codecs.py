@@ -1,4 +1,4 @@
-"""The codec of a level: the public group that a column's value lies in.
+"""Codec of a level: the public group that a column's value lies in.
 
 It writes an attribute of its own beside the one of its column, so that the groups of a column of very many values are
 counted with noise of their own, not as sums of noisy counts; the released table has no such column.
@@ -21,7 +21,7 @@ from privsyn.data_contracts.columns.category_columns import name_level_attribute
 from privsyn.data_contracts.domain import choose_code_dtype
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.codec import Codec, Codes, Columns
-from privsyn.tasks.rules.book import RuleBook
+from privsyn.tasks.rules.compiled_rules import CompiledRules
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ class LevelCodec(Codec):
 
     @property
     def digest(self) -> str:
-        """A hash of which code lies in which group; public."""
+        """Hash of which code lies in which group; public."""
         return hashlib.sha256(np.ascontiguousarray(self.of, np.int32).tobytes()).hexdigest()
 
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
@@ -65,7 +65,7 @@ class LevelCodec(Codec):
         return self.of[self._codec.encode(columns)[0]].astype(choose_code_dtype(self.size)), Counter()
 
     def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
-        """Nothing: no column is released."""
+        """Return nothing: no column is released."""
         return {}
 
     def labels(self) -> list[str]:
@@ -73,30 +73,30 @@ class LevelCodec(Codec):
         return list(self._names)
 
     def ranges(self) -> dict[str, ValueRange]:
-        """None."""
+        """Return nothing."""
         return {}
 
 
-def with_level_codecs(
-    codecs: Mapping[str, Codec], columns: Mapping[str, Any], computed: Sequence[Codec], rules: RuleBook
+def add_level_codecs(
+    codecs: Mapping[str, Codec], columns: Mapping[str, Any], computed: Sequence[Codec], rules: CompiledRules
 ) -> dict[str, Codec]:
-    """``codecs``, by attribute, and those of the levels of their columns, by what the rules compute for each value.
+    """Return ``codecs``, by attribute, and the codecs of their levels, by the level that rules compute for each value.
 
     A group of a level is a value of it inside a group of the level above: a county's name may occur in two states.
     """
-    found = dict(codecs)
+    result = dict(codecs)
     types = {c.attribute: c.ranges()[c.attribute].type for c in computed}
     for name, codec in codecs.items():
         levels = getattr(columns.get(name), "levels", ())
         above, names = np.zeros(codec.size, dtype=np.int64), [""] * codec.size
         values = codec.decode(np.arange(codec.size), np.random.default_rng(0)) if levels else {}
         for level in levels:
-            group = rules.computed(level, values, types[level])[0]
+            group = rules.compute_column(level, values, types[level])[0]
             texts = ["(null)" if v is None else str(v) for v in group.to_pylist()]
             names = [f"{up}, {text}" if up else text for up, text in zip(names, texts, strict=True)]
             own = np.unique(np.array(texts), return_inverse=True)[1]
             pairs = above * codec.size + own
             _, first, above = np.unique(pairs, return_index=True, return_inverse=True)
             made = LevelCodec(codec, level, above, [names[i] for i in first])
-            found[made.attribute] = made
-    return found
+            result[made.attribute] = made
+    return result

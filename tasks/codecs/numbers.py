@@ -1,4 +1,4 @@
-"""Codecs of numbers: whole ones and real ones, on a grid or not."""
+"""Codecs of integers and real numbers, on a grid or not."""
 
 from __future__ import annotations
 
@@ -16,50 +16,52 @@ from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs import parsing
 from privsyn.tasks.codecs.cells import Floats
 from privsyn.tasks.codecs.codec import Codes
-from privsyn.tasks.codecs.heaps import Heaps
-from privsyn.tasks.codecs.ordered import OrderedCodec, draw_steps_inside, place_inside_cells
+from privsyn.tasks.codecs.heaping import HeapSampler
+from privsyn.tasks.codecs.ordered import OrderedCodec, draw_steps_inside, fix_draws
 from privsyn.tasks.codecs.tail_shapes import draw_falling
 
 _EXACT = 2.0**50  # below it, a float times a power of ten still tells whole numbers apart
 
 
 class SteppedCodec(OrderedCodec):
-    """Shared by the codecs of numbers: values on the grid of ``step``."""
+    """Base of the codecs of numbers: values on the grid of ``step``, and heaps."""
 
     def __init__(
         self, name: str, column: IntegerColumn | NumberColumn, barriers: Collection[float] = (), *, even: bool = False
     ) -> None:
         super().__init__(name, column, barriers, even=even)
         self._step = column.step
-        self._heaps = Heaps(self, column.heap_values()) if column.heaps else None
+        self._heaps = HeapSampler(self, column.heap_values()) if column.heaps else None
         self.helpers = (name_heap_attribute(name),) if column.heaps else ()
         steps = [range(1) if c.exact or self._grid is None else c.steps(self._grid) for c in self.cells.fine]
         self._first = np.array([s.start for s in steps], dtype=np.float64)
         self._many = np.array([len(s) for s in steps], dtype=np.float64)
         self._slopes: Floats | None = None
 
-    def falling(self, slopes: Floats) -> Self:
+    def with_slopes(self, slopes: Floats) -> Self:
         """See :class:`Codec`."""
-        found = copy(self)
-        found._slopes = slopes
-        return found
+        codec = copy(self)
+        codec._slopes = slopes
+        return codec
 
     def _values(self, cells: NDArray[np.int64], rng: np.random.Generator, helpers: Mapping[str, Codes]) -> pa.Array:
-        values = self._even(cells, rng)
+        values = self._draw_inside(cells, rng)
         if self._heaps is None:
             return values
-        draw = lambda cells, rng: parsing.to_numbers(self._even(cells, rng))[0]  # noqa: E731
+        draw = lambda cells, rng: parsing.to_numbers(self._draw_inside(cells, rng))[0]  # noqa: E731
         wanted = helpers[name_heap_attribute(self.attribute)]
-        return self._released(self._heaps.moved(parsing.to_numbers(values)[0], cells, wanted, draw, self._parts, rng))
+        return self._released(
+            self._heaps.move_to_heaps(parsing.to_numbers(values)[0], cells, wanted, draw, self._parts, rng)
+        )
 
     def _values_at(self, cells: NDArray[np.int64], places: Floats) -> pa.Array:
         if self._grid is not None:
-            return self._released(self._on_grid(cells, place_inside_cells(places)))
+            return self._released(self._on_grid(cells, fix_draws(places)))
         if self._slopes is not None:
-            return self._released(self._sloping(cells, place_inside_cells(places)))
+            return self._released(self._sloping(cells, fix_draws(places)))
         return super()._values_at(cells, places)
 
-    def _even(self, cells: NDArray[np.int64], rng: np.random.Generator) -> pa.Array:
+    def _draw_inside(self, cells: NDArray[np.int64], rng: np.random.Generator) -> pa.Array:
         """Return a value drawn inside each cell: evenly, or by its slope."""
         if self._grid is None or self._step is None:
             values = super()._values(cells, rng, {})
@@ -72,10 +74,10 @@ class SteppedCodec(OrderedCodec):
         numbers[sloping] = self._sloping(cells[sloping], rng)
         return self._released(numbers)
 
-    def anywhere(self, rows: int, rng: np.random.Generator) -> pa.Array:
+    def draw_anywhere(self, rows: int, rng: np.random.Generator) -> pa.Array:
         """See :class:`OrderedCodec`; with a step, its multiples are equally likely."""
         if self._grid is None or self._step is None:
-            return super().anywhere(rows, rng)
+            return super().draw_anywhere(rows, rng)
         many = self._first[-1] + self._many[-1] - self._first[0]
         return self._released(np.asarray(self._grid.value(self._first[0] + np.floor(rng.random(rows) * many))))
 
@@ -84,11 +86,11 @@ class SteppedCodec(OrderedCodec):
         return np.asarray(self._grid.value(steps) if self._grid is not None else steps)
 
     def _sloping(self, cells: NDArray[np.int64], rng: np.random.Generator) -> Floats:
-        """Return values of cells by their slopes."""
+        """Return values drawn inside cells by their slopes."""
         return self._on_grid(cells, rng)
 
     def _parts(self, cells: NDArray[np.int64], rng: np.random.Generator) -> Floats:
-        """Return where in each cell a value lies, from 0 to 1."""
+        """Return where in each cell a drawn value lies, from 0 to 1, shape (cells,)."""
         parts = rng.random(len(cells))
         if self._slopes is None:
             return parts
@@ -97,7 +99,7 @@ class SteppedCodec(OrderedCodec):
 
 
 class IntegerCodec(SteppedCodec):
-    """Whole numbers; a number with a fraction is rounded down."""
+    """Codec of integers; a number with a fraction is rounded down."""
 
     def __init__(
         self, name: str, column: IntegerColumn, barriers: Collection[float] = (), *, even: bool = False
@@ -106,7 +108,7 @@ class IntegerCodec(SteppedCodec):
         super().__init__(name, column, barriers, even=even)
 
     def numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
-        """Numbers, rounded down."""
+        """Return the numbers rounded down, and the null mask."""
         numbers, is_null = parsing.to_numbers(array)
         return np.floor(numbers), is_null
 
@@ -127,14 +129,14 @@ class IntegerCodec(SteppedCodec):
         return f"{edge:.0f}"
 
     def ranges(self) -> dict[str, ValueRange]:
-        """Type and bounds."""
+        """Return the type and the bounds."""
         type_ = pa.type_for_alias(self._column.type)
         values = (self._column.min, self._column.max, *self._column.exact)
         return {self.attribute: ValueRange(type_, self._nullable, min(values), max(values))}
 
 
 class NumberCodec(SteppedCodec):
-    """Real numbers."""
+    """Codec of real numbers."""
 
     def __init__(
         self, name: str, column: NumberColumn, barriers: Collection[float] = (), *, even: bool = False
@@ -143,7 +145,7 @@ class NumberCodec(SteppedCodec):
         super().__init__(name, column, barriers, even=even)
 
     def numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
-        """Numbers as they are."""
+        """Return the numbers as they are, and the null mask."""
         return parsing.to_numbers(array)
 
     def _bounds(self) -> tuple[float, float]:
@@ -165,7 +167,7 @@ class NumberCodec(SteppedCodec):
         return parsing.to_numbers(self._place(first, after, rng))[0]
 
     def _released_from(self, low: float) -> float:
-        """Return a cell that holds no multiple of the last decimal gets the one before."""
+        """Return ``low``, or the last rounded value below it where the cell holds none."""
         if self._column.decimals is None:
             return low
         steps = low * 10.0**self._column.decimals
@@ -173,7 +175,7 @@ class NumberCodec(SteppedCodec):
         return low if whole else float(np.floor(steps) / 10.0**self._column.decimals)
 
     def _rounded(self, low: Floats, high: Floats, values: Floats, per_unit: float, rng: np.random.Generator) -> Floats:
-        """Multiples of 1 / ``per_unit`` in the cells; of ``values`` those that are too large to have decimals stay."""
+        """Return multiples of 1 / ``per_unit`` in the cells; ``values`` too large to have decimals stay as they are."""
         with np.errstate(over="ignore"):
             small = np.maximum(np.abs(low), np.abs(high)) * per_unit < _EXACT
         first, last = np.where(small, low, 0.0) * per_unit, np.where(small, high, 0.0) * per_unit
@@ -188,7 +190,7 @@ class NumberCodec(SteppedCodec):
         return pa.array(numbers.astype(self._column.type))
 
     def ranges(self) -> dict[str, ValueRange]:
-        """Type and bounds."""
+        """Return the type and the bounds."""
         type_ = pa.float32() if self._column.type == "float32" else pa.float64()
         values = (*self._column.storable_bounds(), *self._exact.astype(self._column.type).tolist())
         return {self.attribute: ValueRange(type_, self._nullable, min(values), max(values))}

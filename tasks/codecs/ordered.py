@@ -1,4 +1,4 @@
-"""What the codecs of columns with an order share: fine cells between edges, exact values, then null if nullable."""
+"""Base of the codecs of columns with an order: fine cells between edges, exact values, then null if nullable."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from privsyn.tasks.codecs.cells import Bin, Floats, build_cells
 from privsyn.tasks.codecs.codec import Bounds, Codec, Codes, Columns
 
 
-class _AtPlaces:
-    """In a generator's place: every draw gives the same numbers, one a row."""
+class _FixedDraws:
+    """A stand-in for a random generator whose every draw gives the same numbers, one a row."""
 
     def __init__(self, places: Floats) -> None:
         self._places = places
@@ -32,9 +32,9 @@ class _AtPlaces:
         return self._places
 
 
-def place_inside_cells(places: Floats) -> np.random.Generator:
-    """Return what draws these numbers from 0 to below 1, shape (rows,), however often it is asked; whole rows only."""
-    return cast(np.random.Generator, _AtPlaces(places))
+def fix_draws(places: Floats) -> np.random.Generator:
+    """Return a generator whose every draw is ``places``, from 0 to below 1, shape (rows,); it draws whole rows only."""
+    return cast(np.random.Generator, _FixedDraws(places))
 
 
 def draw_steps_inside(
@@ -46,11 +46,11 @@ def draw_steps_inside(
     value: Callable[[Floats], Floats],
     rng: np.random.Generator,
 ) -> Floats:
-    """Return a whole step k of each cell, evenly drawn among those with low <= value(k) < high.
+    """Return a whole step k of each cell, drawn evenly among those with low <= value(k) < high, shape (cells,).
 
-    Or <= high where that is ``top``, the column's largest value.  A cell that holds none gets the last step before it.
-
-    ``first`` and ``last``: whole numbers within two steps of the true ones, first from below and last from above.
+    At ``top``, the column's largest value, value(k) = high counts, too.  A cell without a step gets the last one
+    before it.  ``first`` and ``last``: whole numbers within two steps of the true ones, first from below and last from
+    above.
     """
     for _ in range(2):
         first = first + (value(first) < low)
@@ -63,8 +63,8 @@ class OrderedCodec(Codec):
     """A column's bins in fine cells and its exact values, in ascending order, then null if nullable.
 
     ``barriers``: values at which a bin ends and across which low bins are never combined, such as the thresholds of
-    rules, in the numbers of the column's ``edge_values``.  ``even``: cells as in releases of before
-    (:func:`build_cells`).
+    rules, in the numbers of the column's ``edge_values``.  ``even``: cells as in releases made before wide bins had
+    more (:func:`build_cells`).
     """
 
     def __init__(self, name: str, column: Binned, barriers: Collection[float] = (), *, even: bool = False) -> None:
@@ -122,7 +122,7 @@ class OrderedCodec(Codec):
         numbers, is_null = self.numbers(columns[self.sources[0]])
         low, high = self._bounds()
         missing = np.isnan(numbers)
-        listed = self._listed(numbers)
+        listed = self._find_exact_cells(numbers)
         repairs = Counter(
             {
                 "below min": int(((numbers < low) & (listed < 0)).sum()),
@@ -130,29 +130,29 @@ class OrderedCodec(Codec):
                 "unparseable": int((missing & ~is_null).sum()),
             }
         )
-        codes = self._cells_of(np.where(missing, low, numbers), listed).astype(choose_code_dtype(self.size))
+        codes = self._find_cells(np.where(missing, low, numbers), listed).astype(choose_code_dtype(self.size))
         if self._nullable:
             codes[missing] = self._null
         else:
             repairs["null"] = int(is_null.sum())
         return codes, +repairs
 
-    def inside(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return values clamped to the bounds, and which of them are no number of an interval: null or exact."""
+    def clamp(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
+        """Return values clamped to the bounds, and which of them are null or exact, so not numbers of an interval."""
         numbers, _ = self.numbers(array)
         low, high = self._bounds()
         kept = np.clip(np.where(np.isnan(numbers), low, numbers), low, high)
-        alone = (self._listed(numbers) >= 0) | (self._listed(kept) >= 0)
+        alone = (self._find_exact_cells(numbers) >= 0) | (self._find_exact_cells(kept) >= 0)
         return kept, alone | (np.isnan(numbers) if self._nullable else False)
 
-    def _listed(self, numbers: Floats) -> NDArray[np.int64]:
+    def _find_exact_cells(self, numbers: Floats) -> NDArray[np.int64]:
         """Return the cell of every number that is an exact value, also as a float of 32 bits; -1 of the others."""
-        found = np.full(len(numbers), -1, dtype=np.int64)
+        cells = np.full(len(numbers), -1, dtype=np.int64)
         for value, slot in zip(self._exact, np.flatnonzero(self._is_exact), strict=True):
-            found[(numbers == value) | (numbers == float(np.float32(value)))] = slot
-        return found
+            cells[(numbers == value) | (numbers == float(np.float32(value)))] = slot
+        return cells
 
-    def _cells_of(self, numbers: Floats, listed: NDArray[np.int64]) -> NDArray[np.generic]:
+    def _find_cells(self, numbers: Floats, listed: NDArray[np.int64]) -> NDArray[np.generic]:
         """Return the cell of every number, the first or last one of those outside."""
         if self._one_each:
             return np.clip(numbers - self._edges[0], 0, len(self._slots) - 1)
@@ -161,7 +161,7 @@ class OrderedCodec(Codec):
         inside = np.clip(numbers, *self._bounds())
         inside = inside if self._grid is None else self._grid.below(inside)
         place = np.clip(np.searchsorted(self._starts, inside, side="right") - 1, 0, len(self._slots) - 1)
-        clamped = self._listed(inside)
+        clamped = self._find_exact_cells(inside)
         return np.where(listed >= 0, listed, np.where(clamped >= 0, clamped, self._slots[place]))
 
     def decode(
@@ -171,19 +171,19 @@ class OrderedCodec(Codec):
 
         Null's code gives null.
         """
-        return self._with_others(codes, lambda cells: self._values(cells, rng, helpers or {}))
+        return self._decode_with(codes, lambda cells: self._values(cells, rng, helpers or {}))
 
-    def anywhere(self, rows: int, rng: np.random.Generator) -> pa.Array:
+    def draw_anywhere(self, rows: int, rng: np.random.Generator) -> pa.Array:
         """Return values drawn evenly from the column's whole range, shape (rows,); of a column without exact values."""
         low, high = (np.full(rows, edge) for edge in (self._edges[0], self._edges[-1]))
         return self._place(low, high, rng)
 
     def decode_at(self, codes: Codes, places: Floats) -> dict[str, pa.Array]:
         """See :class:`Codec`; exact values and null as they are."""
-        return self._with_others(codes, lambda cells: self._values_at(cells, places))
+        return self._decode_with(codes, lambda cells: self._values_at(cells, places))
 
-    def _with_others(self, codes: Codes, draw: Callable[[NDArray[np.int64]], pa.Array]) -> dict[str, pa.Array]:
-        """Drawn values of cells, exact values and null."""
+    def _decode_with(self, codes: Codes, draw: Callable[[NDArray[np.int64]], pa.Array]) -> dict[str, pa.Array]:
+        """Return drawn values of cells, exact values and null, by column."""
         is_null = codes == self._null
         cells = np.where(is_null, 0, codes).astype(np.int64)
         values = draw(cells)
@@ -194,12 +194,12 @@ class OrderedCodec(Codec):
         return {self.attribute: values}
 
     def _values(self, cells: NDArray[np.int64], rng: np.random.Generator, helpers: Mapping[str, Codes]) -> pa.Array:
-        """Return one value of each cell; of an exact cell any."""
+        """Return one value drawn inside each cell; any value for an exact cell, which is replaced."""
         return self._place(self._least[cells], self._high[cells], rng)
 
     def _values_at(self, cells: NDArray[np.int64], places: Floats) -> pa.Array:
-        """Return the value at a place of each cell; of an exact cell any."""
-        return self._place(self._least[cells], self._high[cells], place_inside_cells(places))
+        """Return the value at a place of each cell; any value for an exact cell, which is replaced."""
+        return self._place(self._least[cells], self._high[cells], fix_draws(places))
 
     def labels(self) -> list[str]:
         """Return cells as intervals."""
@@ -210,7 +210,7 @@ class OrderedCodec(Codec):
         return [self._name(part) for part in self.cells.bins] + ["(null)"] * int(self._nullable)
 
     def values(self, *, fine: bool) -> Floats:
-        """Middles of the fine cells or of the public bins (of the grid's values inside), NaN for null."""
+        """Return the middles of the fine cells or of the public bins (of the grid's values inside), NaN for null."""
         middles = [self._middle(part) for part in (self.cells.fine if fine else self.cells.bins)]
         return np.array(middles + [np.nan] * int(self._nullable), dtype=np.float64)
 
@@ -246,7 +246,7 @@ class OrderedCodec(Codec):
         low, high = self._bounds()
         missing = np.isnan(numbers)
         inside = np.clip(np.where(missing, low, numbers), low, high)
-        known = self._seen(np.where(self._listed(numbers) >= 0, numbers, inside))
+        known = self._seen(np.where(self._find_exact_cells(numbers) >= 0, numbers, inside))
         return {self.attribute: pa.array(known, mask=missing if self._nullable else None)}
 
     def _middle(self, part: Bin) -> float:
@@ -256,7 +256,7 @@ class OrderedCodec(Codec):
         return float(self._grid.value(steps[0]) + self._grid.value(steps[-1])) / 2
 
     def _name(self, part: Bin) -> str:
-        """Return what people call a bin or cell."""
+        """Return the readable label of a bin or cell."""
         if part.exact:
             return self._label(part.low)
         if self._grid is not None:

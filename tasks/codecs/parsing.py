@@ -55,7 +55,7 @@ def _find_nulls(array: pa.Array) -> NDArray[np.bool_]:
 
 
 def to_numbers(source: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Float64 values (NaN where null or not a number) and the mask of nulls, both of shape (rows,).
+    """Return float64 values (NaN where null or not a number) and the mask of nulls, both of shape (rows,).
 
     Text is read as a decimal number; booleans are 0 and 1; moments and other types are not numbers.
     """
@@ -86,14 +86,14 @@ def to_seconds(
     seconds: NDArray[np.float64]
     if _is_text(array):
         seconds, zoned = _parse_seconds(array, pattern)
-        seconds = np.where(zoned, _parse_clock_time(seconds, zone), seconds)
+        seconds = np.where(zoned, _convert_to_clock_time(seconds, zone), seconds)
     elif pa.types.is_date32(kind):
         seconds = _to_integers(array.view(pa.int32())).astype(np.float64) * 86_400
     elif pa.types.is_date64(kind):
         seconds = _split_seconds(_to_integers(array.view(pa.int64())), _PER_SECOND["ms"])
     elif pa.types.is_timestamp(kind):
         seconds = _split_seconds(_to_integers(array.view(pa.int64())), _PER_SECOND[kind.unit])
-        seconds = _parse_clock_time(seconds, zone) if kind.tz is not None else seconds
+        seconds = _convert_to_clock_time(seconds, zone) if kind.tz is not None else seconds
     else:
         return np.full(len(array), np.nan), is_null
     return np.where(is_null, np.nan, seconds), is_null
@@ -105,13 +105,13 @@ def _to_integers(array: pa.Array) -> NDArray[np.int64]:
 
 
 def _split_seconds(ticks: NDArray[np.int64], per_second: int) -> NDArray[np.float64]:
-    """Ticks as seconds, whole seconds exactly; no tick overflows."""
+    """Return ticks as seconds, whole seconds exactly; no tick overflows."""
     micros = (ticks % per_second) * 10**6 // per_second
     return (ticks // per_second) + micros / 1e6
 
 
 def _parse_numbers(array: pa.Array) -> NDArray[np.float64]:
-    """Decimal numbers, NaN elsewhere, one text at a time."""
+    """Return the decimal numbers that texts are, NaN elsewhere; one text at a time."""
     text = pc.utf8_trim_whitespace(array)
     text = pc.if_else(pc.match_substring_regex(text, _NUMBER), text, pa.scalar(None, pa.string()))
     return np.array([np.nan if t is None else float(t) for t in text.to_pylist()], dtype=np.float64)
@@ -164,10 +164,10 @@ def _parse_seconds(array: pa.Array, pattern: str) -> tuple[NDArray[np.float64], 
     return np.where(valid, whole + part("fraction") / 1e6, np.nan), zoned
 
 
-def _parse_clock_time(seconds: NDArray[np.float64], zone: str | None) -> NDArray[np.float64]:
+def _convert_to_clock_time(seconds: NDArray[np.float64], zone: str | None) -> NDArray[np.float64]:
     """Return the clock time in a zone of moments in UTC, each by itself.
 
-    Those beyond the years 1 to 9999 keep their order.
+    Moments beyond the years 1 to 9999 keep their order.
     """
     if zone is None or zone == "UTC":
         return seconds
@@ -179,7 +179,7 @@ def _parse_clock_time(seconds: NDArray[np.float64], zone: str | None) -> NDArray
 
 
 def to_times(source: Any, format_: str, zone: str | None = None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Minutes (of ``HH:MM`` and ``hhmm``) or seconds since midnight, NaN where null or no time; and the mask of nulls.
+    """Return minutes (``HH:MM``, ``hhmm``) or seconds since midnight, NaN where null or not a time, and the null mask.
 
     Moments and stored times give their time of day; numbers and texts are read as ``format_`` says.
     """
@@ -220,7 +220,7 @@ def _parse_times(array: pa.Array) -> NDArray[np.float64]:
 
 
 def to_booleans(source: Any) -> tuple[NDArray[np.int8], NDArray[np.bool_]]:
-    """1, 0, or -1 (null or neither), and the mask of nulls, both of shape (rows,)."""
+    """Return 1, 0, or -1 (null or neither), and the mask of nulls, both of shape (rows,)."""
     array = decode_dictionary(source)
     is_null = _find_nulls(array)
     if pa.types.is_boolean(array.type):
@@ -264,7 +264,7 @@ def to_keys(source: Any, wanted: pa.DataType) -> pa.Array:
 
 
 def _to_text(array: pa.Array) -> pa.Array:
-    """Different values have different texts; equal values of different types have the same."""
+    """Return each value as text: equal values of different types have one text, different values two."""
     kind = array.type
     if _is_text(array):
         return array

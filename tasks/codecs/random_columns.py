@@ -15,8 +15,8 @@ from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.ordered import OrderedCodec
 
 
-class Unmeasured:
-    """Draws a released column without a look at anything but its spec: it has no codes and no attribute.
+class UnmeasuredColumn:
+    """A released column that is drawn from its spec alone: it has no codes and no attribute.
 
     Listed values are equally likely; numbers, days and times are drawn evenly from their whole public range, whatever
     its bins.  Null, where the column is nullable, is as likely as one listed value or one bin.
@@ -37,14 +37,11 @@ class Unmeasured:
         if not isinstance(self._codec, OrderedCodec):
             codes = np.where(null, self._codec.size - 1, chosen)
             return self._codec.decode(codes, rng)[self.column]
-        values = self._codec.anywhere(rows, rng)
+        values = self._codec.draw_anywhere(rows, rng)
         return pc.if_else(pa.array(null), pa.scalar(None, values.type), values) if self._nullable else values
 
     def ranges(self) -> dict[str, ValueRange]:
-        """Return the public domain.
-
-        What is drawn, so without an ``other`` or a null that only unlisted values become.
-        """
-        found = self._codec.ranges()[self.column]
-        values = None if found.values is None or self._values is None else found.values.slice(0, self._values)
-        return {self.column: replace(found, nullable=self._nullable, values=values)}
+        """Return the domain of what is drawn: without an ``other`` or a null that only unlisted values become."""
+        domain = self._codec.ranges()[self.column]
+        values = None if domain.values is None or self._values is None else domain.values.slice(0, self._values)
+        return {self.column: replace(domain, nullable=self._nullable, values=values)}

@@ -1,7 +1,7 @@
-"""What the cells of a wide bin hold, and how values fall inside them, from noisy counts.
+"""Tail of a wide bin: shares of its cells, and slopes of the density inside them, from noisy counts.
 
-The cells double in width, so that the last of them hold few rows and much of the column's sum: there a noisy count says
-nothing, and its noise would make the mean.  Counts are taken to follow a generalized Pareto tail (Pickands,
+The cells double in width, so that the last of them hold few rows and much of the column's sum: there a noisy count
+says nothing, and its noise would dominate the mean.  Counts are taken to follow a generalized Pareto tail (Pickands,
 *Statistical inference using extreme order statistics*, Annals of Statistics 1975), and to depart from it by a share of
 each expected count: so full cells have their own counts, and nearly empty ones what the full ones say.
 
@@ -18,11 +18,11 @@ Floats = NDArray[np.float64]
 INDICES = np.array([0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9])
 """Tail indices that are mixed: 0 is an exponential tail, 1/2 the last without a variance."""
 
-USUAL, SPREAD = 0.25, 0.2
+INDEX_MEAN, INDEX_SD = 0.25, 0.2
 """Mean and standard deviation of the tail index where the counts say nothing: incomes have 0.2 to 0.5."""
 
-UNSURE = 1.0
-"""Standard deviation of the logarithm of the scale around what the edges say: who wrote them knew the column."""
+SCALE_LOG_SD = 1.0
+"""Prior standard deviation of the log scale around the edges' scale: who wrote the edges knew the column."""
 
 SCALES = 28
 """Scales that are mixed, evenly in the logarithm, from a quarter of the narrowest cell to four times the bin."""
@@ -30,7 +30,7 @@ SCALES = 28
 DEPARTURES = np.array([0.03, 0.1, 0.3, 1.0])
 """Departures of a cell from the tail, as shares of its expected count, that are mixed."""
 
-STEEPEST = 6.0
+MAX_SLOPE = 6.0
 """Most that the logarithm of the density falls inside one cell."""
 
 DIGITS = 9
@@ -40,7 +40,7 @@ DIGITS = 9
 def fit_tail_shares(
     noisy: Floats, variance: Floats, widths: Floats, usual: float, beside: tuple[float, float] = (0.0, 0.0)
 ) -> Floats:
-    """Return share of each cell, shape (cells,), at least 0, summing to 1; cells from the tail's beginning outwards.
+    """Return the share of each cell, shape (cells,), at least 0, summing to 1; cells from the tail's beginning on.
 
     ``noisy`` counts with noise of ``variance``; ``usual``: the scale where counts say nothing, by public edges;
     ``beside``: the noisy count a unit of width before the tail, 0 where it is not known, and its noise's standard
@@ -54,8 +54,8 @@ def fit_tail_shares(
     fitted = (noisy * expected / total_variance).sum(-1) / (expected**2 / total_variance).sum(-1)
     centre = np.maximum(fitted, sd / 4)[..., None] * expected
     fit = -0.5 * ((noisy - centre) ** 2 / total_variance + np.log(total_variance)).sum(-1)
-    fit -= 0.5 * ((INDICES[None, :, None] - USUAL) / SPREAD) ** 2
-    fit -= 0.5 * (np.log(scale / usual) / UNSURE)[:, None, None] ** 2
+    fit -= 0.5 * ((INDICES[None, :, None] - INDEX_MEAN) / INDEX_SD) ** 2
+    fit -= 0.5 * (np.log(scale / usual) / SCALE_LOG_SD)[:, None, None] ** 2
     if beside[0] > 2 * beside[1]:
         fit -= 0.5 * np.log(scale * beside[0] / rows)[:, None, None] ** 2
     weight = np.exp(fit - fit.max())[..., None]
@@ -77,7 +77,7 @@ def _compute_tails(scales: Floats, ends: Floats) -> Floats:
 
 
 def fit_slopes(shares: Floats, widths: Floats, beside: float = 0.0) -> Floats:
-    """By how much the logarithm of the density falls from each cell's beginning to its end, shape (cells,).
+    """Return by how much the log density falls from each cell's beginning to its end, shape (cells,).
 
     From the densities of the cells on both sides; ``beside``: the density before the first, as shares a unit of width,
     0 where it is not known.
@@ -88,10 +88,10 @@ def fit_slopes(shares: Floats, widths: Floats, beside: float = 0.0) -> Floats:
     first, last = (falls[0], falls[-1]) if falls.size else (0.0, 0.0)
     before = (np.log(beside) - density[0]) / widths[0] if beside > 0 else first
     inwards, outwards = np.append(before, falls), np.append(falls, last)
-    return np.asarray(np.round(np.clip((inwards + outwards) / 2 * widths, 0.0, STEEPEST), DIGITS))
+    return np.asarray(np.round(np.clip((inwards + outwards) / 2 * widths, 0.0, MAX_SLOPE), DIGITS))
 
 
 def draw_falling(parts: Floats, slope: Floats) -> Floats:
-    """Even draws from [0, 1) as draws from a density whose logarithm falls by ``slope`` from 0 to 1."""
+    """Return uniform draws ``parts`` from [0, 1) as draws from a density whose logarithm falls by ``slope`` on it."""
     steep = np.where(slope == 0, 1.0, slope)
     return np.where(slope == 0, parts, np.minimum(-np.log1p(parts * np.expm1(-steep)) / steep, np.nextafter(1.0, 0.0)))

@@ -15,7 +15,7 @@ from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.tasks.codecs.encoding_plan import EncodingPlan
 from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode, build_coarse_domain
-from privsyn.tasks.rules.book import MAX_GRID, RuleBook
+from privsyn.tasks.rules.compiled_rules import MAX_GRID, CompiledRules
 from privsyn.tasks.rules.implied_zeros import imply_zeros
 
 Bools = NDArray[np.bool_]
@@ -103,7 +103,7 @@ def build_known_zeros(plan: EncodingPlan, recode: Recode) -> KnownZeros:
     return _last[2]
 
 
-def _build_known_zeros(plan: EncodingPlan, rules: RuleBook, recode: Recode) -> KnownZeros:
+def _build_known_zeros(plan: EncodingPlan, rules: CompiledRules, recode: Recode) -> KnownZeros:
     found: dict[Clique, Bools] = {}
     domain = build_coarse_domain(recode)
     for clique, surely in _find_contradictions(plan):
@@ -116,7 +116,7 @@ def _build_known_zeros(plan: EncodingPlan, rules: RuleBook, recode: Recode) -> K
         codecs = [c for c in plan.codecs if set(c.ranges()) & set(condition.needs)]
         if not codecs or prod(c.size for c in codecs) > MAX_GRID:
             continue
-        surely = rules.surely_broken(condition, cells, [tuple(c.ranges()) for c in codecs])
+        surely = rules.find_impossible_cells(condition, cells, [tuple(c.ranges()) for c in codecs])
         surely = np.broadcast_to(surely, [c.size for c in codecs])
         for axis, codec in enumerate(codecs):
             surely = _coarsen(surely, axis, recode[codec.attribute])

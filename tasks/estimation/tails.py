@@ -28,7 +28,7 @@ def with_tails(recode: Recode, plan: EncodingPlan) -> tuple[Recode, EncodingPlan
         if isinstance(codec, OrderedCodec) and codec.cells.wide:
             a = codec.attribute
             shaped[a], fallen[a] = settle_tails(recode[a], codec.cells)
-    return (shaped, plan.falling(fallen)) if fallen else (recode, plan)
+    return (shaped, plan.with_slopes(fallen)) if fallen else (recode, plan)
 
 
 def settle_tails(recode: AttributeRecode, cells: Cells) -> tuple[AttributeRecode, Floats]:

@@ -10,7 +10,7 @@ from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.totals import KnownTotal
 from privsyn.tasks.codecs.encoding_plan import EncodingPlan
 from privsyn.tasks.knowledge.totals import KnownTotals
-from privsyn.tasks.rules.witness import find_row
+from privsyn.tasks.rules.feasibility import find_valid_row
 
 
 def list_held_by_rules(totals: KnownTotals | None, plan: EncodingPlan) -> tuple[str, ...]:
@@ -35,7 +35,7 @@ def check_totals_possible(stated: Sequence[KnownTotal], totals: KnownTotals, pla
             ("totals",),
         )
     for attributes, codes in _iterate_cells(totals, plan, held):
-        if find_row(plan, dict(zip(attributes, codes, strict=True))) is None:
+        if find_valid_row(plan, dict(zip(attributes, codes, strict=True))) is None:
             labels = plan.labels()
             named = " and ".join(f"{a} = {labels[a][code]}" for a, code in zip(attributes, codes, strict=True))
             raise FieldError(

@@ -1,5 +1,6 @@
-"""Rules between columns at work: what they say of codes, of rows, and how rows are mended that break one.
+"""Rules between columns: which codes and rows they forbid, what they compute, and how rows that break one are repaired.
 
-Belongs here: evaluation of rules over cells and rows, the cells that cannot be, computed columns, repair.  Does not
-belong here: the language and the models (data_contracts), the moves that keep to known zeros (tasks/synthesis).
+Belongs here: interval arithmetic (``intervals``), rules bound to columns (``compiled_rules``), the repair of rows
+(``repair``), whether any row can keep the rules (``feasibility``).  Does not belong here: the language and the models
+(data_contracts), the moves that keep to known zeros (tasks/synthesis).
 """

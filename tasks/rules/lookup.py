@@ -1,4 +1,4 @@
-"""A public table that gives some columns of a row for others."""
+"""Lookup tables: public tables that give some columns of a row for others."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.rules import Lookup
-from privsyn.tasks.rules.values import Span
+from privsyn.tasks.rules.intervals import Interval
 
 _NULL = -1e300  # the number that stands for null among the keys
 
 
 @dataclass(frozen=True, eq=False)
 class LookupTable:
-    """``parts[i]``: the sorted values of key column i; ``keys``: of each row, sorted; ``values``: (rows, to)."""
+    """A public table by its key columns ``columns``.
+
+    ``parts[i]``: the sorted values of key column i; ``keys``: one number a row, sorted, shape (rows,); ``values`` and
+    ``null``: the looked-up values, shape (rows, to).
+    """
 
     columns: tuple[str, ...]
     parts: tuple[NDArray[np.float64], ...]
@@ -39,22 +43,22 @@ class LookupTable:
         values = cells[order, width:]
         return cls(tuple(lookup.from_), parts, keys[order], values, values == _NULL)
 
-    def span(self, place: int, given: Sequence[Span]) -> Span:
-        """Return the value of ``to[place]`` by the key columns' spans; null where the table has no such row."""
+    def look_up(self, place: int, given: Sequence[Interval]) -> Interval:
+        """Return the value of ``to[place]`` by the key columns' intervals; null where the table has no such row."""
         own = self.values[~self.null[:, place], place]
         if not all(s.exact for s in given) or not len(self.keys):
             low, high = (own.min(), own.max()) if own.size else (0.0, 0.0)
-            return Span(np.array(low), np.array(high + 0.0), np.array(True), np.array(bool(own.size)))
+            return Interval(np.array(low), np.array(high + 0.0), np.array(True), np.array(bool(own.size)))
         key, found = np.array(0), np.array(True)
-        for part, span in zip(self.parts, given, strict=True):
-            value = np.where(span.null, _NULL, span.low)
+        for part, interval in zip(self.parts, given, strict=True):
+            value = np.where(interval.null, _NULL, interval.low)
             at = np.minimum(np.searchsorted(part, value), part.size - 1)
             found = found & (part[at] == value)
             key = key * part.size + at
         row = np.minimum(np.searchsorted(self.keys, key), self.keys.size - 1)
         null = ~found | (self.keys[row] != key) | self.null[row, place]
         low = np.where(null, 0.0, self.values[row, place])
-        return Span(low, low, null, ~null)
+        return Interval(low, low, null, ~null)
 
 
 def _to_number(value: Any, vocabulary: Mapping[str, int]) -> float:

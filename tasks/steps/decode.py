@@ -20,8 +20,8 @@ from privsyn.tasks.estimation.recode import AttributeRecode, Recode
 from privsyn.tasks.estimation.tails import with_tails
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.together import gather, with_common_shapes
-from privsyn.tasks.rules.mend import mend
-from privsyn.tasks.rules.witness import find_row
+from privsyn.tasks.rules.feasibility import find_valid_row
+from privsyn.tasks.rules.repair import repair_rows
 
 BATCH_ROWS = 131_072
 """Rows decoded at a time: memory depends on the width of the table, not on its length."""
@@ -57,8 +57,8 @@ def decode(
     for coarse in _iterate_batches(codes, rng):
         columns = make(coarse)
         if plan.rules is not None:
-            columns = mend(
-                coarse, columns, make, plan.rules, plan.codecs, partial(_get_witness, plan, recode), rng, held
+            columns = repair_rows(
+                coarse, columns, make, plan.rules, plan.codecs, partial(_make_valid_row, plan, recode), rng, held
             )
         arrays = [as_released(columns[name], ranges[name]) for name in column_order]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -99,13 +99,13 @@ def _iterate_batches(codes: CodeTable, rng: np.random.Generator) -> Iterator[dic
         yield {a: codes.column(a)[rows] for a in codes.domain.attributes}
 
 
-def _get_witness(plan: EncodingPlan, recode: Recode, given: Mapping[str, int]) -> dict[str, pa.Array]:
+def _make_valid_row(plan: EncodingPlan, recode: Recode, given: Mapping[str, int]) -> dict[str, pa.Array]:
     """Return a row with these coarse codes that breaks no rule; admission has made sure that there is one.
 
     Raises ValueError if not.
     """
     fine = {a: int(np.flatnonzero(recode[a].kept & (recode[a].coarse == code))[0]) for a, code in given.items()}
-    found = find_row(plan, fine)
+    found = find_valid_row(plan, fine)
     if found is None:
         raise ValueError("the rules leave no row")
     return found

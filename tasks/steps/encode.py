@@ -20,7 +20,7 @@ from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.codec import Codes
 from privsyn.tasks.codecs.parsing import to_keys
 from privsyn.tasks.kernels.streams import GAMMA
-from privsyn.tasks.rules.book import RuleBook
+from privsyn.tasks.rules.compiled_rules import CompiledRules
 
 PERSON_ROWS = 1 << 22
 """Rows whose persons are held at once, about, while the records of persons are bounded; more rows take more passes."""
@@ -97,19 +97,19 @@ def encode_batch(batch: pa.RecordBatch, plan: EncodingPlan, repairs: Repairs) ->
 
 
 def _count_broken(
-    batch: pa.RecordBatch, codes: Mapping[str, Codes], plan: EncodingPlan, rules: RuleBook, repairs: Repairs
+    batch: pa.RecordBatch, codes: Mapping[str, Codes], plan: EncodingPlan, rules: CompiledRules, repairs: Repairs
 ) -> None:
     """Add to ``repairs`` how many rows break each rule; they are counted as they are.  ``codes``: of each attribute."""
     columns: dict[str, pa.Array] = {}
     for codec in (*plan.codecs, *plan.computed):
-        if not rules.spoken_of.isdisjoint(codec.ranges()):
+        if not rules.ruled_columns.isdisjoint(codec.ranges()):
             known = codes.get(codec.attribute)
             columns.update(codec.read({name: batch.column(name) for name in codec.sources}, known))
     if not columns:
         return  # no condition, and nothing computed
-    for condition, rows in zip(rules.conditions, rules.broken(columns), strict=True):
+    for condition, rows in zip(rules.conditions, rules.find_broken_rows(columns), strict=True):
         repairs.add(f"{OF_RULE}[{condition.rule}]", +Counter({condition.words: int(rows.sum())}))
-    for name, others in rules.differing(columns).items():
+    for name, others in rules.find_differing_rows(columns).items():
         repairs.add(f"{OF_RULE}.{name}", +Counter({f"{name!r} is another than computed": int(others.sum())}))
 
 

@@ -48,7 +48,7 @@ def broken_rows(release: privsyn.Release, spec: ReleaseSpec) -> int:
     rules = plan(spec).rules
     assert rules is not None
     table = {name: release.table[name].combine_chunks() for name in release.table.column_names}
-    assert int(rules.broken(table).any(axis=0).sum()) == 0
+    assert int(rules.find_broken_rows(table).any(axis=0).sum()) == 0
     return int(own.sum())
 
 

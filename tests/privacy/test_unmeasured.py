@@ -15,7 +15,7 @@ import pytest
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources import file_source
-from privsyn.tasks.codecs.random_columns import Unmeasured
+from privsyn.tasks.codecs.random_columns import UnmeasuredColumn
 from privsyn.tasks.privacy.noise import SeededNoise
 from privsyn.tasks.steps import encode
 from tests.support.releases import run
@@ -93,15 +93,15 @@ def test_01_mutant_values_drawn_from_the_private_column(release: Release, monkey
     """Planted mutant: the values come as often as in the private table, a table's own shape without noise."""
     tables, place = neighbours()[:2], [0]
 
-    def by_rows(self: Unmeasured, rows: int, rng: np.random.Generator) -> pa.Array:
+    def by_rows(self: UnmeasuredColumn, rows: int, rng: np.random.Generator) -> pa.Array:
         drawn = original(self, rows, rng)
         if self.column != "region":
             return drawn
         listed = [v for v in tables[place[0]]["region"].to_pylist() if v in ("north", "south", "east")]
         return pa.array(rng.choice(listed, size=rows))
 
-    original = Unmeasured.draw
-    monkeypatch.setattr(Unmeasured, "draw", by_rows)
+    original = UnmeasuredColumn.draw
+    monkeypatch.setattr(UnmeasuredColumn, "draw", by_rows)
     found = []
     for place[0], table in enumerate(tables):
         found.append(release(table))

@@ -9,7 +9,7 @@ import pytest
 
 from privsyn.answers.conditions import Language, read_condition
 from privsyn.base.errors import RequestError
-from privsyn.tasks.rules.book import RuleBook
+from privsyn.tasks.rules.compiled_rules import CompiledRules
 
 VALUES = {
     "age": pa.array([17, 18, 65, None]),
@@ -29,7 +29,7 @@ LANGUAGE = Language(
         "the day": "moment",
         "hours-per-week": "number",
     },
-    RuleBook({}),
+    CompiledRules({}),
     {},
 )
 

@@ -33,7 +33,7 @@ def test_the_made_up_table_keeps_the_rules_of_its_engineered_spec() -> None:
     assert rules is not None
     (batch,) = table.combine_chunks().to_batches()
     columns = {name: batch[name] for name in spec.released_columns}
-    assert not any(wrong.any() for wrong in rules.differing(columns).values())
+    assert not any(wrong.any() for wrong in rules.find_differing_rows(columns).values())
     for name in DETAILED:
         assert len(np.unique(table[f"{name}D"])) > 1
         assert np.asarray(table[name]).max() < sizes[name]

@@ -16,7 +16,7 @@ from benchmarks.tables import FOLDER
 from privsyn.data_contracts.rules import Rule
 from privsyn.specs.spec_file import load_spec
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.rules.witness import find_row
+from privsyn.tasks.rules.feasibility import find_valid_row
 
 each = pytest.mark.parametrize("name", FILES)
 
@@ -44,7 +44,7 @@ def test_rules_fit_the_columns_of_their_table(name: str) -> None:
     specs = ruled_specs(name)
     assert list(specs[WITH].released_columns) == list(specs[WITHOUT].released_columns)
     assert len(specs[WITH].rules) == len(rules_of(name)) and not specs[WITHOUT].rules
-    assert find_row(plan(specs[WITH])) is not None
+    assert find_valid_row(plan(specs[WITH])) is not None
 
 
 @pytest.mark.parametrize(("example", "name"), [("adult", "adult"), ("gss", "gss_happiness")])
@@ -62,12 +62,12 @@ def test_rows_that_break_a_rule_are_counted() -> None:
     needs("adult")
     spec = ruled_specs("adult")[WITH]
     encoding = plan(spec)
-    spoken_of = find_row(encoding)
-    assert spoken_of is not None
+    ruled_columns = find_valid_row(encoding)
+    assert ruled_columns is not None
     others = encoding.decode(
         {c.attribute: np.zeros(1, dtype=np.int64) for c in encoding.codecs}, np.random.default_rng(0)
     )
-    row = {**others, **spoken_of}
+    row = {**others, **ruled_columns}
     fine = pa.RecordBatch.from_pydict({n: row[n] for n in spec.released_columns})
     place = fine.schema.get_field_index("education-num")
     known = fine.column("education-num")

@@ -14,7 +14,7 @@ from privsyn.data_contracts.analyses import Analysis
 from privsyn.data_contracts.evaluation_results import AnalysisResult
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.analysis_figures import check_analyses, run_analyses
-from privsyn.tasks.codecs import plan_of_columns
+from privsyn.tasks.codecs import plan_every_column
 from tests.support.specs import make_spec
 
 COLUMNS: dict[str, Any] = {
@@ -49,7 +49,7 @@ def table(seed: int, *, rows: int = ROWS, towns: str = "xy") -> pa.RecordBatch:
 
 
 def run(spec: ReleaseSpec, real: pa.RecordBatch, made: pa.RecordBatch, **analysis: Any) -> AnalysisResult:
-    encoding = plan_of_columns(spec, tuple(COLUMNS))
+    encoding = plan_every_column(spec, tuple(COLUMNS))
     (found,) = run_analyses([Analysis.model_validate(analysis)], spec, encoding, [real], [made])
     return found
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from privsyn.data_contracts.tables import make_value_examples
-from privsyn.tasks.codecs import EncodingPlan, plan, plan_of_columns
+from privsyn.tasks.codecs import EncodingPlan, plan, plan_every_column
 from tests.support.specs import make_spec
 
 ROWS = 20_000
@@ -72,7 +72,7 @@ def test_it_is_no_attribute_and_not_what_an_evaluation_compares() -> None:
     spec = make_spec({**X, "y": {"kind": "time", "measured": False}})
     for found in (plan(spec), plan(spec, ("y", "x"))):
         assert found.domain.attributes == ("x",) and list(found.ranges()) == ["x", "y"]
-    assert plan_of_columns(spec, ("y", "x")).domain.attributes == ("x",)
+    assert plan_every_column(spec, ("y", "x")).domain.attributes == ("x",)
 
 
 def test_numbers_of_32_bits_stay_in_their_bounds() -> None:

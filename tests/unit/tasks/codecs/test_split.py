@@ -13,7 +13,7 @@ import privsyn
 from privsyn.engine.request import Request
 from privsyn.pipelines.common_steps import ENCODE
 from privsyn.tasks.codecs import EncodingPlan, plan
-from privsyn.tasks.codecs.split import SplitCodec, find_possible_pairs
+from privsyn.tasks.codecs.split import SplitCodec, find_code_bin_pairs
 from privsyn.tasks.estimation.known_zeros import build_known_zeros
 from privsyn.tasks.steps.encode import Repairs, encode_batch
 from tests.support.evaluations import slight_settings
@@ -95,7 +95,7 @@ def test_a_key_tells_two_splits_of_one_size_apart() -> None:
 
 
 def test_codes_that_no_row_has_go_with_a_bin_all_the_same() -> None:
-    assert find_possible_pairs(np.array([[-1, -1], [0, 1], [-1, -1]])).tolist() == [[0, 0], [1, 0], [1, 1], [2, 1]]
+    assert find_code_bin_pairs(np.array([[-1, -1], [0, 1], [-1, -1]])).tolist() == [[0, 0], [1, 0], [1, 1], [2, 1]]
 
 
 def test_known_zeros_are_computed_once_for_the_same_codes() -> None:

@@ -14,8 +14,8 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.engine.request import Request
 from privsyn.pipelines.common_steps import ENCODE
-from privsyn.tasks.codecs import plan, with_even_cells
-from privsyn.tasks.codecs.cells import _MADE, MOST_KEPT, build_cells
+from privsyn.tasks.codecs import find_evenly_cut_columns, plan
+from privsyn.tasks.codecs.cells import _CACHE, CACHE_SIZE, build_cells
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.codecs.tail_shapes import draw_falling, fit_slopes, fit_tail_shares
 from privsyn.tasks.kernels.counting import CodeTable
@@ -53,11 +53,11 @@ def test_cells_that_were_asked_for_before_are_the_same_and_cannot_be_changed() -
 
 
 def test_no_more_cells_are_kept_than_are_said() -> None:
-    for width in range(MOST_KEPT + 10):
+    for width in range(CACHE_SIZE + 10):
         made = build_cells([0, 1 + width])
     assert build_cells([0, 1 + width]) is made
-    assert len(_MADE) <= MOST_KEPT
-    assert build_cells(range(MOST_KEPT + 1)) is not build_cells(range(MOST_KEPT + 1))
+    assert len(_CACHE) <= CACHE_SIZE
+    assert build_cells(range(CACHE_SIZE + 1)) is not build_cells(range(CACHE_SIZE + 1))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_every_value_comes_back_in_its_cell_and_cells_leave_no_gap(column: dict[
     assert isinstance(codec, OrderedCodec)
     assert all(a.high == b.low for a, b in pairwise(codec.cells.fine))
     codes = np.repeat(np.arange(codec.size), 40)
-    falling = codec.falling(np.where(codec.groups == codec.groups[-1], 2.0, 0.0))
+    falling = codec.with_slopes(np.where(codec.groups == codec.groups[-1], 2.0, 0.0))
     helpers = {"x (rounded to)": np.zeros(len(codes), dtype=np.int64)}
     values = falling.decode(codes, np.random.default_rng(0), **({"helpers": helpers} if codec.helpers else {}))["x"]
     again = codec.encode({"x": values})[0]
@@ -88,9 +88,9 @@ def test_the_settings_of_encode_know_wide_bins_only_where_there_are_some() -> No
 def test_a_release_of_before_is_read_with_its_own_cells() -> None:
     spec = make_spec({"x": INCOME})
     before = plan(spec, even=["x"])
-    assert with_even_cells(plan(spec), {"x": before.domain.size("x")}) == {"x"}
+    assert find_evenly_cut_columns(plan(spec), {"x": before.domain.size("x")}) == {"x"}
     assert Request(spec, even=frozenset({"x"})).encoding.domain == before.domain
-    assert not with_even_cells(plan(spec), {"x": plan(spec).domain.size("x")})
+    assert not find_evenly_cut_columns(plan(spec), {"x": plan(spec).domain.size("x")})
 
 
 def test_full_cells_keep_their_own_shares_and_empty_ones_follow_the_tail() -> None:

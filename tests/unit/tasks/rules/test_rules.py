@@ -18,8 +18,8 @@ from privsyn.data_contracts.rules import list_conditions
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.estimation.known_zeros import build_known_zeros
 from privsyn.tasks.estimation.recode import compress_attribute
-from privsyn.tasks.rules.mend import mend
-from privsyn.tasks.rules.witness import check_possible, find_row
+from privsyn.tasks.rules.feasibility import check_feasible, find_valid_row
+from privsyn.tasks.rules.repair import repair_rows
 from tests.support.ruled import COLUMNS, CONDITIONS, RULES, people, ruled_spec
 from tests.support.specs import make_spec
 
@@ -48,7 +48,7 @@ def test_a_condition_means_what_it_means_in_sql(sql: sqlite3.Connection, conditi
     columns = {name: pa.array(table[name], from_pandas=True) for name in ("age", "educ", "wage", "marital")}
     book = plan(spec).rules
     assert book is not None
-    broken = book.broken(columns)[0]
+    broken = book.find_broken_rows(columns)[0]
     expected = sql.execute(
         f"select ({condition.replace('age % 7', 'mod_(age, 7)')}) is true from people"  # noqa: S608 - our own texts
     ).fetchall()
@@ -64,11 +64,11 @@ def test_a_forbidden_cell_holds_no_row_that_may_be(condition: str, seed: int) ->
     rng = np.random.default_rng(seed)
     codes = {c.attribute: rng.integers(c.size, size=300) for c in made.codecs}
     columns = made.decode(codes, rng)
-    broken = made.rules.broken(columns)
+    broken = made.rules.find_broken_rows(columns)
     cells = {name: c for codec in made.codecs for name, c in codec.value_bounds().items()}
     for i, found in enumerate(made.rules.conditions):
         codecs = [c for c in made.codecs if set(c.ranges()) & set(found.needs)]
-        surely = made.rules.surely_broken(found, cells, [tuple(c.ranges()) for c in codecs])
+        surely = made.rules.find_impossible_cells(found, cells, [tuple(c.ranges()) for c in codecs])
         surely = np.broadcast_to(surely, [c.size for c in codecs])
         assert broken[i][surely[tuple(codes[c.attribute] for c in codecs)]].all()
 
@@ -97,16 +97,16 @@ def test_no_mended_row_breaks_a_rule(rules: list[dict[str, str]], seed: int) -> 
     """Random rules with the fixed derived column and dummies: from any codes, however bad."""
     made = plan(ruled_spec([RULES[0], RULES[4], *rules]))
     try:
-        check_possible(made)
+        check_feasible(made)
     except FieldError:
         assume(False)
     assert made.rules is not None
     rng = np.random.default_rng(seed)
     codes = {c.attribute: rng.integers(c.size, size=500) for c in made.codecs}
     columns = made.decode(codes, rng)
-    witness = lambda given: find_row(made, given) or {}  # noqa: E731
-    mended = mend(codes, columns, lambda c: made.decode(c, rng), made.rules, made.codecs, witness, rng)
-    assert not made.rules.broken(mended).any()
+    make_valid_row = lambda given: find_valid_row(made, given) or {}  # noqa: E731
+    mended = repair_rows(codes, columns, lambda c: made.decode(c, rng), made.rules, made.codecs, make_valid_row, rng)
+    assert not made.rules.find_broken_rows(mended).any()
     table = pa.table(mended).to_pandas()
     assert (table.exper == table.age - table.educ - 6).all()
     assert (table.east.astype(int) + table.north == 1).all()
@@ -118,9 +118,9 @@ def test_rows_that_keep_the_rules_are_not_touched() -> None:
     rng = np.random.default_rng(5)
     codes = {c.attribute: rng.integers(c.size, size=2000) for c in made.codecs}
     columns = made.decode(codes, rng)
-    fine = ~made.rules.broken(columns).any(axis=0)
+    fine = ~made.rules.find_broken_rows(columns).any(axis=0)
     before = pa.table(columns)
-    mended = mend(codes, dict(columns), lambda c: made.decode(c, rng), made.rules, made.codecs, dict, rng)
+    mended = repair_rows(codes, dict(columns), lambda c: made.decode(c, rng), made.rules, made.codecs, dict, rng)
     assert 0 < fine.sum() < 2000
     assert pa.table(mended).filter(pa.array(fine)).equals(before.filter(pa.array(fine)))
 
@@ -131,13 +131,13 @@ def test_a_batch_without_one_possible_row_is_mended_by_the_row_that_was_found_be
     codes = {c.attribute: np.full(20, c.size - 1) for c in made.codecs}
     rng = np.random.default_rng(0)
     columns = made.decode(codes, rng)
-    mended = mend(
+    mended = repair_rows(
         codes,
         columns,
         lambda c: made.decode(c, rng),
         made.rules,
         made.codecs,
-        lambda given: find_row(made, given) or {},
+        lambda given: find_valid_row(made, given) or {},
         rng,
     )
     assert max(mended["age"].to_pylist()) <= 1
@@ -158,7 +158,7 @@ def test_a_batch_without_one_possible_row_is_mended_by_the_row_that_was_found_be
 )
 def test_rules_that_leave_no_row_are_named(rules: list[dict[str, Any]], place: tuple[Any, ...], said: str) -> None:
     with pytest.raises(FieldError) as refused:
-        check_possible(plan(ruled_spec(rules)))
+        check_feasible(plan(ruled_spec(rules)))
     assert refused.value.place == place
     assert said in str(refused.value)
 
@@ -167,9 +167,9 @@ def test_a_row_is_found_where_few_are_possible() -> None:
     made = plan(
         ruled_spec([{"never": "age * 7 % 91 != 70 or educ != 13"}, {"never": "hired is null or year(hired) != 1999"}])
     )
-    found = find_row(made)
+    found = find_valid_row(made)
     assert found is not None
-    assert not made.rules.broken(found).any()  # type: ignore[union-attr]
+    assert not made.rules.find_broken_rows(found).any()  # type: ignore[union-attr]
 
 
 def test_a_lookup_gives_what_the_table_says_and_forbids_what_it_lacks() -> None:
@@ -180,8 +180,8 @@ def test_a_lookup_gives_what_the_table_says_and_forbids_what_it_lacks() -> None:
         "marital": pa.array(["married", "married", "widowed", None]),
         "east": pa.array([True, False, False, True]),
     }
-    assert made.rules.compute(table, {"educ": pa.int64()})["educ"].to_pylist() == [3, None, 4, None]
-    assert made.rules.broken(table).any(axis=0).tolist() == [False, True, False, True]
+    assert made.rules.compute_columns(table, {"educ": pa.int64()})["educ"].to_pylist() == [3, None, 4, None]
+    assert made.rules.find_broken_rows(table).any(axis=0).tolist() == [False, True, False, True]
 
 
 def test_conditions_of_computed_columns_are_asked_of_what_they_are_computed_from() -> None:
@@ -257,8 +257,8 @@ def test_days_times_and_exact_values_are_what_they_are_released_as(
     assert edge in made.rules.thresholds["x"]
     codes = {c.attribute: np.arange(c.size).repeat(3) for c in made.codecs}
     table = made.codecs[0].decode(codes["x"], np.random.default_rng(0))
-    broken = made.rules.broken(table)[0]
+    broken = made.rules.find_broken_rows(table)[0]
     assert 0 < broken.sum() < broken.size
     assert all(b or not forbidden(x) for b, x in zip(broken, table["x"].to_pylist(), strict=True))
-    surely = made.rules.surely_broken(made.rules.conditions[0], made.codecs[0].value_bounds(), [("x",)])
+    surely = made.rules.find_impossible_cells(made.rules.conditions[0], made.codecs[0].value_bounds(), [("x",)])
     assert (surely.repeat(3) == broken).all()  # its threshold is an edge: every code is on one side

@@ -12,7 +12,7 @@ import pytest
 
 import privsyn
 from privsyn.specs.yaml_file import parse_yaml
-from privsyn.tasks.codecs import plan, plan_of_columns
+from privsyn.tasks.codecs import plan, plan_every_column
 from tests.support.specs import make_spec
 
 PAGE = (Path(__file__).parents[4] / "docs" / "rules.md").read_text()
@@ -30,12 +30,12 @@ def test_no_released_row_breaks_a_rule(text: str, tmp_path: Path, monkeypatch: p
     content: dict[str, Any] = dict(parse_yaml(text, "the example").content)
     spec = make_spec(content["columns"], rules=content["rules"], data="")
     rng = np.random.default_rng(1)
-    columns = plan_of_columns(spec)  # private rows of any kind: most of them break the rules
+    columns = plan_every_column(spec)  # private rows of any kind: most of them break the rules
     private = pa.table(columns.decode({c.attribute: rng.integers(c.size, size=1500) for c in columns.codecs}, rng))
     release = privsyn.release(private, spec, out=tmp_path)
     rules = plan(spec).rules
     assert rules is not None
     table = {name: release.table[name].combine_chunks() for name in release.table.column_names}
     assert release.table.num_rows > 1000
-    assert not rules.broken(table).any()
-    assert not any(rows.any() for rows in rules.differing(table).values())
+    assert not rules.find_broken_rows(table).any()
+    assert not any(rows.any() for rows in rules.find_differing_rows(table).values())

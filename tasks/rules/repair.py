@@ -1,4 +1,4 @@
-"""Mend rows that break a rule, so that none is left: first drawn anew inside their codes, then changed a little.
+"""Repair rows that break a rule, so that none is left: redraw them inside their codes, then change few codes.
 
 Post-processing of released codes and public rules costs no budget.
 """
@@ -15,23 +15,23 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.tasks.codecs.codec import Codec
-from privsyn.tasks.rules.book import RuleBook
+from privsyn.tasks.rules.compiled_rules import CompiledRules
 
 REDRAWS = 48
 """How often a row is drawn anew inside its codes: where a code is partly forbidden, values beside it are not.
 
-A draw that is not needed costs nothing, and a row that is mended by one has no value of another row."""
+A draw that is not needed costs nothing, and a row repaired by a draw takes no value from another row."""
 
 ATTEMPTS = 12
-"""How often so many attributes of a row are taken from other rows."""
+"""How often a number of attributes of a row is taken from other rows."""
 
-TOGETHER = 2_048
+BATCH_DRAWS = 2_048
 """Rows drawn together where fewer are left: several draws of each, of which the first that breaks nothing is taken.
 
 A draw of a few rows takes as long as one of a thousand.
 """
 
-WIDEST = 3
+MAX_CHANGED = 3
 """Most attributes that are taken at once before all that the rules speak of are."""
 
 Codes = dict[str, NDArray[Any]]
@@ -40,10 +40,10 @@ Columns = dict[str, pa.Array]
 
 @dataclass
 class _Rows:
-    """The rows of one batch while they are mended.
+    """The rows of one batch while they are repaired.
 
-    ``wrong``: which conditions each breaks, (conditions, rows); ``given``: rows that were made anew and their places,
-    which :meth:`settle` puts into ``columns``, all at once.
+    ``wrong``: which conditions each breaks, (conditions, rows); ``given``: the new rows and their places, which
+    :meth:`settle` puts into ``columns``, all at once.
     """
 
     codes: Codes
@@ -69,7 +69,7 @@ class _Rows:
         self.given.append((places, {name: array.take(pa.array(fine)) for name, array in columns.items()}))
 
     def settle(self) -> Columns:
-        """Return the columns with all rows that were made anew."""
+        """Return the columns with all new rows put in."""
         if self.given:
             source = np.arange(self.wrong.shape[1])
             end = source.size
@@ -84,55 +84,53 @@ class _Rows:
         return self.columns
 
 
-def mend(
+def repair_rows(
     codes: Codes,
     columns: Columns,
     make: Callable[[Codes], Columns],
-    rules: RuleBook,
+    rules: CompiledRules,
     codecs: Sequence[Codec],
-    witness: Callable[[Mapping[str, int]], Columns],
+    make_valid_row: Callable[[Mapping[str, int]], Columns],
     rng: np.random.Generator,
     held: Sequence[str] = (),
 ) -> Columns:
     """Return the rows of ``columns`` with those that break a rule changed, as few values as were found to be enough.
 
-    codes: of every attribute, shape (rows,), from which ``make`` draws rows; changed in place.  witness: one row that
-    breaks no rule and has the given codes of the attributes ``held``, for a batch in which no row is such.  ``held``:
-    attributes of one value a code that stay as they are.
+    codes: of every attribute, shape (rows,), from which ``make`` draws rows; changed in place.  make_valid_row: returns
+    one row that breaks no rule and has the given codes of the attributes ``held``, for a batch without such a row.
+    ``held``: attributes of one value a code that stay as they are.
     """
     if not rules.conditions:
         return columns
-    rows = _Rows(codes, columns, rules.broken(columns))
+    rows = _Rows(codes, columns, rules.find_broken_rows(columns))
     for places in _iterate_rounds(rows, REDRAWS):
-        _try(rows, places, {a: c[places] for a, c in codes.items()}, make, rules)
+        _redraw(rows, places, {a: c[places] for a, c in codes.items()}, make, rules)
     attributes = {name: codec.attribute for codec in codecs for name in codec.ranges()}
     needs = [tuple(dict.fromkeys(attributes[n] for n in c.needs)) for c in rules.conditions]
     needs = [tuple(a for a in names if a not in held) for names in needs]
-    for width in range(1, WIDEST + 1):
+    for width in range(1, MAX_CHANGED + 1):
         for places in _iterate_rounds(rows, ATTEMPTS):
             _change(rows, places, width, needs, make, rules, rng)
     rows.settle()
     if rows.left.size:
-        _replace(rows, rules, witness, rng, held)
+        _replace(rows, rules, make_valid_row, rng, held)
     return rows.columns
 
 
 def _iterate_rounds(rows: _Rows, draws: int) -> Iterator[NDArray[np.int64]]:
-    """Yield the places of the rows that are left, round by round, until each was given ``draws`` times.
-
-    Several together.
-    """
+    """Yield the places of the rows that are left until each was yielded ``draws`` times, several times in one round."""
     while draws and rows.left.size:
-        times = max(1, min(draws, TOGETHER // rows.left.size))
+        times = max(1, min(draws, BATCH_DRAWS // rows.left.size))
         draws -= times
         yield np.tile(rows.left, times)
 
 
-def _try(
-    rows: _Rows, places: NDArray[np.int64], codes: Codes, make: Callable[[Codes], Columns], rules: RuleBook
+def _redraw(
+    rows: _Rows, places: NDArray[np.int64], codes: Codes, make: Callable[[Codes], Columns], rules: CompiledRules
 ) -> None:
+    """Draw the rows at ``places`` from ``codes`` and keep those that break nothing."""
     columns = make(codes)
-    rows.take(places, codes, columns, rules.broken(columns))
+    rows.take(places, codes, columns, rules.find_broken_rows(columns))
 
 
 def _change(
@@ -141,7 +139,7 @@ def _change(
     width: int,
     needs: Sequence[tuple[str, ...]],
     make: Callable[[Codes], Columns],
-    rules: RuleBook,
+    rules: CompiledRules,
     rng: np.random.Generator,
 ) -> None:
     """Give the rows at ``places`` another row's codes in ``width`` attributes of a condition that each breaks."""
@@ -156,43 +154,43 @@ def _change(
         names = needs[condition]
         for a in rng.permutation(len(names))[:width]:
             codes[names[a]][here] = rows.codes[names[a]][given]
-    _try(rows, places, codes, make, rules)
+    _redraw(rows, places, codes, make, rules)
 
 
 def _replace(
     rows: _Rows,
-    rules: RuleBook,
-    witness: Callable[[Mapping[str, int]], Columns],
+    rules: CompiledRules,
+    make_valid_row: Callable[[Mapping[str, int]], Columns],
     rng: np.random.Generator,
     held: Sequence[str],
 ) -> None:
     """Give every row left the values that rules speak of from one row that breaks none and has its ``held`` codes."""
     left, fine = rows.left, np.flatnonzero(~rows.wrong.any(axis=0))
     if not held:
-        _replace_by(rows, left, fine, rules, lambda: witness({}), rng)
+        _replace_by(rows, left, fine, rules, lambda: make_valid_row({}), rng)
         return
     codes = np.stack([rows.codes[a].astype(np.int64) for a in held])
     for own in np.unique(codes[:, left], axis=1).T:
         same = (codes == own[:, None]).all(axis=0)
         given = {a: int(code) for a, code in zip(held, own, strict=True)}
-        _replace_by(rows, left[same[left]], fine[same[fine]], rules, partial(witness, given), rng)
+        _replace_by(rows, left[same[left]], fine[same[fine]], rules, partial(make_valid_row, given), rng)
 
 
 def _replace_by(
     rows: _Rows,
     left: NDArray[np.int64],
     donors: NDArray[np.int64],
-    rules: RuleBook,
-    witness: Callable[[], Columns],
+    rules: CompiledRules,
+    make_valid_row: Callable[[], Columns],
     rng: np.random.Generator,
 ) -> None:
-    """Give the rows ``left`` all values that rules speak of from ``donors``, or where there are none from a witness."""
-    names = rules.spoken_of
+    """Give the rows ``left`` the ruled values of random ``donors``, or of one valid row where there are none."""
+    names = rules.ruled_columns
     names |= {n for group in rules.groups if names & set(group) for n in group}
     places = np.arange(rows.wrong.shape[1])
     places[left] = places.size + np.arange(left.size)
     chosen = pa.array(places)
-    source: Mapping[str, pa.Array] = rows.columns if donors.size else witness()
+    source: Mapping[str, pa.Array] = rows.columns if donors.size else make_valid_row()
     given = pa.array(donors[rng.integers(donors.size, size=left.size)] if donors.size else np.zeros(left.size, int))
     for name in names:
         rows.columns[name] = pa.concat_arrays([rows.columns[name], source[name].take(given)]).take(chosen)

@@ -1,4 +1,4 @@
-"""The codec of rounding: which of the numbers that people round to a value is a multiple of.
+"""Codec of heaping: the round number that a value was rounded to, such as 100 or 1000.
 
 It writes an attribute of its own beside the one of its column, so that the share of each heap is measured like any
 one-way marginal; the column's codec reads it where it draws values inside bins.
@@ -23,12 +23,12 @@ from privsyn.tasks.codecs.ordered import OrderedCodec
 
 Draw: TypeAlias = Callable[[NDArray[np.int64], np.random.Generator], Floats]
 
-TRIES = 40
-"""Draws in search of a value that is no multiple of a larger heap."""
+MAX_DRAWS = 40
+"""Draws in search of a value that is not a multiple of a larger heap, at most."""
 
 
-class HeapCodec(Codec):
-    """0: a multiple of no heap; i: of the i-th smallest and of no larger one; the last code: null or an exact value."""
+class HeapingCodec(Codec):
+    """Codes: 0 for a multiple of no heap, i for one of the i-th smallest and no larger heap, last for null or exact."""
 
     def __init__(self, codec: OrderedCodec, heaps: Sequence[float]) -> None:
         self.attribute, self.sources = name_heap_attribute(codec.attribute), codec.sources
@@ -37,31 +37,31 @@ class HeapCodec(Codec):
 
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
         """See :class:`Codec`; repairs are counted by the column's own codec."""
-        numbers, stands_alone = self._codec.inside(columns[self.sources[0]])
-        codes = find_heap(numbers, self._heaps)
+        numbers, stands_alone = self._codec.clamp(columns[self.sources[0]])
+        codes = count_heaps(numbers, self._heaps)
         codes[stands_alone] = len(self._heaps) + 1
         return codes.astype(np.uint8), Counter()
 
     def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
-        """Nothing: no column is released."""
+        """Return nothing: no column is released."""
         return {}
 
     def labels(self) -> list[str]:
-        """Return what values are multiples of."""
+        """Return the heap of each code."""
         return ["none", *(f"{heap:g}" for heap in self._heaps), "(no number)"]
 
     def ranges(self) -> dict[str, ValueRange]:
-        """None."""
+        """Return nothing."""
         return {}
 
 
-def find_heap(numbers: Floats, heaps: Sequence[float]) -> NDArray[np.int64]:
-    """Return how many heaps, from the smallest on, each number is a multiple of."""
+def count_heaps(numbers: Floats, heaps: Sequence[float]) -> NDArray[np.int64]:
+    """Return of how many heaps each number is a multiple, shape (numbers,); each heap divides the next larger one."""
     return np.sum([Grid.of(heap).divides(numbers) for heap in heaps], axis=0, dtype=np.int64)
 
 
-class Heaps:
-    """Draws values that are multiples of the heap that they were counted with."""
+class HeapSampler:
+    """Sampler of values that are multiples of the heap that they were counted with."""
 
     def __init__(self, codec: OrderedCodec, heaps: Sequence[float]) -> None:
         self._heaps = heaps
@@ -72,7 +72,7 @@ class Heaps:
         self._first = np.array([[s.start for s in row] for row in steps], dtype=np.float64)
         self._many = np.array([[len(s) for s in row] for row in steps], dtype=np.float64)
 
-    def moved(
+    def move_to_heaps(
         self,
         numbers: Floats,
         cells: NDArray[np.int64],
@@ -81,16 +81,15 @@ class Heaps:
         parts: Draw,
         rng: np.random.Generator,
     ) -> Floats:
-        """Return ``numbers`` as multiples of their wanted heap, and of no larger one.
+        """Return ``numbers`` redrawn as multiples of their wanted heap, and of no larger one, shape (rows,).
 
-        Each is drawn anew from its bin (from its cell, if the bin is wide) until it is.
-
-        A bin without a multiple of the heap gives one of the next smaller that it has; ``draw``: drawn values of
-        cells; ``parts``: where in cells values lie, from 0 to 1.
+        Each is redrawn from its bin (from its cell, if the bin is wide) until it is.  A bin without a multiple of the
+        heap gives one of the next smaller heap that it has; ``draw``: draws values of cells; ``parts``: draws where in
+        cells values lie, from 0 to 1.
         """
-        found, heap = numbers.copy(), self._possible(cells, self._known(wanted, rng))
-        open_rows = np.arange(len(found))
-        for attempt in range(TRIES):
+        values, heap = numbers.copy(), self._lower_to_possible(cells, self._fill_unknown(wanted, rng))
+        open_rows = np.arange(len(values))
+        for attempt in range(MAX_DRAWS):
             at = cells[open_rows]
             for level in range(len(self._heaps) + 1):
                 mine = heap[open_rows] == level
@@ -98,19 +97,16 @@ class Heaps:
                 if level:
                     i = level - 1
                     steps = self._first[i][at[mine]] + np.floor(parts(at[mine], rng) * self._many[i][at[mine]])
-                    found[rows] = Grid.of(self._heaps[i]).value(steps)
+                    values[rows] = Grid.of(self._heaps[i]).value(steps)
                 elif attempt and rows.size:
-                    found[rows] = draw(at[mine], rng)
-            open_rows = open_rows[find_heap(found[open_rows], self._heaps) != heap[open_rows]]
+                    values[rows] = draw(at[mine], rng)
+            open_rows = open_rows[count_heaps(values[open_rows], self._heaps) != heap[open_rows]]
             if not open_rows.size:
                 break
-        return found
+        return values
 
-    def _known(self, wanted: Codes, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Return codes of rows whose value is a number although their heap says null.
-
-        Those of other rows, by chance.
-        """
+    def _fill_unknown(self, wanted: Codes, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Return the wanted heaps, with that of a random other row where a number's heap says null or exact."""
         heap = np.asarray(wanted).astype(np.int64)
         unknown = heap > len(self._heaps)
         known = heap[~unknown]
@@ -118,7 +114,8 @@ class Heaps:
             heap[unknown] = rng.choice(known, int(unknown.sum())) if known.size else 0
         return heap
 
-    def _possible(self, cells: NDArray[np.int64], heap: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _lower_to_possible(self, cells: NDArray[np.int64], heap: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the largest heap up to the wanted one that has a multiple in the row's bin."""
         for level in range(len(self._heaps), 0, -1):
             heap = np.where((heap == level) & (self._many[level - 1][cells] == 0), level - 1, heap)
         return heap

@@ -1,4 +1,4 @@
-"""Codecs of moments, days and times of day."""
+"""Codecs of datetimes, dates and times of day."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RESOLUTION_SECONDS = {"day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
 
 
 class DatetimeCodec(OrderedCodec):
-    """Moments; inside the codec they are seconds since 1970."""
+    """Codec of datetimes, as seconds since 1970."""
 
     def __init__(
         self, name: str, column: DatetimeColumn, barriers: Collection[float] = (), *, even: bool = False
@@ -29,7 +29,7 @@ class DatetimeCodec(OrderedCodec):
         super().__init__(name, column, barriers, even=even)
 
     def numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return seconds since 1970."""
+        """Return seconds since 1970, and the null mask."""
         return parsing.to_seconds(array, self._pattern, self._column.zone)
 
     def _bounds(self) -> tuple[float, float]:
@@ -46,7 +46,7 @@ class DatetimeCodec(OrderedCodec):
         return self._released(np.clip(steps * step, least, most))
 
     def _released_from(self, low: float) -> float:
-        """Return a cell that holds no whole step gets the one before."""
+        """Return the last whole step at or below ``low``."""
         step = 86_400 if self._column.type == "date" else RESOLUTION_SECONDS[self._column.resolution]
         return float(np.floor(low / step) * step)
 
@@ -59,7 +59,7 @@ class DatetimeCodec(OrderedCodec):
         return str(np.datetime64(round(edge), "s")).replace("T00:00:00", "")
 
     def ranges(self) -> dict[str, ValueRange]:
-        """Type and bounds."""
+        """Return the type and the bounds."""
         values = (self._column.min, self._column.max, *self._column.exact)
         low, high = min(values), max(values)
         if self._column.type == "date":
@@ -68,7 +68,7 @@ class DatetimeCodec(OrderedCodec):
 
 
 class WholeCodec(OrderedCodec):
-    """Shared by the codecs of days and times of day: whole numbers of them."""
+    """Base of the codecs of dates and times of day: whole numbers of their unit."""
 
     def _bounds(self) -> tuple[float, float]:
         return self._edges[0], self._edges[-1] - 1
@@ -78,7 +78,7 @@ class WholeCodec(OrderedCodec):
 
 
 class DateCodec(WholeCodec):
-    """Days; inside the codec they are days since 1970."""
+    """Codec of dates, as days since 1970."""
 
     def __init__(self, name: str, column: DateColumn, barriers: Collection[float] = (), *, even: bool = False) -> None:
         self._column = column
@@ -86,7 +86,7 @@ class DateCodec(WholeCodec):
         super().__init__(name, column, barriers, even=even)
 
     def numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return days since 1970, of moments that of their clock time."""
+        """Return days since 1970, a moment's by its clock time, and the null mask."""
         seconds, is_null = parsing.to_seconds(array, self._pattern, self._column.zone)
         return np.floor(seconds / 86_400), is_null
 
@@ -100,20 +100,20 @@ class DateCodec(WholeCodec):
         return str(np.datetime64(round(edge), "D"))
 
     def ranges(self) -> dict[str, ValueRange]:
-        """Type and bounds."""
+        """Return the type and the bounds."""
         days = (self._column.min, self._column.max, *self._column.exact)
         return {self.attribute: ValueRange(pa.date32(), self._nullable, min(days), max(days))}
 
 
 class TimeCodec(WholeCodec):
-    """Times of day; inside the codec they are minutes or seconds since midnight."""
+    """Codec of times of day, as minutes or seconds since midnight."""
 
     def __init__(self, name: str, column: TimeColumn, barriers: Collection[float] = (), *, even: bool = False) -> None:
         self._column = column
         super().__init__(name, column, barriers, even=even)
 
     def numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
-        """Minutes or seconds since midnight."""
+        """Return minutes or seconds since midnight, and the null mask."""
         return parsing.to_times(array, self._column.format, self._column.zone)
 
     def _seen(self, numbers: Floats) -> Floats:
@@ -135,6 +135,6 @@ class TimeCodec(WholeCodec):
         return text if self._column.per_day == 1_440 else f"{text}:{seconds % 60:02}"
 
     def ranges(self) -> dict[str, ValueRange]:
-        """Type and bounds."""
+        """Return the type and the bounds."""
         ends = self._released(np.array([0.0, self._column.per_day - 1]))
         return {self.attribute: ValueRange(ends.type, self._nullable, ends[0].as_py(), ends[1].as_py())}

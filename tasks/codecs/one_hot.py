@@ -1,4 +1,4 @@
-"""The codec of dummies: columns of 0 and 1, exactly one of them 1, as one attribute."""
+"""Codec of one-hot columns: columns of 0 and 1, exactly one of them 1, as one attribute."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.codec import Codec, Codes, Columns
 
 
-class OneOfCodec(Codec):
-    """One code for each column, then one for none of them where that may be.
+class OneHotCodec(Codec):
+    """Codec with one code for each column, then one for none of them where the rule allows it.
 
-    A row in which several are 1 counts as the first of these, in the rule's order; one in which none is, where that may
-    not be, as the first column.  Both are repairs.
+    A row with several ones counts as the first of these columns in the rule's order; a row without a one, where the
+    rule does not allow it, as the first column.  Both are repairs.
     """
 
     def __init__(self, columns: Sequence[Codec], or_none: bool) -> None:
@@ -35,9 +35,9 @@ class OneOfCodec(Codec):
             read = codec.read({codec.attribute: columns[codec.attribute]})[codec.attribute]
             repairs += codec.encode({codec.attribute: columns[codec.attribute]})[1]
             ones.append(np.asarray(read.cast(pa.float64())) >= 1)
-        found = np.array(ones)
-        many = found.sum(axis=0)
-        codes = found.argmax(axis=0)
+        is_one = np.array(ones)
+        many = is_one.sum(axis=0)
+        codes = is_one.argmax(axis=0)
         if self._or_none:
             codes[many == 0] = len(self._columns)
         wrong = int((many > 1).sum()) + (0 if self._or_none else int((many == 0).sum()))
@@ -55,5 +55,5 @@ class OneOfCodec(Codec):
         return [*self.sources, *(["(none)"] if self._or_none else [])]
 
     def ranges(self) -> dict[str, ValueRange]:
-        """Return the columns' own codecs."""
+        """Return the domains of the columns."""
         return {name: r for codec in self._columns for name, r in codec.ranges().items()}

@@ -1,0 +1,315 @@
+"""The rules of a spec, compiled for its columns: computed columns, conditions over rows, and impossible cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.columns import (
+    CategoricalColumn,
+    DateColumn,
+    DatetimeColumn,
+    IntegerColumn,
+    NumberColumn,
+    TimeColumn,
+)
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.rule_nodes import Node
+from privsyn.data_contracts.rules import (
+    LookupRule,
+    OneOf,
+    list_conditions,
+    list_expressions,
+    map_computed_columns,
+    order_computed_columns,
+)
+from privsyn.tasks.rules import evaluate, intervals
+from privsyn.tasks.rules.intervals import DAY, Interval, convert_to_array, read_cells, read_rows
+from privsyn.tasks.rules.lookup import LookupTable
+
+MAX_GRID = 4_000_000
+"""Most cells over which a condition is asked of codes; a condition over more is kept by the repair of rows alone."""
+
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+
+Table = Mapping[str, pa.Array]
+Cells = Mapping[str, "pa.Array | tuple[NDArray[np.float64], NDArray[np.float64]]"]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What no row may meet: the rule's number from 0, its words, the expression, and the measured columns it needs."""
+
+    rule: int
+    words: str
+    node: Node
+    needs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CompiledRules:
+    """The rules of one spec, with what is needed to evaluate them over rows and over cells.
+
+    ``conditions``: of every ``never``, and that no computed value lies outside its column's domain; ``derived`` and
+    ``looked_up``: how each computed column is made; ``order``: computed columns, each after those it needs; ``groups``:
+    the columns of each ``one_of``.
+    """
+
+    columns: Mapping[str, Any]
+    conditions: tuple[Condition, ...] = ()
+    derived: Mapping[str, Node] = field(default_factory=dict)
+    looked_up: Mapping[str, tuple[LookupTable, int]] = field(default_factory=dict)
+    order: tuple[str, ...] = ()
+    vocabulary: Mapping[str, int] = field(default_factory=dict)
+    groups: tuple[tuple[str, ...], ...] = ()
+
+    @cached_property
+    def thresholds(self) -> dict[str, tuple[float, ...]]:
+        """Bin edges that rules give to ordered columns: a bin on both sides of a threshold could not be forbidden."""
+        found: dict[str, set[float]] = {}
+        for condition in self.conditions:
+            for node in condition.node.walk():
+                for name, edges in _iterate_edges(node, self.columns):
+                    found.setdefault(name, set()).update(edges)
+        return {name: tuple(sorted(edges)) for name, edges in found.items()}
+
+    @classmethod
+    def compile(cls, spec: ReleaseSpec) -> CompiledRules:
+        """Return the rules of ``spec``, which were checked, with their tables and conditions."""
+        columns = spec.released_columns
+        vocabulary = _build_vocabulary(spec)
+        derived = list_expressions(spec.rules, columns)
+        tables = {
+            name: found
+            for r in spec.rules
+            if isinstance(r, LookupRule)
+            for name, found in _iterate_tables(r, vocabulary)
+        }
+        rules = cls(columns, (), derived, tables, order_computed_columns(spec.rules, columns), vocabulary)
+        groups = tuple(r.one_of for r in spec.rules if isinstance(r, OneOf))
+        found = [
+            Condition(
+                i, f"never {getattr(spec.rules[i], 'never', '')}", node, rules.find_measured_columns(node.columns)
+            )
+            for i, node in list_conditions(spec.rules, columns).items()
+        ]
+        found += rules._iterate_domain_conditions(spec)
+        return replace(rules, conditions=tuple(found), groups=groups)
+
+    def find_measured_columns(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """Return the measured columns behind ``columns``, each once."""
+        found: dict[str, None] = {}
+        for name in columns:
+            if name in self.derived:
+                found |= dict.fromkeys(self.find_measured_columns(self.derived[name].columns))
+            elif name in self.looked_up:
+                found |= dict.fromkeys(self.find_measured_columns(self.looked_up[name][0].columns))
+            else:
+                found[name] = None
+        return tuple(found)
+
+    @cached_property
+    def ruled_columns(self) -> frozenset[str]:
+        """The columns that are computed, and those that a condition or one of these needs."""
+        return frozenset((*self.order, *self.find_measured_columns(self.order))).union(
+            *(c.needs for c in self.conditions)
+        )
+
+    def _iterate_domain_conditions(self, spec: ReleaseSpec) -> Iterator[Condition]:
+        """Yield for each computed column the condition that its value lies outside the column's domain."""
+        numbers = {name: i for i, r in enumerate(spec.rules) for name in map_computed_columns(r)}
+        for name in self.order:
+            node = _describe_outside(name, self.columns[name])
+            yield Condition(
+                numbers[name],
+                f"{name!r} computed, and outside its column's domain",
+                node,
+                self.find_measured_columns([name]),
+            )
+
+    def resolve(self, known: Callable[[str], Interval]) -> Callable[[str], Interval]:
+        """Return a function that gives each column's interval; ``known`` gives those of the measured columns."""
+        made: dict[str, Interval] = {}
+
+        def resolve(name: str) -> Interval:
+            if name not in made:
+                if name in self.derived:
+                    made[name] = self._round_as_stored(
+                        name, evaluate.evaluate_expression(self.derived[name], resolve, self.vocabulary)
+                    )
+                elif name in self.looked_up:
+                    table, place = self.looked_up[name]
+                    made[name] = table.look_up(place, [resolve(column) for column in table.columns])
+                else:
+                    made[name] = known(name)
+            return made[name]
+
+        return resolve
+
+    def _round_as_stored(self, name: str, interval: Interval) -> Interval:
+        """Return a derived value as its column holds it: the last step at or below it, or rounded to its decimals."""
+        match self.columns[name]:
+            case NumberColumn(decimals=int() as decimals, step=None):
+                return intervals.apply_monotone(lambda x: np.round(x, decimals), interval)
+            case DateColumn():
+                return intervals.apply_monotone(lambda x: np.floor(x / DAY) * DAY, interval)
+            case IntegerColumn() | NumberColumn() as column if (grid := column.grid()) is not None:
+                return intervals.apply_monotone(grid.below, interval)
+        return interval
+
+    def read_table(self, table: Table) -> Callable[[str], Interval]:
+        """Return a function that gives each column's values in ``table``, which holds the measured columns."""
+        return self.resolve(lambda name: read_rows(table[name], self.vocabulary))
+
+    def find_broken_rows(self, table: Table) -> NDArray[np.bool_]:
+        """Return which rows meet which condition: shape (conditions, rows)."""
+        rows = len(next(iter(table.values())))
+        resolve = self.read_table(table)
+        found = np.zeros((len(self.conditions), rows), dtype=bool)
+        for i, condition in enumerate(self.conditions):
+            found[i] = evaluate.evaluate_condition(condition.node, resolve, self.vocabulary).true
+        return found
+
+    def find_differing_rows(self, table: Table) -> dict[str, NDArray[np.bool_]]:
+        """Return which rows of ``table`` have another value in a computed column than the rules say."""
+        resolve, found = self.read_table(table), {}
+        for name in self.order:
+            rule, own = resolve(name), read_rows(table[name], self.vocabulary)
+            found[name] = np.asarray((rule.null != own.null) | (rule.present & own.present & (rule.low != own.low)))
+        return found
+
+    def compute_columns(self, table: Table, types: Mapping[str, pa.DataType]) -> dict[str, pa.Array]:
+        """Return the computed columns of the rows of ``table``; ``types``: of each."""
+        resolve, rows = self.read_table(table), len(next(iter(table.values())))
+        texts = pa.array(list(self.vocabulary), pa.string())
+        return {name: convert_to_array(resolve(name), types[name], texts, rows) for name in self.order}
+
+    def compute_column(self, name: str, table: Table, kind: pa.DataType) -> tuple[pa.Array, NDArray[np.bool_]]:
+        """Compute one column, of type ``kind``, for the rows of ``table``, and where it lies outside its domain."""
+        resolve, rows = self.read_table(table), len(next(iter(table.values())))
+        texts = pa.array(list(self.vocabulary), pa.string())
+        beyond = evaluate.evaluate_condition(_describe_outside(name, self.columns[name]), resolve, self.vocabulary).true
+        return convert_to_array(resolve(name), kind, texts, rows), np.broadcast_to(beyond, rows)
+
+    def find_impossible_cells(
+        self, condition: Condition, cells: Cells, attributes: Sequence[Sequence[str]]
+    ) -> NDArray[np.bool_]:
+        """Return where on the grid every row meets the condition; one axis for each attribute, named by its columns."""
+        axes = {name: axis for axis, columns in enumerate(attributes) for name in columns}
+
+        def known(name: str) -> Interval:
+            interval = read_cells(cells[name], self.vocabulary)
+            shape = [1] * len(attributes)
+            shape[axes[name]] = -1
+            low = interval.low.reshape(shape)
+            high = low if interval.exact else interval.high.reshape(shape)
+            return Interval(low, high, interval.null.reshape(shape), interval.present.reshape(shape))
+
+        found = evaluate.evaluate_condition(condition.node, self.resolve(known), self.vocabulary)
+        return np.asarray(found.true & ~found.false & ~found.unknown)
+
+
+def _iterate_tables(rule: LookupRule, vocabulary: Mapping[str, int]) -> Iterator[tuple[str, tuple[LookupTable, int]]]:
+    table = LookupTable.of(rule.lookup, vocabulary)
+    for place, name in enumerate(rule.lookup.to):
+        yield name, (table, place)
+
+
+def _build_vocabulary(spec: ReleaseSpec) -> dict[str, int]:
+    """Return a number for every text that a column or a looked-up value may have."""
+    texts: dict[str, None] = {}
+    for column in spec.released_columns.values():
+        if isinstance(column, CategoricalColumn):
+            texts |= dict.fromkeys(t for t in (*column.values, "other") if isinstance(t, str))
+    for rule in spec.rules:
+        if isinstance(rule, LookupRule):
+            texts |= dict.fromkeys(t for row in rule.lookup.rows for t in row if isinstance(t, str))
+    return {text: i for i, text in enumerate(texts)}
+
+
+def _iterate_edges(node: Node, columns: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float, ...]]]:
+    """Yield the bin edges that a comparison of an ordered column with a constant, or with a list of them, asks for."""
+    if node.op == "in" and node.args[0].op == "column":
+        for value in node.value:
+            yield from _iterate_rule_edges(node.args[0].value, "==", value, columns)
+    if node.op in _MIRRORED:
+        left, right = node.args
+        for column, constant, sign in ((left, right, node.op), (right, left, _MIRRORED[node.op])):
+            if column.op == "column" and constant.op == "neg" and constant.args[0].op == "constant":
+                yield from _iterate_rule_edges(column.value, sign, -constant.args[0].value, columns)
+            elif column.op == "column" and constant.op == "constant":
+                yield from _iterate_rule_edges(column.value, sign, constant.value, columns)
+
+
+def _convert_times(column: TimeColumn, value: float) -> tuple[float, float]:
+    """Return the first time of day at or after ``value`` and the first one after it, in the codec's units."""
+    if column.format == "hhmm":
+        at = value // 100 * 60 + min(value % 100, 60.0)
+    else:
+        at = value if column.format == "seconds" else value * column.per_day / 86_400
+    return float(np.ceil(at)), float(np.floor(at) + 1)
+
+
+def _iterate_rule_edges(
+    name: str, sign: str, value: float, columns: Mapping[str, Any]
+) -> Iterator[tuple[str, tuple[float, ...]]]:
+    """Yield the bin edges at which the comparison of a column with ``value`` changes.
+
+    A column of whole steps has one edge before and one after ``value``; a column of reals has no next value.
+    """
+    match columns[name]:
+        case IntegerColumn():
+            below, above = float(np.ceil(value)), float(np.floor(value) + 1)
+        case NumberColumn(decimals=int() as decimals):
+            step = 10.0**-decimals
+            below, above = value, round(value + step, decimals)
+        case NumberColumn() | DatetimeColumn():
+            below = above = value
+        case DateColumn():
+            below, above = float(np.ceil(value / 86_400)), float(np.floor(value / 86_400) + 1)
+        case TimeColumn() as column:
+            below, above = _convert_times(column, value)
+        case _:
+            return
+    edges = {"<": (below,), ">=": (below,), "<=": (above,), ">": (above,)}.get(sign, (below, above))
+    yield name, edges
+
+
+def _describe_outside(name: str, column: Any) -> Node:
+    """Return the condition that the value of ``column`` is not in its domain."""
+    here = Node("column", "number", value=name)
+    match column:
+        case IntegerColumn() | NumberColumn():
+            low, high = float(column.min), float(column.max)
+        case DatetimeColumn():
+            low, high = column.edge_values()[0], column.edge_values()[-1]
+        case DateColumn():
+            low, high = column.edge_values()[0] * 86_400, (column.edge_values()[-1] - 1) * 86_400
+        case CategoricalColumn(values=values):
+            listed = (*values, "other") if column.goes_to == "other" else values
+            among = Node("in", "truth", (here,), tuple(listed))
+            return _allow_null(Node("not", "truth", (among,)), here, column.has_null)
+        case _:
+            return _allow_null(Node("constant", "truth", value=False), here, column.nullable)
+    below = Node("<", "truth", (here, Node("constant", "number", value=low)))
+    above = Node(">", "truth", (here, Node("constant", "number", value=high)))
+    beyond = Node("or", "truth", (below, above))
+    if column.exact:
+        spikes = Node(
+            "in",
+            "truth",
+            (here,),
+            tuple(v * (86_400 if isinstance(column, DateColumn) else 1) for v in column.exact_values()),
+        )
+        beyond = Node("and", "truth", (beyond, Node("not", "truth", (spikes,))))
+    return _allow_null(beyond, here, column.nullable)
+
+
+def _allow_null(condition: Node, here: Node, nullable: bool) -> Node:
+    return condition if nullable else Node("or", "truth", (Node("is null", "truth", (here,)), condition))

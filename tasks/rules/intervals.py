@@ -1,0 +1,287 @@
+"""Interval arithmetic with nulls: what an expression may be, for every cell of a grid or every row.
+
+A row is a cell of one value, so the same arithmetic answers for cells ("surely", "possibly") and for rows (exactly).
+Null is as in SQL: it makes what is computed from it null, and a comparison unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+DAY = 86_400.0
+"""Seconds of a day: moments are numbers of seconds since 1970."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Values from ``low`` to ``high``, both possible; ``null``: may be null; ``present``: may be something else.
+
+    Arrays that broadcast against each other.  Of one value each, ``high`` is ``low`` itself.  Texts are numbers of a
+    vocabulary, moments seconds since 1970.  Where ``present`` is false the bounds mean nothing.
+    """
+
+    low: Floats
+    high: Floats
+    null: Bools
+    present: Bools
+
+    @property
+    def exact(self) -> bool:
+        """Whether every interval is one value."""
+        return self.high is self.low
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Whether a condition may be true, false, unknown; arrays that broadcast against each other."""
+
+    true: Bools
+    false: Bools
+    unknown: Bools
+
+
+NO, YES = np.array(False), np.array(True)
+
+
+def make_constant(value: float) -> Interval:
+    """Return one value everywhere."""
+    only = np.array(value, np.float64)
+    return Interval(only, only, NO, YES)
+
+
+def make_row_intervals(values: Floats, null: Bools) -> Interval:
+    """Return one value a row, null where ``null``."""
+    known = np.where(null, 0.0, values)
+    return Interval(known, known, null, ~null)
+
+
+NULL = Interval(np.array(0.0), np.array(0.0), YES, NO)
+
+
+def _combine_masks(a: Interval, b: Interval) -> tuple[Bools, Bools]:
+    return a.null | b.null, a.present & b.present
+
+
+def apply_monotone(function: Callable[[Any], Any], a: Interval) -> Interval:
+    """Return ``function``, which never falls, of every value."""
+    low = function(a.low)
+    return Interval(low, low if a.exact else function(a.high), a.null, a.present)
+
+
+def negate(a: Interval) -> Interval:
+    """Return -a."""
+    high = -a.low
+    return Interval(high if a.exact else -a.high, high, a.null, a.present)
+
+
+def take_absolute(a: Interval) -> Interval:
+    """Return |a|."""
+    low, high = np.abs(a.low), np.abs(a.high)
+    if a.exact:
+        return Interval(low, low, a.null, a.present)
+    least = np.where((a.low <= 0) & (a.high >= 0), 0.0, np.minimum(low, high))
+    return Interval(least, np.maximum(low, high), a.null, a.present)
+
+
+def add(a: Interval, b: Interval) -> Interval:
+    """Return a + b."""
+    low = a.low + b.low
+    return Interval(low, low if a.exact and b.exact else a.high + b.high, *_combine_masks(a, b))
+
+
+def _list_corners(function: Callable[[Floats, Floats], Floats], a: Interval, b: Interval) -> tuple[Floats, Floats]:
+    if a.exact and b.exact:
+        only = function(a.low, b.low)
+        return only, only
+    corners = [function(x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
+    return (
+        np.minimum(np.minimum(corners[0], corners[1]), np.minimum(corners[2], corners[3])),
+        np.maximum(np.maximum(corners[0], corners[1]), np.maximum(corners[2], corners[3])),
+    )
+
+
+def multiply(a: Interval, b: Interval) -> Interval:
+    """Return a b."""
+    return Interval(*_list_corners(np.multiply, a, b), *_combine_masks(a, b))
+
+
+def divide(a: Interval, b: Interval) -> Interval:
+    """Return a / b; null where b is 0."""
+    null, present = _combine_masks(a, b)
+    zero = (b.low <= 0) & (b.high >= 0)
+    never = (b.low == 0) & (b.high == 0)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        low, high = _list_corners(np.divide, a, b)
+    if a.exact and b.exact:
+        low = high = np.where(zero, 0.0, low)
+    else:
+        low, high = np.where(zero, -np.inf, low), np.where(zero, np.inf, high)
+    return Interval(low, high, null | (zero & present), present & ~never)
+
+
+def take_modulo(a: Interval, b: Interval) -> Interval:
+    """Return a modulo b, of b's sign (as in Python); null where b is 0."""
+    whole = divide(a, b)
+    if a.exact and b.exact:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            only = np.where(whole.present, a.low - b.low * np.floor(whole.low), 0.0)
+        return Interval(only, only, whole.null, whole.present)
+    with np.errstate(invalid="ignore"):
+        floor = np.floor(whole.low)
+        one = b.low == b.high
+        same = one & (floor == np.floor(whole.high)) & np.isfinite(floor)
+        shift = np.where(same, b.low * floor, 0.0)
+        low = np.where(same, np.minimum(a.low - shift, a.high - shift), np.minimum(b.low, 0.0))
+        high = np.where(same, np.maximum(a.low - shift, a.high - shift), np.maximum(b.high, 0.0))
+    return Interval(low, high, whole.null, whole.present)
+
+
+def take_extreme(function: Any, a: Interval, b: Interval) -> Interval:
+    """Return ``function`` (np.minimum or np.maximum) of two intervals; null where one of them is."""
+    low = function(a.low, b.low)
+    return Interval(low, low if a.exact and b.exact else function(a.high, b.high), *_combine_masks(a, b))
+
+
+def choose_either(test: Truth, a: Interval, b: Interval) -> Interval:
+    """Return ``a`` where the test is true, ``b`` where it is false or unknown."""
+    other = test.false | test.unknown
+    only_a, only_b = test.true & ~other, other & ~test.true
+    null = (test.true & a.null) | (other & b.null)
+    present_a, present_b = test.true & a.present, other & b.present
+    take_a, take_b = only_a | ~present_b, only_b | ~present_a
+    low = np.where(take_a, a.low, np.where(take_b, b.low, np.minimum(a.low, b.low)))
+    if a.exact and b.exact and not (test.true & other).any():
+        return Interval(low, low, null, present_a | present_b)
+    high = np.where(take_a, a.high, np.where(take_b, b.high, np.maximum(a.high, b.high)))
+    return Interval(low, high, null, present_a | present_b)
+
+
+def compare(sign: str, a: Interval, b: Interval) -> Truth:
+    """Return the comparison ``sign`` of two intervals."""
+    null, present = _combine_masks(a, b)
+    if sign in (">", ">="):
+        a, b, sign = b, a, {">": "<", ">=": "<="}[sign]
+    if sign in ("==", "!="):
+        equal = (a.low <= b.high) & (b.low <= a.high)
+        unequal = ~((a.low == a.high) & (b.low == b.high) & (a.low == b.low))
+        true, false = (equal, unequal) if sign == "==" else (unequal, equal)
+    elif sign == "<":
+        true, false = a.low < b.high, a.high >= b.low
+    else:
+        true, false = a.low <= b.high, a.high > b.low
+    return Truth(true & present, false & present, null)
+
+
+def test_among(a: Interval, values: Floats) -> Truth:
+    """Return whether ``a`` is one of ``values``, shape (number,)."""
+    values = np.sort(values)
+    first = np.searchsorted(values, a.low)
+    last = first if a.exact else np.searchsorted(values, a.high, side="right")
+    inside = np.minimum(first, values.size - 1)
+    hit = values[inside] == a.low
+    true = (hit & (first < values.size)) if a.exact else last > first
+    false = ~(hit & (a.low == a.high))
+    return Truth(true & a.present, false & a.present, a.null)
+
+
+def is_null(a: Interval) -> Truth:
+    """Return whether ``a`` is null; never unknown."""
+    return Truth(a.null, a.present, NO)
+
+
+def negate_truth(a: Truth) -> Truth:
+    """Return not a."""
+    return Truth(a.false, a.true, a.unknown)
+
+
+def conjoin(a: Truth, b: Truth) -> Truth:
+    """Return a and b: false where one is false, else unknown where one is unknown."""
+    unknown = (a.unknown & (b.true | b.unknown)) | (b.unknown & (a.true | a.unknown))
+    return Truth(a.true & b.true, a.false | b.false, unknown)
+
+
+def disjoin(a: Truth, b: Truth) -> Truth:
+    """Return a or b."""
+    return negate_truth(conjoin(negate_truth(a), negate_truth(b)))
+
+
+def convert_truth_to_number(truth: Truth) -> Interval:
+    """Return a truth as 0 and 1."""
+    present = truth.true | truth.false
+    low = np.where(truth.false, 0.0, 1.0)
+    high = low if not (truth.true & truth.false).any() else np.where(truth.true, 1.0, 0.0)
+    return Interval(low, high, truth.unknown, present)
+
+
+def convert_number_to_truth(interval: Interval) -> Truth:
+    """Return 0 and 1 as a truth."""
+    return Truth((interval.high >= 1) & interval.present, (interval.low <= 0) & interval.present, interval.null)
+
+
+def read_rows(array: pa.Array, vocabulary: Mapping[str, int]) -> Interval:
+    """Return the values of an Arrow column, shape (rows,): numbers, truths as 0 and 1, moments in seconds.
+
+    A text is its number in ``vocabulary``, -1 where it is not there.
+    """
+    null = np.asarray(pc.is_null(array))
+    kind = array.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind):
+        encoded = array if pa.types.is_dictionary(kind) else array.dictionary_encode()
+        numbers = np.array([vocabulary.get(t, -1) for t in encoded.dictionary.to_pylist()] or [-1], np.float64)
+        return make_row_intervals(numbers[np.asarray(pc.fill_null(encoded.indices, 0))], null)
+    if pa.types.is_boolean(kind):
+        return make_row_intervals(np.asarray(pc.fill_null(array, False)).astype(np.float64), null)
+    if pa.types.is_timestamp(kind):
+        return make_row_intervals(
+            np.asarray(pc.fill_null(array.cast(pa.timestamp("us")).cast(pa.int64()), 0)) / 1e6, null
+        )
+    if pa.types.is_date(kind):
+        return make_row_intervals(np.asarray(pc.fill_null(array.cast(pa.date32()).cast(pa.int32()), 0)) * DAY, null)
+    if pa.types.is_time(kind):
+        return make_row_intervals(np.asarray(pc.fill_null(array.cast(pa.time64("us")).cast(pa.int64()), 0)) / 1e6, null)
+    if pa.types.is_integer(kind):
+        known = pc.fill_null(array, 0) if array.null_count else array
+        return make_row_intervals(np.asarray(known).astype(np.float64), null)
+    numbers = np.asarray(pc.fill_null(array.cast(pa.float64()), 0.0))
+    return make_row_intervals(np.nan_to_num(numbers), null | np.isnan(numbers))
+
+
+def read_cells(cells: Any, vocabulary: Mapping[str, int]) -> Interval:
+    """Return what a column may be in each fine code: one value each, or from low to high with NaN for null."""
+    if not isinstance(cells, tuple):
+        return read_rows(cells, vocabulary)
+    low, high = cells
+    null = np.isnan(low)
+    return Interval(np.where(null, 0.0, low), np.where(null, 0.0, high), null, ~null)
+
+
+def convert_to_array(interval: Interval, kind: pa.DataType, texts: pa.Array, rows: int) -> pa.Array:
+    """Return exact intervals as an Arrow column of ``rows`` rows; a value that the type cannot hold becomes null."""
+    null = np.broadcast_to(interval.null | ~interval.present, rows)
+    values = np.where(null, 0.0, np.broadcast_to(interval.low, rows))
+    if pa.types.is_string(kind):
+        null = null | (values < 0)
+        return texts.take(pa.array(np.maximum(values, 0).astype(np.int64), mask=null))
+    if pa.types.is_timestamp(kind):
+        return pa.array(np.round(values * 1e6).astype(np.int64), mask=null).cast(kind)
+    if pa.types.is_time(kind):
+        return pa.array(np.round(values * 1e6).astype(np.int64), mask=null).cast(pa.time64("us")).cast(kind)
+    if pa.types.is_date(kind):
+        return pa.array(np.floor(values / DAY).astype(np.int32), mask=null).cast(kind)
+    if pa.types.is_boolean(kind):
+        return pa.array(values != 0, mask=null)
+    if pa.types.is_integer(kind):
+        width = np.iinfo(kind.to_pandas_dtype())
+        outside = (values < width.min) | (values > width.max)
+        return pa.array(np.where(outside, 0, values).astype(np.int64), mask=null | outside).cast(kind)
+    return pa.array(values, mask=null).cast(kind)
