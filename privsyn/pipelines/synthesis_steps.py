@@ -267,7 +267,7 @@ def build_decoding_step(stages: Sequence[str], name: str = CODES) -> Step:
         outputs={"synthetic": tables.SYNTHETIC},
         settings=lambda r: {**_key_shards(r), "order": r.column_order, "columns": key_columns(r)},
         reads=(Part.RULES, Part.TOGETHER),
-        inherits=(Part.TOTALS,),
+        inherits=(Part.TOTALS,) if name == CODES else (),
         run=run,
         version=6,
         words=lambda r: f"codes become values; {_describe_inside_bins(r)}; rows come in random order",
