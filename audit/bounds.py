@@ -41,45 +41,45 @@ class Bound:
     swapped: bool = False
 
 
-def epsilon_bound(without: Evidence, with_canary: Evidence, delta: float, confidence: float = CONFIDENCE) -> Bound:
-    """Lower bound on epsilon at ``delta``; 0 if nothing is proven.
+def bound_epsilon(without: Evidence, with_canary: Evidence, delta: float, confidence: float = CONFIDENCE) -> Bound:
+    """Return a lower bound on epsilon at ``delta``; 0 if nothing is proven.
 
     ``without``, ``with_canary``: the evidence of independent runs on each of two neighbours.  The first quarter of
     the runs chooses statistic, threshold and direction, the rest is evaluated once: the confidence is the stated one.
     ValueError for fewer than 4 runs of either.
     """
-    return _bound(without, with_canary, confidence, lambda high, low: _ratio(high, low, delta))
+    return _find_best_bound(without, with_canary, confidence, lambda high, low: _compute_log_ratio(high, low, delta))
 
 
-def mu_bound(without: Evidence, with_canary: Evidence, confidence: float = CONFIDENCE) -> Bound:
-    """Lower bound on mu; as :func:`epsilon_bound`."""
-    return _bound(without, with_canary, confidence, _quantiles)
+def bound_mu(without: Evidence, with_canary: Evidence, confidence: float = CONFIDENCE) -> Bound:
+    """Return a lower bound on mu; as :func:`bound_epsilon`."""
+    return _find_best_bound(without, with_canary, confidence, _compute_mu)
 
 
-def merged(parts: Sequence[Evidence]) -> Evidence:
+def merge_evidence(parts: Sequence[Evidence]) -> Evidence:
     """Return the evidence of several chunks of runs as one."""
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def clopper_pearson(hits: NDArray[np.int64], runs: int, confidence: float) -> tuple[NDArray, NDArray]:
-    """Lower and upper bounds of a rate after ``hits`` of ``runs``, each right with ``confidence`` on its own."""
+def compute_clopper_pearson(hits: NDArray[np.int64], runs: int, confidence: float) -> tuple[NDArray, NDArray]:
+    """Return the lower and upper bounds of a rate after ``hits`` of ``runs``, each right with ``confidence``."""
     miss = 1 - confidence
     lower = np.where(hits > 0, stats.beta.ppf(miss, hits, runs - hits + 1), 0.0)
     upper = np.where(hits < runs, stats.beta.ppf(1 - miss, hits + 1, runs - hits), 1.0)
     return lower, upper
 
 
-def _ratio(high: NDArray[np.float64], low: NDArray[np.float64], delta: float) -> NDArray[np.float64]:
-    """ln((P - delta) / Q) from the lower bound of P and the upper bound of Q."""
+def _compute_log_ratio(high: NDArray[np.float64], low: NDArray[np.float64], delta: float) -> NDArray[np.float64]:
+    """Return ln((P - delta) / Q) from the lower bound of P and the upper bound of Q."""
     return np.log(np.maximum(high - delta, 1e-300) / low)
 
 
-def _quantiles(high: NDArray[np.float64], low: NDArray[np.float64]) -> NDArray[np.float64]:
-    """-z(Q) - z(1 - P) from the same."""
+def _compute_mu(high: NDArray[np.float64], low: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return -z(Q) - z(1 - P) from the lower bound of P and the upper bound of Q."""
     return np.asarray(stats.norm.ppf(high) - stats.norm.ppf(low))
 
 
-def _bound(without: Evidence, with_canary: Evidence, confidence: float, measure) -> Bound:  # type: ignore[no-untyped-def]
+def _find_best_bound(without: Evidence, with_canary: Evidence, confidence: float, measure) -> Bound:  # type: ignore[no-untyped-def]
     runs = min(len(next(iter(e.values()))) for e in (without, with_canary))
     if runs < 4:
         raise ValueError(f"a bound needs at least 4 runs of each table, not {runs}")
@@ -89,16 +89,16 @@ def _bound(without: Evidence, with_canary: Evidence, confidence: float, measure)
         a, b = (np.asarray(e[name][: len(e[name]) // 4]) for e in (without, with_canary))
         thresholds = np.unique(np.concatenate([a, b]))
         for swapped in (False, True):
-            values = _values(a, b, thresholds, swapped, each, measure)
+            values = _measure_thresholds(a, b, thresholds, swapped, each, measure)
             at = int(np.argmax(values))
             if values[at] > best.value:
                 best = Bound(float(values[at]), name, float(thresholds[at]), swapped)
     a, b = (np.asarray(e[best.statistic][len(e[best.statistic]) // 4 :]) for e in (without, with_canary))
-    value = _values(a, b, np.array([best.threshold]), best.swapped, each, measure)[0]
+    value = _measure_thresholds(a, b, np.array([best.threshold]), best.swapped, each, measure)[0]
     return Bound(max(float(value), 0.0), best.statistic, best.threshold, best.swapped)
 
 
-def _values(  # type: ignore[no-untyped-def]
+def _measure_thresholds(  # type: ignore[no-untyped-def]
     without: NDArray[np.float64],
     with_canary: NDArray[np.float64],
     thresholds: NDArray[np.float64],
@@ -113,6 +113,6 @@ def _values(  # type: ignore[no-untyped-def]
         high, low, sizes = below[0], below[1], sizes
     else:  # the test says "with" from the threshold on
         high, low, sizes = sizes[1] - below[1], sizes[0] - below[0], sizes[::-1]
-    lower, _ = clopper_pearson(high, sizes[0], each)
-    _, upper = clopper_pearson(low, sizes[1], each)
+    lower, _ = compute_clopper_pearson(high, sizes[0], each)
+    _, upper = compute_clopper_pearson(low, sizes[1], each)
     return np.asarray(measure(lower, upper))

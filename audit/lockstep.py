@@ -33,7 +33,7 @@ Tables = dict[str, pa.Table]
 Questions = list[tuple[Clique, int]]
 
 _LAST = max(number for number, step in enumerate(STEPS) if isinstance(step, ReleaseStep))
-UP_TO_THE_LAST_LOOK = tuple(step.name for step in STEPS[1 : _LAST + 1])
+STEPS_TO_LAST_LOOK = tuple(step.name for step in STEPS[1 : _LAST + 1])
 LOOKS = tuple(step.name for step in release_steps(STEPS))
 
 
@@ -67,7 +67,7 @@ class Release:
         self.request = Request(spec, order, threads=1)
         steps = build_steps(self.request)
         shares = self.shares({look: get_step(release_steps(steps), look).share(self.request) for look in LOOKS})
-        self.steps = tuple(_with_share(step, shares) for step in steps if step.name in UP_TO_THE_LAST_LOOK)
+        self.steps = tuple(_with_share(step, shares) for step in steps if step.name in STEPS_TO_LAST_LOOK)
         self.encoded = [
             _made(ENCODE, self.request, Inputs({}, PrivateAccess(lambda _=None, t=t: t.to_batches()))) for t in pair
         ]
@@ -97,8 +97,10 @@ class Release:
         return run.found
 
 
-def evidence(release: Release, runs: int) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]:
-    """Statistic -> its value in each of ``runs`` independent runs, of the table without and the one with the canary."""
+def gather_evidence(
+    release: Release, runs: int
+) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]:
+    """Return statistic -> its value in each of ``runs`` independent runs, without and with the canary."""
     sides = []
     for canary in (False, True):
         found = [release.run(canary).evidence for _ in range(runs)]
@@ -134,7 +136,7 @@ class _Run:
         exact = [self._exact(step, queries, side) for side in (0, 1)]
         truth = exact[self.canary]
         answers = [count + noise for count, noise in zip(truth, self._draws(queries), strict=True)]
-        self.found.evidence[step.name] = log_likelihood_ratio(answers, exact[0], exact[1], queries)
+        self.found.evidence[step.name] = compute_log_likelihood_ratio(answers, exact[0], exact[1], queries)
         self.found.receipts += queries
         handed_on = self.release.handed_on(step.name, answers, truth)
         self.public.add({f"{step.name}.receipts": noisy.tabulate_receipts(queries)})
@@ -142,7 +144,7 @@ class _Run:
         self.instead, self.chain = [{f"{step.name}.noisy": noisy.tabulate_answers(e)} for e in exact], []
 
     def _draws(self, queries: Sequence[Query]) -> Answers:
-        """Independent noise for every cell, as in a release."""
+        """Return independent noise for every cell, as in a release."""
         return noisy.draw_noise(queries, lambda asked: [self.release.draw(sigma, cells) for sigma, cells in asked])
 
     def _exact(self, step: ReleaseStep, queries: list[Query], side: int) -> Answers:
@@ -179,7 +181,7 @@ class _Inputs(Inputs):
         self.tables, self.parsed = dict(tables), dict[str, Recode]()
 
     def add(self, tables: Mapping[str, pa.Table]) -> None:
-        """More tables, in place of those of the same name."""
+        """Add tables, in place of those of the same name."""
         self.tables.update(tables)
         if "compress_domain.recode" in tables:
             self.parsed.clear()
@@ -206,13 +208,13 @@ class _Inputs(Inputs):
         return self.parsed["recode"]
 
 
-def log_likelihood_ratio(
+def compute_log_likelihood_ratio(
     answers: Sequence[NDArray[np.int64]],
     without: Sequence[NDArray[np.int64]],
     with_canary: Sequence[NDArray[np.int64]],
     queries: Sequence[Query],
 ) -> float:
-    """Ln P(answers | with the canary) - ln P(answers | without), for discrete Gaussian noise of the declared sigmas."""
+    """Return ln P(answers | with the canary) - ln P(answers | without), under noise of the declared sigmas."""
     total = 0.0
     for y, a, b, query in zip(answers, without, with_canary, queries, strict=True):
         total += float(((y - a) ** 2 - (y - b) ** 2).sum()) / (2 * query.sigma**2)

@@ -21,7 +21,7 @@ class HalfNoise(Release):
     tells = False
 
     def draw(self, sigma: float, cells: int) -> NDArray[np.int64]:
-        """Half of it."""
+        """Return half of the noise."""
         return self.noise.draw(sigma / 2, cells)
 
 

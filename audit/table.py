@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from audit.bounds import CONFIDENCE, Bound, Evidence, epsilon_bound, merged, mu_bound
-from audit.lockstep import Release, evidence
+from audit.bounds import CONFIDENCE, Bound, Evidence, bound_epsilon, bound_mu, merge_evidence
+from audit.lockstep import Release, gather_evidence
 from audit.mutants import MUTANTS
-from audit.worst_case import DELTA, EPSILONS, audited_spec, worst_pair
+from audit.worst_case import DELTA, EPSILONS, find_worst_pair, make_audited_spec
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 
@@ -43,29 +43,31 @@ class Line:
         return "fault found (mu only)" if self.found_mu.value > self.mu else "within the claim"
 
     def cells(self) -> tuple[str, ...]:
-        """As text, in the order of HEADER."""
+        """Return the line as text, in the order of HEADER."""
         bounds = (f"{b.value:.2f} ({b.statistic})" for b in (self.found, self.found_mu))
         epsilon, mu = bounds
         return (f"{self.epsilon:g}", self.name, f"2 x {self.runs:,}", epsilon, f"{self.mu:.2f}", mu, self.verdict)
 
 
-def run(name: str, spec: ReleaseSpec, pair: tuple[pa.Table, pa.Table], runs: int) -> tuple[Evidence, Evidence]:
+def run_chunk(name: str, spec: ReleaseSpec, pair: tuple[pa.Table, pa.Table], runs: int) -> tuple[Evidence, Evidence]:
     """Return the evidence of one chunk of runs, with the release's own noise: in a process of its own."""
-    return evidence(RELEASES[name](spec, pair), runs)
+    return gather_evidence(RELEASES[name](spec, pair), runs)
 
 
-def audit(pool: ProcessPoolExecutor, epsilon: float, name: str, runs: int, pair: tuple[pa.Table, pa.Table]) -> Line:
-    """Yield ``runs`` runs of each table, spread over the pool."""
-    spec = audited_spec(epsilon)
+def audit_release(
+    pool: ProcessPoolExecutor, epsilon: float, name: str, runs: int, pair: tuple[pa.Table, pa.Table]
+) -> Line:
+    """Return the line of ``runs`` runs of each table, spread over the pool."""
+    spec = make_audited_spec(epsilon)
     sizes = [CHUNK] * (runs // CHUNK) + ([runs % CHUNK] if runs % CHUNK else [])
-    jobs = [pool.submit(run, name, spec, pair, size) for size in sizes]
-    without, with_canary = (merged(side) for side in zip(*(job.result() for job in jobs), strict=True))
-    mu = claimed_mu(spec)
-    return Line(epsilon, name, runs, epsilon_bound(without, with_canary, DELTA), mu, mu_bound(without, with_canary))
+    jobs = [pool.submit(run_chunk, name, spec, pair, size) for size in sizes]
+    without, with_canary = (merge_evidence(side) for side in zip(*(job.result() for job in jobs), strict=True))
+    mu = compute_claimed_mu(spec)
+    return Line(epsilon, name, runs, bound_epsilon(without, with_canary, DELTA), mu, bound_mu(without, with_canary))
 
 
-def claimed_mu(spec: ReleaseSpec) -> float:
-    """sqrt(2 rho) of the whole budget."""
+def compute_claimed_mu(spec: ReleaseSpec) -> float:
+    """Return sqrt(2 rho) of the whole budget."""
     return float(np.sqrt(2 * float(convert_epsilon_to_rho(spec.privacy.epsilon, spec.privacy.delta, spec.accountant))))
 
 
@@ -81,17 +83,17 @@ def main() -> int:
     print(f"delta {DELTA:g}, confidence {CONFIDENCE:.0%} each", " | ".join(HEADER), sep="\n", flush=True)
     with ProcessPoolExecutor(arguments.workers, multiprocessing.get_context("spawn")) as pool:
         for epsilon in EPSILONS:
-            pair = worst_pair(audited_spec(epsilon))
+            pair = find_worst_pair(make_audited_spec(epsilon))
             for name in RELEASES:
                 runs = arguments.mutant_runs if name in MUTANTS else arguments.runs
-                lines.append(audit(pool, epsilon, name, runs, pair))
+                lines.append(audit_release(pool, epsilon, name, runs, pair))
                 print(" | ".join(lines[-1].cells()), flush=True)
     if arguments.markdown:
-        write(arguments.markdown, lines)
+        write_table(arguments.markdown, lines)
     return int(any((line.found.value > line.epsilon) != (line.name in MUTANTS) for line in lines))
 
 
-def write(page: Path, lines: list[Line]) -> None:
+def write_table(page: Path, lines: list[Line]) -> None:
     """Put the table between the page's two marks; ValueError if it has none."""
     text = page.read_text(encoding="utf-8")
     before, begin, rest = text.partition("<!-- audit: begin -->\n")

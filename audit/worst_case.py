@@ -31,7 +31,7 @@ _MOST = 100  # how many times RECORDS rows may be added to (0, 0, 0) and (0, 0, 
 _PILOTS = 3  # pilot runs a table
 
 
-def audited_spec(epsilon: float) -> ReleaseSpec:
+def make_audited_spec(epsilon: float) -> ReleaseSpec:
     """Return three columns of two values.
 
     The split is one at which all planted faults weigh much, the rest is the default.
@@ -49,8 +49,11 @@ def audited_spec(epsilon: float) -> ReleaseSpec:
     )
 
 
-def neighbours(more: int) -> tuple[pa.Table, pa.Table]:
-    """Without and with the canary: every cell 500 times, (0, 0, c) ``more`` times more, and RECORDS times (0, 0, 0)."""
+def make_neighbours(more: int) -> tuple[pa.Table, pa.Table]:
+    """Return the tables without and with the canary.
+
+    Every cell 500 times, (0, 0, c) ``more`` times more; the canary is RECORDS times (0, 0, 0).
+    """
     cells = np.array(list(itertools.product((0, 1), repeat=len(_COLUMNS))))
     rows = np.concatenate([np.repeat(cells, _CELL, axis=0), cells[np.arange(more) % 2]])
     sides = (rows, np.concatenate([rows, np.zeros((RECORDS, len(_COLUMNS)), dtype=rows.dtype)]))
@@ -58,7 +61,7 @@ def neighbours(more: int) -> tuple[pa.Table, pa.Table]:
     return without, with_canary
 
 
-def worst_pair(spec: ReleaseSpec, seed: int = 0) -> tuple[pa.Table, pa.Table]:
+def find_worst_pair(spec: ReleaseSpec, seed: int = 0) -> tuple[pa.Table, pa.Table]:
     """Return neighbours at which a selection by exact scores shows the canary, found in pilot runs with seeded noise.
 
     By bisection: the canary is RECORDS rows more of those that are added, so it changes the selection where as many
@@ -70,16 +73,16 @@ def worst_pair(spec: ReleaseSpec, seed: int = 0) -> tuple[pa.Table, pa.Table]:
         middle = (low + high) // 2
         low, high = (middle, high) if _asked(spec, middle, seed) == none else (low, middle)
     near = range(max(low - 1, 0), high + 1)
-    return neighbours(RECORDS * max(near, key=lambda steps: _shown(spec, steps, seed)))
+    return make_neighbours(RECORDS * max(near, key=lambda steps: _shown(spec, steps, seed)))
 
 
 def _asked(spec: ReleaseSpec, steps: int, seed: int) -> object:
     """Return the last look's questions where the scores have no noise."""
-    pilot = UnNoisedSelection(spec, neighbours(RECORDS * steps), SeededNoise(seed))
+    pilot = UnNoisedSelection(spec, make_neighbours(RECORDS * steps), SeededNoise(seed))
     return pilot.run(canary=False).asked[LOOKS[-1]]
 
 
 def _shown(spec: ReleaseSpec, steps: int, seed: int) -> float:
     """Return how often the last look's questions show the canary."""
-    pilot = UnNoisedSelection(spec, neighbours(RECORDS * steps), SeededNoise(seed))
+    pilot = UnNoisedSelection(spec, make_neighbours(RECORDS * steps), SeededNoise(seed))
     return float(np.mean([pilot.run(canary=True).evidence[f"{LOOKS[-1]} asked"] for _ in range(_PILOTS)]))

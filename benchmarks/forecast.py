@@ -28,7 +28,7 @@ from privsyn.forecasts.simulated_release import Figures, simulate_figures
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.features import take
+from privsyn.tasks.metrics.features import take_rows
 from privsyn.tasks.privacy.noise import SeededNoise
 
 HERE = Path(__file__).parent
@@ -65,7 +65,7 @@ def halves(name: str) -> tuple[CodeTable, CodeTable]:
     whole = open_table(request.spec.data, request.encoding, request.spec, "benchmark").read().fine
     order = np.random.default_rng(0).permutation(whole.rows)
     middle = whole.rows // 2
-    return take(whole, np.sort(order[:middle])), take(whole, np.sort(order[middle:]))
+    return take_rows(whole, np.sort(order[:middle])), take_rows(whole, np.sort(order[middle:]))
 
 
 @cache

@@ -80,7 +80,7 @@ def mushroom(path: Path) -> Baskets:
 
 def most_frequent(rows: Transactions, top: int) -> dict[tuple[int, ...], int]:
     """Return the ``top`` most frequent itemsets of 1 to LARGEST items, ascending codes, with their exact counts."""
-    least, counts = max(rows.support_at_rank(top, LARGEST), 1), rows.item_counts()
+    least, counts = max(rows.find_support_at_rank(top, LARGEST), 1), rows.count_items()
     order = sorted(int(i) for i in np.flatnonzero(counts >= least))
     held = rows.columns(order)
     found: dict[tuple[int, ...], int] = {}

@@ -36,19 +36,19 @@ class Domain:
         return cls(tuple(sizes), tuple(int(s) for s in sizes.values()))
 
     def size(self, attribute: str) -> int:
-        """Return number of codes of ``attribute``; raises KeyError if unknown."""
+        """Return the number of codes of ``attribute``; raises KeyError if unknown."""
         return self._size_of[attribute]  # type: ignore[attr-defined]
 
     def index(self, attribute: str) -> int:
-        """Position of ``attribute``; raises KeyError if unknown."""
+        """Return the position of ``attribute``; raises KeyError if unknown."""
         return self._index_of[attribute]  # type: ignore[attr-defined]
 
     def shape(self, clique: Iterable[str]) -> tuple[int, ...]:
-        """Return sizes of the clique's attributes, in the clique's order."""
+        """Return the sizes of the clique's attributes, in the clique's order."""
         return tuple(self.size(a) for a in clique)
 
     def cells(self, clique: Iterable[str]) -> int:
-        """Return number of cells of the marginal on ``clique`` (1 for the empty clique); an exact int."""
+        """Return the number of cells of the marginal on ``clique`` (1 for the empty clique); an exact int."""
         return prod(self.shape(clique))
 
     def ordered(self, attributes: Iterable[str]) -> Clique:
@@ -57,7 +57,7 @@ class Domain:
 
 
 def choose_code_dtype(size: int) -> np.dtype:
-    """Return smallest unsigned dtype that holds the codes 0 .. size - 1."""
+    """Return the smallest unsigned dtype that holds the codes 0 .. size - 1."""
     if size <= 1 << 8:
         return np.dtype(np.uint8)
     if size <= 1 << 16:

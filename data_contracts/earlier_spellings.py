@@ -28,7 +28,10 @@ ROUNDS = {"rounds": "rounds", "share": "rounds_share", "scores": "scores_share",
 
 
 def translate_to_current(content: Mapping[str, Any]) -> dict[str, Any]:
-    """``content`` with today's names, every option under ``mechanism``; FieldError where something is said twice."""
+    """Return ``content`` with today's names, every option under ``mechanism``.
+
+    Raises FieldError where an option is given twice.
+    """
     current = dict(content)
     given = current.pop("mechanism", {})
     if isinstance(given, str):

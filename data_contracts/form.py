@@ -111,7 +111,7 @@ def _describe(field: Schema, words: str) -> None:
 
 
 def _format_number(value: float) -> str:
-    """``2^53`` for a large power of two, else with commas or as short as it gets."""
+    """Return ``2^53`` for a large power of two, else with commas or as short as it gets."""
     size = abs(int(value))
     if size > 2**31 and size & (size - 1) == 0:
         return f"{'-' if value < 0 else ''}2^{size.bit_length() - 1}"
@@ -119,5 +119,5 @@ def _format_number(value: float) -> str:
 
 
 def _format_value(value: Any) -> str:
-    """As the spec writes it, in code quotes."""
+    """Return the value as the spec writes it, in code quotes."""
     return f"`{value if isinstance(value, str) else json.dumps(value)}`"

@@ -214,7 +214,7 @@ class Aim(Mechanism):
         return Fraction(repr(self.one_way_share))
 
     def exact_rounds(self) -> tuple[tuple[Fraction, Fraction], ...]:
-        """Of each round the shares of its scores and of its measurement; with the one-ways' they sum to exactly 1."""
+        """Return each round's shares of scores and of measurement; with the one-ways' they sum to exactly 1."""
         growth, scores = Fraction(repr(self.annealing)), Fraction(repr(self.scores_share))
         weights = [growth**i for i in range(self.rounds)]
         left = 1 - self.exact_one_ways()

@@ -15,7 +15,10 @@ Tree = TypeAliasType("Tree", "dict[str, Tree] | list[str]")
 
 
 def measure_tree_depth(tree: Tree) -> int:
-    """Level of the leaves, 1 for a plain list; FieldError if leaves lie at several depths or a group is empty."""
+    """Return the level of the leaves, 1 for a plain list.
+
+    Raises FieldError if leaves lie at several depths or a group is empty.
+    """
     if not tree:
         raise FieldError("a hierarchy has an empty group", "Give it labels or leave it out")
     if isinstance(tree, list):

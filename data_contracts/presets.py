@@ -25,7 +25,7 @@ PRESET_MECHANISMS = ("privsyn", "adaptive")
 
 
 def fill_preset(content: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[str, Any]:
-    """``content`` with the values of ``preset`` that it does not give."""
+    """Return ``content`` with the values of ``preset`` that it does not give."""
     whole = dict(content)
     for name, value in preset.items():
         if isinstance(value, Mapping) and isinstance(whole.get(name), Mapping):

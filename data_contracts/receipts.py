@@ -84,12 +84,12 @@ def compute_sigma(rho: Fraction, sensitivity: int, pricing: Pricing = "zcdp") ->
 
 
 def format_rho(rho: Fraction) -> str:
-    """``rho`` as a decimal, rounded up at the 30th place: exact sums of many prices have thousands of digits."""
+    """Return ``rho`` as a decimal, rounded up at the 30th place: exact sums of many prices have thousands of digits."""
     scaled = -(-rho.numerator * 10**30 // rho.denominator)
     return f"{scaled // 10**30}.{scaled % 10**30:030d}".rstrip("0").removesuffix(".")
 
 
 def sum_rho(queries: Iterable[Query]) -> Fraction:
-    """Return exact sum of the queries' prices, which adds up under either pricing (Theorem 1; docs/privacy.md)."""
+    """Return the exact sum of the queries' prices, which adds up under either pricing (Theorem 1; docs/privacy.md)."""
     prices = Counter((q.sensitivity, q.sigma, q.pricing) for q in queries)
     return sum((_compute_price(*price) * times for price, times in prices.items()), Fraction(0))

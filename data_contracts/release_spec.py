@@ -20,7 +20,6 @@ from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.focus import Focus, NamedMarginal, check_targets
 from privsyn.data_contracts.form import Schema, leave_options, leave_to_preset, merge_into_one_object
 from privsyn.data_contracts.frozen_model import FrozenModel
-from privsyn.data_contracts.levels import check_levels
 from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, PrivSyn
 from privsyn.data_contracts.pooled_releases import Improvement, check_poolable
 from privsyn.data_contracts.presets import PAPER, PAPER_ACCOUNTANT, PRESET_MECHANISMS, fill_preset
@@ -28,9 +27,8 @@ from privsyn.data_contracts.prior import Prior, check_prior
 from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.publication import About, Format, check_known_formats
 from privsyn.data_contracts.rules import OneOf, Rule, check_rules, list_computed_columns
-from privsyn.data_contracts.together import check_together
+from privsyn.data_contracts.spec_checks import check_levels, check_together, check_unmeasured
 from privsyn.data_contracts.totals import KnownTotal, check_totals
-from privsyn.data_contracts.unmeasured import check_unmeasured
 
 MAX_COLUMNS = 5_000
 

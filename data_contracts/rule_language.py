@@ -173,7 +173,7 @@ class _Reader:
         return joined
 
     def _arithmetic(self, op: str, left: Node, right: Node) -> Node:
-        """Numbers; a moment less a moment is a number of days, a moment and a number of days are a moment."""
+        """Return the node; a moment less a moment is a number of days, a moment and a number of days are a moment."""
         kinds = (left.type, right.type)
         if kinds == ("moment", "moment") and op == "-":
             return Node("days", "number", (left, right))

@@ -23,7 +23,6 @@ from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.rule_language import parse_condition, parse_expression
 from privsyn.data_contracts.rule_nodes import Node, Type
-from privsyn.data_contracts.rule_values import check_values
 
 MAX_RULES = 500
 
@@ -215,12 +214,12 @@ def _check_rule(rule: Any, columns: Columns, taken: set[str]) -> None:
             condition = parse_condition(rule.never, types)
             if not condition.columns:
                 raise FieldError("names no column", "A rule is about the columns of a row", ("never",))
-            check_values(condition, columns, ("never",))
+            _check_texts(condition, columns, ("never",))
         case Derive():
             for name, text in rule.derive.items():
                 _claim_column([name], columns, taken)
                 node = parse_expression(text, types)
-                check_values(node, columns, ("derive", name))
+                _check_texts(node, columns, ("derive", name))
                 if not node.columns:
                     raise FieldError(
                         f"`{text}` names no column", "Let the column's own domain be this value", ("derive", name)
@@ -285,3 +284,20 @@ def _claim_column(names: Sequence[str], columns: Columns, taken: set[str]) -> No
         if name in taken:
             raise FieldError(f"{name!r} follows from two rules", "Keep one of them")
         taken.add(name)
+
+
+def _check_texts(node: Node, columns: Mapping[str, Any], place: tuple[str, ...]) -> None:
+    """Raise FieldError at ``place`` for a text that a column in ``node`` is compared with and does not list.
+
+    A slip would forbid other rows than are meant; `other` may always be compared with.
+    """
+    for part in node.walk():
+        named = [a.value for a in part.args if a.op == "column"]
+        if len(named) != 1 or part.op not in {"==", "!=", "in"}:
+            continue
+        column = columns[named[0]]
+        compared = part.value if part.op == "in" else [a.value for a in part.args if a.op == "constant"]
+        for text in compared if isinstance(column, CategoricalColumn) else ():
+            if isinstance(text, str) and text not in (*column.values, "other"):
+                cure = "Spell it as there, or add it to `values`"
+                raise FieldError(f"{text!r} is not one of the values of {named[0]!r}", cure, place)

@@ -37,7 +37,7 @@ def _require_not_null(*columns: str) -> list[Expectation]:
 
 
 def _require_at_least(column: str, least: float, *, strict: bool = False) -> Expectation:
-    """No value is below ``least``: the smallest one is checked, which takes half the time of checking every one."""
+    """Expect no value below ``least``: the smallest one is checked, which takes half the time of checking every one."""
     return _expect("expect_column_min_to_be_between", column=column, min_value=least, strict_min=strict)
 
 
@@ -211,7 +211,7 @@ SYNTHETIC = _make_wide_table("synthetic", Zone.RELEASED)
 
 
 def build_code_schema(domain: Domain, *, padded: bool = False) -> pa.Schema:
-    """Arrow schema of a table of codes; ``padded`` leaves room for the code ``size`` of filtered values."""
+    """Return the Arrow schema of a table of codes; ``padded`` leaves room for the code ``size`` of filtered values."""
     return pa.schema(
         [
             pa.field(a, pa.from_numpy_dtype(choose_code_dtype(s + int(padded))), nullable=False)
@@ -231,7 +231,7 @@ def _make_profile_row(column: str, array: Any, outside: int, *, nullable: bool, 
 
 
 def make_code_examples(batches: Iterable[pa.RecordBatch], domain: Domain, *, padded: bool = False) -> pa.Table:
-    """Profile of a table of codes: one row per column and batch (PROFILE_SCHEMA).
+    """Return the profile of a table of codes: one row per column and batch (PROFILE_SCHEMA).
 
     A batch whose columns are not the domain's, in order, gives rows with ``type_matches`` false.
     """
@@ -263,7 +263,7 @@ class ValueRange:
 
 
 def make_value_examples(batches: Iterable[pa.RecordBatch], ranges: Mapping[str, ValueRange]) -> pa.Table:
-    """Profile of a table of released values against their public domain (PROFILE_SCHEMA)."""
+    """Return the profile of a table of released values against their public domain (PROFILE_SCHEMA)."""
     rows = []
     for batch in batches:
         names_match = batch.schema.names == list(ranges)

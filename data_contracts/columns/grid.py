@@ -17,7 +17,7 @@ WHOLE = 2.0**52
 
 @lru_cache(maxsize=1 << 16)
 def _compute_first_step(step: Fraction, low: float, above: bool) -> int:
-    """As :meth:`Grid.first`; a release asks for the same edges again and again."""
+    """Return :meth:`Grid.first`; cached, as a release asks for the same edges again and again."""
     steps = Fraction(repr(low)) / step
     return floor(steps) + 1 if above else ceil(steps)
 

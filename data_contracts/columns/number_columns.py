@@ -107,7 +107,7 @@ class IntegerColumn(Stepped):
         return self
 
     def _bad_edges(self, values: tuple[float, ...]) -> FieldError:
-        """Above 2^53 a float is no longer every integer: a top bin of this one integer would have no end."""
+        """Return the error, which names 2^53: above it floats skip integers, so a top bin of one would have no end."""
         if self.max == 2**53 and values[-2] == values[-1]:
             return FieldError(
                 f"`max` ({self.max}) is too large for a bin of its own", f"Write at most {2**53 - 1}, or fewer bins"
@@ -115,7 +115,7 @@ class IntegerColumn(Stepped):
         return super()._bad_edges(values)
 
     def edge_values(self) -> tuple[float, ...]:
-        """Edges such that bin i holds the integers in [edge_i, edge_{i+1}); the last edge is max + 1."""
+        """Return edges such that bin i holds the integers in [edge_i, edge_{i+1}); the last edge is max + 1."""
         if self.edges is not None:
             return tuple(float(e) for e in (*self.edges[:-1], self.max + 1))
         span = self.max - self.min + 1
@@ -138,7 +138,7 @@ class IntegerColumn(Stepped):
 
 
 def _on_grid(grid: Grid, low: float, high: float, bins: int | None) -> tuple[float, ...]:
-    """Lower edges of bins with as many multiples each, the first at ``low``; one bin a multiple if there are few."""
+    """Return the lower edges of bins with as many multiples each, the first at ``low``; a bin for each of few."""
     first, end = grid.first(low), grid.first(high, above=True)
     span = max(end - first, 1)
     bins = min(bins or (span if span <= MAX_EXACT_INTEGERS else DEFAULT_BINS), span)
@@ -194,7 +194,7 @@ class NumberColumn(Stepped):
         return float(low), float(high)
 
     def edge_values(self) -> tuple[float, ...]:
-        """Bin edges, ascending; bins are closed below and open above, the last closed unless there is a step."""
+        """Return the bin edges, ascending; bins are closed below, open above, the last closed unless stepped."""
         if self.step is not None:
             grid = Grid.of(self.step)
             lower = self.edges[:-1] if self.edges else _on_grid(grid, self.min, self.max, self.bins)

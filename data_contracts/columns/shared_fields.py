@@ -60,7 +60,7 @@ class Binned(Nullable):
     )
 
     def edge_values(self) -> tuple[float, ...]:
-        """Bin edges as numbers, ascending, length ``number of bins + 1`` (closed at the top)."""
+        """Return the bin edges as numbers, ascending, length ``number of bins + 1`` (closed at the top)."""
         raise NotImplementedError
 
     def exact_values(self) -> tuple[float, ...]:

@@ -86,14 +86,14 @@ class DatetimeColumn(Written):
         return self
 
     def edge_values(self) -> tuple[float, ...]:
-        """Bin edges in seconds since 1970-01-01T00:00:00."""
+        """Return the bin edges in seconds since 1970-01-01T00:00:00."""
         low, high = (count_seconds_since_epoch(v) for v in (self.min, self.max))
         bins = self.bins or DEFAULT_BINS
         step = (high - low) / bins
         return (*(low + step * i for i in range(bins)), high)
 
     def exact_values(self) -> tuple[float, ...]:
-        """Moments with a bin of their own, in seconds since 1970, ascending."""
+        """Return the moments with a bin of their own, in seconds since 1970, ascending."""
         return tuple(sorted(map(count_seconds_since_epoch, self.exact)))
 
 
@@ -143,7 +143,7 @@ class DateColumn(Written):
         return self
 
     def edge_values(self) -> tuple[float, ...]:
-        """Return first days of the bins, in days since 1970-01-01; the last edge is the day after ``max``."""
+        """Return the first days of the bins, in days since 1970-01-01; the last edge is the day after ``max``."""
         end = count_days_since_epoch(self.max) + 1
         if self.edges is not None:
             return (*map(count_days_since_epoch, self.edges[:-1]), end)
@@ -154,7 +154,7 @@ class DateColumn(Written):
         return tuple(sorted(map(count_days_since_epoch, self.exact)))
 
     def grid(self) -> Grid:
-        """Whole days."""
+        """Return the grid of whole days."""
         return Grid.of(1)
 
     @property
@@ -184,11 +184,11 @@ class TimeColumn(Zoned):
         return 1_440 if self.format in ("HH:MM", "hhmm") else 86_400
 
     def edge_values(self) -> tuple[float, ...]:
-        """Bin edges, in minutes or seconds since midnight."""
+        """Return the bin edges, in minutes or seconds since midnight."""
         return _compute_even_whole_step(0.0, float(self.per_day), self.bins or HOURS, HOURS)
 
     def grid(self) -> Grid:
-        """Whole minutes or seconds."""
+        """Return the grid of whole minutes or seconds."""
         return Grid.of(1)
 
     @property
@@ -198,7 +198,7 @@ class TimeColumn(Zoned):
 
 
 def _compute_even_whole_step(low: float, end: float, bins: int | None, default: int) -> tuple[float, ...]:
-    """Whole edges of bins of as many values each."""
+    """Return whole edges of bins of as many values each."""
     span = int(end - low)
     if span < 1:
         return ()  # refused for its bounds

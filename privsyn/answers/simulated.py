@@ -21,7 +21,7 @@ from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.answers.simulation import Progress, iterate_replicates, list_unmeasured_pairs, make_unshrunk_rows
 from privsyn.answers.synthetic_rows import read_row_codes
 from privsyn.base.errors import RequestError
-from privsyn.tasks.metrics.regressions import fit_least_squares, fit_logistic
+from privsyn.tasks.metrics.sample_estimates import fit_least_squares, fit_logistic
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -97,13 +97,16 @@ def find_fewest_changes(current: Ints, target: Ints) -> tuple[Ints, Ints, Ints]:
     ``current``, ``target``: counts of one shape and sum.  A row that goes from one cell to another costs the number of
     attributes in which these differ, in units of 1 / (number of attributes), so that no row is dropped and none added.
     """
-    from privsyn.tasks.metrics.earth_mover_network import find_cheapest_moves, scale_for  # here: OR-Tools loads slowly
+    from privsyn.tasks.metrics.earth_mover_network import (  # here: OR-Tools loads slowly
+        choose_scale,
+        find_cheapest_moves,
+    )
     from privsyn.tasks.metrics.generalization import build_default_hierarchy
 
     sizes = target.shape
     graphs = [build_default_hierarchy([str(i) for i in range(n)], ordered=False).at(1).graph() for n in sizes]
     weights = [1.0 / len(sizes)] * len(sizes)
-    scale = scale_for(graphs, weights, 0.0, target.size)
+    scale = choose_scale(graphs, weights, 0.0, target.size)
     return find_cheapest_moves(current[np.newaxis], target[np.newaxis], graphs, weights, scale)
 
 

@@ -19,12 +19,11 @@ from privsyn.data_contracts.evaluation_results import AnalysisFigure, AnalysisRe
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import infer_type
-from privsyn.data_contracts.unmeasured import NOT_MEASURED
+from privsyn.data_contracts.spec_checks import NOT_MEASURED
 from privsyn.evaluation.analysis_terms import NULL, Parts, Rows, Term, parse_analysis
 from privsyn.specs.places import format_place
 from privsyn.tasks.codecs import EncodingPlan
-from privsyn.tasks.metrics.regressions import fit_regression
-from privsyn.tasks.metrics.sample_errors import compute_quantile, share
+from privsyn.tasks.metrics.sample_estimates import compute_quantile, compute_share, fit_regression
 
 Floats = NDArray[np.float64]
 
@@ -204,7 +203,7 @@ def _compare_groups(analysis: Analysis, names: Sequence[str], numbers: Floats, g
         elif analysis.kind == "quantile":
             found[name] = compute_quantile(mine, analysis.q)
         else:
-            found[name] = share(int(mine.sum()), len(mine))
+            found[name] = compute_share(int(mine.sum()), len(mine))
     return found
 
 

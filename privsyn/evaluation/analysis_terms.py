@@ -167,7 +167,7 @@ class Rows:
             for name, found in parts.items():
                 codec = codecs[name]
                 if isinstance(codec, SteppedCodec):
-                    found.append(pa.array(codec.numbers(batch.column(name))[0]))
+                    found.append(pa.array(codec.stored_numbers(batch.column(name))[0]))
                 else:
                     found.append(codec.read({source: batch.column(source) for source in codec.sources})[name])
         return cls({name: pa.chunked_array(p).combine_chunks() for name, p in parts.items() if p}, number)

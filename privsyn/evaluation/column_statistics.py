@@ -85,7 +85,7 @@ def compute_column_statistics(
     synthetic: Iterable[pa.RecordBatch],
     noise: Recode,
 ) -> tuple[ColumnStatistics, ...]:
-    """Return the statistics of every column with an order, in table order; real values as they are, not as repaired.
+    """Return the statistics of every column with an order, in table order; real values as stored, not as repaired.
 
     ``encoding``: a codec a column; batches have the spec's columns.  ``noise``: attribute -> the variance of each
     fine count; a column that is not in it has no bands.
@@ -105,7 +105,7 @@ def _read(spec: ReleaseSpec, codecs: Sequence[OrderedCodec], batches: Iterable[p
     ]
     for batch in batches:
         for codec, values in zip(codecs, found, strict=True):
-            values.add(codec.numbers(batch.column(codec.attribute))[0])
+            values.add(codec.stored_numbers(batch.column(codec.attribute))[0])
     return found
 
 

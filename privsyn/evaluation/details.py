@@ -33,12 +33,12 @@ from privsyn.tasks.estimation.recode import (
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.metrics.error_sources import (
     PairError,
-    bin_noise,
     compute_clique_errors,
     compute_dependency,
+    compute_expected_l1,
     compute_pair_errors,
-    expect_l1,
     recode_codes,
+    sum_bin_noise,
 )
 from privsyn.tasks.metrics.pairs import PairFigures
 from privsyn.tasks.steps.make_consistent import build_measured_marginals
@@ -135,7 +135,7 @@ def describe_one_ways(
 
     The noise of a column that rules compute is said to be the largest of any measured.
     """
-    noise = bin_noise(tables.recode, release.encoding.groups)
+    noise = sum_bin_noise(tables.recode, release.encoding.groups)
     unmeasured = max((float(sd.max()) for sd in noise.values()), default=0.0)
     rows = max(synthetic.bins.rows, 1)
     found = []
@@ -154,7 +154,7 @@ def describe_one_ways(
                 synthetic=_compute_floats(made),
                 noise_sd=_compute_floats(sd),
                 l1=float(np.abs(true - made).sum()),
-                noise_l1=expect_l1(sd),
+                noise_l1=compute_expected_l1(sd),
                 misread=isinstance(codec, MisreadCodec),
             )
         )

@@ -13,7 +13,7 @@ from privsyn.base.errors import RequestError
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec, IncomeColumns
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.mgd_spec import MgdSpec
-from privsyn.data_contracts.unmeasured import NOT_MEASURED
+from privsyn.data_contracts.spec_checks import NOT_MEASURED
 from privsyn.evaluation.coded_tables import encode_table, list_mgd_columns
 from privsyn.specs.messages import describe_refused, describe_wrong_value, suggest_name
 from privsyn.specs.places import format_place, get_model_at

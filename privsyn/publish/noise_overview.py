@@ -36,7 +36,7 @@ from privsyn.tasks.estimation.recode import (
     recode_from_table,
 )
 from privsyn.tasks.kernels.counting import CodeTable, Countable, count_all
-from privsyn.tasks.metrics.error_sources import expect_l1
+from privsyn.tasks.metrics.error_sources import compute_expected_l1
 
 Floats = NDArray[np.float64]
 
@@ -160,7 +160,7 @@ def build_overview(released: ReleasedInputs, threads: int = 0) -> Overview:
         MarginalOverview(
             q.attributes,
             q.cells,
-            expect_l1(np.full(q.cells, q.sigma / total)),
+            compute_expected_l1(np.full(q.cells, q.sigma / total)),
             float(np.abs(counts / rows - consistent[q.attributes]).sum()),
         )
         for q, counts in zip(released.measured, counted, strict=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.data_contracts.unmeasured import NOT_MEASURED
+from privsyn.data_contracts.spec_checks import NOT_MEASURED
 from privsyn.publish.markdown import escape_text
 
 TELLS_NOTHING = f"This column {NOT_MEASURED}."

@@ -196,6 +196,9 @@ def _merge_facts(column: str, stored: pa.DataType | None, known: Dictionary | No
     facts.remarks.insert(0, f"stored as {stored}"[:80])
     if facts.kind is None or not is_readable(stored):
         facts.kind = kind
+    if facts.kind == "integer" and kind == "number":
+        facts.kind = kind
+        facts.remarks.append("the dictionary calls it integer: write `kind: integer` only if no value has a fraction")
     if facts.type is None and facts.kind == kind:
         facts.type = type_
     if facts.decimals is None and pa.types.is_decimal(stored) and 0 <= stored.scale <= MOST_DECIMALS:

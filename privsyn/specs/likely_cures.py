@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from privsyn.data_contracts.columns import CategoricalColumn
+from privsyn.tasks.codecs.ordered import FRACTIONS
 
 _WORDS = ("na", "n/a", "#n/a", "n.a.", "<na>", "nan", "nat", "null", "none", "nil", "nd", "missing", "unknown")
 NULL_TEXTS = frozenset((*_WORDS, "-", "--", ".", "..", "?"))
@@ -54,6 +55,7 @@ def suggest_cures(column: object, odd: Collection[str], repairs: Mapping[str, fl
 _OTHERS = {
     "below min": "Check `min` and its unit against the codebook",
     "above max": "Check `max` and its unit against the codebook",
+    FRACTIONS: "Values have fractions: write `kind: number`",
     "null": "Write `nullable: true` if null can occur",
     "not UTF-8": "Name the file's encoding, such as `csv: {encoding: latin-1}`",
 }

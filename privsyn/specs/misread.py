@@ -21,6 +21,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.private_table import LEFT_OUT
 from privsyn.tasks.codecs import Codec
 from privsyn.tasks.codecs.codec import Columns
+from privsyn.tasks.codecs.ordered import FRACTIONS
 from privsyn.tasks.codecs.parsing import decode_dictionary, to_keys
 from privsyn.tasks.steps.encode import OF_RULE
 
@@ -32,6 +33,7 @@ IN_WORDS = {
     "unlisted": "are not in `values`",
     "below min": "lie below `min`",
     "above max": "lie above `max`",
+    FRACTIONS: "have a fraction, which is cut off",
     "null": "are null, which the column cannot be",
     "not UTF-8": "are not UTF-8 text",
     LEFT_OUT: "cannot be read",
@@ -116,7 +118,7 @@ def find_odd_texts(codec: Codec, columns: Columns, most: int) -> Counter[str]:
 
     At most ``most`` of them.
     """
-    name, keeping = codec.sources[0], {"below min", "above max", "null"}
+    name, keeping = codec.sources[0], {"below min", "above max", "null", FRACTIONS}
     odd: Any = decode_dictionary(columns[name]).filter(pa.array(count_repaired_rows(codec, columns, keeping)))
     counted = pc.value_counts(to_keys(odd, pa.string()))
     values, counts = counted.field("values").to_pylist(), counted.field("counts").to_pylist()

@@ -28,7 +28,7 @@ class DatetimeCodec(OrderedCodec):
         self._pattern = translate_to_pattern(column.format) if column.format else ""
         super().__init__(name, column, barriers, even=even)
 
-    def numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
+    def stored_numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
         """Return seconds since 1970, and the null mask."""
         return parsing.to_seconds(array, self._pattern, self._column.zone)
 
@@ -85,7 +85,7 @@ class DateCodec(WholeCodec):
         self._pattern = translate_to_pattern(column.format) if column.format else ""
         super().__init__(name, column, barriers, even=even)
 
-    def numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
+    def stored_numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
         """Return days since 1970, a moment's by its clock time, and the null mask."""
         seconds, is_null = parsing.to_seconds(array, self._pattern, self._column.zone)
         return np.floor(seconds / 86_400), is_null
@@ -112,7 +112,7 @@ class TimeCodec(WholeCodec):
         self._column = column
         super().__init__(name, column, barriers, even=even)
 
-    def numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
+    def stored_numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
         """Return minutes or seconds since midnight, and the null mask."""
         return parsing.to_times(array, self._column.format, self._column.zone)
 

@@ -99,7 +99,7 @@ class SteppedCodec(OrderedCodec):
 
 
 class IntegerCodec(SteppedCodec):
-    """Codec of integers; a number with a fraction is rounded down."""
+    """Codec of integers; a number with a fraction is rounded down, which counts as a repair."""
 
     def __init__(
         self, name: str, column: IntegerColumn, barriers: Collection[float] = (), *, even: bool = False
@@ -107,10 +107,12 @@ class IntegerCodec(SteppedCodec):
         self._column = column
         super().__init__(name, column, barriers, even=even)
 
-    def numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return the numbers rounded down, and the null mask."""
-        numbers, is_null = parsing.to_numbers(array)
-        return np.floor(numbers), is_null
+    def stored_numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
+        """Return the numbers with their fractions, and the null mask."""
+        return parsing.to_numbers(array)
+
+    def _cut(self, stored: Floats) -> Floats:
+        return np.floor(stored)
 
     def _bounds(self) -> tuple[float, float]:
         return float(self._column.min), float(self._column.max)
@@ -144,7 +146,7 @@ class NumberCodec(SteppedCodec):
         self._column = column
         super().__init__(name, column, barriers, even=even)
 
-    def numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
+    def stored_numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
         """Return the numbers as they are, and the null mask."""
         return parsing.to_numbers(array)
 

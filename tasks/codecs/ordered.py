@@ -18,6 +18,9 @@ from privsyn.data_contracts.domain import choose_code_dtype
 from privsyn.tasks.codecs.cells import Bin, Floats, build_cells
 from privsyn.tasks.codecs.codec import Bounds, Codec, Codes, Columns
 
+FRACTIONS = "fractions rounded"
+"""The repair of a value with a fraction in a column of integers, which is rounded down."""
+
 
 class _FixedDraws:
     """A stand-in for a random generator whose every draw gives the same numbers, one a row."""
@@ -97,12 +100,21 @@ class OrderedCodec(Codec):
         return len(self.cells.fine)
 
     @abstractmethod
+    def stored_numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
+        """Return the values as float64 as they are stored (NaN: null or unparseable), and the null mask."""
+
+    def _cut(self, stored: Floats) -> Floats:
+        """Return stored numbers as the column can hold them."""
+        return stored
+
     def numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return values as float64 (NaN: null or unparseable) and the null mask."""
+        """Return the values as float64 as the column holds them (NaN: null or unparseable), and the null mask."""
+        stored, is_null = self.stored_numbers(array)
+        return self._cut(stored), is_null
 
     @abstractmethod
     def _bounds(self) -> tuple[float, float]:
-        """Return smallest and largest possible value, but for exact ones."""
+        """Return the smallest and largest possible value, but for exact ones."""
 
     @abstractmethod
     def _place(self, low: Floats, high: Floats, rng: np.random.Generator) -> pa.Array:
@@ -119,7 +131,8 @@ class OrderedCodec(Codec):
 
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
         """See :class:`Codec`; values outside the bounds are clamped, missing ones are null or the minimum."""
-        numbers, is_null = self.numbers(columns[self.sources[0]])
+        stored, is_null = self.stored_numbers(columns[self.sources[0]])
+        numbers = self._cut(stored)
         low, high = self._bounds()
         missing = np.isnan(numbers)
         listed = self._find_exact_cells(numbers)
@@ -128,6 +141,7 @@ class OrderedCodec(Codec):
                 "below min": int(((numbers < low) & (listed < 0)).sum()),
                 "above max": int(((numbers > high) & (listed < 0)).sum()),
                 "unparseable": int((missing & ~is_null).sum()),
+                FRACTIONS: int(((numbers != stored) & (numbers >= low) & (numbers <= high)).sum()),
             }
         )
         codes = self._find_cells(np.where(missing, low, numbers), listed).astype(choose_code_dtype(self.size))

@@ -54,7 +54,7 @@ class SplitCodec(Codec):
         return hashlib.sha256(np.ascontiguousarray(self.bins, np.int32).tobytes()).hexdigest()
 
     def forbidden(self) -> NDArray[np.bool_]:
-        """Joint codes of this codec and the others that contradict the rules, of shape (size, sizes of the others)."""
+        """Return the joint codes with the others that contradict the rules: bool, shape (size, sizes of the others)."""
         own = self.computed_bin.reshape(-1, *[1] * len(self.others))
         return np.asarray(self.bins[self.code_alone] != own)
 

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 Basis = tuple[int, ...]
 """Items of one basis, ascending: places in the list of frequent items."""
 
-MOST_CLIQUES = 2_000
-"""Maximal cliques that are looked at; a public limit on work."""
+MAX_CLIQUES = 2_000
+"""Maximal cliques considered; a public limit on work."""
 
-MOST_BASES = 60
+MAX_BASES = 60
 """Bases that are measured at most: those of the most frequent pairs come first."""
 
 _MOST_TARGETS = 1_000
@@ -45,16 +45,16 @@ def build_pair_graph(counts: NDArray[Any], items: int, least: float) -> nx.Graph
 
 
 def choose_basis_set(graph: nx.Graph, largest: int) -> list[Basis]:
-    """Bases of 3 to ``largest`` items that hold every triangle of ``graph``, if MOST_BASES of them can.
+    """Return bases of 3 to ``largest`` items that hold every triangle of ``graph``, if MAX_BASES of them can.
 
     Follows from the graph alone.
     """
     import networkx as nx  # here: see above
 
-    cliques = [tuple(sorted(c)) for c in islice(nx.find_cliques(graph), MOST_CLIQUES) if len(c) > 2]
+    cliques = [tuple(sorted(c)) for c in islice(nx.find_cliques(graph), MAX_CLIQUES) if len(c) > 2]
     cliques.sort(key=lambda c: (-_compute_least_count(graph, c), c))
     bases = list(dict.fromkeys(part for clique in cliques for part in _iterate_parts(clique, largest)))
-    bases = _keep_maximal(bases)[:MOST_BASES]
+    bases = _keep_maximal(bases)[:MAX_BASES]
     targets = list(islice(dict.fromkeys(t for b in bases for t in combinations(b, 3)), _MOST_TARGETS))
     targets = [t for t in targets if all(graph.has_edge(*pair) for pair in combinations(t, 2))]
     return _merge_bases(bases, targets, largest)
@@ -74,13 +74,13 @@ def _iterate_parts(clique: Basis, largest: int) -> Iterable[Basis]:
 
 
 def _keep_maximal(bases: Sequence[Basis]) -> list[Basis]:
-    """Return the sets that are no part of another one, in their order."""
+    """Return the sets that are not contained in another one, in their order."""
     sets = [frozenset(b) for b in bases]
     return [b for b, s in zip(bases, sets, strict=True) if not any(s < other for other in sets)]
 
 
 def compute_expected_variance(bases: Sequence[Basis], targets: Sequence[Basis]) -> float:
-    """Return mean variance of the targets' estimates, in units of K^2 / (2 rho) for the bases together.
+    """Return the mean variance of the targets' estimates, in units of K^2 / (2 rho) for the bases together.
 
     Each of w bases has rho / w, so a cell's variance is w; a set T sums 2^(|B| - |T|) cells of a basis B, and the bases
     that hold it are combined by inverse variance (PrivBasis, average-case error variance, for Gaussian noise).  Targets
@@ -110,7 +110,7 @@ def _compute_mean_variance(precision: NDArray[np.float64], bases: int) -> float:
 
 
 def _merge_bases(bases: list[Basis], targets: Sequence[Basis], largest: int) -> list[Basis]:
-    """Return two bases become one as long as that lowers the expected variance; the best merge first."""
+    """Return the bases, two of them merged as long as that lowers the expected variance, the best merge first."""
     while True:
         precisions = _compute_precisions(bases, targets)
         now = _compute_mean_variance(precisions.sum(axis=0), len(bases))

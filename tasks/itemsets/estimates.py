@@ -25,7 +25,7 @@ Measured = tuple[float, float]
 def sum_supersets(cells: NDArray[np.integer]) -> NDArray[np.int64]:
     """Return for every subset of a basis, the sum of the cells of its supersets: int64, the cells' shape.
 
-    Bit j of a cell's number is the basis's item j (:meth:`Transactions.marginal`).
+    Bit j of a cell's number is the basis's item j (:meth:`Transactions.count_subsets`).
     """
     sums = cells.astype(np.int64)
     size = cells.size.bit_length() - 1
@@ -63,13 +63,13 @@ def estimate_itemsets(
     graph: nx.Graph,
 ) -> dict[Basis, Measured]:
     """Return the estimate of every frequent item, every frequent pair and every clique of ``graph`` inside a basis."""
-    found: dict[Basis, list[Measured]] = {s: [m] for s, m in items.items()}
-    found.update({s: [m] for s, m in pairs.items() if graph.has_edge(*s)})
+    estimates: dict[Basis, list[Measured]] = {s: [m] for s, m in items.items()}
+    estimates.update({s: [m] for s, m in pairs.items() if graph.has_edge(*s)})
     for subsets in bases:
         for subset, one in subsets:
-            if subset in found or _is_clique(subset, graph):
-                found.setdefault(subset, []).append(one)
-    return {s: combine_estimates(m) for s, m in found.items()}
+            if subset in estimates or _is_clique(subset, graph):
+                estimates.setdefault(subset, []).append(one)
+    return {s: combine_estimates(m) for s, m in estimates.items()}
 
 
 def _is_clique(subset: Basis, graph: nx.Graph) -> bool:

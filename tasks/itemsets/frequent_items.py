@@ -19,13 +19,13 @@ def compute_threshold(
 
     The count is that at the rank, or ``at_least`` (a share) of the transactions.
     """
-    found = {q.attributes[0]: float(y[0]) for q, y in zip(queries, answers, strict=True) if q.attributes[0] != ITEMS}
-    total = max(found[TOTAL], 1.0)
-    return (found[RANK] if at_least is None else at_least * total), total
+    noisy = {q.attributes[0]: float(y[0]) for q, y in zip(queries, answers, strict=True) if q.attributes[0] != ITEMS}
+    total = max(noisy[TOTAL], 1.0)
+    return (noisy[RANK] if at_least is None else at_least * total), total
 
 
-def cut_at_noise(count: float, sigma: float, compared: int) -> float:
-    """Return count, or where noise alone would reach it, what the largest of ``compared`` draws of noise is about."""
+def raise_above_noise(count: float, sigma: float, compared: int) -> float:
+    """Return ``count``, raised to about the largest of ``compared`` draws of noise where that is larger."""
     return max(count, sigma * math.sqrt(2 * math.log(max(compared, 2))))
 
 
@@ -44,5 +44,5 @@ def choose_frequent_items(
     (query,) = [q for q in queries if q.attributes == (ITEMS,)]
     noisy = answers[queries.index(query)]
     order = np.argsort(-noisy, kind="stable")[:most]
-    least = cut_at_noise(count, query.sigma, query.cells)
+    least = raise_above_noise(count, query.sigma, query.cells)
     return [int(code) for code in order if noisy[code] >= least]

@@ -61,6 +61,6 @@ def count_exactly(
         if name == TOTAL:
             yield np.array([len(rows)], dtype=np.int64)
         elif name == RANK and top is not None:
-            yield np.array([rows.support_at_rank(compute_margin_rank(top), largest)], dtype=np.int64)
+            yield np.array([rows.find_support_at_rank(compute_margin_rank(top), largest)], dtype=np.int64)
         else:
-            yield rows.item_counts()
+            yield rows.count_items()

@@ -32,4 +32,4 @@ def plan(frequent: int, most: int, rho: Fraction, persons: int) -> list[Query]:
 
 def count_exactly(rows: Transactions, frequent: Sequence[int]) -> Iterator[NDArray[np.int64]]:
     """Yield the exact counts, the upper triangle row by row.  Private until the shell has added the noise."""
-    yield rows.pair_counts(frequent)
+    yield rows.count_pairs(frequent)

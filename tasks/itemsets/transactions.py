@@ -23,7 +23,7 @@ _FIRST_ITEMS = 64  # items whose pairs are counted first, for a bound that spare
 
 
 def gather_transactions(rows: Codes, codes: Codes, size: int, items: int, most: int) -> tuple[pa.RecordBatch, int]:
-    """Transactions 0 to ``size`` - 1 in ROW_SCHEMA from (row, code) pairs, and how many had more than ``most`` items.
+    """Return transactions 0 to ``size`` - 1 in ROW_SCHEMA from (row, code) pairs, and how many exceeded ``most`` items.
 
     ``rows``, ``codes``: int64, one a held item, in any order and with repetitions; codes below ``items``.  Of a
     transaction with more than ``most`` items, ``most`` are kept: a choice that follows from its own items alone, so
@@ -57,7 +57,7 @@ class Transactions:
 
     @classmethod
     def from_arrow(cls, batches: Iterable[pa.RecordBatch], items: int) -> Transactions:
-        """From batches of ROW_SCHEMA."""
+        """Return the transactions of batches of ROW_SCHEMA."""
         lists = pa.chunked_array([b.column(0) for b in batches], ROW_SCHEMA.field(0).type).combine_chunks()
         lists = lists if isinstance(lists, pa.Array) else pa.array([], ROW_SCHEMA.field(0).type)
         lengths = lists.value_lengths().to_numpy(zero_copy_only=False)
@@ -66,20 +66,20 @@ class Transactions:
 
     @classmethod
     def of(cls, baskets: Sequence[Sequence[int]], items: int) -> Transactions:
-        """From lists of codes, each ascending and without repetition."""
+        """Return the transactions of lists of codes, each ascending and without repetition."""
         return cls.from_arrow([pa.record_batch([pa.array(baskets, pa.list_(pa.int32()))], schema=ROW_SCHEMA)], items)
 
     def __len__(self) -> int:
         return len(self.starts) - 1
 
-    def item_counts(self) -> Codes:
+    def count_items(self) -> Codes:
         """Return how many transactions hold each item: int64, shape (items,)."""
         return np.bincount(self.codes, minlength=self.items).astype(np.int64)
 
-    def columns(self, chosen: Sequence[int], first: int = 0, last: int | None = None) -> NDArray[np.bool_]:
-        """Return which of the transactions ``first`` to ``last`` - 1 (None: all) hold each item.
+    def mark_items(self, chosen: Sequence[int], first: int = 0, last: int | None = None) -> NDArray[np.bool_]:
+        """Return which transactions hold each chosen item: bool, shape (len(chosen), last - first).
 
-        (len(chosen), that many).
+        Of the transactions ``first`` to ``last`` - 1; None: to the end.
         """
         last = len(self) if last is None else last
         place = np.full(self.items, -1)
@@ -91,11 +91,11 @@ class Transactions:
         return found
 
     def _blocks(self, chosen: Sequence[int]) -> Iterator[NDArray[np.bool_]]:
-        """Yield the same for all transactions, _BLOCK at a time."""
+        """Yield :meth:`mark_items` of all transactions, _BLOCK at a time."""
         for first in range(0, len(self), _BLOCK):
-            yield self.columns(chosen, first, min(first + _BLOCK, len(self)))
+            yield self.mark_items(chosen, first, min(first + _BLOCK, len(self)))
 
-    def pair_counts(self, chosen: Sequence[int]) -> Codes:
+    def count_pairs(self, chosen: Sequence[int]) -> Codes:
         """Return how many transactions hold each pair of ``chosen`` items: int64, upper triangle row by row."""
         total = np.zeros((len(chosen), len(chosen)))
         for held in self._blocks(chosen):
@@ -103,7 +103,7 @@ class Transactions:
             total += block @ block.T
         return np.rint(total[np.triu_indices(len(chosen), 1)]).astype(np.int64)
 
-    def marginal(self, basis: Sequence[int]) -> Codes:
+    def count_subsets(self, basis: Sequence[int]) -> Codes:
         """Return how many transactions hold exactly each subset of ``basis``: int64, 2^len(basis) cells.
 
         Bit j of a cell's number says whether the item ``basis[j]`` is held.
@@ -114,23 +114,23 @@ class Transactions:
             cells += np.bincount(weights @ held, minlength=cells.size)
         return cells
 
-    def support_at_rank(self, rank: int, largest: int) -> int:
+    def find_support_at_rank(self, rank: int, largest: int) -> int:
         """Return the count of the itemset that is the ``rank``-th most frequent of all with 1 to ``largest`` items.
 
         Itemsets that nobody holds count 0.  One more transaction raises each itemset's count by at most one, and so
         the count at a rank.  Depth first over sets that can still be among the first (Eclat: Zaki 2000).
         """
-        counts = self.item_counts()
+        counts = self.count_items()
         order = np.argsort(-counts, kind="stable")[:rank]
-        best = _Best(rank)
+        best = _TopNumbers(rank)
         best.add(counts[order])
         if largest == 1:
             return best.least
         floor = best.least
         if len(order) > _FIRST_ITEMS:
-            pairs = _Best(rank)
+            pairs = _TopNumbers(rank)
             pairs.add(counts[order])
-            pairs.add(self.pair_counts(order[:_FIRST_ITEMS].tolist()))
+            pairs.add(self.count_pairs(order[:_FIRST_ITEMS].tolist()))
             floor = pairs.least
         order = order[counts[order] > max(floor - 1, 0)]
         packed = [np.packbits(held, axis=1) for held in self._blocks(order.tolist())]
@@ -147,7 +147,7 @@ class Transactions:
         return best.least
 
 
-class _Best:
+class _TopNumbers:
     """The ``rank`` largest of the numbers added, zeros without end included."""
 
     def __init__(self, rank: int) -> None:

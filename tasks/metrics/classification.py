@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.svm import LinearSVC
 
 from privsyn.tasks.kernels.counting import CodeTable, count
-from privsyn.tasks.metrics.features import encode_one_hot, sample, take
+from privsyn.tasks.metrics.features import encode_one_hot, sample_rows, take_rows
 
 TEST_SHARE = 0.2
 """Share of the real rows that are tested where there is no hold-out."""
@@ -39,7 +39,7 @@ class Classification:
 
 
 def compute_svm_error(train: CodeTable, test: CodeTable, label: str, max_rows: int = 50_000, seed: int = 0) -> float:
-    """Return share of test rows that a linear SVM trained on ``train`` labels wrongly; 0 (none) to 1.
+    """Return the share of test rows that a linear SVM trained on ``train`` labels wrongly; 0 (none) to 1.
 
     Features: the one-hot codes of all other attributes, ordered ones too.  On UCI Adult (80/20) that had the lowest
     non-private error: 0.136, the same with the ordered codes scaled to 0..1 in addition, 0.146 with those instead.
@@ -48,7 +48,7 @@ def compute_svm_error(train: CodeTable, test: CodeTable, label: str, max_rows: i
     that label to everybody, one of no rows the label with code 0.  Without test rows the error is 0.
     Raises KeyError for an unknown label, ValueError for ``max_rows`` below 1.
     """
-    train, test = sample(train, max_rows, seed), sample(test, max_rows, seed)
+    train, test = sample_rows(train, max_rows, seed), sample_rows(test, max_rows, seed)
     if not test.rows:
         return 0.0
     return float((_predict(train, test, label) != test.column(label)).mean())
@@ -70,7 +70,7 @@ def find_most_frequent(table: CodeTable, label: str) -> int:
 
 
 def compute_majority_error(train: CodeTable, test: CodeTable, label: str) -> float:
-    """Return share of test rows whose label is not the most frequent one of ``train``; 0..1, 0 without test rows."""
+    """Return the share of test rows whose label is not the most frequent of ``train``; 0..1, 0 without test rows."""
     if not test.rows:
         return 0.0
     return float((test.column(label) != find_most_frequent(train, label)).mean())
@@ -79,14 +79,14 @@ def compute_majority_error(train: CodeTable, test: CodeTable, label: str) -> flo
 def compare_classifiers(
     real: CodeTable, synthetic: CodeTable, holdout: CodeTable | None, label: str, max_rows: int = 50_000, seed: int = 0
 ) -> Classification:
-    """Return error of training on synthetic rows beside NonPriv and Majority (PrivSyn, section 6.1), all on one test.
+    """Return the error of training on synthetic rows, NonPriv and Majority (PrivSyn, section 6.1), all on one test.
 
     With a hold-out, the real table trains NonPriv and Majority and the hold-out tests.  Without one, a fifth of the
     real rows, drawn by ``seed``, tests and the rest trains; the synthetic rows then come from a release that has also
     seen the test rows.  Model, caps, and tables of one label or no rows: :func:`compute_svm_error`.
     """
     train, test = (real, holdout) if holdout is not None else split(real, TEST_SHARE, seed)
-    train, test = sample(train, max_rows, seed), sample(test, max_rows, seed)
+    train, test = sample_rows(train, max_rows, seed), sample_rows(test, max_rows, seed)
     return Classification(
         label=label,
         error=compute_svm_error(synthetic, test, label, max_rows, seed),
@@ -101,4 +101,4 @@ def split(table: CodeTable, share: float, seed: int) -> tuple[CodeTable, CodeTab
     """Return all rows in two tables: about 1 - ``share`` of them, and ``share`` (rounded up), drawn by ``seed``."""
     order = np.random.default_rng(seed).permutation(table.rows)
     tested = int(np.ceil(share * table.rows))
-    return take(table, np.sort(order[tested:])), take(table, np.sort(order[:tested]))
+    return take_rows(table, np.sort(order[tested:])), take_rows(table, np.sort(order[:tested]))

@@ -9,7 +9,7 @@ from math import inf, isinf
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.tasks.metrics.earth_mover_network import Scale, check_integers, find_cheapest_moves, scale_for
+from privsyn.tasks.metrics.earth_mover_network import Scale, check_integers, choose_scale, find_cheapest_moves
 from privsyn.tasks.metrics.generalization import Ints, Level
 
 Floats = NDArray[np.float64]
@@ -41,14 +41,14 @@ class EarthMoverCost:
 
 
 def _compute_distance(axis: Axis, i: Ints, j: Ints) -> Floats:
-    """Weight * sd, where an infinite weight forbids every move between different values (infinity times 0 is 0)."""
+    """Return weight * sd, where an infinite weight forbids moves between different values (infinity times 0 is 0)."""
     if isinf(axis.weight):
         return np.where(i == j, 0.0, inf)
     return axis.weight * axis.values.distance(i, j)
 
 
 def compute_aemc(synthetic: Ints, real: Ints, axes: Sequence[Axis], tolerance: float) -> EarthMoverCost:
-    """AEMC_{M, tolerance}(P, Q), equation (1), by min-cost flow over O(bins) edges (section 6.3).
+    """Return AEMC_{M, tolerance}(P, Q), equation (1), by min-cost flow over O(bins) edges (section 6.3).
 
     ``synthetic`` P and ``real`` Q: integer counts, one axis per ``Axis``; finite weights sum to at most 1. The value
     is at least 0, and at most (sum P + sum Q) / sum Q; where Q is empty it is divided by 1 instead of the sum of Q.
@@ -68,7 +68,7 @@ def compute_aemc(synthetic: Ints, real: Ints, axes: Sequence[Axis], tolerance: f
     inner = tuple(p.shape[i] for i in finite)
     graphs = [axes[i].values.graph() for i in finite]
     weights = [axes[i].weight for i in finite]
-    scale = scale_for(graphs, weights, tolerance, p.size)
+    scale = choose_scale(graphs, weights, tolerance, p.size)
     flat = (-1, *inner)
     a, b, units = find_cheapest_moves(
         p.transpose(order).reshape(flat), q.transpose(order).reshape(flat), graphs, weights, scale
@@ -93,7 +93,7 @@ def _check(p: Ints, q: Ints, axes: Sequence[Axis], tolerance: float) -> None:
 
 
 def _bound_rounding(scale: Scale, edges: int, moved: float, bins: int, tolerance: float) -> float:
-    """By how much the plan's cost may exceed the minimum, in records; see :func:`compute_aemc`."""
+    """Return by how much the plan's cost may exceed the minimum, in records; see :func:`compute_aemc`."""
     off = abs(tolerance - scale.tolerance / scale.records)
     return (0.0 if scale.exact else moved * edges / scale.cost) + 2 * bins * off
 

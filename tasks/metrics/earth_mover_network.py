@@ -1,7 +1,7 @@
 """The earth mover cost as a min-cost flow over neighbouring bins (MGD, section 6.3 and appendix A).
 
-A component is a set of bins between which moves are allowed.  Beside the arcs between neighbours (neighbour_arcs.py),
-its network has a hub for what is added and removed.  With U = Q + D and L = max(Q - D, 0) for the tolerance D:
+A component is a set of bins between which moves are allowed.  Beside the arcs between neighbours, its network has a hub
+for what is added and removed.  With U = Q + D and L = max(Q - D, 0) for the tolerance D:
 
   a bin with P > U   supplies P - U; removing it costs 1 per record; it may give U - L more for nothing;
   a bin with P < L   demands L - P; adding it costs 1 per record; it may take U - L more for nothing;
@@ -21,12 +21,11 @@ from fractions import Fraction
 from math import lcm, prod
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 
-from privsyn.tasks.metrics.flow_paths import decompose_flow
 from privsyn.tasks.metrics.generalization import Ints, StepGraph
-from privsyn.tasks.metrics.neighbour_arcs import build_neighbour_arcs
 
 COST_UNITS = (10**6, 10**9)
 """A distance of 1 is cut into at most 10^12 / bins whole units, but at least and at most this many: the solver's time
@@ -55,7 +54,7 @@ class Scale:
     exact: bool
 
 
-def scale_for(graphs: Sequence[StepGraph], weights: Sequence[float], tolerance: float, bins: int) -> Scale:
+def choose_scale(graphs: Sequence[StepGraph], weights: Sequence[float], tolerance: float, bins: int) -> Scale:
     """Return the smallest units that are exact, or the largest allowed ones for this many bins."""
     most = min(max(10**12 // max(1, bins), COST_UNITS[0]), COST_UNITS[1])
     records = Fraction(tolerance).limit_denominator(COUNT_UNITS).denominator
@@ -144,7 +143,10 @@ def _solve_batch(
 
 
 def check_integers(values: NDArray[np.generic]) -> Ints:
-    """As int64; raises TypeError for anything but integers, because OR-Tools would cut fractions off without a word."""
+    """Return the values as int64.
+
+    Raises TypeError for anything but integers, because OR-Tools would cut fractions off without a word.
+    """
     values = np.asarray(values)
     if not np.issubdtype(values.dtype, np.integer):
         raise TypeError(f"the flow solver takes whole numbers only, not {values.dtype}; scale and round first")
@@ -152,7 +154,7 @@ def check_integers(values: NDArray[np.generic]) -> Ints:
 
 
 def solve(tails: Ints, heads: Ints, capacities: Ints, costs: Ints, supplies: Ints) -> Ints:
-    """Return flow on each arc of a min-cost flow; nodes 0 .. len(supplies) - 1, one entry per arc in the first four.
+    """Return the flow on each arc of a min-cost flow; nodes 0 .. len(supplies) - 1, the first four one entry an arc.
 
     Raises TypeError for numbers that are not integers, RuntimeError unless OR-Tools finds an optimum.
     """
@@ -167,3 +169,160 @@ def solve(tails: Ints, heads: Ints, capacities: Ints, costs: Ints, supplies: Int
     if status != SimpleMinCostFlow.OPTIMAL:
         raise RuntimeError(f"OR-Tools found no optimal flow: {status.name}")
     return flow.flows(arcs).astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Arcs:
+    """Arcs in both directions among nodes 0 .. nodes - 1, costs in whole units.
+
+    ``bins``: the bin that a node stands for, numbered in row-major order, -1 for a dummy.
+    """
+
+    nodes: int
+    tails: Ints
+    heads: Ints
+    costs: Ints
+    bins: Ints
+
+
+def build_neighbour_arcs(
+    wanted: NDArray[np.bool_], graphs: Sequence[StepGraph], weights: Sequence[Fraction], cost_units: int
+) -> Arcs:
+    """Return the arcs between neighbouring bins whose shortest paths are the bin distances (MGD, section 6.3).
+
+    ``wanted``: the bins where something can start or end, shape (components, one axis per graph); only these are kept,
+    which matters for marginals that are mostly empty.  A move from bin b to bin b' goes up, across and down: in every
+    attribute with dummies up to the lowest common ancestor, along the line of the ordered attribute, and down again.
+    So it is enough to keep, with each bin, all combinations of its values' ancestors, and to join neighbours on a line
+    among the kept ones by an arc that costs all steps between them.  With two or more lines, a move across needs the
+    corners between them: then every bin is kept.  A step's cost is rounded down to a whole number of units of
+    ``1 / cost_units``.
+    """
+    axes = [_Axis.of(graph, weight, cost_units) for graph, weight in zip(graphs, weights, strict=True)]
+    if sum(axis.place.max(initial=-1) > 0 for axis in axes) > 1:
+        wanted = np.ones_like(wanted)
+    sizes = (wanted.shape[0], *(axis.parent.size for axis in axes))
+    strides = [prod(sizes[i + 1 :]) for i in range(1, len(sizes))]
+    keys = bins = np.ravel_multi_index(np.nonzero(wanted), sizes)
+    for axis, size, stride in zip(axes, sizes[1:], strides, strict=True):
+        above = keys
+        while above.size:
+            value = above // stride % size
+            above = np.unique((above + (axis.parent[value] - value) * stride)[axis.parent[value] >= 0])
+            keys = np.concatenate([keys, above])
+        keys = np.unique(keys)
+    number = np.full(keys.size, -1, np.int64)
+    number[np.searchsorted(keys, bins)] = np.flatnonzero(wanted)
+    parts = [(keys[:0],) * 3]
+    for axis, size, stride in zip(axes, sizes[1:], strides, strict=True):
+        value = keys // stride % size
+        parts += [axis.up(keys, value, stride), axis.across(keys, value, stride)]
+    one, other, costs = (np.concatenate(column) for column in zip(*parts, strict=True))
+    both = np.concatenate([one, other]), np.concatenate([other, one])
+    return Arcs(keys.size, *both, np.concatenate([costs, costs]), number)
+
+
+@dataclass(frozen=True, eq=False)
+class _Axis:
+    """One attribute's graph as a tree (``parent``, -1: none) and a line (``place``, -1: not on it), costs in units."""
+
+    parent: Ints
+    rise: Ints
+    place: Ints
+    step: int
+
+    @classmethod
+    def of(cls, graph: StepGraph, weight: Fraction, units: int) -> _Axis:
+        size = graph.nodes + graph.dummies
+        parent, rise, place = np.full(size, -1), np.zeros(size, np.int64), np.full(size, -1)
+        step = 0
+        costs = np.array([int(weight * cost * units) for cost in graph.costs], np.int64)
+        child, head = graph.ends
+        up = head >= graph.nodes
+        parent[child[up]], rise[child[up]] = head[up], costs[up]
+        if not up.all():  # the edges of a line come first, in its order
+            place[child[0]], place[head[~up]] = 0, np.arange(1, int((~up).sum()) + 1)
+            step = int(costs[0])
+        return cls(parent, rise, place, step)
+
+    def up(self, keys: Ints, value: Ints, stride: int) -> tuple[Ints, Ints, Ints]:
+        """Return the arcs (tails, heads, costs) from each kept node to its parent along this attribute."""
+        child = np.flatnonzero(self.parent[value] >= 0)
+        value = value[child]
+        return child, np.searchsorted(keys, keys[child] + (self.parent[value] - value) * stride), self.rise[value]
+
+    def across(self, keys: Ints, value: Ints, stride: int) -> tuple[Ints, Ints, Ints]:
+        """Return the arcs (tails, heads, costs) from each kept node on a line to the next kept one."""
+        nodes = np.flatnonzero(self.place[value] >= 0)
+        line, place = keys[nodes] - value[nodes] * stride, self.place[value[nodes]]
+        order = np.lexsort((place, line))
+        nodes, line, place = nodes[order], line[order], place[order]
+        same = line[1:] == line[:-1]
+        return nodes[:-1][same], nodes[1:][same], (np.diff(place) * self.step)[same]
+
+
+def decompose_flow(tails: Ints, heads: Ints, flows: Ints, nodes: int) -> tuple[Ints, Ints, Ints]:
+    """Return senders, receivers and amounts (> 0) whose sum has the net outflow of the flow at every node.
+
+    ``tails``, ``heads``, ``flows`` (>= 0): one entry per arc; nodes 0 .. nodes - 1.  Cycles carry nothing from anyone
+    to anyone and are dropped.  At most one move per arc; the same flow gives the same moves.
+    """
+    used = flows > 0
+    tails, heads, flows = (np.ascontiguousarray(x[used], dtype=np.int64) for x in (tails, heads, flows))
+    order = np.argsort(tails, kind="stable")
+    tails, heads, flows = tails[order], heads[order], flows[order]
+    first = np.searchsorted(tails, np.arange(nodes + 1))
+    outflow = np.zeros(nodes, np.int64)
+    np.add.at(outflow, tails, flows)
+    np.subtract.at(outflow, heads, flows)
+    moves = np.empty((2 * tails.size, 3), np.int64)  # a path empties an arc, a sender or a receiver
+    made = _follow(first, heads, flows, outflow, moves)
+    return moves[:made, 0], moves[:made, 1], moves[:made, 2]
+
+
+@njit(nogil=True, cache=True)
+def _follow(first, heads, flows, outflow, moves):  # type: ignore[no-untyped-def]
+    """Move flow from every sender along arcs with flow left to receivers, in place; return the number of moves."""
+    nodes = outflow.shape[0]
+    arc = first[:-1].copy()  # the next arc of each node that may have flow left
+    place = np.full(nodes, -1, np.int64)  # position on the current path, or -1
+    path = np.empty(nodes + 1, np.int64)
+    made = 0
+    for sender in range(nodes):
+        length = 0
+        path[0] = sender
+        place[sender] = 0
+        while outflow[sender] > 0:
+            node = path[length]
+            if outflow[node] < 0:  # a receiver
+                amount = min(outflow[sender], -outflow[node])
+                for p in range(length):
+                    amount = min(amount, flows[arc[path[p]]])
+                for p in range(length):
+                    flows[arc[path[p]]] -= amount
+                    place[path[p + 1]] = -1
+                outflow[sender] -= amount
+                outflow[node] += amount
+                moves[made, 0], moves[made, 1], moves[made, 2] = sender, node, amount
+                made += 1
+                length = 0
+                continue
+            while flows[arc[node]] == 0:
+                arc[node] += 1
+            target = heads[arc[node]]
+            if place[target] < 0:
+                length += 1
+                path[length] = target
+                place[target] = length
+                continue
+            start = place[target]  # a cycle: take its flow away and go on from its first node
+            amount = flows[arc[node]]
+            for p in range(start, length):
+                amount = min(amount, flows[arc[path[p]]])
+            for p in range(start, length + 1):
+                flows[arc[path[p]]] -= amount
+            for p in range(start + 1, length + 1):
+                place[path[p]] = -1
+            length = start
+        place[sender] = -1
+    return made

@@ -46,7 +46,7 @@ def compute_clique_errors(
     consistent: Sequence[Marginal],
     threads: int = 0,
 ) -> list[CliqueError]:
-    """Errors of the measured cliques, in their order; all on the compressed domain, as shares.
+    """Return the errors of the measured cliques, in their order; all on the compressed domain, as shares.
 
     ``real`` and ``synthetic`` come from :func:`recode_codes`.  Real rows with a filtered value count as one more cell
     that no marginal of the release has.  Noisy counts become shares of the consistent marginal's total.
@@ -82,41 +82,38 @@ class PairError:
 def compute_pair_errors(
     real: CodeTable, synthetic: CodeTable, consistent: Sequence[Marginal], threads: int = 0
 ) -> dict[Clique, PairError]:
-    """Return for every pair inside a consistent marginal of two and more attributes.
-
-    Tables as in :func:`compute_clique_errors`.
-    """
-    found: dict[Clique, Floats] = {}
+    """Return the errors of every pair inside a consistent marginal; tables as in :func:`compute_clique_errors`."""
+    expected: dict[Clique, Floats] = {}
     for marginal in consistent:
         for two in combinations(marginal.attributes, 2):
-            found.setdefault(two, marginal.project(two).counts)
-    pairs = list(found)
+            expected.setdefault(two, marginal.project(two).counts)
+    pairs = list(expected)
     errors: dict[Clique, PairError] = {}
     for pair, true, made in zip(
         pairs, _iterate_shares(real, pairs, threads), _iterate_shares(synthetic, pairs, threads), strict=True
     ):
-        shares = _pad(found[pair] / max(float(found[pair].sum()), 1.0))
+        shares = _pad(expected[pair] / max(float(expected[pair].sum()), 1.0))
         errors[pair] = PairError(_compute_distance(true, shares), _compute_distance(made, shares))
     return errors
 
 
 def compute_dependency(real: CodeTable, pairs: Sequence[Clique], threads: int = 0) -> Floats:
-    """L1 distance of each real pair to the product of its one-ways, as shares, 0..2: what independence would cost."""
+    """Return the L1 distance of each real pair to the product of its one-ways, as shares, 0..2, shape (pairs,)."""
     out = np.zeros(len(pairs))
     for i, shares in enumerate(_iterate_shares(real, pairs, threads)):
         out[i] = np.abs(shares - np.multiply.outer(shares.sum(axis=1), shares.sum(axis=0))).sum()
     return out
 
 
-def bin_noise(recode: Recode, groups: Mapping[str, NDArray[np.int32]]) -> dict[str, Floats]:
-    """Return standard deviation, in records, of the noise in each public bin's one-way count.
+def sum_bin_noise(recode: Recode, groups: Mapping[str, NDArray[np.int32]]) -> dict[str, Floats]:
+    """Return the standard deviation, in records, of the noise in each public bin's one-way count, by attribute.
 
-    Its fine cells' summed.
+    A bin's count is the sum of its fine cells' counts.
     """
     return {a: np.sqrt(np.bincount(groups[a], weights=r.variance)) for a, r in recode.items()}
 
 
-def expect_l1(noise_sd: Floats) -> float:
+def compute_expected_l1(noise_sd: Floats) -> float:
     """Return expected L1 norm of independent normal noise of these standard deviations, in their unit."""
     return float(NORMAL_MEAN_ABSOLUTE * noise_sd.sum())
 

@@ -13,13 +13,13 @@ from privsyn.tasks.kernels.counting import CodeTable
 _MAX_KEY = 1 << 62  # keys are replaced by their ranks before they would pass this
 
 
-def take(table: CodeTable, rows: NDArray[np.intp]) -> CodeTable:
+def take_rows(table: CodeTable, rows: NDArray[np.intp]) -> CodeTable:
     """Return the rows with these numbers, in this order."""
     return CodeTable(table.domain, tuple(column[rows] for column in table.columns), table.padded)
 
 
-def sample(table: CodeTable, max_rows: int, seed: int) -> CodeTable:
-    """``max_rows`` rows drawn evenly without replacement, in table order; a table of no more rows as it is.
+def sample_rows(table: CodeTable, max_rows: int, seed: int) -> CodeTable:
+    """Return ``max_rows`` rows drawn evenly without replacement, in table order; a table of no more rows as it is.
 
     Raises ValueError for fewer than one row.
     """
@@ -28,7 +28,7 @@ def sample(table: CodeTable, max_rows: int, seed: int) -> CodeTable:
     if table.rows <= max_rows:
         return table
     chosen = np.random.default_rng(seed).choice(table.rows, max_rows, replace=False, shuffle=False)
-    return take(table, np.sort(chosen))
+    return take_rows(table, np.sort(chosen))
 
 
 def encode_one_hot(table: CodeTable, attributes: Sequence[str]) -> csr_matrix:

@@ -67,7 +67,7 @@ class Level:
         return int(self._positions.max(initial=0))
 
     def distance(self, i: Ints, j: Ints) -> NDArray[np.float64]:
-        """Semantic distances sd(i, j) in [0, 1], elementwise, broadcasting.
+        """Return semantic distances sd(i, j) in [0, 1], elementwise, broadcasting.
 
         Ordered: ``|j - i| / (k - 1)`` for k values besides null.  Otherwise ``(t - s) / t``, t the level of the
         values, s that of their lowest common ancestor.
@@ -91,7 +91,7 @@ class Level:
         if self.size < 2:
             return StepGraph(self.size, 0, (np.empty(0, np.int64), np.empty(0, np.int64)), (), 0)
         if self.ordered:
-            return self._line()
+            return self._build_line()
         level = len(self.ancestors)
         starts = self.size + np.cumsum([0, *(int(row.max()) + 1 for row in self.ancestors)])
         chains = [*(row + start for row, start in zip(self.ancestors, starts, strict=False)), np.arange(self.size)]
@@ -100,7 +100,7 @@ class Level:
         costs = (Fraction(1, 2 * level),) * edges.shape[1]
         return StepGraph(self.size, int(starts[-1]) - self.size, (edges[0], edges[1]), costs, 2 * level)
 
-    def _line(self) -> StepGraph:
+    def _build_line(self) -> StepGraph:
         line = np.flatnonzero(self._positions >= 0)
         costs = (Fraction(1, max(1, self._last)),) * (line.size - 1)
         if self.null is None:

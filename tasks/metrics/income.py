@@ -45,7 +45,7 @@ class Income:
 
 
 def compute_gini(counts: NDArray[np.int64], wages: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Gini index of each group: 0 (everybody earns the same) to 1 - 1/n (one of n people earns everything).
+    """Return the Gini index of each group: 0 (everybody earns the same) to 1 - 1/n (one of n people earns everything).
 
     ``counts`` (..., codes): people of each group with each wage; ``wages`` (codes): values >= 0.  With the n wages in
     ascending order and their running sums W_i it is (n + 1)/n - 2 sum_i W_i / (n W_n): the mean absolute difference
@@ -64,7 +64,7 @@ def compute_gini(counts: NDArray[np.int64], wages: NDArray[np.float64]) -> NDArr
 def compute_pay_gap(
     first: NDArray[np.int64], second: NDArray[np.int64], wages: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return mean wage of the first sex minus that of the second, by group, in the wage's unit.
+    """Return the mean wage of the first sex minus that of the second, by group, in the wage's unit.
 
     ``first`` and ``second`` (..., codes): people with each wage.  A mean over nobody counts as 0 (as in the scorer).
     """
@@ -84,7 +84,7 @@ def score_income(
     wages: NDArray[np.float64],
     sexes: tuple[int, int],
 ) -> Income:
-    """NIST 2018's third metric; ``wages`` is the value (>= 0) of every code of ``wage``, NaN for null: left out.
+    """Return NIST 2018's third metric; ``wages`` is the value (>= 0) of every code of ``wage``, NaN for null: left out.
 
     By place, over the people with a wage: the Gini index of all of them, and the gap of the mean wages of the two
     ``sexes`` (codes; the first minus the second).  Places are ranked by the gap, the largest first, equal gaps by code;
@@ -114,7 +114,7 @@ def score_income(
 
 
 def _group_by_place(table: CodeTable, place: str, sex: str, wage: str) -> NDArray[np.int64]:
-    """People by place, sex and wage code."""
+    """Return the people by place, sex and wage code, shape (places, sexes, wages)."""
     if len({place, sex, wage}) < 3:
         raise ValueError("place, sex and wage must be three different columns")
     return count(table, (place, sex, wage))
@@ -143,14 +143,14 @@ def _list_places(
 def _compute_figures(
     counts: NDArray[np.int64], wages: NDArray[np.float64], sexes: tuple[int, int]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Gini index and pay gap of every place."""
+    """Return the Gini index and pay gap of every place."""
     known = ~np.isnan(wages)
     people, worth = counts[:, :, known], wages[known]
     return compute_gini(people.sum(axis=1), worth), compute_pay_gap(people[:, sexes[0]], people[:, sexes[1]], worth)
 
 
 def _compute_ranks(places: NDArray[np.intp], gaps: NDArray[np.float64]) -> dict[int, int]:
-    """Rank of each place: 0 for the largest gap, equal ones by code."""
+    """Return the rank of each place: 0 for the largest gap, equal ones by code."""
     order = sorted((int(c) for c in places), key=lambda c: (-gaps[c], c))
     return {c: rank for rank, c in enumerate(order)}
 

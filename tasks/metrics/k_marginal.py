@@ -50,7 +50,7 @@ class GroupScores:
     biased: NDArray[np.bool_]
 
 
-def scale_counts(distance: NDArray[np.float64] | float) -> NDArray[np.float64] | float:
+def convert_to_score(distance: NDArray[np.float64] | float) -> NDArray[np.float64] | float:
     """Return a mean density difference, 0..2, as a score: (2 - distance) 500, 0..1000, 1000 for equal tables."""
     return (WORST - distance) * 500
 
@@ -65,7 +65,7 @@ def compute_k_marginal_score(
     seed: int = 0,
     threads: int = 0,
 ) -> float:
-    """SDNist's k-marginal score, 0..1000, higher is better: 1000 for equal tables, 0 for disjoint ones.
+    """Return SDNist's k-marginal score, 0..1000, higher is better: 1000 for equal tables, 0 for disjoint ones.
 
     (2 - s) 500, where s is the mean over marginals of k attributes of the total absolute difference of their
     densities, sum_cell |real share - synthetic share| in 0..2.  Over ``cliques`` if given (all pairs are what newer
@@ -75,7 +75,7 @@ def compute_k_marginal_score(
     """
     if cliques is None:
         cliques = draw_cliques(real.domain, min(k, len(real.domain.attributes)), number, seed)
-    return float(scale_counts(average_l1(real, synthetic, cliques, threads)))
+    return float(convert_to_score(average_l1(real, synthetic, cliques, threads)))
 
 
 def compute_group_k_marginal(
@@ -89,7 +89,7 @@ def compute_group_k_marginal(
     seed: int = 0,
     threads: int = 0,
 ) -> GroupScores:
-    """NIST 2020, sprint 2: the k-marginal score within each group, then its mean; 0..1000, higher is better.
+    """Return the k-marginal score within each group and its mean (NIST 2020, sprint 2); 0..1000, higher is better.
 
     A group is a combination of the group attributes' codes (the challenge: PUMA and year) that has rows in either
     table.  Its distance is the mean over marginals of k other attributes of sum_cell |real share - synthetic share|,
@@ -111,18 +111,18 @@ def compute_group_k_marginal(
     if any(set(clique) & set(by) for clique in cliques):
         raise ValueError(f"marginals by group must be of attributes other than {', '.join(by)}")
     row, number_of = count_occupied_cells(real, synthetic, by)
-    ours, theirs = (_group_rows(group, row.size) for group in (number_of[: real.rows], number_of[real.rows :]))
+    ours, theirs = (_count_group_rows(group, row.size) for group in (number_of[: real.rows], number_of[real.rows :]))
     distance = _compute_distances(real, synthetic, number_of, cliques, (ours, theirs), threads)
     biased = np.abs(ours - theirs) > BIAS_COUNT
     distance[biased | (ours == 0) | (theirs == 0)] = WORST
     codes = np.stack([stack_columns(real, synthetic, a)[row] for a in by], axis=1)
     worst = np.argsort(-distance, kind="stable")
-    scores = np.asarray(scale_counts(distance))
+    scores = np.asarray(convert_to_score(distance))
     mean = float(scores.mean()) if scores.size else 1000.0
     return GroupScores(mean, by, codes[worst], scores[worst], ours[worst], theirs[worst], biased[worst])
 
 
-def _group_rows(group: NDArray[np.intp], groups: int) -> NDArray[np.int64]:
+def _count_group_rows(group: NDArray[np.intp], groups: int) -> NDArray[np.int64]:
     return np.bincount(group, minlength=groups).astype(np.int64, copy=False)
 
 

@@ -37,7 +37,7 @@ def check_tables(real: CodeTable, synthetic: CodeTable) -> None:
 
 
 def compute_l1_distance(real: NDArray[np.int64], synthetic: NDArray[np.int64], rows: int, synthetic_rows: int) -> float:
-    """L1 distance of two marginals as shares of their tables' rows, from counts of equal shape; 0..2.
+    """Return the L1 distance of two marginals as shares of their tables' rows, from counts of equal shape; 0..2.
 
     Computed in integers, so equal shares give exactly 0 and the order of rows or cells never matters.  A table
     without rows has shares of 0 everywhere: 1 from any other table, 0 from another one without rows.
@@ -68,7 +68,7 @@ def stack_columns(real: CodeTable, synthetic: CodeTable, attribute: str) -> NDAr
 def count_sparsely(
     real: CodeTable, synthetic: CodeTable, clique: Clique
 ) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]:
-    """(row, real count, synthetic count) of the :func:`count_occupied_cells`, each of shape (cells,)."""
+    """Return (row, real count, synthetic count) of the :func:`count_occupied_cells`, each of shape (cells,)."""
     row, cell = count_occupied_cells(real, synthetic, clique)
     ours, theirs = (np.bincount(part, minlength=row.size) for part in (cell[: real.rows], cell[real.rows :]))
     return row, ours.astype(np.int64, copy=False), theirs.astype(np.int64, copy=False)
@@ -77,7 +77,7 @@ def count_sparsely(
 def compute_l1_distances(
     real: CodeTable, synthetic: CodeTable, cliques: Sequence[Clique], threads: int = 0
 ) -> NDArray[np.float64]:
-    """L1 distance of the normalised marginals, shape (len(cliques),), each 0..2 (0: equal, 2: disjoint).
+    """Return the L1 distance of the normalised marginals, shape (len(cliques),), each 0..2 (0: equal, 2: disjoint).
 
     DPSyn report, section 5.1; PrivSyn, section 6.1.  Marginals of more than DENSE_CELLS cells are counted sparsely,
     so a clique may have any number of cells.  Exact and independent of ``threads`` (0: all cores).  A table without
@@ -108,7 +108,7 @@ def iterate_both_counts(
 
 
 def average_l1(real: CodeTable, synthetic: CodeTable, cliques: Sequence[Clique], threads: int = 0) -> float:
-    """Return mean of :func:`compute_l1_distances`, 0..2, lower is better; 0 for no cliques.
+    """Return the mean of :func:`compute_l1_distances`, 0..2, lower is better; 0 for no cliques.
 
     Over ``list_all_cliques(domain, 2)`` this is the error of marginal release in PrivSyn, section 6.1.
     """
@@ -150,7 +150,7 @@ def draw_cliques(domain: Domain, ways: int, number: int, seed: int) -> list[Cliq
 def estimate_density_error(
     real: CodeTable, synthetic: CodeTable, schemas: int = 300, seed: int = 0, threads: int = 0
 ) -> float:
-    """NIST 2018's density estimation score, 0..10**6, higher is better.
+    """Return NIST 2018's density estimation score, 0..10**6, higher is better.
 
     S = 10**6 (1 - s / 2), s the mean L1 distance (0..2) of the normalised marginals on ``schemas`` random sets of
     three attributes (DPSyn report, section 5.1).  A table of fewer than three attributes: sets of all of them.  Where

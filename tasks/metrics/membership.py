@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
-from privsyn.tasks.metrics.features import sample
+from privsyn.tasks.metrics.features import sample_rows
 
 _BLOCK_ROWS = 2_048  # synthetic rows whose distances are held at once: 8 KiB
 _CHUNK_TARGETS = 64  # targets per unit of work of one thread
@@ -63,9 +63,9 @@ def measure_membership(
     if holdout is None or not min(real.rows, holdout.rows, synthetic.rows):
         return None
     targets = min(real.rows, holdout.rows, max_targets)
-    near = sample(synthetic, max_synthetic, seed)
-    members = find_closest(sample(real, targets, seed), near, ordered, threads)
-    others = find_closest(sample(holdout, targets, seed), near, ordered, threads)
+    near = sample_rows(synthetic, max_synthetic, seed)
+    members = find_closest(sample_rows(real, targets, seed), near, ordered, threads)
+    others = find_closest(sample_rows(holdout, targets, seed), near, ordered, threads)
     return Membership(
         targets=targets,
         synthetic_rows=near.rows,
@@ -76,7 +76,7 @@ def measure_membership(
 
 
 def run_attack(members: NDArray[np.float32], others: NDArray[np.float32]) -> dict[str, float]:
-    """auc, auc_sd and advantage of "a smaller distance means member", from the distances of both (one or more each).
+    """Return auc, auc_sd and advantage of "a smaller distance means member", from both distances (one or more each).
 
     auc_sd is the one of the Mann-Whitney statistic under no difference, sqrt((m + n + 1) / (12 m n)), without ties.
     """
@@ -93,7 +93,7 @@ def run_attack(members: NDArray[np.float32], others: NDArray[np.float32]) -> dic
 def find_closest(
     targets: CodeTable, rows: CodeTable, ordered: Collection[str], threads: int = 0
 ) -> NDArray[np.float32]:
-    """Distance of each target to the nearest of ``rows`` (one or more), 0 (equal) to 1 (nothing alike).
+    """Return the distance of each target to the nearest of ``rows`` (one or more), 0 (equal) to 1 (nothing alike).
 
     The distance of two rows is the mean over the attributes of: nominal, 1 for different codes; ordered,
     |difference of codes| / (number of codes - 1).  A null's code of an ordered attribute counts where it stands in the
@@ -131,14 +131,14 @@ def _find_closest(codes, others, is_ordered, weights, nearest):  # type: ignore[
             size = min(_BLOCK_ROWS, rows - first)
             sums[:size] = 0
             for a in range(codes.shape[0]):
-                _add(sums, others[a, first : first + size], codes[a, t], is_ordered[a], weights[a])
+                _add_distances(sums, others[a, first : first + size], codes[a, t], is_ordered[a], weights[a])
             for i in range(size):
                 best = min(best, sums[i])
         nearest[t] = best
 
 
 @njit(nogil=True, cache=True)
-def _add(sums, column, code, is_ordered, weight):  # type: ignore[no-untyped-def]
+def _add_distances(sums, column, code, is_ordered, weight):  # type: ignore[no-untyped-def]
     """Add one attribute's distances to ``code``."""
     if is_ordered:
         for i in range(column.shape[0]):

@@ -43,7 +43,7 @@ def compute_mgd(
     ordered: Mapping[str, bool],
     null_codes: Mapping[str, int] | None = None,
 ) -> MgdResult:
-    """MGD(synthetic, real): the weighted mean AEMC over the target marginals, equation (3).
+    """Return MGD(synthetic, real): the weighted mean AEMC over the target marginals, equation (3).
 
     ``labels``: one text per code of every attribute; ``ordered``: whether its codes have an order; ``null_codes``: the
     code that stands for null, for the attributes that have one.  As in the paper, counts are compared as they are and

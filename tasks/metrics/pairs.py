@@ -56,7 +56,7 @@ def compute_pair_figures(real: CodeTable, synthetic: CodeTable, values: Values, 
     that cannot be compared and values that do not fit the domain.
     """
     check_tables(real, synthetic)
-    numbers = _check_tables(real, values)
+    numbers = _complete_values(real, values)
     pairs = list_all_cliques(real.domain, 2)
     l1, ours, theirs = (np.full(len(pairs), np.nan) for _ in range(3))
     for i, (pair, (a, b)) in enumerate(zip(pairs, _iterate_joint(real, synthetic, pairs, threads), strict=True)):
@@ -98,7 +98,7 @@ def measure_association(counts: Counts, a: Floats | None, b: Floats | None) -> f
 
 
 def _compute_pearson(counts: Counts, a: Floats, b: Floats) -> float:
-    """sum_ij n_ij (a_i - mean a) (b_j - mean b) / sqrt(SS_a SS_b) over the rows with both values."""
+    """Return sum_ij n_ij (a_i - mean a) (b_j - mean b) / sqrt(SS_a SS_b) over the rows with both values."""
     known_a, known_b = ~np.isnan(a), ~np.isnan(b)
     rows, columns = known_a * (counts @ known_b), known_b * (known_a @ counts)
     if _is_constant(rows, a) or _is_constant(columns, b):
@@ -109,7 +109,7 @@ def _compute_pearson(counts: Counts, a: Floats, b: Floats) -> float:
 
 
 def _compute_correlation_ratio(counts: Counts, a: Floats) -> float:
-    """Eta: sqrt(sum_j n_j (mean of a in j - mean a)^2 / SS_a), over the rows with a value of a."""
+    """Return eta: sqrt(sum_j n_j (mean of a in j - mean a)^2 / SS_a), over the rows with a value of a."""
     known = ~np.isnan(a)
     rows, columns = known * counts.sum(axis=1), known @ counts
     if _is_constant(rows, a) or np.count_nonzero(columns) < 2:
@@ -121,7 +121,7 @@ def _compute_correlation_ratio(counts: Counts, a: Floats) -> float:
 
 
 def _compute_cramers_v(counts: Counts) -> float:
-    """V: sqrt((sum_ij n_ij^2 / (n_i n_j) - 1) / (min(I, J) - 1)), I and J the numbers of occupied rows and columns."""
+    """Return V: sqrt((sum_ij n_ij^2 / (n_i n_j) - 1) / (min(I, J) - 1)), I, J the occupied rows and columns."""
     rows, columns = counts.sum(axis=1), counts.sum(axis=0)
     smaller = min(np.count_nonzero(rows), np.count_nonzero(columns))
     if smaller < 2:
@@ -144,7 +144,7 @@ def _centre(weights: NDArray[Any], values: Floats) -> Floats:
 
 
 def _invert(totals: NDArray[np.int64]) -> Floats:
-    """1 / totals, 0 for a total of 0."""
+    """Return 1 / totals, 0 for a total of 0."""
     return np.divide(1.0, totals, out=np.zeros(totals.shape), where=totals > 0)
 
 
@@ -164,7 +164,7 @@ def _count_sparsely(real: CodeTable, synthetic: CodeTable, pair: Clique) -> tupl
     return first, second
 
 
-def _check_tables(table: CodeTable, values: Values) -> dict[str, Floats | None]:
+def _complete_values(table: CodeTable, values: Values) -> dict[str, Floats | None]:
     """Return the values of every attribute of the domain.
 
     Raises ValueError for unknown attributes and wrong lengths.

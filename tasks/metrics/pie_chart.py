@@ -76,7 +76,7 @@ def denoise(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _compute_penalties(real: NDArray[np.int64], synthetic: NDArray[np.int64]) -> Floats:
-    """(divergence, misleading, bias) of each pie, shape (3, T), from counts of shape (T, kinds); 0 for equal pies."""
+    """Return (divergence, misleading, bias) of each pie, shape (3, T), from counts of shape (T, kinds); 0 if equal."""
     shown, shown_synthetic = (denoise(counts) for counts in (real, synthetic))
     divergence = compute_jensen_shannon(shown.astype(np.float64) + _TINY, shown_synthetic.astype(np.float64) + _TINY)
     misleading = MISLEADING_PENALTY * ((shown == 0) & (shown_synthetic > 0)).sum(axis=-1)
@@ -85,7 +85,7 @@ def _compute_penalties(real: NDArray[np.int64], synthetic: NDArray[np.int64]) ->
 
 
 def compute_jensen_shannon(p: Floats, q: Floats) -> Floats:
-    """Jensen-Shannon distance to base 2 of the distributions on the last axis, which need not sum to 1; 0..1.
+    """Return the Jensen-Shannon distance to base 2 of distributions on the last axis, which need not sum to 1; 0..1.
 
     sqrt((KL(p | m) + KL(q | m)) / 2), m = (p + q) / 2 (Endres and Schindelin, 2003).
     """

@@ -19,7 +19,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from threadpoolctl import threadpool_limits
 
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.features import encode_one_hot, sample
+from privsyn.tasks.metrics.features import encode_one_hot, sample_rows
 
 _NEWTON_COLUMNS = 1_000  # beyond, second derivatives cost more than the steps they save
 _TREES = 50
@@ -48,7 +48,7 @@ class Propensity:
 def measure_propensity(
     real: CodeTable, synthetic: CodeTable, max_rows: int = 50_000, seed: int = 0
 ) -> Propensity | None:
-    """PMSE of main effects, its ratio to the null, and the AUC of a model that sees relations too.
+    """Return pMSE of main effects, its ratio to the null, and the AUC of a model that sees relations too.
 
     n rows of each table are compared, n the smaller of both sizes and ``max_rows``, drawn by ``seed``.  With equal
     parts, pMSE = mean over the 2n rows of (p - 1/2)^2 (Woo et al., section 2), p the fitted probability of being
@@ -69,16 +69,16 @@ def measure_propensity(
     rows = min(real.rows, synthetic.rows, max_rows)
     if rows == 0:
         return None
-    tables = sample(real, rows, seed), sample(synthetic, rows, seed)
+    tables = sample_rows(real, rows, seed), sample_rows(synthetic, rows, seed)
     with threadpool_limits(1):  # sums in one order, so the same figures on any machine's cores
-        pmse, free = encode_main_effects(*tables)
+        pmse, free = compute_pmse(*tables)
         auc = compute_discriminator_auc(*tables, seed) if rows >= SMALLEST_AUC else None
     null = free / (8 * rows) * (1 - rows / real.rows / 2)
     return Propensity(rows=rows, pmse=pmse, ratio=pmse / null if free else None, auc=auc)
 
 
-def encode_main_effects(real: CodeTable, synthetic: CodeTable) -> tuple[float, int]:
-    """PMSE of tables of equally many rows (>= 1), and the number of free parameters; :func:`measure_propensity`."""
+def compute_pmse(real: CodeTable, synthetic: CodeTable) -> tuple[float, int]:
+    """Return pMSE of tables of equally many rows (>= 1) and the free parameters; see :func:`measure_propensity`."""
     attributes = real.domain.attributes
     features = vstack([encode_one_hot(real, attributes), encode_one_hot(synthetic, attributes)], format="csr")
     present = np.flatnonzero(np.asarray(features.sum(axis=0)).ravel())
@@ -92,7 +92,7 @@ def encode_main_effects(real: CodeTable, synthetic: CodeTable) -> tuple[float, i
 
 
 def compute_discriminator_auc(real: CodeTable, synthetic: CodeTable, seed: int = 0) -> float:
-    """AUC of the trees for tables of equally many rows, 10 or more; :func:`measure_propensity`."""
+    """Return the AUC of the trees for tables of equally many rows, 10 or more; :func:`measure_propensity`."""
     codes = np.concatenate([np.stack(table.columns, axis=1) for table in (real, synthetic)]).astype(np.float32)
     is_synthetic = np.repeat([0, 1], real.rows)
     folds = StratifiedKFold(2, shuffle=True, random_state=seed % 2**32)

@@ -44,14 +44,14 @@ class RangeQuery:
 def draw_privsyn_queries(
     domain: Domain, number: int = 1_000, attributes: int = 3, seed: int = 0
 ) -> tuple[RangeQuery, ...]:
-    """PrivSyn's workload: each query has ``attributes`` different attributes at random, a range of codes for each.
+    """Return PrivSyn's workload: each query has ``attributes`` attributes at random and a range of codes for each.
 
     A range lies between two codes drawn evenly and independently, both included; the codes' order is the public one,
     also of nominal attributes.  A domain of fewer attributes gives queries over all of them.  No look at any data.
     Query i depends on the seed and i only.  Raises ValueError for a negative number.
     """
     return tuple(
-        _draw_privsyn_query(domain, attributes, np.random.default_rng([seed, i])) for i in _number_rows(number)
+        _draw_privsyn_query(domain, attributes, np.random.default_rng([seed, i])) for i in _check_number(number)
     )
 
 
@@ -68,7 +68,7 @@ def _draw_privsyn_query(domain: Domain, attributes: int, rng: np.random.Generato
 def draw_nist_queries(
     real: CodeTable, ordered: Collection[str], number: int = 300, seed: int = 0
 ) -> tuple[RangeQuery, ...]:
-    """NIST 2018's workload: every attribute is in a query with probability 0.33, and some real row satisfies it.
+    """Return NIST 2018's workload: every attribute is in a query with probability 0.33, and some real row satisfies it.
 
     As the challenge's scorer did it, a query is built around one real row drawn evenly, which makes at least that row
     satisfy it: redrawing until a row fits would never end in a wide table.  Ordered attribute: a range drawn evenly
@@ -76,7 +76,7 @@ def draw_nist_queries(
     A table of no rows takes a random code instead, so nothing satisfies its queries.  The queries are private.
     Query i depends on the table, the seed and i only.  Raises ValueError for a negative number.
     """
-    return tuple(_draw_nist_query(real, ordered, np.random.default_rng([seed, i])) for i in _number_rows(number))
+    return tuple(_draw_nist_query(real, ordered, np.random.default_rng([seed, i])) for i in _check_number(number))
 
 
 def _draw_nist_query(real: CodeTable, ordered: Collection[str], rng: np.random.Generator) -> RangeQuery:
@@ -95,7 +95,7 @@ def _draw_nist_query(real: CodeTable, ordered: Collection[str], rng: np.random.G
     return RangeQuery(allowed)
 
 
-def _number_rows(number: int) -> range:
+def _check_number(number: int) -> range:
     if number < 0:
         raise ValueError(f"the number of queries must be 0 or more, not {number}")
     return range(number)
@@ -124,7 +124,7 @@ def _keep_first(codes, allowed, kept):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def _keep_on(codes, allowed, kept, number):  # type: ignore[no-untyped-def]
-    """Of the first ``number`` rows in ``kept`` keep those whose code is allowed; returns how many."""
+    """Keep of the first ``number`` rows in ``kept`` those whose code is allowed; returns how many."""
     found = 0
     for i in range(number):
         row = kept[i]
@@ -134,7 +134,7 @@ def _keep_on(codes, allowed, kept, number):  # type: ignore[no-untyped-def]
 
 
 def answer_queries(table: CodeTable, queries: Sequence[RangeQuery], threads: int = 0) -> NDArray[np.int64]:
-    """Return exact number of rows that satisfy each query; the same on any number of threads.
+    """Return the exact number of rows that satisfy each query; the same on any number of threads.
 
     Rows with a filtered value (padded tables) satisfy no condition on that attribute. Conditions are tried narrowest
     first, each only on the rows that are left. Raises KeyError for an unknown attribute, ValueError for a condition
@@ -165,7 +165,7 @@ def _answer(table: CodeTable, query: RangeQuery) -> int:
 
 
 def _list_conditions(table: CodeTable, query: RangeQuery) -> list[tuple[np.ndarray, NDArray[np.uint8]]]:
-    """(codes, 1 for every allowed code) of each condition; a filtered value is never allowed."""
+    """Return (codes, 1 for every allowed code) of each condition; a filtered value is never allowed."""
     conditions = []
     for attribute, allowed in query.allowed.items():
         size = table.domain.size(attribute)
@@ -184,7 +184,7 @@ def _compute_shares(table: CodeTable, queries: Sequence[RangeQuery], threads: in
 def compute_range_query_error(
     real: CodeTable, synthetic: CodeTable, queries: Sequence[RangeQuery], threads: int = 0
 ) -> float:
-    """Return mean over the queries of |share of real rows - share of synthetic rows| that satisfy it; 0 (same) to 1.
+    """Return the mean over queries of |share of real rows - share of synthetic rows| that satisfy it; 0 (same) to 1.
 
     PrivSyn, section 6.1 ("average L1 error"). All shares of a table of no rows are 0. Raises ValueError without
     queries.
@@ -195,7 +195,7 @@ def compute_range_query_error(
 def compute_nist_range_score(
     real: CodeTable, synthetic: CodeTable, queries: Sequence[RangeQuery], threads: int = 0
 ) -> float:
-    """NIST 2018's score of range queries; 0 (worst) to 1,000,000 (same answers).
+    """Return NIST 2018's score of range queries; 0 (worst) to 1,000,000 (same answers).
 
     DPSyn report, section 5.1: with f_o and f_p a query's share of the real and of the synthetic rows,
     d = ln(max(f_p, 1e-6) / f_o) and the score is 1e6 max(0, 1 - sqrt(mean d^2) / ln 1e3).  f_o > 0 holds for

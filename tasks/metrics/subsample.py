@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.isotonic import isotonic_regression
 
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.features import take
+from privsyn.tasks.metrics.features import take_rows
 
 Floats = NDArray[np.float64]
 Score = Callable[[CodeTable], float]
@@ -24,7 +24,7 @@ SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)
 """Shares of the real rows that are measured."""
 
 
-def compare_to_subsamples(table: CodeTable, share: float, seed: int | Sequence[int]) -> CodeTable:
+def draw_subsample(table: CodeTable, share: float, seed: int | Sequence[int]) -> CodeTable:
     """Return a random ``share`` of the rows without replacement, in the table's order; the same one for the same seed.
 
     round(share rows) of them, at least one if there are any.  Raises ValueError for a share outside (0, 1].
@@ -35,7 +35,7 @@ def compare_to_subsamples(table: CodeTable, share: float, seed: int | Sequence[i
     if kept == table.rows:
         return table
     rows = np.sort(np.random.default_rng(seed).choice(table.rows, kept, replace=False))
-    return take(table, rows)
+    return take_rows(table, rows)
 
 
 def score_subsamples(
@@ -57,7 +57,7 @@ def score_subsamples(
         raise ValueError(f"at least one repeat is needed, not {repeats}")
     means: dict[str, list[float]] = {}
     for i, share in enumerate(shares):
-        samples = [compare_to_subsamples(real, share, [seed, i, r]) for r in range(repeats if share < 1 else 1)]
+        samples = [draw_subsample(real, share, [seed, i, r]) for r in range(repeats if share < 1 else 1)]
         taken = [_score(scores, sample) for sample in samples]
         for name in taken[0]:
             means.setdefault(name, []).append(float(np.mean([t[name] for t in taken])))
@@ -102,7 +102,7 @@ def find_equivalent_subsamples(
     seed: int = 0,
     repeats: int = 1,
 ) -> dict[str, float | None]:
-    """:func:`find_equivalent_subsample` of several scores on the same samples; one entry per name of ``values``.
+    """Return :func:`find_equivalent_subsample` of several scores on the same samples; one entry per name of ``values``.
 
     None for all of them when the real table has no rows.  Raises KeyError for a name without score or direction.
     """
@@ -121,7 +121,7 @@ def find_equivalent_subsample(
     seed: int = 0,
     repeats: int = 1,
 ) -> float | None:
-    """Return share X of the real rows, smallest..largest of ``shares``, such that a random X of them scores ``value``.
+    """Return the share X of the real rows such that a random X of them scores ``value``, within ``shares``.
 
     SDNist's reading of a score: "as close as an X sample of the real rows", here between the measured shares as well
     (:func:`find_equivalent_share` says how, what the two ends mean and when there is none).  ``score`` compares a table

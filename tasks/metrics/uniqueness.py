@@ -31,7 +31,7 @@ class Uniqueness:
 
 
 def measure_uniqueness(real: CodeTable, synthetic: CodeTable, holdout: CodeTable | None = None) -> Uniqueness:
-    """Return share of synthetic rows that equal, in all released columns, a row which occurs once in the real table.
+    """Return the share of synthetic rows that equal, in all released columns, a row that occurs once in the real table.
 
     Equality is of codes: the public bins, as everywhere.  In a narrow table a match is often chance, so the share is to
     be read beside ``holdout_share``; a share well above it says that the release repeats its people.

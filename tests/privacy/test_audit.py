@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from audit.bounds import clopper_pearson, epsilon_bound, mu_bound
-from audit.lockstep import LOOKS, UP_TO_THE_LAST_LOOK, Release, evidence
+from audit.bounds import bound_epsilon, bound_mu, compute_clopper_pearson
+from audit.lockstep import LOOKS, STEPS_TO_LAST_LOOK, Release, gather_evidence
 from audit.mutants import MUTANTS
-from audit.table import claimed_mu
-from audit.worst_case import DELTA, RECORDS, audited_spec, neighbours, worst_pair
+from audit.table import compute_claimed_mu
+from audit.worst_case import DELTA, RECORDS, find_worst_pair, make_audited_spec, make_neighbours
 from privsyn.data_contracts.receipts import sum_rho
 from privsyn.engine.step import ReleaseStep, Step
 from privsyn.pipelines.privsyn import STEPS
@@ -35,20 +35,20 @@ SELECTION = "selection on exact scores"
 @cache
 def sides(name: str, epsilon: float, runs: int = RUNS) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """The evidence of runs of the release, or of a mutant."""
-    spec = audited_spec(epsilon)
-    release = {"the release": Release, **MUTANTS}[name](spec, worst_pair(spec), SeededNoise(5))
+    spec = make_audited_spec(epsilon)
+    release = {"the release": Release, **MUTANTS}[name](spec, find_worst_pair(spec), SeededNoise(5))
     release.tells = name == SELECTION
-    return evidence(release, runs)
+    return gather_evidence(release, runs)
 
 
 def claimed(epsilon: float) -> float:
-    return claimed_mu(audited_spec(epsilon))
+    return compute_claimed_mu(make_audited_spec(epsilon))
 
 
 def test_19_the_release_stays_below_its_claim_and_uses_much_of_it() -> None:
     epsilon, mu = (
         bound.value
-        for bound in (epsilon_bound(*sides("the release", 4.0), DELTA), mu_bound(*sides("the release", 4.0)))
+        for bound in (bound_epsilon(*sides("the release", 4.0), DELTA), bound_mu(*sides("the release", 4.0)))
     )
     assert 1.0 < epsilon < 4.0
     assert 0.5 * claimed(4.0) < mu < claimed(4.0)
@@ -57,12 +57,12 @@ def test_19_the_release_stays_below_its_claim_and_uses_much_of_it() -> None:
 @pytest.mark.parametrize("name", [name for name in MUTANTS if name != SELECTION])
 def test_19_mutant_is_above_the_claim(name: str) -> None:
     """Planted mutants: half the noise, one-ways free of charge.  For epsilon it takes more runs: make audit."""
-    assert mu_bound(*sides(name, 4.0)).value > claimed(4.0)
+    assert bound_mu(*sides(name, 4.0)).value > claimed(4.0)
 
 
 def test_19_mutant_a_selection_on_exact_scores_is_above_the_claim() -> None:
     """Planted mutant: noisy scores are published, and the marginals chosen by the exact ones."""
-    found = epsilon_bound(*sides(SELECTION, 1.0, 120), DELTA)
+    found = bound_epsilon(*sides(SELECTION, 1.0, 120), DELTA)
     assert found.value > 1.0
     assert found.statistic.endswith("asked")
 
@@ -78,10 +78,10 @@ def test_19_the_evidence_is_the_whole_budgets() -> None:
 def test_19_the_audit_runs_the_releases_own_steps_noise_and_budget() -> None:
     """Every step before the last look, OpenDP's noise unless told otherwise, the whole budget, the encoded rows."""
     names = [step.name for step in STEPS]
-    assert list(UP_TO_THE_LAST_LOOK) == names[1 : names.index(LOOKS[-1]) + 1]
-    spec = audited_spec(1.0)
-    release = Release(spec, neighbours(0))
-    assert [step.name for step in release.steps] == list(UP_TO_THE_LAST_LOOK)
+    assert list(STEPS_TO_LAST_LOOK) == names[1 : names.index(LOOKS[-1]) + 1]
+    spec = make_audited_spec(1.0)
+    release = Release(spec, make_neighbours(0))
+    assert [step.name for step in release.steps] == list(STEPS_TO_LAST_LOOK)
     for step, own in zip(release.steps, build_steps(release.request)[1:], strict=False):
         assert codes(step) == codes(own)
         if isinstance(step, ReleaseStep) and isinstance(own, ReleaseStep):
@@ -93,7 +93,7 @@ def test_19_the_audit_runs_the_releases_own_steps_noise_and_budget() -> None:
     without, with_canary = (side["encode.encoded_rows"].num_rows for side in release.encoded)
     assert with_canary - without == RECORDS
     assert release.encoded[1]["encode.encoded_rows"].equals(
-        outputs(STEPS[0], {}, spec, rows=neighbours(0)[1].to_batches)["encoded_rows"]
+        outputs(STEPS[0], {}, spec, rows=make_neighbours(0)[1].to_batches)["encoded_rows"]
     )
 
 
@@ -129,8 +129,8 @@ def test_19_bounds_are_right_as_often_as_they_say_and_come_near(mu: float) -> No
     """100 audits of a known mechanism at 80 % confidence: at most about 20 % of the bounds are too high."""
     epsilon = true_epsilon(mu, DELTA)
     audits = [gaussian(mu, 400, seed) for seed in range(100)]
-    epsilons = np.array([epsilon_bound(*audit, DELTA, 0.8).value for audit in audits])
-    mus = np.array([mu_bound(*audit, 0.8).value for audit in audits])
+    epsilons = np.array([bound_epsilon(*audit, DELTA, 0.8).value for audit in audits])
+    mus = np.array([bound_mu(*audit, 0.8).value for audit in audits])
     assert (epsilons > epsilon).mean() < 0.2 + 0.12
     assert (mus > mu).mean() < 0.2 + 0.12
     assert np.median(mus) > mu - 0.3
@@ -138,18 +138,18 @@ def test_19_bounds_are_right_as_often_as_they_say_and_come_near(mu: float) -> No
 
 def test_19_no_difference_proves_nothing() -> None:
     without, with_canary = gaussian(0.0, 400, 0)
-    assert epsilon_bound(without, with_canary, DELTA).value < 0.2
+    assert bound_epsilon(without, with_canary, DELTA).value < 0.2
     same = {"it": np.zeros(400)}
-    assert epsilon_bound(same, same, DELTA).value == 0
-    assert epsilon_bound({"it": np.zeros(400)}, {"it": np.ones(400)}, 0.0).value == pytest.approx(
+    assert bound_epsilon(same, same, DELTA).value == 0
+    assert bound_epsilon({"it": np.zeros(400)}, {"it": np.ones(400)}, 0.0).value == pytest.approx(
         math.log(0.025 ** (1 / 300) / (1 - 0.025 ** (1 / 300)))
     )
     with pytest.raises(ValueError, match="at least 4 runs"):
-        epsilon_bound({"it": np.zeros(3)}, {"it": np.ones(3)}, 0.0)
+        bound_epsilon({"it": np.zeros(3)}, {"it": np.ones(3)}, 0.0)
 
 
 def test_19_clopper_pearson_by_hand() -> None:
     """None of n: the upper bound solves (1 - p)^n = 5 %; all of n: the lower one p^n = 5 %."""
-    lower, upper = clopper_pearson(np.array([0, 10]), 10, 0.95)
+    lower, upper = compute_clopper_pearson(np.array([0, 10]), 10, 0.95)
     assert lower == pytest.approx([0, 0.05**0.1])
     assert upper == pytest.approx([1 - 0.05**0.1, 1])

@@ -62,7 +62,7 @@ def test_05_no_answer_moves_by_more_than_is_declared(persons: int) -> None:
 
 @pytest.mark.parametrize("rank", range(1, 12))
 def test_05_the_count_at_a_rank_moves_by_one_at_most(rank: int) -> None:
-    (found,) = worst(lambda rows: [np.array([rows.support_at_rank(rank, 3)])], 1, 2)
+    (found,) = worst(lambda rows: [np.array([rows.find_support_at_rank(rank, 3)])], 1, 2)
     assert found <= 1
 
 
@@ -76,10 +76,10 @@ def test_09_mutant_a_bound_on_items_that_is_not_kept() -> None:
     """Planted mutant: transactions with all their items, at the price of those that were cut."""
     queries = item_counts.plan(12, 4, None, Fraction(1), 1)
     whole = [list(range(12))]
-    change = float(np.linalg.norm(Transactions.of(whole, 12).item_counts()))
+    change = float(np.linalg.norm(Transactions.of(whole, 12).count_items()))
     assert change > queries[-1].sensitivity == 2
     batch, _ = gather_transactions(np.zeros(12, np.int64), np.arange(12), 1, 12, 4)
-    kept = float(np.linalg.norm(Transactions.from_arrow([batch], 12).item_counts()))
+    kept = float(np.linalg.norm(Transactions.from_arrow([batch], 12).count_items()))
     assert kept <= queries[-1].sensitivity
 
 

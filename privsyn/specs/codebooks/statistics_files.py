@@ -72,11 +72,13 @@ def _read_column(name: str, found: Any) -> Facts:
     elif stored == "string":
         facts.kind = "categorical"
     elif stored:
-        whole = limits is not None and not any("." in limit for limit in limits)
-        facts.kind = "integer" if stored.startswith("int") or form.endswith(".0") or whole else "number"
+        # whole bounds in a label do not make the values whole: a share of 0 to 1 has fractions
+        facts.kind = "integer" if stored.startswith("int") or form.endswith(".0") else "number"
     if limits is not None and facts.kind in ("integer", "number"):
         facts.min, facts.max = (bound_of(limit, facts.kind) for limit in limits)
         facts.remarks.append("bounds from the variable's label")
+        if facts.kind == "number" and not any("." in limit for limit in limits):
+            facts.remarks.append("stored as doubles: write `kind: integer` only if no value has a fraction")
     if listed and facts.values is None:
         shown = ", ".join(f"{_to_whole(code)} = {label}" for code, label in list(listed.items())[:5])
         facts.remarks.append(f"some values have labels: {shown}")

@@ -52,6 +52,13 @@ def by_name(column: ColumnStatistics) -> dict[str, Any]:
     return {s.name: s for s in column.statistics}
 
 
+def test_real_figures_of_an_integer_column_are_of_the_fractions_that_are_stored() -> None:
+    spec = make_spec({"share": {"kind": "integer", "min": 0, "max": 1}})
+    real, made = ([pa.record_batch({"share": values})] for values in ([0.25, 0.5], [0, 0]))
+    (share,) = compute_column_statistics(spec, plan(spec), real, made, {})
+    assert by_name(share)["mean"].real == 0.375 and by_name(share)["mean"].synthetic == 0
+
+
 def test_real_figures_are_exact_and_of_values_as_stored() -> None:
     values = [1.5, 2.5, None, 4.0, 250.0, float("nan")]
     wage, age, day = compute_column_statistics(SPEC, PLAN, batches(values), batches([1.0] * 8), {})

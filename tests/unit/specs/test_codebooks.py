@@ -62,7 +62,7 @@ def test_stata(tmp_path: Path) -> None:
     content = drafted(tmp_path, *codebook(tmp_path, "stata"))[1]
     assert content["party"]["values"] == list(LISTS["party"][1]) and content["party"]["nullable"] is True
     assert content["age"] == {
-        "kind": "integer", "min": 18, "max": 99, "nullable": True, "description": "Age of respondent (18-99)"
+        "kind": "number", "min": 18, "max": 99, "nullable": True, "description": "Age of respondent (18-99)"
     }  # fmt: skip
     assert (content["income"]["kind"], content["income"]["max"]) == ("number", 999.9)
     assert content["hours"]["max"] == 112 and content["siblings"]["max"] == 40 and content["educ"]["min"] == 0
@@ -70,6 +70,22 @@ def test_stata(tmp_path: Path) -> None:
     pd.DataFrame({"party": ["left"], "age": [20]}).to_parquet(table)
     words = parse_yaml(draft(table, tmp_path / "gss.dta"), "draft").content["columns"]
     assert words["party"]["values"] == list(LISTS["party"][1].values()), "the table has words, not codes"
+
+
+def test_a_share_of_0_to_1_that_is_stored_as_doubles_is_drafted_as_a_number(tmp_path: Path) -> None:
+    """By the file that holds the labels, and by the table where another dictionary calls it integer."""
+    frame = pd.DataFrame({"food": [0.379, 0.5], "rooms": [3.0, 4.0]})
+    path, table = tmp_path / "shares.dta", tmp_path / "shares.parquet"
+    frame.to_stata(path, write_index=False, variable_labels={"food": "Share of food (0-1)"})
+    frame.to_parquet(table)
+    food = parse_yaml(draft(table, path), "draft").content["columns"]["food"]
+    assert (food["kind"], food["min"], food["max"]) == ("number", 0, 1)
+    told = tmp_path / "told.json"
+    columns = {name: {"kind": "integer", "min": 0, "max": 9} for name in frame}
+    told.write_text(json.dumps({"columns": columns}), encoding="utf-8")
+    text = draft(table, told)
+    assert {c["kind"] for c in parse_yaml(text, "draft").content["columns"].values()} == {"number"}
+    assert text.count("write `kind: integer` only if no value has a fraction") == 2
 
 
 @pytest.mark.parametrize("ending", [".sav", ".zsav", ".xpt"])
@@ -100,7 +116,7 @@ def test_spss_portable_files_have_names_and_labels_of_variables(tmp_path: Path) 
     frame = pd.DataFrame({"AGE": [30.0, 40.0], "TOWN": ["a", "b"]})
     pyreadstat.write_por(frame, str(path), column_labels={"AGE": "Age (0-99)", "TOWN": "Town"})
     found = read_dictionary(path, "a").columns
-    assert (found["AGE"].kind, found["AGE"].min, found["AGE"].max) == ("integer", 0, 99)
+    assert (found["AGE"].kind, found["AGE"].min, found["AGE"].max) == ("number", 0, 99)
     assert found["TOWN"].kind == "categorical" and found["TOWN"].description == "Town"
 
 

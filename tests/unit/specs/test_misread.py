@@ -46,6 +46,16 @@ def test_columns_above_the_share_are_named_worst_first() -> None:
     assert "0.4" not in repr(found), "private shares are not printed by chance"
 
 
+def test_a_share_read_as_an_integer_is_misread_and_its_cure_is_a_number() -> None:
+    shares = pa.array([0.2, 0.379, 0.5, 1.0])
+    repairs = CODECS["age"].inspect({"age": shares})
+    (found,) = list_misread_columns({("age", repair): many for repair, many in repairs.items()}, len(shares))
+    assert found.sentence() == "`age`: of its values 75.0% have a fraction, which is cut off"
+    assert suggest_cures(SPEC.columns["age"], [], found.repairs) == ("Values have fractions: write `kind: number`",)
+    assert count_repaired_rows(CODECS["age"], {"age": shares}).tolist() == [True, True, True, False]
+    assert find_odd_texts(CODECS["age"], {"age": shares}, 5) == Counter(), "a number that was read is not odd"
+
+
 def test_what_the_spec_says_is_meant() -> None:
     found = {name: sorted(list_meant_repairs(SPEC, name)) for name in COLUMNS}
     assert found["other"] == ["unlisted"] and found["maybe"] == ["null", "unlisted"]

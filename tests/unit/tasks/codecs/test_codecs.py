@@ -43,6 +43,16 @@ def test_integers_clamp_and_round_down() -> None:
     assert encode(SMALL, pa.array([3.9, np.nan, np.inf, -np.inf]))[0] == [3, 0, 9, 0]
 
 
+def test_fractions_that_an_integer_column_cuts_are_repairs() -> None:
+    """Outside the bounds a value is clamped, which is one repair, not two."""
+    assert encode(SMALL, pa.array([0.379, 3.0, 9.9, 12.5, -0.5, None])) == (
+        [0, 3, 9, 9, 0, 0],
+        {"fractions rounded": 2, "above max": 1, "below min": 1, "null": 1},
+    )
+    assert encode(SMALL, pa.array(["0.379", "4.0", "5"])) == ([0, 4, 5], {"fractions rounded": 1})
+    assert encode({**SMALL, "kind": "number"}, pa.array([0.379]))[1] == {}
+
+
 def test_integers_as_text_and_decimal() -> None:
     assert encode(SMALL, pa.array(["7", " 7 ", "7.0", "x", "", None]))[0] == [7, 7, 7, 0, 0, 0]
     assert encode(SMALL, pa.array([Decimal("4.00")], pa.decimal128(5, 2)))[0] == [4]

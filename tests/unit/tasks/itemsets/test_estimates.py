@@ -24,12 +24,12 @@ BASKETS = [[0, 1, 2], [0, 2], [], [1, 2, 3], [0, 1, 2, 3], [3], [0, 1, 2]]
 def test_superset_sums_are_supports() -> None:
     rows = Transactions.of(BASKETS, 4)
     basis = (0, 2, 3)
-    found = dict(iterate_basis_estimates(basis, rows.marginal(basis), 2.0, 3))
+    found = dict(iterate_basis_estimates(basis, rows.count_subsets(basis), 2.0, 3))
     assert len(found) == 7
     for itemset, (count, variance) in found.items():
         assert count == sum(set(itemset) <= set(b) for b in BASKETS)
         assert variance == 4.0 * 2 ** (3 - len(itemset))
-    assert sum_supersets(rows.marginal(basis))[0] == len(BASKETS)
+    assert sum_supersets(rows.count_subsets(basis))[0] == len(BASKETS)
 
 
 def test_combination_by_inverse_variance() -> None:
@@ -46,7 +46,9 @@ def test_noise_leaves_no_bias_and_has_the_stated_variance() -> None:
     errors, stated = [], 0.0
     for _ in range(400):
         noisy = [
-            iterate_basis_estimates(b, rows.marginal(b) + np.rint(rng.normal(0, 8, 1 << len(b))).astype(int), 8.0, 3)
+            iterate_basis_estimates(
+                b, rows.count_subsets(b) + np.rint(rng.normal(0, 8, 1 << len(b))).astype(int), 8.0, 3
+            )
             for b in bases
         ]
         count, stated = estimate_itemsets({}, {}, noisy, whole_graph(4))[0, 1, 2]
@@ -60,7 +62,7 @@ def test_only_cliques_of_frequent_pairs_are_estimated() -> None:
     rows, graph = Transactions.of(BASKETS, 4), whole_graph(4)
     graph.remove_edge(0, 3)
     found = estimate_itemsets({(0,): (4.0, 1.0)}, {(0, 3): (1.0, 1.0), (1, 2): (4.0, 1.0)},
-                      [iterate_basis_estimates((0, 1, 2, 3), rows.marginal((0, 1, 2, 3)), 1.0, 4)], graph)  # fmt: skip
+                [iterate_basis_estimates((0, 1, 2, 3), rows.count_subsets((0, 1, 2, 3)), 1.0, 4)], graph)  # fmt: skip
     assert not any({0, 3} <= set(s) for s in found)
     assert {(0,), (1, 2), (0, 1, 2), (1, 2, 3)} <= set(found)
 

@@ -52,7 +52,7 @@ def test_cuts_prefer_no_item() -> None:
     batch, _ = gather_transactions(
         np.repeat(np.arange(len(baskets)), 5), np.array(baskets).ravel(), len(baskets), 13, 2
     )
-    kept = Transactions.from_arrow([batch], 13).item_counts()
+    kept = Transactions.from_arrow([batch], 13).count_items()
     assert kept.sum() == 2 * len(baskets)
     assert abs(kept / kept.mean() - 1).max() < 0.2
 
@@ -61,19 +61,23 @@ def test_cuts_prefer_no_item() -> None:
 def test_counts_are_those_of_brute_force(seed: int) -> None:
     baskets, items = random_baskets(seed)
     rows = Transactions.of(baskets, items)
-    assert rows.item_counts().tolist() == [support(baskets, (i,)) for i in range(items)]
+    assert rows.count_items().tolist() == [support(baskets, (i,)) for i in range(items)]
     chosen = list(range(items))[::-1]
-    assert rows.pair_counts(chosen).tolist() == [support(baskets, p) for p in combinations(chosen, 2)]
+    assert rows.count_pairs(chosen).tolist() == [support(baskets, p) for p in combinations(chosen, 2)]
     basis = chosen[: min(4, items)]
     cells = [[sum(1 << j for j, i in enumerate(basis) if i in b)] for b in baskets]
-    assert rows.marginal(basis).tolist() == [cells.count([c]) for c in range(1 << len(basis))]
+    assert rows.count_subsets(basis).tolist() == [cells.count([c]) for c in range(1 << len(basis))]
 
 
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = Transactions.of(BASKETS * 5, 4)
-    whole = (rows.pair_counts([0, 2, 3]).tolist(), rows.marginal([1, 2]).tolist(), rows.support_at_rank(6, 3))
+    whole = (rows.count_pairs([0, 2, 3]).tolist(), rows.count_subsets([1, 2]).tolist(), rows.find_support_at_rank(6, 3))
     monkeypatch.setattr(transactions, "_BLOCK", 8)
-    assert (rows.pair_counts([0, 2, 3]).tolist(), rows.marginal([1, 2]).tolist(), rows.support_at_rank(6, 3)) == whole
+    assert (
+        rows.count_pairs([0, 2, 3]).tolist(),
+        rows.count_subsets([1, 2]).tolist(),
+        rows.find_support_at_rank(6, 3),
+    ) == whole
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -83,9 +87,9 @@ def test_the_support_at_a_rank_is_that_of_brute_force(seed: int, monkeypatch: py
     largest, rank = 1 + seed % 4, 1 + seed % 37
     every = [support(baskets, s) for size in range(1, largest + 1) for s in combinations(range(items), size)]
     wanted = (sorted(every, reverse=True) + [0] * 40)[rank - 1]
-    assert Transactions.of(baskets, items).support_at_rank(rank, largest) == wanted
+    assert Transactions.of(baskets, items).find_support_at_rank(rank, largest) == wanted
 
 
 def test_equal_transactions_of_many_items_are_no_trouble() -> None:
     """All 2^60 itemsets have one count; their search ends once the rank is full."""
-    assert Transactions.of([list(range(60))] * 3, 60).support_at_rank(500, 8) == 3
+    assert Transactions.of([list(range(60))] * 3, 60).find_support_at_rank(500, 8) == 3

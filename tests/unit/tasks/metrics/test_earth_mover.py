@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike
 
 from privsyn.data_contracts.mgd_spec import Tree
 from privsyn.tasks.metrics.earth_mover import Axis, compute_aemc
-from privsyn.tasks.metrics.earth_mover_network import check_integers, scale_for, solve
-from privsyn.tasks.metrics.flow_paths import decompose_flow
+from privsyn.tasks.metrics.earth_mover_network import check_integers, choose_scale, decompose_flow, solve
 from privsyn.tasks.metrics.generalization import Level, build_default_hierarchy, build_tree_hierarchy, merge_bins
 from tests.support.earth_mover_referee import aemc_linear_program, bin_distances
 
@@ -187,11 +186,11 @@ def test_a_larger_tolerance_never_costs_more() -> None:
 
 
 def test_whole_fractions_are_exact_and_odd_weights_have_a_stated_error() -> None:
-    exact = scale_for([line(12).values.graph(), star(3).values.graph()], [1 / 3, 2 / 3], 0.5, 36)
+    exact = choose_scale([line(12).values.graph(), star(3).values.graph()], [1 / 3, 2 / 3], 0.5, 36)
     assert (exact.exact, exact.cost, exact.records, exact.tolerance) == (True, 33, 2, 1)
     odd = [line(4, 0.123456789), star(3, 1 - 0.123456789)]
     for bins, units in ((12, 10**9), (10**5, 10**7), (10**8, 10**6)):
-        scale = scale_for([axis.values.graph() for axis in odd], [axis.weight for axis in odd], 0.0, bins)
+        scale = choose_scale([axis.values.graph() for axis in odd], [axis.weight for axis in odd], 0.0, bins)
         assert (scale.exact, scale.cost) == (False, units)
     p, q = np.zeros((4, 3), int), np.zeros((4, 3), int)
     p[0, 0] = q[3, 2] = 1

@@ -8,12 +8,12 @@ from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.error_sources import (
-    bin_noise,
     compute_clique_errors,
     compute_dependency,
+    compute_expected_l1,
     compute_pair_errors,
-    expect_l1,
     recode_codes,
+    sum_bin_noise,
 )
 
 FINE = Domain.of({"a": 3, "b": 2})
@@ -78,10 +78,10 @@ def test_dependency_is_the_distance_to_independence() -> None:
 
 
 def test_noise_of_a_bin_is_that_of_its_cells_together() -> None:
-    noise = bin_noise(RECODE, {"a": np.array([0, 0, 1], np.int32), "b": np.array([0, 1], np.int32)})
+    noise = sum_bin_noise(RECODE, {"a": np.array([0, 0, 1], np.int32), "b": np.array([0, 1], np.int32)})
     assert noise["a"] == pytest.approx([np.sqrt(8.0), 2.0])
     draws = np.random.default_rng(0).standard_normal((40_000, 2)) * noise["a"]
-    assert expect_l1(noise["a"]) == pytest.approx(np.abs(draws).sum(axis=1).mean(), rel=0.02)
+    assert compute_expected_l1(noise["a"]) == pytest.approx(np.abs(draws).sum(axis=1).mean(), rel=0.02)
 
 
 def test_no_rows_and_no_marginals() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.features import encode_one_hot, make_row_keys, sample, take
+from privsyn.tasks.metrics.features import encode_one_hot, make_row_keys, sample_rows, take_rows
 
 DOMAIN = Domain.of({"a": 3, "b": 2, "id": 1_000})
 TABLE = CodeTable(
@@ -22,31 +22,31 @@ TABLE = CodeTable(
 
 def test_one_hot_by_hand() -> None:
     """Rows (0, 0), (1, 0), (2, 1) over 3 + 2 codes."""
-    few = take(TABLE, np.array([0, 1, 998]))
+    few = take_rows(TABLE, np.array([0, 1, 998]))
     assert few.column("a").tolist() == [0, 1, 2]
     expected = [[1, 0, 0, 1, 0], [0, 1, 0, 1, 0], [0, 0, 1, 0, 1]]
     np.testing.assert_array_equal(encode_one_hot(few, ("a", "b")).toarray(), expected)
     np.testing.assert_array_equal(encode_one_hot(few, ("b",)).toarray(), [[1, 0], [1, 0], [0, 1]])
-    assert encode_one_hot(take(TABLE, np.array([], dtype=int)), ("a", "b")).shape == (0, 5)
+    assert encode_one_hot(take_rows(TABLE, np.array([], dtype=int)), ("a", "b")).shape == (0, 5)
     assert encode_one_hot(few, ()).shape == (3, 0)
 
 
 def test_samples_are_even_distinct_seeded_and_never_larger_than_the_table() -> None:
-    ids = sample(TABLE, 300, 0).column("id")
+    ids = sample_rows(TABLE, 300, 0).column("id")
     assert len(set(ids.tolist())) == 300
     assert np.all(np.diff(ids.astype(int)) > 0)
-    assert sample(TABLE, 300, 0).column("id").tolist() == ids.tolist()
-    assert sample(TABLE, 300, 1).column("id").tolist() != ids.tolist()
-    assert sample(TABLE, 1_000, 0) is TABLE
-    drawn = np.bincount(np.concatenate([sample(TABLE, 300, s).column("id") for s in range(200)]), minlength=1_000)
+    assert sample_rows(TABLE, 300, 0).column("id").tolist() == ids.tolist()
+    assert sample_rows(TABLE, 300, 1).column("id").tolist() != ids.tolist()
+    assert sample_rows(TABLE, 1_000, 0) is TABLE
+    drawn = np.bincount(np.concatenate([sample_rows(TABLE, 300, s).column("id") for s in range(200)]), minlength=1_000)
     assert drawn.mean() == 60
     assert 60 * 0.7 * 0.8 < drawn.var() < 60 * 0.7 * 1.2  # binomial: 200 x 0.3 x 0.7
     with pytest.raises(ValueError, match="at least one row"):
-        sample(TABLE, 0, 0)
+        sample_rows(TABLE, 0, 0)
 
 
 def test_row_keys_are_equal_for_equal_rows_and_in_row_major_order() -> None:
-    keys = make_row_keys([take(TABLE, np.array([1, 3])), take(TABLE, np.array([4, 999]))], ("b", "a"))
+    keys = make_row_keys([take_rows(TABLE, np.array([1, 3])), take_rows(TABLE, np.array([4, 999]))], ("b", "a"))
     assert keys.tolist() == [1, 0, 1, 3]
     assert make_row_keys([TABLE], ()).tolist() == [0] * 1_000
 

@@ -7,7 +7,7 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.features import take
+from privsyn.tasks.metrics.features import take_rows
 from privsyn.tasks.metrics.membership import Membership, find_closest, measure_membership, run_attack
 
 DOMAIN = Domain.of({"age": 5, "city": 3, "one": 1, "wage": 300})
@@ -101,7 +101,7 @@ def test_a_release_of_the_rows_themselves_gives_everybody_away_and_fresh_rows_no
 
 def test_the_order_of_the_synthetic_rows_does_not_matter() -> None:
     real, holdout, synthetic = (random_table(100, seed) for seed in range(3))
-    shuffled = take(synthetic, np.random.default_rng(0).permutation(100))
+    shuffled = take_rows(synthetic, np.random.default_rng(0).permutation(100))
     assert found(real, holdout, shuffled) == found(real, holdout, synthetic)
 
 
@@ -120,7 +120,7 @@ def test_without_a_hold_out_or_rows_there_is_no_figure() -> None:
     assert measure_membership(real, none, real, ORDERED) is None
     assert measure_membership(real, real, none, ORDERED) is None
     assert measure_membership(none, real, real, ORDERED) is None
-    one = found(take(real, np.array([0])), take(real, np.array([0])), real)
+    one = found(take_rows(real, np.array([0])), take_rows(real, np.array([0])), real)
     assert (one.targets, one.auc, one.advantage) == (1, 0.5, 0)
     with pytest.raises(ValueError, match="at least one target"):
         measure_membership(real, real, real, ORDERED, max_targets=0)

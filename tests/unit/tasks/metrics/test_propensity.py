@@ -7,7 +7,7 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.features import sample, take
+from privsyn.tasks.metrics.features import sample_rows, take_rows
 from privsyn.tasks.metrics.propensity import Propensity, measure_propensity
 
 WIDE = Domain.of({f"a{i}": 6 for i in range(8)})
@@ -43,7 +43,7 @@ def test_pmse_by_hand() -> None:
 
 def test_the_same_rows_cannot_be_told_apart() -> None:
     real = even(500, 0)
-    shuffled = take(real, np.random.default_rng(1).permutation(500))
+    shuffled = take_rows(real, np.random.default_rng(1).permutation(500))
     result = found(real, shuffled)
     assert result.pmse == pytest.approx(0, abs=1e-12)
     assert result.ratio == pytest.approx(0, abs=1e-6)
@@ -70,7 +70,7 @@ def test_the_null_expectation_by_simulation(monkeypatch: pytest.MonkeyPatch) -> 
     for seed in range(60):
         rng = np.random.default_rng([seed, 1])
         real, other = (table(WIDE, *rng.integers(6, size=(8, 2_000))) for _ in range(2))
-        again = take(real, rng.integers(2_000, size=2_000))
+        again = take_rows(real, rng.integers(2_000, size=2_000))
         redrawn.append(found(real, again).ratio)
         fresh.append(found(real, other).ratio)
         part.append(found(real, again, max_rows=500, seed=seed).ratio)
@@ -93,7 +93,7 @@ def test_the_larger_table_is_sampled_and_seeds_decide() -> None:
     real, synthetic = even(700, 0), even(300, 1)
     assert found(real, synthetic, seed=3).rows == 300
     assert found(real, synthetic, seed=3) == found(real, synthetic, seed=3)
-    assert found(real, synthetic, seed=3).pmse == pytest.approx(found(sample(real, 300, 3), synthetic).pmse)
+    assert found(real, synthetic, seed=3).pmse == pytest.approx(found(sample_rows(real, 300, 3), synthetic).pmse)
     assert found(real, synthetic, seed=3).pmse != pytest.approx(found(real, synthetic, seed=4).pmse)
     assert found(real, synthetic, max_rows=40).rows == 40
 

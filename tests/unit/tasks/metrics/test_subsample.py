@@ -11,7 +11,7 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.marginal_distance import average_l1
 from privsyn.tasks.metrics.subsample import (
-    compare_to_subsamples,
+    draw_subsample,
     find_equivalent_share,
     find_equivalent_subsample,
     find_equivalent_subsamples,
@@ -27,7 +27,7 @@ def numbered(rows: int) -> CodeTable:
 
 @pytest.mark.parametrize(("share", "rows"), [(1.0, 100), (0.5, 50), (0.014, 1), (0.001, 1), (0.996, 100)])
 def test_a_sample_has_its_share_of_whole_rows(share: float, rows: int) -> None:
-    sample = compare_to_subsamples(numbered(100), share, 3)
+    sample = draw_subsample(numbered(100), share, 3)
     i, m = sample.columns
     assert i.size == rows == np.unique(i).size
     assert (np.diff(i.astype(int)) > 0).all()
@@ -36,11 +36,8 @@ def test_a_sample_has_its_share_of_whole_rows(share: float, rows: int) -> None:
 
 def test_samples_are_seeded_and_even() -> None:
     table = numbered(10)
-    assert (
-        compare_to_subsamples(table, 0.3, 1).columns[0].tolist()
-        == compare_to_subsamples(table, 0.3, 1).columns[0].tolist()
-    )
-    drawn = Counter(int(i) for seed in range(1_000) for i in compare_to_subsamples(table, 0.3, seed).columns[0])
+    assert draw_subsample(table, 0.3, 1).columns[0].tolist() == draw_subsample(table, 0.3, 1).columns[0].tolist()
+    drawn = Counter(int(i) for seed in range(1_000) for i in draw_subsample(table, 0.3, seed).columns[0])
     assert sum(drawn.values()) == 3_000
     assert all(240 < drawn[i] < 360 for i in range(10))  # 300 expected, sd 14.5
 
@@ -48,13 +45,13 @@ def test_samples_are_seeded_and_even() -> None:
 @pytest.mark.parametrize("share", [0.0, -0.1, 1.01, float("nan")])
 def test_shares_are_above_0_and_at_most_1(share: float) -> None:
     with pytest.raises(ValueError, match="at most 1"):
-        compare_to_subsamples(numbered(10), share, 0)
+        draw_subsample(numbered(10), share, 0)
     with pytest.raises(ValueError, match="at most 1"):
         score_subsamples({}, numbered(10), [share])
 
 
 def test_no_rows() -> None:
-    assert compare_to_subsamples(numbered(0), 0.5, 0).rows == 0
+    assert draw_subsample(numbered(0), 0.5, 0).rows == 0
     assert find_equivalent_subsample(lambda t: 1.0, numbered(0), 1.0, "lower") is None
 
 
@@ -125,7 +122,7 @@ def test_a_sample_is_read_as_its_own_share(share: float) -> None:
     def error(table: CodeTable) -> float:
         return average_l1(real, table, [("a", "b")])
 
-    found = find_equivalent_subsample(error, real, error(compare_to_subsamples(real, share, 99)), "lower")
+    found = find_equivalent_subsample(error, real, error(draw_subsample(real, share, 99)), "lower")
     assert found == pytest.approx(share, rel=0.2)
     assert find_equivalent_subsample(error, real, 0.0, "lower") == 1.0
     assert find_equivalent_subsample(error, real, 2.0, "lower") == 0.01

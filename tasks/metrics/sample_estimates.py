@@ -1,7 +1,8 @@
-"""Least squares and logistic regression: coefficients, and their standard errors as if the rows were a sample."""
+"""Estimates with standard errors as if the rows were a sample: regressions, quantiles and shares."""
 
 from __future__ import annotations
 
+from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -10,8 +11,12 @@ from scipy.special import expit
 
 Floats = NDArray[np.float64]
 
-STEPS, CLOSE = 50, 1e-9
+MAX_STEPS, TOLERANCE = 50, 1e-9
 """Newton's steps of a logistic regression at most, and the change at which they end."""
+
+QUANTILE_REACH = 2.0
+"""Standard errors of the distribution function to either side, from which a quantile's error is read (Woodruff
+1952)."""
 
 RIDGE = 1e-6
 """Ridge a row, on columns of standard deviation 1, so that a logistic regression has a solution."""
@@ -30,34 +35,34 @@ class Fitted(NamedTuple):
 
 
 def fit_least_squares(x: Floats, y: Floats) -> Floats:
-    """Coefficients of least squares; the shortest of several solutions."""
+    """Return the coefficients of least squares, shape (columns,); the shortest of several solutions."""
     return np.asarray(np.linalg.lstsq(x, y, rcond=None)[0], dtype=np.float64)
 
 
 def fit_logistic(x: Floats, y: Floats) -> Floats:
-    """Coefficients of a logistic regression by Newton's method, with a trace of ridge so that they exist."""
-    scale = _scale(x)
+    """Return the coefficients of a logistic regression, shape (columns,).
+
+    Newton's method, with a trace of ridge so that they exist.
+    """
+    scale = _compute_scale(x)
     z, beta = x / scale, np.zeros(x.shape[1])
     ridge = RIDGE * len(y) * np.eye(len(beta))
-    for _ in range(STEPS):
+    for _ in range(MAX_STEPS):
         p = expit(z @ beta)
         step = np.linalg.solve((z * (p * (1 - p))[:, None]).T @ z + ridge, z.T @ (y - p) - ridge @ beta)
         beta = beta + step
-        if np.abs(step).max() < CLOSE:
+        if np.abs(step).max() < TOLERANCE:
             break
     return beta / scale
 
 
 def fit_regression(x: Floats, y: Floats, *, two_values: bool) -> Fitted:
-    """Return the regression of ``y``, shape (rows,), on ``x``, shape (rows, columns).
-
-    Logistic of ``two_values`` 0 and 1.
-    """
+    """Return the regression of ``y``, shape (rows,), on ``x``, shape (rows, columns); logistic for ``two_values``."""
     rows, columns = x.shape
     beta = (fit_logistic if two_values else fit_least_squares)(x, y)
     if rows <= columns:
         return Fitted(beta, np.full(columns, np.nan), np.nan)
-    scale = _scale(x)
+    scale = _compute_scale(x)
     z = x / scale
     if two_values:
         p = expit(x @ beta)
@@ -71,6 +76,20 @@ def fit_regression(x: Floats, y: Floats, *, two_values: bool) -> Fitted:
     return Fitted(beta, np.sqrt(np.maximum(np.diag(covariance), 0)) / scale, r_squared)
 
 
-def _scale(x: Floats) -> Floats:
-    """Return standard deviation of every column, 1 of a constant one."""
+def _compute_scale(x: Floats) -> Floats:
+    """Return the standard deviation of every column, 1 of a constant one."""
     return np.where(np.ptp(x, axis=0) > 0, np.std(x, axis=0), 1.0)
+
+
+def compute_quantile(values: NDArray[np.float64], q: float) -> tuple[float, float]:
+    """Return the smallest of ``values``, shape (rows > 0,), that a share ``q`` does not exceed, and its error."""
+    spread = QUANTILE_REACH * sqrt(q * (1 - q) / len(values))
+    at = np.clip([q - spread, q, q + spread], 0, 1)
+    low, middle, high = (float(v) for v in np.quantile(values, at, method="inverted_cdf"))
+    return middle, (high - low) / (2 * QUANTILE_REACH)
+
+
+def compute_share(holding: int, rows: int) -> tuple[float, float]:
+    """Return the share ``holding`` of ``rows`` > 0, in 0..1, and its standard error."""
+    p = holding / rows
+    return p, sqrt(p * (1 - p) / rows)

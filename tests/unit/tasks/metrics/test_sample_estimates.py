@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privsyn.tasks.metrics.regressions import fit_regression
-from privsyn.tasks.metrics.sample_errors import compute_quantile, share
+from privsyn.tasks.metrics.sample_estimates import compute_quantile, compute_share, fit_regression
 
 
 def test_least_squares_of_two_groups() -> None:
@@ -42,4 +41,4 @@ def test_a_quantile_has_the_error_of_its_order_statistics() -> None:
 
 
 def test_a_share_has_the_error_of_a_binomial() -> None:
-    assert share(20, 100) == pytest.approx((0.2, 0.04))
+    assert compute_share(20, 100) == pytest.approx((0.2, 0.04))

@@ -1,0 +1,203 @@
+"""Checks of a release spec's fields against each other: ``measured: false``, ``levels`` and ``together``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Protocol
+
+from privsyn.data_contracts.columns.category_columns import name_level_attribute
+from privsyn.data_contracts.columns.shared_fields import Binned
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.rules import Derive, LookupRule, OneOf, list_conditions, list_expressions
+
+COUNTING = ("exact", "heaps", "levels")
+"""Fields of a column that say what is counted of it."""
+
+NOT_MEASURED = "was not measured: its values were drawn at random and tell nothing of the private table"
+"""What is said of such a column wherever somebody could take it for one of the others."""
+
+MIN_OVERLAP = 0.5
+"""What bins of the same number in two columns of ``together`` have in common at least, as a share of the wider one."""
+
+Place = tuple[str | int, ...]
+
+
+class Named(Protocol):
+    """The parts of a spec that name columns."""
+
+    rules: Any
+    focus: Any
+    workload: Any
+    totals: Any
+    together: Any
+    mechanism: Any
+
+    @property
+    def released_columns(self) -> dict[str, Any]:
+        """The columns that are synthesized."""
+
+    @property
+    def unmeasured_columns(self) -> dict[str, Any]:
+        """Those that are not measured."""
+
+
+def check_unmeasured(spec: Named) -> None:
+    """Raise FieldError, with its place, where no column is measured, or where something depends on one that is not.
+
+    The rules of the spec fit its columns.
+    """
+    unmeasured = spec.unmeasured_columns
+    if not unmeasured:
+        return
+    if len(unmeasured) == len(spec.released_columns):
+        raise FieldError("no column is measured, so there is nothing to release", "Measure at least one", ("columns",))
+    for name, column in unmeasured.items():
+        field = next((field for field in COUNTING if getattr(column, field, ())), None)
+        if field is not None:
+            raise FieldError(
+                f"`{field}` says what is counted of the column, and {name!r} is not measured",
+                f"Take out `{field}`, or `measured: false`",
+                ("columns", name, field),
+            )
+    for place, names in _list_named_columns(spec):
+        found = next((name for name in names if name in unmeasured), None)
+        if found is not None:
+            raise FieldError(
+                f"names {found!r}, which is not measured: its values are drawn at random, whatever else is known",
+                f"Take {found!r} out, or measure it",
+                place,
+            )
+
+
+def _list_named_columns(spec: Named) -> Iterator[tuple[Place, Sequence[str]]]:
+    """Yield every part of a spec that names columns, by its place."""
+    for i, rule in enumerate(spec.rules):
+        yield ("rules", i), _list_rule_columns(rule, spec.released_columns)
+    if spec.focus is not None:
+        yield ("focus", "columns"), spec.focus.columns
+    for i, marginal in enumerate(spec.workload):
+        yield ("workload", i, "columns"), marginal.columns
+    for i, total in enumerate(spec.totals):
+        yield ("totals", i, "columns"), total.columns
+    for i, group in enumerate(spec.together):
+        yield ("together", i), group
+    for field in ("group", "large"):
+        yield ("mechanism", field), getattr(spec.mechanism, field, ())
+
+
+def _list_rule_columns(rule: Any, columns: Mapping[str, Any]) -> tuple[str, ...]:
+    match rule:
+        case Derive():
+            needed = (name for node in list_expressions([rule], columns).values() for name in node.columns)
+            return (*rule.derive, *needed)
+        case LookupRule(lookup=lookup):
+            return (*lookup.from_, *lookup.to)
+        case OneOf():
+            return tuple(rule.one_of)
+    return tuple(list_conditions([rule], columns)[0].columns)
+
+
+def check_levels(columns: Mapping[str, Any], rules: Sequence[Any]) -> None:
+    """Raise FieldError where a level is not a column that ``rules`` compute from the column with levels alone.
+
+    columns: the released ones, which the rules fit.
+    """
+    needs = {name: set(node.columns) for name, node in list_expressions(rules, columns).items()}
+    for rule in rules:
+        if isinstance(rule, LookupRule):
+            needs |= {name: set(rule.lookup.from_) for name in rule.lookup.to}
+    for name, column in columns.items():
+        levels, place = getattr(column, "levels", ()), ("columns", name, "levels")
+        if levels and name in needs:
+            raise FieldError(f"{name!r} is computed by a rule, so its values are not counted", "Take it out", place)
+        if len(set(levels)) < len(levels):
+            raise FieldError("`levels` names a column twice", "Remove one", place)
+        for level in levels:
+            if level not in columns:
+                raise FieldError(f"there is no released column {level!r}", "Name columns of the spec", place)
+            if _list_measured(level, needs) != {name}:
+                raise FieldError(
+                    f"{level!r} does not follow from {name!r} alone",
+                    f"Add a rule that does: `lookup: {{from: {name}, to: {level}, table: FILE}}`, of a public table",
+                    place,
+                )
+            if name_level_attribute(name, level) in columns:
+                raise FieldError(
+                    f"the column {name_level_attribute(name, level)!r} has the name that counts of `levels` need",
+                    "Rename it",
+                    place,
+                )
+
+
+def _list_measured(column: str, needs: Mapping[str, set[str]]) -> set[str]:
+    """Return the measured columns behind ``column``."""
+    return set().union(*(_list_measured(n, needs) for n in needs[column])) if column in needs else {column}
+
+
+def check_together(groups: Sequence[Sequence[str]], columns: Mapping[str, Any], made: Collection[str]) -> None:
+    """Raise FieldError, with its place, for columns of ``together`` whose values cannot lie at one place.
+
+    columns: the released ones; made: those that rules compute or tie to others.
+    """
+    seen: set[str] = set()
+    for i, group in enumerate(groups):
+        place = ("together", i)
+        if len(group) < 2:
+            raise FieldError("names fewer than two columns", "Name those that move together", place)
+        for name in group:
+            _check_grouped_column(name, columns, made, place)
+            if name in seen:
+                raise FieldError(f"names the column {name!r} twice", "Name it in one group, once", place)
+            seen.add(name)
+        for name in group[1:]:
+            _check_alike(group[0], columns[group[0]], name, columns[name], place)
+
+
+def _check_grouped_column(
+    name: str, columns: Mapping[str, Any], made: Collection[str], place: tuple[str | int, ...]
+) -> None:
+    if name not in columns:
+        raise FieldError(f"the spec releases no column {name!r}", "Name one that it releases", place)
+    if name in made:
+        raise FieldError(
+            f"the column {name!r} is made from others by a rule, so nothing is drawn for it",
+            "Name the columns that it is made from",
+            place,
+        )
+    if not isinstance(columns[name], Binned):
+        raise FieldError(
+            f"the values of {name!r} have no order: it is {columns[name].kind!r}", "Name numbers, days or times", place
+        )
+    if getattr(columns[name], "heaps", ()):
+        raise FieldError(
+            f"values of {name!r} are drawn where its `heaps` say, so they follow no other column",
+            "Take out its `heaps`, or this column",
+            place,
+        )
+
+
+def _check_alike(first: str, one: Binned, second: str, other: Binned, place: tuple[str | int, ...]) -> None:
+    """Raise FieldError unless both columns have one kind, one unit, and bins at the same places, about."""
+    kinds = [getattr(column, "kind", "") for column in (one, other)]
+    if kinds[0] != kinds[1]:
+        raise FieldError(
+            f"{first!r} is {kinds[0]!r} and {second!r} is {kinds[1]!r}", "Name columns of the same kind", place
+        )
+    if one.unit and other.unit and one.unit != other.unit:
+        raise FieldError(
+            f"{first!r} is in {one.unit!r} and {second!r} in {other.unit!r}", "Name columns of the same unit", place
+        )
+    bins = [list(pairwise(column.edge_values())) for column in (one, other)]
+    if len(bins[0]) != len(bins[1]) or any(_compute_overlap(a, b) < MIN_OVERLAP for a, b in zip(*bins, strict=True)):
+        raise FieldError(
+            f"the bins of {first!r} and {second!r} do not lie at the same places",
+            "Give both the same `edges`, or the same `bins` from about the same `min` to about the same `max`",
+            place,
+        )
+
+
+def _compute_overlap(one: tuple[float, float], other: tuple[float, float]) -> float:
+    """Return the common part of two bins, as a share of the wider one, below 0 where they lie apart."""
+    shared = min(one[1], other[1]) - max(one[0], other[0])
+    return shared / max(one[1] - one[0], other[1] - other[0])
