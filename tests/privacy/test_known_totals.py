@@ -71,7 +71,7 @@ def test_03_mutant_totals_that_are_checked_against_the_rows(save: Save, monkeypa
 
     def checked(request: Request) -> Any:
         def exact(r: Request, inputs: Inputs, rows: Any, queries: Any) -> Any:
-            if rows.rows != r.totals.rows:
+            if rows.rows != request.public.totals.rows:
                 raise ValueError("the totals are not those of the table")
             return look.exact(r, inputs, rows, queries)
 
