@@ -207,7 +207,7 @@ SYNTHETIC_CODES = _make_wide_table("synthetic_codes", Zone.RELEASED)
 """Synthetic rows as coarse codes."""
 
 SYNTHETIC = _make_wide_table("synthetic", Zone.RELEASED)
-"""Synthetic rows in the source's column order, names and types."""
+"""Synthetic rows: the source's names and column order, the spec's types."""
 
 
 def build_code_schema(domain: Domain, *, padded: bool = False) -> pa.Schema:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -11,7 +12,13 @@ from pydantic import Field, field_validator, model_validator
 from privsyn.data_contracts.columns.grid import Grid
 from privsyn.data_contracts.columns.number_columns import MAX_EXACT_INTEGERS
 from privsyn.data_contracts.columns.shared_fields import DEFAULT_BINS, EXACT, Binned
-from privsyn.data_contracts.columns.time_formats import FORMAT, ZONE, check_zone, translate_to_pattern
+from privsyn.data_contracts.columns.time_formats import (
+    FORMAT,
+    ZONE,
+    check_zone,
+    find_finest_part,
+    translate_to_pattern,
+)
 from privsyn.data_contracts.field_error import FieldError
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -54,11 +61,22 @@ class DatetimeColumn(Written):
     max: dt.datetime = Field(description="Latest possible moment.")
     exact: tuple[dt.datetime, ...] = Field(default=(), description=EXACT)
     resolution: Literal["day", "hour", "minute", "second"] = Field(
-        default="second", description="Released values are whole multiples of this, where the column's range has any."
+        default="second",
+        description="Released values are whole multiples of this, where the column's range has any. Not given beside a "
+        "`format`: the smallest part that the format writes.",
     )
     type: Literal["timestamp", "date"] = Field(
         default="timestamp", description="`timestamp` (microseconds) or `date` (whole days)."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _resolve_by_format(cls, content: Any) -> Any:
+        """Fill in a resolution that is not given from the format: no part is released that the source does not have."""
+        if not isinstance(content, Mapping) or "resolution" in content or not isinstance(content.get("format"), str):
+            return content
+        finest = find_finest_part(content["format"])
+        return {**content, "resolution": finest} if finest else content
 
     @field_validator("min", "max", mode="before")
     @classmethod

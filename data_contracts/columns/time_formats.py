@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Literal
 from zoneinfo import ZoneInfo
 
 from privsyn.data_contracts.field_error import FieldError
@@ -60,6 +61,16 @@ def translate_to_pattern(format_: str) -> str:
     if ("I" in seen) != ("p" in seen):
         raise FieldError("`format` has %I or %p without the other", "Use %H for 24 hours")
     return f"^{pattern}$"
+
+
+def find_finest_part(format_: str) -> Literal["", "day", "hour", "minute", "second"]:
+    """Return the smallest part of a moment that texts of this format have; empty for no format."""
+    parts = set(re.findall(r"%(.)", format_, flags=re.DOTALL))
+    if not parts:
+        return ""
+    if parts & {"S", "f"}:
+        return "second"
+    return "minute" if "M" in parts else "hour" if parts & {"H", "I"} else "day"
 
 
 def check_zone(name: str) -> str:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from privsyn.base.notebook import format_html_table
 from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
 from privsyn.data_contracts.csv_options import USUAL_NULLS
@@ -114,9 +116,14 @@ def check(spec: ReleaseSpec, source: Source | None = None) -> CheckReport:
 
 
 def _list_unread_fields(spec: ReleaseSpec, source: Source) -> Iterator[str]:
-    """Yield what the spec says of texts, where the table stores values of other types."""
+    """Yield what the spec says, or leaves open, of values whose stored type says otherwise."""
     if spec.null_values != USUAL_NULLS and None not in source.types.values():
         yield "null_values: are texts of CSV files, and the table is not CSV: only what is null there is null."
+    for name, column in spec.measured_columns.items():
+        stored: Any = source.types.get(name)
+        unrounded = isinstance(column, NumberColumn) and _is_unrounded(column)
+        if unrounded and stored is not None and pa.types.is_decimal(stored):
+            yield f"columns.{name} is stored as {stored}: write `decimals: {stored.scale}`."
 
 
 def _list_warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:
@@ -155,6 +162,10 @@ def _list_warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:
         for name in spec.unmeasured_columns
     )
     found.extend(_find_missing_zeros(spec))
+    exact = [name for name, c in spec.measured_columns.items() if isinstance(c, NumberColumn) and _is_unrounded(c)]
+    if exact:
+        names = ", ".join(f"columns.{name}" for name in exact)
+        found.append(f"{names}: without `decimals`, values come out with up to 17 digits, whatever the source has.")
     found.extend(
         f"columns.{c.column} has {c.codes:,} codes: noise will outweigh rare ones; merge values or use fewer bins."
         for c in columns
@@ -174,6 +185,10 @@ def _name_kind(spec: ReleaseSpec, codec: Codec) -> str:
     if isinstance(codec, LevelCodec):
         return f"level of {codec.column}"
     return "heaps" if len(codec.sources) == 1 else "one of"
+
+
+def _is_unrounded(column: NumberColumn) -> bool:
+    return column.decimals is None and column.step is None
 
 
 def _find_missing_zeros(spec: ReleaseSpec) -> Iterator[str]:

@@ -85,7 +85,7 @@ class Release(Questions):
 
     @cached_property
     def table(self) -> pa.Table:
-        """The synthetic table: the source's columns, order and types; its rows are in random order."""
+        """The synthetic table: the source's columns in their order, with the spec's types; its rows in random order."""
         return pa.concat_tables(pq.read_table(file) for file in self._files)
 
     def to_pandas(self) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Step *decode* (postprocess): synthetic codes to rows with the source's names, types and values.
+"""Step *decode* (postprocess): synthetic codes to rows with the source's names and the spec's types and values.
 
 Paper: section 5.3 (a combined value is replaced by the values it represents, by the noisy one-way); bins as in DPSyn,
 section 5.4.

@@ -5,6 +5,7 @@ A file's labels are its maker's codebook.  These programs let any value be missi
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ ENDINGS = tuple(_READERS)
 
 _DAYS = ("%td", "date9", "mmddyy", "ddmmyy", "yymmdd", "date", "adate", "edate", "sdate")
 _MOMENTS = ("%tc", "datetime")
+_FIXED = re.compile(r"%[-0]?\d+\.([1-9]|1[0-5])fc?")
+"""Stata's format of a number with so many decimals, which nobody gets without asking for it, as ``%9.2f``."""
 _FEWEST_LABELS = 2
 """Fewer labels than these mark special values of a number, not a list."""
 
@@ -74,6 +77,8 @@ def _read_column(name: str, found: Any) -> Facts:
     elif stored:
         # whole bounds in a label do not make the values whole: a share of 0 to 1 has fractions
         facts.kind = "integer" if stored.startswith("int") or form.endswith(".0") else "number"
+    if facts.kind == "number" and (fixed := _FIXED.fullmatch(form)):
+        facts.decimals = int(fixed[1])
     if limits is not None and facts.kind in ("integer", "number"):
         facts.min, facts.max = (bound_of(limit, facts.kind) for limit in limits)
         facts.remarks.append("bounds from the variable's label")

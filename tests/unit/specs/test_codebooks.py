@@ -72,6 +72,21 @@ def test_stata(tmp_path: Path) -> None:
     assert words["party"]["values"] == list(LISTS["party"][1].values()), "the table has words, not codes"
 
 
+@pytest.mark.parametrize(
+    ("form", "decimals"), [("%9.2f", 2), ("%-12.3fc", 3), ("%9.0g", None), ("%8.0f", None), ("f8.2", None)]
+)
+def test_a_number_has_the_decimals_of_its_stata_format(form: str, decimals: int | None) -> None:
+    """SPSS gives every number F8.2 unless somebody says otherwise, so that says nothing."""
+    from types import SimpleNamespace
+
+    none: dict[str, Any] = {}
+    found = SimpleNamespace(
+        column_names_to_labels=none, readstat_variable_types={"x": "double"}, original_variable_types={"x": form},
+        variable_value_labels=none, variable_measure=none,
+    )  # fmt: skip
+    assert statistics_files._read_column("x", found).decimals == decimals
+
+
 def test_a_share_of_0_to_1_that_is_stored_as_doubles_is_drafted_as_a_number(tmp_path: Path) -> None:
     """By the file that holds the labels, and by the table where another dictionary calls it integer."""
     frame = pd.DataFrame({"food": [0.379, 0.5], "rooms": [3.0, 4.0]})

@@ -158,6 +158,26 @@ def test_moments_come_back_in_their_own_bin_and_at_no_other_time_on_average(
     assert abs(shift) < 0.02 * days / bins + 0.01 * (step == "D")
 
 
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"format": "%d/%m/%Y %H:%M"}, ("minute",)),
+        ({"format": "%d/%m/%Y %I %p"}, ()),
+        ({"format": "%m/%d/%y"}, ()),
+        ({"format": "%m/%d/%y", "resolution": "hour"}, ("hour",)),
+        ({"format": "%d/%m/%Y %H:%M:%S"}, ("minute", "second")),
+    ],
+)
+def test_no_part_of_a_moment_comes_out_that_the_format_does_not_write(
+    changes: dict[str, Any], parts: tuple[str, ...]
+) -> None:
+    made = codec({"kind": "datetime", "min": "2010-01-01", "max": "2012-01-01", **changes})
+    back = made.decode(np.repeat(np.arange(made.size - 1), 20), RNG)["x"].to_pylist()
+    some = {part for part in ("minute", "second") if any(getattr(moment, part) for moment in back)}
+    hours = "%H" in changes["format"] or "%I" in changes["format"] or "resolution" in changes
+    assert some == set(parts) - {"hour"} and any(moment.hour for moment in back) == hours
+
+
 def test_where_no_whole_step_lies_in_a_cell_the_one_before_it_is_taken() -> None:
     made = codec({"kind": "datetime", "min": "2010-01-01", "max": "2010-01-03", "bins": 8, "resolution": "day"})
     back = made.decode(np.arange(made.size), RNG)["x"].to_pylist()
