@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from privsyn.tasks.metrics.regressions import fit_regression
 from scipy.stats import rankdata
+
+from privsyn.tasks.metrics.sample_estimates import fit_regression
 
 Floats = NDArray[np.float64]
 
