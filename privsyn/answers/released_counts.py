@@ -149,13 +149,13 @@ class ReleasedCounts:
     @cached_property
     def known(self) -> list[Counts]:
         """The known totals of single columns, in fine codes, as if they were measured with next to no noise."""
-        one_way = {} if self.request.totals is None else self.request.totals.one_way
+        one_way = {} if self.request.public.totals is None else self.request.public.totals.one_way
         return [Counts((a,), counts.astype(np.float64), KNOWN_SIGMA) for a, counts in one_way.items()]
 
     @cached_property
     def known_pairs(self) -> list[Counts]:
         """The known totals of pairs of columns, in coarse codes, as those."""
-        pairs = [] if self.request.totals is None else self.request.totals.coarse_pairs(self.recode)
+        pairs = [] if self.request.public.totals is None else self.request.public.totals.coarse_pairs(self.recode)
         return [Counts(m.attributes, m.counts, m.sigma) for m in pairs]
 
     @cached_property
@@ -238,7 +238,7 @@ def list_known_words(released: ReleasedCounts, columns: Clique) -> list[str]:
 
     Of no column, which is the number of all rows, those of any are in the answer.
     """
-    totals = released.request.totals
+    totals = released.request.public.totals
     known = [] if totals is None else [a for a in totals.one_way if a in columns or not columns]
     if not known:
         return []

@@ -136,9 +136,10 @@ def _list_warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:
             f"prior: {known.rows:,} rows that the spec states to be public: their statistics show in the release, and "
             "its promise does not protect them."
         )
-    if plan.request.totals is not None:
+    totals = plan.request.public.totals
+    if totals is not None:
         found.append(
-            f"totals: counts of {plan.request.totals.rows:,} rows that the spec states to be public: its promise does "
+            f"totals: counts of {totals.rows:,} rows that the spec states to be public: its promise does "
             "not cover what they tell, and they must never be made from the private table."
         )
     if privacy.epsilon > LARGE_EPSILON:

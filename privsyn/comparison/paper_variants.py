@@ -16,7 +16,7 @@ from privsyn.data_contracts.step_options import Rows, Synthesis
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress, ReleaseStep, Step
-from privsyn.pipelines.common_steps import RECODE, read_one_way_counts
+from privsyn.pipelines.common_steps import RECODE, list_released_tables
 from privsyn.pipelines.privsyn import read_noisy_scores, weigh_evenly
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.estimation.recode import estimate_total
@@ -80,4 +80,4 @@ def _build_network_step(step: Step, measure: ReleaseStep) -> Step:
         network = build_network.build_bayesian_network(read_noisy_scores(inputs), domain, options.degree, limit)
         return {"cliques": weigh_evenly(network, request, inputs)}
 
-    return replace(step, inputs=(*read_one_way_counts(["indif_scores"]), RECODE), run=run)
+    return replace(step, inputs=(*list_released_tables(["indif_scores"]), RECODE), run=run)

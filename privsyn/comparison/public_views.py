@@ -154,11 +154,11 @@ def _build_choice_step(choose: Choose) -> Step:
         return {"cliques": combine_cliques.tabulate_cliques(weighed, domain, fine)}
 
     return Step(
-        CHOSEN.split(".")[0],
-        "Public choice",
-        Kind.POSTPROCESS,
-        (RECODE,),
-        {"cliques": tables.CLIQUES},
-        lambda r: get_options(r).selection.max_cells,
-        run,
+        name=CHOSEN.split(".")[0],
+        title="Public choice",
+        kind=Kind.POSTPROCESS,
+        inputs=(RECODE,),
+        outputs={"cliques": tables.CLIQUES},
+        settings=lambda r: get_options(r).selection.max_cells,
+        run=run,
     )

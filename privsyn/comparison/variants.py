@@ -26,7 +26,7 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.memory import Draw, MemoryRun
 from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress, ReleaseStep, Step
-from privsyn.pipelines.common_steps import ENCODE, read_one_way_counts
+from privsyn.pipelines.common_steps import ENCODE, list_released_tables
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.synthesis_steps import pool_one_ways
 from privsyn.tasks.estimation import noisy
@@ -170,7 +170,7 @@ def equal_laplace(trial: Trial) -> MethodResult:
             scales[step.name] = scale
             return [replace(q, sigma=np.sqrt(2.0) * scale, pricing=request.pricing) for q in queries]
 
-        looks = read_one_way_counts(["one_way_marginals", "indif_scores"])
+        looks = list_released_tables(["one_way_marginals", "indif_scores"])
         return replace(step, plan=plan, inputs=(*step.inputs, *looks))
 
     def draw(step: ReleaseStep, queries: Sequence[Query]) -> noisy.Answers:

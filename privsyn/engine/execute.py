@@ -170,7 +170,7 @@ class Shell:
     def _execute_plain(self, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
         if step.run is None:
             raise TypeError(f"{step.name} has no function to run")
-        outputs = step.run(self.request, self._inputs(step, inputs), self._progress(step))
+        outputs = step.run(step.restrict(self.request), self._inputs(step, inputs), self._progress(step))
         return self._write(step, outputs)
 
     def _execute_release(
@@ -200,8 +200,8 @@ class Shell:
         answers = []
         if queries:
             self.ledger.claim(self.dataset, key, self._kept_draw(key))
-            rows = step.read_rows(self.request, tables_in)
-            exact = step.exact(self.request, tables_in, rows, queries)
+            request = step.restrict(self.request)
+            exact = step.exact(request, tables_in, step.read_rows(request, tables_in), queries)
             for i, (counts, draw) in enumerate(zip(exact, noise, strict=True)):
                 answers.append(counts + draw)
                 self.report(step.name, i + 1, len(queries))

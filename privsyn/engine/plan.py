@@ -79,7 +79,8 @@ class Plan:
 
         From public and released things only.
         """
-        return [query.under(self.request.pricing) for query in step.plan(self.request, inputs, step.rho(self.request))]
+        planned = step.plan(step.restrict(self.request), inputs, step.rho(self.request))
+        return [query.under(self.request.pricing) for query in planned]
 
     def released_inputs(self, step: Step) -> tuple[str, ...]:
         """Return the inputs of ``step`` that are released tables: all that its plan, and post-processing, may read."""

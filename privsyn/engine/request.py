@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
 from privsyn.base.errors import RequestError
-from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.receipts import Pricing
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.specs.places import format_place
 from privsyn.tasks.codecs import EncodingPlan, plan
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.knowledge.totals import KnownTotals
+from privsyn.tasks.knowledge.public_knowledge import Part, PublicKnowledge
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho, get_pricing
 
 
@@ -53,18 +54,18 @@ class Request:
         return plan(self.spec, self.column_order, self.even)
 
     @cached_property
-    def totals(self) -> KnownTotals | None:
-        """The known totals in fine codes; None without any.  Raises RequestError for a column they cannot be of."""
+    def public(self) -> PublicKnowledge:
+        """What is public about the rows.  Raises RequestError for a column whose known counts have no codes."""
         try:
-            return KnownTotals.of(self.spec.totals, self.encoding) if self.spec.totals else None
+            return PublicKnowledge.of(self.spec, self.encoding, self.prior)
         except FieldError as error:
             raise RequestError(error.problem, error.cure, format_place(error.place)) from None
 
-    @property
-    def measured_alone(self) -> Domain:
-        """The fine domain of the attributes whose counts are not known."""
-        domain = self.encoding.domain
-        return domain if self.totals is None else self.totals.measured(domain)
+    def restrict(self, parts: Iterable[Part]) -> Request:
+        """Return the same request, whose public knowledge answers for ``parts`` only."""
+        restricted = copy(self)
+        restricted.__dict__["public"] = self.public.only(parts)
+        return restricted
 
     @property
     def pricing(self) -> Pricing:

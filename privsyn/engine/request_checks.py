@@ -41,8 +41,8 @@ def check_rules(request: Request) -> Request:
             )
     try:
         check_feasible(request.encoding)
-        if request.totals is not None:
-            check_totals_possible(request.spec.totals, request.totals, request.encoding)
+        if request.public.totals is not None:
+            check_totals_possible(request.spec.totals, request.public.totals, request.encoding)
     except FieldError as error:
         raise RequestError(
             error.problem, error.cure, "".join(f"[{p}]" if isinstance(p, int) else p for p in error.place)

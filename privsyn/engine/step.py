@@ -19,6 +19,7 @@ from privsyn.data_contracts.tables import TableContract
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.tasks.kernels.counting import Countable
+from privsyn.tasks.knowledge.public_knowledge import Part
 
 Batches = Iterable[pa.RecordBatch]
 Progress = Callable[[int, int], None]
@@ -49,9 +50,12 @@ class PublishedFile(NamedTuple):
     words: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Step:
     """One step: ``inputs`` are names ``step.table`` of earlier outputs; ``settings`` the spec's values it uses.
+
+    ``reads``: the parts of public knowledge that it reads, which are in its key, too; ``inherits``: parts that it reads
+    and the key of a step before it has.  Its function is handed no other part.
 
     ``version`` is raised by hand when the same inputs and settings would give another output; it is part
     of the cache key, so that an upgrade re-runs what changed and nothing else.  The keys of ``settings`` enter the
@@ -66,7 +70,9 @@ class Step:
     kind: Kind
     inputs: tuple[str, ...]
     outputs: Mapping[str, TableContract]
-    settings: Callable[[Request], Any] = field(repr=False)
+    settings: Callable[[Request], Any] = field(default=lambda request: {}, repr=False)
+    reads: tuple[Part, ...] = ()
+    inherits: tuple[Part, ...] = ()
     run: Callable[[Request, Inputs, Progress], Mapping[str, Output]] | None = field(default=None, repr=False)
     version: int = 1
     published: Mapping[str, PublishedFile] = field(default_factory=dict)
@@ -83,9 +89,18 @@ class Step:
         """The steps whose tables it reads, once each, in declared order."""
         return tuple(dict.fromkeys(name.split(".")[0] for name in self.inputs))
 
+    def restrict(self, request: Request) -> Request:
+        """Return what the step may know of ``request``."""
+        return request.restrict((*self.reads, *self.inherits))
+
+    def build_key(self, request: Request) -> Any:
+        """Return the step's own part of its cache key, JSON-ready: its settings and the public knowledge it reads."""
+        settings, public = self.settings(request), request.public.key(self.reads)
+        return {**settings, **public} if public else settings
+
     def settings_json(self, request: Request) -> str:
-        """Return the step's own settings as canonical JSON: part of its cache key."""
-        return json.dumps(self.settings(request), sort_keys=True, separators=(",", ":"))
+        """Return :meth:`build_key` as canonical JSON."""
+        return json.dumps(self.build_key(request), sort_keys=True, separators=(",", ":"))
 
 
 @dataclass(frozen=True)
@@ -113,7 +128,7 @@ class Look:
         return self.words if related or not self.alone else replace(self, what=self.alone).words
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ReleaseStep(Step):
     """A release step never sees noise: it says what to ask (``plan``, public) and counts it (``exact``).
 
@@ -122,19 +137,20 @@ class ReleaseStep(Step):
     publishes sums only. ``share``: of the request's budget; the shares of a mechanism's release steps sum to 1.
     """
 
-    plan: Callable[[Request, Inputs, Fraction], list[Query]] = field(default=None, repr=False)  # type: ignore[assignment]
-    exact: Callable[[Request, Inputs, Countable, list[Query]], Iterator[NDArray[np.int64]]] = field(  # type: ignore[assignment]
-        default=None, repr=False
-    )
+    kind: Kind = Kind.RELEASE
+    plan: Callable[[Request, Inputs, Fraction], list[Query]] = field(repr=False)
+    exact: Callable[[Request, Inputs, Countable, list[Query]], Iterator[NDArray[np.int64]]] = field(repr=False)
     share: Callable[[Request], Fraction] = field(default=lambda request: Fraction(1), repr=False)
-    look: Look = field(default=None, repr=False)  # type: ignore[assignment]
-    rows: str = ""
-    rows_domain: Callable[[Request, Inputs], Domain] = field(default=None, repr=False)  # type: ignore[assignment]
+    look: Look = field(repr=False)
+    rows: str
+    rows_domain: Callable[[Request, Inputs], Domain] = field(
+        default=lambda request, inputs: inputs.domain(), repr=False
+    )
     padded: bool = False
 
-    def settings_json(self, request: Request) -> str:
-        """Return the settings with what every release step depends on: its budget, and the records of one person."""
-        return json.dumps({**self.priced(request), **self.settings(request)}, sort_keys=True, separators=(",", ":"))
+    def build_key(self, request: Request) -> dict[str, Any]:
+        """Return the key with what every release step depends on: its budget, and the records of one person."""
+        return {**self.priced(request), **super().build_key(request)}
 
     def priced(self, request: Request) -> dict[str, Any]:
         """Return what the step's noise depends on, JSON-ready: its budget, and the records of one person."""

@@ -130,12 +130,12 @@ def build_quality_step(comparison: Comparison) -> ReleaseStep:
         return {"synthetic": comparison.sha256, "figures": asked}
 
     return ReleaseStep(
-        STEP,
-        "Quality figures",
-        Kind.RELEASE,
-        (ENCODED,),
-        RELEASED,
-        settings,
+        name=STEP,
+        title="Quality figures",
+        kind=Kind.RELEASE,
+        inputs=(ENCODED,),
+        outputs=RELEASED,
+        settings=settings,
         plan=lambda r, i, rho: quality_figures.plan_queries(comparison.figures, rho, r.records),
         exact=lambda r, i, rows, queries: quality_figures.count_exactly(
             to_bins(_evaluate_in_memory(r, i), comparison.groups), comparison.synthetic, comparison.figures, r.threads

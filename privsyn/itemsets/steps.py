@@ -23,7 +23,7 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step, Wide
 from privsyn.itemsets.itemset_table import build_itemset_table
-from privsyn.pipelines.common_steps import RELEASED, omit_default, publish_noisy, read_one_way_counts
+from privsyn.pipelines.common_steps import RELEASED, check_unchanged, list_released_tables, publish_noisy
 from privsyn.sources.transaction_source import iterate_held_items
 from privsyn.tasks.itemsets import basis_marginals, basis_set, estimates, item_counts, pair_counts
 from privsyn.tasks.itemsets.basis_set import Basis
@@ -47,7 +47,7 @@ PAIR_FLOOR = 2.0
 """Pairs whose count is below so many standard deviations of its noise are not taken for frequent (docs/itemsets.md)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TransactionLook(ReleaseStep):
     """A release step over transactions; ``items``: the size of the universe."""
 
@@ -79,25 +79,25 @@ def _read_transactions(asked: ItemsetSpec) -> Step:
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         repairs = Repairs()
-        rows = omit_default(_iterate_rows(asked, inputs, repairs), inputs)
+        rows = check_unchanged(_iterate_rows(asked, inputs, repairs), inputs)
         return {
             "transaction_rows": Wide(ROW_SCHEMA, rows, lambda b: _plan_profile(b, asked)),
             "repairs": repairs.to_table,
         }
 
     return Step(
-        "transactions",
-        "Transactions",
-        Kind.TRANSFORM,
-        (),
-        {"transaction_rows": contracts.TRANSACTION_ROWS, "repairs": REPAIRS},
-        lambda r: {
+        name="transactions",
+        title="Transactions",
+        kind=Kind.TRANSFORM,
+        inputs=(),
+        outputs={"transaction_rows": contracts.TRANSACTION_ROWS, "repairs": REPAIRS},
+        settings=lambda r: {
             "layout": asked.layout.model_dump(),
             "universe": universe,
             "max_items": asked.max_items,
             "csv": asked.csv.model_dump(),
         },
-        run,
+        run=run,
     )
 
 
@@ -135,12 +135,12 @@ def _look(
     asked: ItemsetSpec, name: str, title: str, inputs: tuple[str, ...], plan: Any, exact: Any, look: Look, words: str
 ) -> ReleaseStep:
     return TransactionLook(
-        name,
-        title,
-        Kind.RELEASE,
-        (ROWS, *inputs),
-        RELEASED,
-        lambda r: {"top": asked.top, "largest": asked.largest},
+        name=name,
+        title=title,
+        kind=Kind.RELEASE,
+        inputs=(ROWS, *inputs),
+        outputs=RELEASED,
+        settings=lambda r: {"top": asked.top, "largest": asked.largest},
         plan=plan,
         exact=exact,
         share=lambda r: SHARES[name],
@@ -183,13 +183,13 @@ def _find_frequent(asked: ItemsetSpec) -> Step:
         return {"items": pa.Table.from_pylist(rows, schema=contracts.FREQUENT_ITEMS.schema)}
 
     return Step(
-        "frequent_items",
-        "Frequent items",
-        Kind.POSTPROCESS,
-        read_one_way_counts(["item_counts"]),
-        {"items": contracts.FREQUENT_ITEMS},
-        lambda r: {"at_least": asked.at_least, "most": asked.most_frequent_items},
-        run,
+        name="frequent_items",
+        title="Frequent items",
+        kind=Kind.POSTPROCESS,
+        inputs=list_released_tables(["item_counts"]),
+        outputs={"items": contracts.FREQUENT_ITEMS},
+        settings=lambda r: {"at_least": asked.at_least, "most": asked.most_frequent_items},
+        run=run,
         published={"items": PublishedFile("marginals/frequent_items.parquet", "names the items looked at together")},
     )
 
@@ -240,13 +240,13 @@ def _choose_bases(asked: ItemsetSpec) -> Step:
         return {"bases": pa.Table.from_pylist(rows, schema=contracts.BASES.schema)}
 
     return Step(
-        "basis_set",
-        "Basis set",
-        Kind.POSTPROCESS,
-        ("frequent_items.items", *read_one_way_counts(["item_counts", "pair_counts"])),
-        {"bases": contracts.BASES},
-        lambda r: {"largest_basis": asked.largest_basis, "at_least": asked.at_least, "largest": asked.largest},
-        run,
+        name="basis_set",
+        title="Basis set",
+        kind=Kind.POSTPROCESS,
+        inputs=("frequent_items.items", *list_released_tables(["item_counts", "pair_counts"])),
+        outputs={"bases": contracts.BASES},
+        settings=lambda r: {"largest_basis": asked.largest_basis, "at_least": asked.at_least, "largest": asked.largest},
+        run=run,
         published={"bases": PublishedFile("marginals/bases.parquet", "names the items of each basis")},
     )
 
@@ -298,16 +298,16 @@ def _estimate_itemsets(asked: ItemsetSpec) -> Step:
         return {"itemsets": build_itemset_table([(s, *found[s]) for s in chosen], names, total, singles[0].sigma)}
 
     return Step(
-        "itemsets",
-        "Itemsets",
-        Kind.POSTPROCESS,
-        (
+        name="itemsets",
+        title="Itemsets",
+        kind=Kind.POSTPROCESS,
+        inputs=(
             "frequent_items.items",
             "basis_set.bases",
-            *read_one_way_counts(["item_counts", "pair_counts", "basis_marginals"]),
+            *list_released_tables(["item_counts", "pair_counts", "basis_marginals"]),
         ),
-        {"itemsets": contracts.ITEMSETS},
-        lambda r: {"top": asked.top, "at_least": asked.at_least, "largest": asked.largest},
-        run,
+        outputs={"itemsets": contracts.ITEMSETS},
+        settings=lambda r: {"top": asked.top, "at_least": asked.at_least, "largest": asked.largest},
+        run=run,
         published={"itemsets": PublishedFile("itemsets.parquet", "has the itemsets, the most frequent first")},
     )

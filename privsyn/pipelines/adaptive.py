@@ -24,35 +24,34 @@ from privsyn.pipelines.common_steps import (
     RECODE,
     RELEASED,
     get_options_as,
+    list_released_tables,
     list_wide_codes,
     publish_noisy,
-    read_one_way_counts,
 )
 from privsyn.pipelines.privsyn import (
     COMBINE_CLIQUES,
     RECODED,
+    build_measurement,
+    build_selection_step,
     build_up_to_measurement,
-    get_targets,
     key_choice,
-    measure_step,
-    select_step,
 )
 from privsyn.pipelines.synthesis_steps import (
-    APPEND_ATTRIBUTES,
+    CONSISTENCY_READS,
+    build_appending_step,
     build_consistency_step,
     build_row_steps,
-    find_forbidden_codes,
+    build_synthesis_step,
     get_synthesis,
     key_consistency,
-    key_rules,
     key_synthesis,
     pool_one_ways,
     read_consistent_marginals,
-    synthesize_step,
-    tie_blocks,
 )
 from privsyn.tasks.estimation.recode import build_coarse_domain, estimate_total
+from privsyn.tasks.estimation.target_weights import NO_TARGETS
 from privsyn.tasks.kernels.counting import CodeTable, Countable
+from privsyn.tasks.knowledge.public_knowledge import Part
 from privsyn.tasks.steps import (
     append_attributes,
     combine_cliques,
@@ -62,9 +61,19 @@ from privsyn.tasks.steps import (
 )
 
 
-def get_options(request: Request) -> Adaptive:
-    """Return the request's options.  Raises TypeError if it asks for another mechanism."""
-    return get_options_as(request, Adaptive)
+def build_steps(request: Request) -> tuple[Step, ...]:
+    """Return the steps of PrivSyn, with the further rounds between its measurement and consistency."""
+    options = get_options(request)
+    rounds: list[Round] = []
+    stages = ["measure_marginals"]
+    for number in range(2, options.rounds + 2):
+        rounds.append(_build_round(number, tuple(stages), options))
+        stages.append(rounds[-1].measure.name)
+    return (
+        *build_up_to_measurement(options, options.exact_rounds().first),
+        *(step for each in rounds for step in each),
+        *build_row_steps(stages),
+    )
 
 
 class Round(NamedTuple):
@@ -76,16 +85,9 @@ class Round(NamedTuple):
     measure: ReleaseStep
 
 
-def adaptive(request: Request) -> tuple[Step, ...]:
-    """Return the steps of PrivSyn, with the further rounds between its measurement and consistency."""
-    options = get_options(request)
-    rounds: list[Round] = []
-    stages = ["measure_marginals"]
-    for number in range(2, options.rounds + 2):
-        rounds.append(_build_round(number, tuple(stages), options))
-        stages.append(rounds[-1].measure.name)
-    first = build_up_to_measurement(options, options.exact_rounds().first)
-    return (*first, *(step for each in rounds for step in each), *build_row_steps(stages))
+def get_options(request: Request) -> Adaptive:
+    """Return the request's options.  Raises TypeError if it asks for another mechanism."""
+    return get_options_as(request, Adaptive)
 
 
 def _build_round(n: int, stages: Sequence[str], options: Adaptive) -> Round:
@@ -100,13 +102,13 @@ def _build_round(n: int, stages: Sequence[str], options: Adaptive) -> Round:
 
 def measure_again(n: int, chosen: str, share: Fraction) -> ReleaseStep:
     """Return the measurement of round ``n``: the marginals in the table ``chosen``, with this share of the budget."""
-    return measure_step(
-        f"measure_again_{n}",
-        f"Measure again, round {n}",
-        chosen,
-        share,
-        Look("joint counts where these were far", lambda r: ONE_CELL, round=n),
-        publish_noisy(f"round_{n}_measured"),
+    return build_measurement(
+        name=f"measure_again_{n}",
+        title=f"Measure again, round {n}",
+        chosen=chosen,
+        share=share,
+        look=Look("joint counts where these were far", lambda r: ONE_CELL, round=n),
+        files=publish_noisy(f"round_{n}_measured"),
     )
 
 
@@ -116,37 +118,37 @@ def _count_versions(*same: Step) -> int:
 
 
 def build_rows_so_far(n: int, stages: Sequence[str]) -> Step:
-    """Return rows from what ``stages`` measured, for the scores of round ``n``."""
+    """Return the step that makes rows from what ``stages`` measured, for the scores of round ``n``."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         recode, consistent = read_consistent_marginals(request, inputs, stages)
-        domain = build_coarse_domain(recode)
-        zeros = find_forbidden_codes(request, recode)
-        core = append_attributes.select_core_marginals(consistent, domain, tie_blocks(zeros))
+        domain, known = build_coarse_domain(recode), request.public.on(recode)
+        core = append_attributes.select_core_marginals(consistent, domain, known.tied)
         settings = get_synthesis(request)
         settings = settings.model_copy(update={"oversample": 1, "seed": residual_scores.derive_seed(settings.seed, n)})
         number = residual_scores.draw_rows_so_far(estimate_total(recode))
         rows = synthesize.synthesize(
-            core.marginals, core.domain, settings, number, request.threads, progress, zeros=zeros
+            core.marginals, core.domain, settings, number, request.threads, progress, zeros=known.zeros
         )
-        codes = append_attributes.append_attributes(rows, consistent, domain, settings.seed, tie_blocks(zeros))
+        codes = append_attributes.append_attributes(rows, consistent, domain, settings.seed, known.tied)
         return {"codes": list_wide_codes(codes.to_arrow().to_batches(), domain)}
 
     def settings(request: Request) -> dict[str, Any]:
         key = {**key_synthesis(request), "oversample": 1}
         key["seed"] = residual_scores.derive_seed(key["seed"], n)
         synthesis = {name: value for name, value in key.items() if name not in ("rows", "shard_rows")}
-        return {"consistency": key_consistency(request), "synthesis": synthesis, **key_rules(request)}
+        return {"consistency": key_consistency(request), "synthesis": synthesis}
 
     return Step(
-        f"rows_so_far_{n}",
-        f"Rows so far, round {n}",
-        Kind.POSTPROCESS,
-        (RECODE, *read_one_way_counts(stages)),
-        {"codes": tables.SYNTHETIC_CODES},
-        settings,
-        run,
-        version=_count_versions(build_consistency_step(stages), synthesize_step(stages), APPEND_ATTRIBUTES),
+        name=f"rows_so_far_{n}",
+        title=f"Rows so far, round {n}",
+        kind=Kind.POSTPROCESS,
+        inputs=(RECODE, *list_released_tables(stages)),
+        outputs={"codes": tables.SYNTHETIC_CODES},
+        settings=settings,
+        reads=CONSISTENCY_READS,
+        run=run,
+        version=_count_versions(build_consistency_step(stages), build_synthesis_step(stages), build_appending_step()),
     )
 
 
@@ -166,9 +168,14 @@ def build_residual_scores(
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
         queries, answers = inputs.noisy("indif_scores")
         known = {(q.attributes[0], q.attributes[1]): float(y[0]) for q, y in zip(queries, answers, strict=True)}
-        cells = (limits.max_cells, limits.gamma or 0)
-        targets = get_targets(request)
-        cliques = residual_scores.list_candidates(known, inputs.domain(), *cells, triples=triples, targets=targets)
+        cliques = residual_scores.list_candidates(
+            known,
+            inputs.domain(),
+            limits.max_cells,
+            limits.gamma or 0,
+            triples=triples,
+            targets=request.public.targets if triples else NO_TARGETS,
+        )
         return residual_scores.plan_queries(cliques, rho, request.records)
 
     def exact(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
@@ -177,16 +184,12 @@ def build_residual_scores(
         return residual_scores.count_exactly(rows, made, total, queries, request.threads)
 
     return ReleaseStep(
-        f"residual_scores_{n}",
-        f"Residual scores, round {n}",
-        Kind.RELEASE,
-        (RECODED, RECODE, *read_one_way_counts(["indif_scores"]), *read_one_way_counts(stages), codes),
-        RELEASED,
-        lambda r: {
-            "max_cells": limits.max_cells,
-            "gamma": limits.gamma,
-            **(r.spec.targets() if triples else {}),
-        },
+        name=f"residual_scores_{n}",
+        title=f"Residual scores, round {n}",
+        inputs=(RECODED, RECODE, *list_released_tables(["indif_scores"]), *list_released_tables(stages), codes),
+        outputs=RELEASED,
+        settings=lambda r: {"max_cells": limits.max_cells, "gamma": limits.gamma},
+        reads=(Part.TARGETS,) if triples else (),
         plan=plan,
         exact=exact,
         share=lambda r: share,
@@ -200,7 +203,6 @@ def build_residual_scores(
             round=n,
         ),
         rows=RECODED,
-        rows_domain=lambda r, i: i.domain(),
         padded=True,
         published=publish_noisy(f"round_{n}_scores"),
     )
@@ -212,22 +214,27 @@ def _build_choice(n: int, stages: Sequence[str], scores: ReleaseStep, measure: R
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         recode, fine = pool_one_ways(request, inputs, stages), request.encoding.domain
         queries, answers = inputs.noisy(scores.name)
-        how = (recode, fine, float(measure.rho(request)), request.records)
-        distances = [float(y[0]) for y in answers]
-        again = get_options(request).split.remeasure_one_ways
         weights = reselect_cliques.reselect_cliques(
-            queries, distances, *how, remeasure_one_ways=again, targets=get_targets(request)
+            queries,
+            [float(y[0]) for y in answers],
+            recode,
+            fine,
+            float(measure.rho(request)),
+            request.records,
+            remeasure_one_ways=get_options(request).split.remeasure_one_ways,
+            targets=request.public.targets,
         )
         return {"cliques": combine_cliques.tabulate_cliques(weights, inputs.domain(), fine)}
 
     return Step(
-        f"select_again_{n}",
-        f"Select again, round {n}",
-        Kind.POSTPROCESS,
-        (*read_one_way_counts([scores.name]), RECODE, *read_one_way_counts(stages)),
-        {"cliques": tables.CLIQUES},
-        lambda r: key_choice(r, measure),
-        run,
-        version=_count_versions(select_step(measure), COMBINE_CLIQUES),
+        name=f"select_again_{n}",
+        title=f"Select again, round {n}",
+        kind=Kind.POSTPROCESS,
+        inputs=(*list_released_tables([scores.name]), RECODE, *list_released_tables(stages)),
+        outputs={"cliques": tables.CLIQUES},
+        settings=lambda r: key_choice(r, measure),
+        reads=(Part.TARGETS,),
+        run=run,
+        version=_count_versions(build_selection_step(measure), COMBINE_CLIQUES),
         words=lambda r: "rows made from what was measured so far say where to ask again",
     )

@@ -15,28 +15,17 @@ composition).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
-
-from privsyn.data_contracts import tables
-from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.mechanism_options import Aim
 from privsyn.data_contracts.step_options import Selection
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Output, Progress, ReleaseStep, Step
+from privsyn.engine.step import ReleaseStep, Step
 from privsyn.pipelines.adaptive import Candidates, build_residual_scores, build_rows_so_far, measure_again
-from privsyn.pipelines.common_steps import (
-    COMPRESS_DOMAIN,
-    ENCODE,
-    RECODE,
-    build_one_way_step,
-    get_options_as,
-    read_one_way_counts,
-)
-from privsyn.pipelines.privsyn import RECODE_ROWS, build_first_measurement, build_scores_step, get_targets, weigh_evenly
+from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, build_one_way_step, get_options_as
+from privsyn.pipelines.privsyn import RECODE_ROWS, build_choice_step, build_first_measurement, build_scores_step
 from privsyn.pipelines.synthesis_steps import build_row_steps
+from privsyn.tasks.knowledge.public_knowledge import Part
 from privsyn.tasks.steps import worst_marginals
 
 LIMIT = (
@@ -45,17 +34,25 @@ LIMIT = (
 )
 
 
-def get_options(request: Request) -> Aim:
-    """Return the request's options.  Raises TypeError if it asks for another mechanism."""
-    return get_options_as(request, Aim)
-
-
-def aim(request: Request) -> tuple[Step, ...]:
+def build_steps(request: Request) -> tuple[Step, ...]:
     """Return the one-ways, the rounds, and rows from all that was measured."""
     options = get_options(request)
+    rounds, stages = _build_rounds(options)
+    return (
+        ENCODE,
+        build_one_way_step(options.exact_one_ways(), "equal"),
+        COMPRESS_DOMAIN,
+        RECODE_ROWS,
+        *rounds,
+        *build_row_steps(stages),
+    )
+
+
+def _build_rounds(options: Aim) -> tuple[list[Step], list[str]]:
+    """Return the steps of all rounds, and the names of those that measure."""
     first, *further = options.exact_rounds()
-    scores = build_scores_step(lambda r: Selection(max_cells=get_options(r).max_cells), lambda r: first[0])
-    measure = replace(build_first_measurement(first[1], "worst_marginals_1.cliques"), limit=LIMIT)
+    scores = build_scores_step(lambda r: Selection(max_cells=get_options(r).max_cells), first[0])
+    measure = build_first_measurement(first[1], "worst_marginals_1.cliques", LIMIT)
     rounds: list[Step] = [scores, _build_choice(1, scores, measure), measure]
     stages = [measure.name]
     limits = Candidates(options.max_cells, options.gamma if options.triples else None)
@@ -65,8 +62,12 @@ def aim(request: Request) -> tuple[Step, ...]:
         measure = measure_again(n, f"worst_marginals_{n}.cliques", measuring)
         rounds += [rows, scores, _build_choice(n, scores, measure), measure]
         stages.append(measure.name)
-    one_ways = build_one_way_step(options.exact_one_ways(), "equal")
-    return (ENCODE, one_ways, COMPRESS_DOMAIN, RECODE_ROWS, *rounds, *build_row_steps(stages))
+    return rounds, stages
+
+
+def get_options(request: Request) -> Aim:
+    """Return the request's options.  Raises TypeError if it asks for another mechanism."""
+    return get_options_as(request, Aim)
 
 
 def _count_at_once(request: Request) -> int:
@@ -76,26 +77,27 @@ def _count_at_once(request: Request) -> int:
 def _build_choice(n: int, scores: ReleaseStep, measure: ReleaseStep) -> Step:
     """Return the marginals to measure in round ``n``, by their noisy distances."""
 
-    def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    def choose(request: Request, inputs: Inputs) -> list[Clique]:
         queries, answers = inputs.noisy(scores.name)
-        cliques, distances = [q.attributes for q in queries], [float(y[0]) for y in answers]
-        noise, rho = (queries[0].sigma if queries else 0.0), float(measure.rho(request))
-        how = (inputs.domain(), _count_at_once(request), rho, request.records, get_targets(request))
-        chosen = worst_marginals.choose_worst_marginals(cliques, distances, noise, *how)
-        return {"cliques": weigh_evenly(chosen, request, inputs)}
+        return worst_marginals.choose_worst_marginals(
+            [q.attributes for q in queries],
+            [float(y[0]) for y in answers],
+            queries[0].sigma if queries else 0.0,
+            inputs.domain(),
+            _count_at_once(request),
+            float(measure.rho(request)),
+            request.records,
+            targets=request.public.targets,
+        )
 
-    def key(request: Request) -> dict[str, Any]:
-        return {**measure.priced(request), "at_once": _count_at_once(request), **request.spec.targets()}
-
-    return Step(
-        f"worst_marginals_{n}",
-        f"Worst marginals, round {n}",
-        Kind.POSTPROCESS,
-        (*read_one_way_counts([scores.name]), RECODE),
-        {"cliques": tables.CLIQUES},
-        key,
-        run,
-        words=lambda r: (
+    return build_choice_step(
+        name=f"worst_marginals_{n}",
+        title=f"Worst marginals, round {n}",
+        scores=scores.name,
+        choose=choose,
+        settings=lambda r: {**measure.priced(r), "at_once": _count_at_once(r)},
+        reads=(Part.TARGETS,),
+        words=(
             "the few marginals in which independent columns, by the noisy one-ways, are worst are measured first"
             if n == 1
             else "rows made from what was measured so far say which few marginals are measured next"

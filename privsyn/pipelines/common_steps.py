@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from fractions import Fraction
+from functools import partial
 from typing import Any, TypeVar
 
 from privsyn.base.errors import RequestError
@@ -23,10 +24,8 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Batches, Look, Output, Progress, PublishedFile, ReleaseStep, Step, Wide
-from privsyn.tasks.codecs.level_codecs import LevelCodec
-from privsyn.tasks.codecs.one_hot import OneHotCodec
-from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation.recode import recode_to_table
+from privsyn.tasks.knowledge.public_knowledge import Part
 from privsyn.tasks.steps import compress_domain, encode, one_way_marginals
 
 RELEASED = {"noisy": tables.NOISY, "receipts": tables.RECEIPTS}
@@ -49,7 +48,7 @@ def get_options_as(request: Request, kind: type[Options]) -> Options:
     return options
 
 
-def read_one_way_counts(stages: Sequence[str]) -> tuple[str, ...]:
+def list_released_tables(stages: Sequence[str]) -> tuple[str, ...]:
     """Return the released tables of these release steps."""
     return tuple(f"{stage}.{table}" for stage in stages for table in RELEASED)
 
@@ -70,33 +69,18 @@ def list_wide_codes(batches: Batches, domain: Domain, *, padded: bool = False) -
 
 def key_columns(request: Request, unused: AbstractSet[str] = WORDS) -> dict[str, Any]:
     """Return the released columns without the fields ``unused``; ``zone: UTC`` is what moments meant before zones."""
-    found = {}
+    key = {}
     for name, column in request.spec.released_columns.items():
-        found[name] = column.model_dump(mode="json", exclude=set(unused))
+        key[name] = column.model_dump(mode="json", exclude=set(unused))
         if isinstance(column, DatetimeColumn) and column.zone == "UTC":
-            found[name].pop("zone")
-    return found
+            key[name].pop("zone")
+    return key
 
 
 def _keep_measured(request: Request, by_column: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part that is about columns that are measured: what is never read changes no code."""
     unmeasured = request.spec.unmeasured_columns
     return {name: value for name, value in by_column.items() if name not in unmeasured}
-
-
-def _key_code_rules(request: Request) -> dict[str, Any]:
-    """Return what rules change of the codes: edges, columns without a code, dummies; nothing without rules.
-
-    Other changes of rules count no private row again.
-    """
-    plan = request.encoding
-    if plan.rules is None:
-        return {}
-    groups = [[*c.sources, len(c.groups)] for c in plan.codecs if isinstance(c, OneHotCodec)]
-    splits = {c.attribute: c.digest for c in plan.codecs if isinstance(c, SplitCodec)}
-    found = {"thresholds": plan.rules.thresholds, "computed": list(plan.rules.order), "one_of": groups}
-    levels = {c.attribute: c.digest for c in plan.codecs if isinstance(c, LevelCodec)}
-    return {**found, **({"split": splits} if splits else {}), **({"levels": levels} if levels else {})}
 
 
 def _key_wide_codes(request: Request) -> dict[str, Any]:
@@ -119,14 +103,14 @@ def _key_null_values(spec: ReleaseSpec) -> tuple[str, ...]:
 
 def _encode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     encoding, repairs = request.encoding, encode.Repairs()
-    rows = omit_default(encode.encode(inputs.private.rows, encoding, request.spec.unit, repairs), inputs)
+    rows = check_unchanged(encode.encode(inputs.private.rows, encoding, request.spec.unit, repairs), inputs)
     domain = encoding.domain
     profile = lambda batches: tables.make_code_examples(batches, domain)  # noqa: E731
     return {"encoded_rows": Wide(tables.build_code_schema(domain), rows, profile), "repairs": repairs.to_table}
 
 
-def omit_default(batches: Batches, inputs: Inputs) -> Batches:
-    """Pass batches through; RequestError at the end, before anything is kept, if the data changed meanwhile."""
+def check_unchanged(batches: Batches, inputs: Inputs) -> Batches:
+    """Yield the batches; raise RequestError at the end, before anything is kept, if the data changed meanwhile."""
     yield from batches
     if not inputs.private.unchanged():
         raise RequestError(
@@ -134,41 +118,30 @@ def omit_default(batches: Batches, inputs: Inputs) -> Batches:
         )
 
 
+def _key_encoding(request: Request) -> dict[str, Any]:
+    """Return what the codes follow from, without rules: columns, unit, nulls, order, wide bins, CSV options."""
+    spec = request.spec
+    return {
+        "columns": _keep_measured(request, key_columns(request, WORDS | WRITTEN)),
+        "unit": spec.unit.model_dump(),
+        "null_values": _key_null_values(spec),
+        "order": tuple(_keep_measured(request, dict.fromkeys(request.column_order))),
+        **_key_wide_codes(request),
+        **({"csv": spec.csv.model_dump()} if spec.csv != CsvOptions() else {}),  # earlier keys have no such field
+    }
+
+
 ENCODE = Step(
-    "encode",
-    "Encode",
-    Kind.TRANSFORM,
-    (),
-    {"encoded_rows": tables.ENCODED_ROWS, "repairs": tables.REPAIRS},
-    lambda r: {
-        "columns": _keep_measured(r, key_columns(r, WORDS | WRITTEN)),
-        "unit": r.spec.unit.model_dump(),
-        "null_values": _key_null_values(r.spec),
-        "order": tuple(_keep_measured(r, dict.fromkeys(r.column_order))),
-        **_key_code_rules(r),
-        **_key_wide_codes(r),
-        **({"csv": r.spec.csv.model_dump()} if r.spec.csv != CsvOptions() else {}),  # keys of before know no such field
-    },
-    _encode,
+    name="encode",
+    title="Encode",
+    kind=Kind.TRANSFORM,
+    inputs=(),
+    outputs={"encoded_rows": tables.ENCODED_ROWS, "repairs": tables.REPAIRS},
+    settings=_key_encoding,
+    reads=(Part.CODES,),
+    run=_encode,
     version=2,
 )
-
-
-def key_known_totals(request: Request) -> dict[str, Any]:
-    """Return the attributes whose counts are known and not measured; nothing without any."""
-    known = () if request.totals is None else request.totals.one_way
-    return {"known": sorted(known)} if known else {}
-
-
-def list_codes_of_totals(request: Request) -> dict[str, Any]:
-    """Return the known counts of single attributes, which their codes follow from; nothing without any."""
-    totals = request.totals
-    return {} if totals is None or not totals.one_way else {"totals": totals.key_of_codes()}
-
-
-def key_totals(request: Request) -> dict[str, Any]:
-    """Return all known totals by the name that they have in keys; nothing without any."""
-    return {} if request.totals is None else {"totals": request.totals.key()}
 
 
 def build_one_way_step(share: Fraction, division: str) -> ReleaseStep:
@@ -178,15 +151,16 @@ def build_one_way_step(share: Fraction, division: str) -> ReleaseStep:
     """
 
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-        return one_way_marginals.plan_queries(request.measured_alone, rho, request.records, equal=division == "equal")
+        domain = request.public.measured_alone
+        return one_way_marginals.plan_queries(domain, rho, request.records, equal=division == "equal")
 
     return ReleaseStep(
-        "one_way_marginals",
-        "One-way marginals",
-        Kind.RELEASE,
-        (ENCODED,),
-        RELEASED,
-        lambda r: {"one_ways": division, **key_known_totals(r)},
+        name="one_way_marginals",
+        title="One-way marginals",
+        inputs=(ENCODED,),
+        outputs=RELEASED,
+        settings=lambda r: {"one_ways": division},
+        reads=(Part.KNOWN_COLUMNS,),
         plan=plan,
         exact=lambda r, i, rows, queries: one_way_marginals.count_exactly(rows, queries, r.threads),
         share=lambda r: share,
@@ -199,25 +173,29 @@ def build_one_way_step(share: Fraction, division: str) -> ReleaseStep:
 
 def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     queries, answers = inputs.noisy("one_way_marginals")
-    encoding, settings = request.encoding, request.spec.mechanism.compression
-    how = (encoding.groups, settings, encoding.in_order, encoding.added, encoding.levels)
-    if request.prior is None:
-        recode = compress_domain.compress_domain(answers, queries, *how)
-    else:
-        recode = compress_domain.compress_towards(request.prior, answers, queries, *how)
-    if request.totals is not None:
-        recode = request.totals.with_recode(recode, encoding.domain.attributes)
-    return {"recode": recode_to_table(recode, request.encoding.labels())}
+    encoding, prior = request.encoding, request.public.prior
+    compress = compress_domain.compress_domain if prior is None else partial(compress_domain.compress_towards, prior)
+    recode = compress(
+        answers,
+        queries,
+        encoding.groups,
+        request.spec.mechanism.compression,
+        in_order=encoding.in_order,
+        added=encoding.added,
+        levels=encoding.levels,
+    )
+    return {"recode": recode_to_table(request.public.add_known_codes(recode), request.encoding.labels())}
 
 
 COMPRESS_DOMAIN = Step(
-    "compress_domain",
-    "Compress domain",
-    Kind.POSTPROCESS,
-    read_one_way_counts(["one_way_marginals"]),
-    {"recode": tables.RECODE},
-    lambda r: {**r.spec.mechanism.compression.key(), **r.spec.prior_key(), **list_codes_of_totals(r)},
-    _compress,
+    name="compress_domain",
+    title="Compress domain",
+    kind=Kind.POSTPROCESS,
+    inputs=list_released_tables(["one_way_marginals"]),
+    outputs={"recode": tables.RECODE},
+    settings=lambda r: r.spec.mechanism.compression.key(),
+    reads=(Part.PRIOR, Part.KNOWN_CODES),
+    run=_compress,
     version=3,
     published={
         "recode": PublishedFile(

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,29 +26,27 @@ from privsyn.pipelines.common_steps import (
     ONE_CELL,
     RECODE,
     build_one_way_step,
-    key_known_totals,
+    list_released_tables,
     publish_noisy,
-    read_one_way_counts,
 )
 from privsyn.pipelines.privsyn import (
     ALONE,
     COMBINE_CLIQUES,
-    INDIF_SCORES,
     JOINT,
+    build_measurement,
+    build_scores_step,
+    build_selection_step,
     build_up_to_measurement,
     get_options,
-    get_targets,
     key_choice,
-    measure_step,
-    select_step,
-    with_scores,
 )
-from privsyn.pipelines.synthesis_steps import build_row_steps
+from privsyn.pipelines.synthesis_steps import build_row_steps, list_score_tables
 from privsyn.tasks.estimation.recode import build_coarse_domain, pool_one_ways
+from privsyn.tasks.knowledge.public_knowledge import Part
 from privsyn.tasks.steps import combine_cliques, select_more
 
 
-def improved(request: Request) -> tuple[Step, ...]:
+def build_steps(request: Request) -> tuple[Step, ...]:
     """Return the steps of the earlier releases, then those of this one.
 
     Raises ValueError where nothing is improved.
@@ -58,15 +55,12 @@ def improved(request: Request) -> tuple[Step, ...]:
     if improves is None:
         raise ValueError("the request improves no release")
     options, total = get_options(request), request.total_rho
-    parts = [rho / total for rho in request.rounds]
-    measurement = options.split.exact()[2]
-    steps = list(build_up_to_measurement(options, measurement, parts[0]))
+    first, *further = (rho / total for rho in request.rounds)
+    steps = list(build_up_to_measurement(options, options.split.exact()[2], first))
     looks = _Looks(["one_way_marginals"], ["indif_scores"], ["measure_marginals"])
-    for n, part in enumerate(parts[1:], 2):
-        run = improves.earlier[n - 2].run
-        steps += _build_round(n, part, run, looks, options)
-    steps += build_row_steps([*looks.measured, *looks.one_ways[1:]])
-    return tuple(steps if request.prior is None else map(with_scores, steps))
+    for n, (part, earlier) in enumerate(zip(further, improves.earlier, strict=True), 2):
+        steps += _build_round(n, part, earlier.run, looks, options)
+    return (*steps, *build_row_steps([*looks.measured, *looks.one_ways[1:]], list_score_tables(request)))
 
 
 class _Looks:
@@ -81,13 +75,13 @@ def _build_round(n: int, part: Fraction, run: str, looks: _Looks, options: PrivS
     split = options.split
     one_ways = _build_one_ways(n, split.exact()[0] * part, run, options)
     scores = _build_scores(n, split.exact()[1] * part)
-    measure = measure_step(
-        f"measure_more_{n}",
-        f"Measure more, release {n}",
-        f"select_more_{n}.cliques",
-        split.exact()[2] * part,
-        Look(JOINT, lambda r: ONE_CELL, round=n, alone=ALONE),
-        publish_noisy(f"measured_{n}", f"has those of release {n}"),
+    measure = build_measurement(
+        name=f"measure_more_{n}",
+        title=f"Measure more, release {n}",
+        chosen=f"select_more_{n}.cliques",
+        share=split.exact()[2] * part,
+        look=Look(JOINT, lambda r: ONE_CELL, round=n, alone=ALONE),
+        files=publish_noisy(f"measured_{n}", f"has those of release {n}"),
     )
     looks.one_ways.append(one_ways.name)
     looks.scores.append(scores.name)
@@ -103,7 +97,7 @@ def _build_one_ways(n: int, share: Fraction, run: str, options: PrivSyn) -> Rele
         step,
         name=f"one_way_marginals_{n}",
         title=f"One-way marginals, release {n}",
-        settings=lambda r: {"one_ways": options.split.one_ways, "improves": run, **key_known_totals(r)},
+        settings=lambda r: {"one_ways": options.split.one_ways, "improves": run},
         look=replace(step.look, round=n),
         inputs=(ENCODED,),
         published=publish_noisy(f"one_way_{n}", f"has those of release {n}"),
@@ -112,12 +106,12 @@ def _build_one_ways(n: int, share: Fraction, run: str, options: PrivSyn) -> Rele
 
 def _build_scores(n: int, share: Fraction) -> ReleaseStep:
     """Return a further look at how strongly pairs are related, against the same table as the first."""
+    step = build_scores_step(lambda r: get_options(r).selection, share)
     return replace(
-        INDIF_SCORES,
+        step,
         name=f"indif_scores_{n}",
         title=f"InDif scores, release {n}",
-        share=lambda r: share,
-        look=replace(INDIF_SCORES.look, round=n),
+        look=replace(step.look, round=n),
         published=publish_noisy(f"scores_{n}"),
     )
 
@@ -133,7 +127,7 @@ def _build_choice(
     """Return the cliques to measure in release ``n``: what all budgets together would give them, less what they had."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        first, fine, options = inputs.recode(), request.measured_alone, get_options(request)
+        first, fine, options = inputs.recode(), request.public.measured_alone, get_options(request)
         looked, answers = inputs.measured(one_ways[1:])
         known = pool_one_ways(first, looked, answers, request.encoding.groups, request.encoding.levels)
         asked, scored = _list_all(inputs, scores)
@@ -147,7 +141,7 @@ def _build_choice(
             request.records,
             options.selection,
             remeasure_one_ways=options.split.remeasure_one_ways,
-            targets=get_targets(request),
+            targets=request.public.targets,
         )
         domain = build_coarse_domain(first)
         weights = combine_cliques.weigh_cliques(pairs, domain, fine, options.selection)
@@ -155,20 +149,25 @@ def _build_choice(
         return {"cliques": combine_cliques.tabulate_cliques(left, domain, fine)}
 
     return Step(
-        f"select_more_{n}",
-        f"Select more, release {n}",
-        Kind.POSTPROCESS,
-        (RECODE, *read_one_way_counts(one_ways[1:]), *read_one_way_counts(scores), *read_one_way_counts(measured)),
-        {"cliques": tables.CLIQUES},
-        lambda r: {**key_choice(r, measure), **_build_choosing(r), "all": str(_sum_measured_rho(r, n))},
-        run,
-        version=select_step(measure).version + COMBINE_CLIQUES.version,
+        name=f"select_more_{n}",
+        title=f"Select more, release {n}",
+        kind=Kind.POSTPROCESS,
+        inputs=(
+            RECODE,
+            *(table for stages in (one_ways[1:], scores, measured) for table in list_released_tables(stages)),
+        ),
+        outputs={"cliques": tables.CLIQUES},
+        settings=lambda r: {
+            **key_choice(r, measure),
+            **get_options(r).selection.model_dump(),
+            "all": str(_sum_measured_rho(r, n)),
+        },
+        reads=(Part.TARGETS,),
+        inherits=(Part.KNOWN_COLUMNS,),
+        run=run,
+        version=build_selection_step(measure).version + COMBINE_CLIQUES.version,
         words=lambda r: "all releases' noisy scores together say what to measure more",
     )
-
-
-def _build_choosing(request: Request) -> dict[str, Any]:
-    return get_options(request).selection.model_dump()
 
 
 def _list_all(inputs: Inputs, stages: Sequence[str]) -> tuple[list[Query], list[NDArray[np.int64]]]:

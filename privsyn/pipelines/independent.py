@@ -11,7 +11,7 @@ from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, build_one_wa
 from privsyn.pipelines.synthesis_steps import build_row_steps
 
 
-def independent(request: Request) -> tuple[Step, ...]:
+def build_steps(request: Request) -> tuple[Step, ...]:
     """Return one look at the private rows, at every column on its own; no relation between columns is kept."""
     one_ways = replace(
         build_one_way_step(Fraction(1), "cells"),

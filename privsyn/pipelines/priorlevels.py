@@ -16,7 +16,7 @@ follows from the public table and earlier noisy counts, and the prices add up to
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -32,34 +32,48 @@ from privsyn.data_contracts.mechanism_options import PriorLevels
 from privsyn.data_contracts.step_options import MAX_CELLS
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Batches, Look, Output, Progress, Step
+from privsyn.engine.step import Look, Output, Progress, Step
 from privsyn.pipelines.common_steps import (
     COMPRESS_DOMAIN,
     ENCODE,
     RECODE,
     build_one_way_step,
     get_options_as,
-    list_wide_codes,
     publish_noisy,
-    read_one_way_counts,
 )
-from privsyn.pipelines.privsyn import RECODE_ROWS, measure_step, weigh_evenly
+from privsyn.pipelines.privsyn import RECODE_ROWS, build_measurement, weigh_evenly
 from privsyn.pipelines.synthesis_steps import (
     build_consistency_step,
-    decode_step,
-    find_forbidden_codes,
+    build_decoding_step,
+    build_drawing_step,
     get_synthesis,
-    key_rules,
-    pool_one_ways,
 )
 from privsyn.tasks.estimation import public_workload
 from privsyn.tasks.estimation.prior_levels import NoisyLevel, Support, iterate_group_shares, sort_by_group
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimate_total, sum_coarse_one_ways
 from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.knowledge.public_knowledge import Part
 from privsyn.tasks.steps import prior_rows, synthesize
 
 QUARTER = Fraction(1, 4)
 MEASURED = ("measure_marginals", "measure_groups", "measure_in_groups")
+
+
+def build_steps(request: Request) -> tuple[Step, ...]:
+    """Return the steps: four looks of a quarter of rho each, then rows of the public table."""
+    return (
+        ENCODE,
+        build_one_way_step(QUARTER, "equal"),
+        COMPRESS_DOMAIN,
+        RECODE_ROWS,
+        PUBLIC_WORKLOAD,
+        MEASURE_LARGE,
+        MEASURE_GROUPS,
+        MEASURE_IN_GROUPS,
+        build_consistency_step(MEASURED),
+        PRIOR_ROWS,
+        build_decoding_step(MEASURED, "prior_rows.codes"),
+    )
 
 
 def get_options(request: Request) -> PriorLevels:
@@ -69,13 +83,14 @@ def get_options(request: Request) -> PriorLevels:
 
 def _read_public(request: Request, recode: Recode) -> CodeTable:
     """Return the public rows in coarse codes.  Raises RequestError where the request does not say where they are."""
-    if request.prior is None:
+    prior = request.public.prior
+    if prior is None:
         raise RequestError(
             "rows are made of the public table, whose file a released folder does not have",
             "Ask the release's spec, with its file",
             "prior",
         )
-    return prior_rows.coarsen_rows(request.prior, recode)
+    return prior_rows.coarsen_rows(prior, recode)
 
 
 def _list_levels(request: Request) -> tuple[Clique, Clique]:
@@ -101,19 +116,15 @@ def _list_workload(request: Request, inputs: Inputs, progress: Progress) -> Mapp
     return {"large": asked(large, cliques), "groups": groups, "in_groups": asked(small, ones)}
 
 
-def _key_workload(request: Request) -> dict[str, Any]:
-    chosen = get_options(request).model_dump(mode="json", include={"group", "large", "edge", "most_cells"})
-    return {**chosen, **request.spec.prior_key()}
-
-
 PUBLIC_WORKLOAD = Step(
-    "public_workload",
-    "Public workload",
-    Kind.POSTPROCESS,
-    (RECODE,),
-    {"large": tables.CLIQUES, "groups": tables.CLIQUES, "in_groups": tables.CLIQUES},
-    _key_workload,
-    _list_workload,
+    name="public_workload",
+    title="Public workload",
+    kind=Kind.POSTPROCESS,
+    inputs=(RECODE,),
+    outputs={"large": tables.CLIQUES, "groups": tables.CLIQUES, "in_groups": tables.CLIQUES},
+    settings=lambda r: get_options(r).model_dump(mode="json", include={"group", "large", "edge", "most_cells"}),
+    reads=(Part.PRIOR,),
+    run=_list_workload,
     words=lambda r: "what is counted in the groups is chosen from the public table: related columns, then single ones",
 )
 
@@ -123,33 +134,31 @@ ONE_CELL = (
 )
 
 
-def _measure(name: str, title: str, table: str, look: str, file: str, words: str) -> Step:
-    chosen = f"public_workload.{table}"
-    return measure_step(name, title, chosen, QUARTER, Look(look, lambda r: ONE_CELL), publish_noisy(file, words))
-
-
-MEASURE_LARGE = replace(
-    _measure(
-        MEASURED[0],
-        "Measure large groups",
-        "large",
-        "joint counts of related columns in the large groups",
-        "measured",
-        "has the joint counts, cell by cell, the last attribute running fastest",
-    ),
+MEASURE_LARGE = build_measurement(
+    name=MEASURED[0],
+    title="Measure large groups",
+    chosen="public_workload.large",
+    share=QUARTER,
+    look=Look("joint counts of related columns in the large groups", lambda r: ONE_CELL),
+    files=publish_noisy("measured", "has the joint counts, cell by cell, the last attribute running fastest"),
     limit="Every row is a row of the public table, put into a group: combinations that it lacks do not occur, and "
     "relations that were not counted are the public table's.",
 )
-MEASURE_GROUPS = _measure(
-    MEASURED[1], "Measure groups", "groups", "the number of rows of every group", "groups", "has the groups' rows"
+MEASURE_GROUPS = build_measurement(
+    name=MEASURED[1],
+    title="Measure groups",
+    chosen="public_workload.groups",
+    share=QUARTER,
+    look=Look("the number of rows of every group", lambda r: ONE_CELL),
+    files=publish_noisy("groups", "has the groups' rows"),
 )
-MEASURE_IN_GROUPS = _measure(
-    MEASURED[2],
-    "Measure in groups",
-    "in_groups",
-    "counts of single columns in every group",
-    "in_groups",
-    "has counts of single columns by group",
+MEASURE_IN_GROUPS = build_measurement(
+    name=MEASURED[2],
+    title="Measure in groups",
+    chosen="public_workload.in_groups",
+    share=QUARTER,
+    look=Look("counts of single columns in every group", lambda r: ONE_CELL),
+    files=publish_noisy("in_groups", "has counts of single columns by group"),
 )
 
 
@@ -195,9 +204,9 @@ def _list_number_of_rows(inputs: Inputs, recode: Recode) -> tuple[Clique, Any, f
     return query.attributes, counts, query.sigma * float(np.sqrt(kept.size / r.size))
 
 
-def _draw_rows(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    recode, options, (large, _) = pool_one_ways(request, inputs, MEASURED), get_options(request), _list_levels(request)
-    public, domain = _read_public(request, recode), build_coarse_domain(recode)
+def _draw_rows(request: Request, inputs: Inputs, recode: Recode, progress: Progress) -> Iterator[CodeTable]:
+    options, (large, _) = get_options(request), _list_levels(request)
+    public = _read_public(request, recode)
     small, number, sigma = _list_number_of_rows(inputs, recode)
     total = estimate_total(recode)
     in_large = number.sum(axis=tuple(i for i, a in enumerate(small) if a not in large)).reshape(-1)
@@ -207,50 +216,25 @@ def _draw_rows(request: Request, inputs: Inputs, progress: Progress) -> Mapping[
     levels = [_add_one_ways(request, recode, whole if large else above), *([above] if large else [])]
     levels.append(_build_level(request, inputs, recode, MEASURED[2], small, number.ravel()))
     settings, support = get_synthesis(request), Support.of(public, small)
-    can = prior_rows.list_possible_rows(support, find_forbidden_codes(request, recode))
+    can = prior_rows.list_possible_rows(support, request.public.on(recode).zeros)
     rows = synthesize.compute_output_rows(total, settings)
     groups = prior_rows.list_groups_with_rows(public, small, number.ravel(), sigma, rows, can)
     shares = iterate_group_shares(support, levels, groups.codes, options.turns, settings.seed, own=True)
-
-    def batches() -> Batches:
-        for part in prior_rows.draw_rows(support, groups, shares, can, settings.seed):
-            yield from part.to_arrow().to_batches()
-
-    return {"codes": list_wide_codes(batches(), domain)}
+    return prior_rows.draw_rows(support, groups, shares, can, settings.seed)
 
 
-PRIOR_ROWS = Step(
-    "prior_rows",
-    "Prior rows",
-    Kind.POSTPROCESS,
-    (RECODE, *read_one_way_counts(MEASURED)),
-    {"codes": tables.SYNTHETIC_CODES},
-    lambda r: {
-        **r.spec.mechanism.synthesis.model_dump(),
-        **get_options(r).model_dump(mode="json", include={"group", "large", "turns", "shrink"}),
-        **key_rules(r),
-        **r.spec.prior_key(),
-    },
-    _draw_rows,
-    words=lambda r: (
-        "synthetic rows: those of the public table, drawn group by group as often as the noisy counts say, the counts "
-        "met by the least change in relative entropy"
-    ),
+def _key_rows(request: Request) -> dict[str, Any]:
+    levels = get_options(request).model_dump(mode="json", include={"group", "large", "turns", "shrink"})
+    return {**request.spec.mechanism.synthesis.model_dump(), **levels}
+
+
+PRIOR_ROWS = build_drawing_step(
+    name="prior_rows",
+    title="Prior rows",
+    stages=MEASURED,
+    draw=_draw_rows,
+    settings=_key_rows,
+    reads=(Part.RULES, Part.PRIOR),
+    words="those of the public table, drawn group by group as often as the noisy counts say, the counts met by the "
+    "least change in relative entropy",
 )
-
-
-def priorlevels(request: Request) -> tuple[Step, ...]:
-    """Return the steps: four looks of a quarter of rho each, then rows of the public table."""
-    return (
-        ENCODE,
-        build_one_way_step(QUARTER, "equal"),
-        COMPRESS_DOMAIN,
-        RECODE_ROWS,
-        PUBLIC_WORKLOAD,
-        MEASURE_LARGE,
-        MEASURE_GROUPS,
-        MEASURE_IN_GROUPS,
-        build_consistency_step(MEASURED),
-        PRIOR_ROWS,
-        decode_step(MEASURED, "prior_rows.codes"),
-    )

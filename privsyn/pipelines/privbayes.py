@@ -13,41 +13,52 @@ sensitivity k, at most d (d - 1) / 2 scores of sensitivity k against them, and a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
-from privsyn.data_contracts import tables
-from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.mechanism_options import PrivBayes
 from privsyn.data_contracts.step_options import Selection
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Batches, Output, Progress, ReleaseStep, Step
-from privsyn.pipelines.common_steps import (
-    COMPRESS_DOMAIN,
-    ENCODE,
-    RECODE,
-    build_one_way_step,
-    get_options_as,
-    list_wide_codes,
-    read_one_way_counts,
-)
+from privsyn.engine.step import Progress, Step
+from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, build_one_way_step, get_options_as
 from privsyn.pipelines.privsyn import (
     RECODE_ROWS,
+    build_choice_step,
     build_first_measurement,
     build_scores_step,
     read_noisy_scores,
-    weigh_evenly,
 )
-from privsyn.pipelines.synthesis_steps import build_consistency_step, decode_step, get_synthesis, pool_one_ways
-from privsyn.tasks.estimation.recode import build_coarse_domain, estimate_total, sum_coarse_one_ways
-from privsyn.tasks.steps import ancestral_rows, build_network, make_consistent, synthesize
-from privsyn.tasks.synthesis import shards
+from privsyn.pipelines.synthesis_steps import (
+    build_consistency_step,
+    build_decoding_step,
+    build_drawing_step,
+    iterate_shards_to_draw,
+)
+from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimate_total, sum_coarse_one_ways
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.steps import ancestral_rows, build_network, make_consistent
 
 ONE_WAYS, SCORES, FAMILIES = Fraction(2, 10), Fraction(1, 10), Fraction(7, 10)
 MEASURED = ("measure_marginals",)
+
+
+def build_steps(request: Request) -> tuple[Step, ...]:
+    """Return the steps: three looks, then rows drawn along the network."""
+    return (
+        ENCODE,
+        build_one_way_step(ONE_WAYS, "equal"),
+        COMPRESS_DOMAIN,
+        RECODE_ROWS,
+        build_scores_step(_build_selection, SCORES),
+        BUILD_NETWORK,
+        MEASURE,
+        build_consistency_step(MEASURED),
+        ANCESTRAL_ROWS,
+        build_decoding_step(MEASURED, "ancestral_rows.codes"),
+    )
 
 
 def get_options(request: Request) -> PrivBayes:
@@ -59,14 +70,13 @@ def _build_selection(request: Request) -> Selection:
     return Selection(max_cells=get_options(request).max_cells)
 
 
-def _build(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+def _choose_families(request: Request, inputs: Inputs) -> list[Clique]:
     scores, options, domain = read_noisy_scores(inputs), get_options(request), inputs.domain()
     total, rho = estimate_total(inputs.recode()), MEASURE.rho(request)
     useful = build_network.count_useful_cells(
         total, len(domain.attributes) - 1, rho, request.records, options.usefulness
     )
-    families = build_network.build_bayesian_network(scores, domain, options.degree, min(useful, options.max_cells))
-    return {"cliques": weigh_evenly(families, request, inputs)}
+    return build_network.build_bayesian_network(scores, domain, options.degree, min(useful, options.max_cells))
 
 
 def _key_network(request: Request) -> dict[str, Any]:
@@ -74,65 +84,36 @@ def _key_network(request: Request) -> dict[str, Any]:
     return {**MEASURE.priced(request), **limits}
 
 
-BUILD_NETWORK = Step(
-    "build_network",
-    "Build network",
-    Kind.POSTPROCESS,
-    (*read_one_way_counts(["indif_scores"]), RECODE),
-    {"cliques": tables.CLIQUES},
-    _key_network,
-    _build,
-    words=lambda r: "every column has as its parents the columns that it is related to most, by the noisy scores",
+BUILD_NETWORK = build_choice_step(
+    name="build_network",
+    title="Build network",
+    scores="indif_scores",
+    choose=_choose_families,
+    settings=_key_network,
+    words="every column has as its parents the columns that it is related to most, by the noisy scores",
 )
 
-MEASURE: ReleaseStep = replace(
-    build_first_measurement(FAMILIES, "build_network.cliques"),
-    limit="The rows keep the relations of each column with a few others, its parents; any others only as far as they "
+MEASURE = build_first_measurement(
+    FAMILIES,
+    "build_network.cliques",
+    "The rows keep the relations of each column with a few others, its parents; any others only as far as they "
     "follow from these. They were drawn from noisy counts that were not brought into agreement first.",
 )
 
 
-def _draw(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    recode = pool_one_ways(request, inputs, MEASURED)
+def _draw(request: Request, inputs: Inputs, recode: Recode, progress: Progress) -> Iterator[CodeTable]:
     domain = build_coarse_domain(recode)
     families = make_consistent.build_measured_marginals(*inputs.measured(MEASURED), domain)
     ones = {m.attributes[0]: m.counts for m in sum_coarse_one_ways(recode)[0]}
-    settings = get_synthesis(request)
-    wanted = shards.plan_shards(synthesize.compute_output_rows(estimate_total(recode), settings), settings)
-
-    def batches() -> Batches:
-        for s in wanted:
-            progress(s.number, s.of)
-            yield from (
-                ancestral_rows.draw_ancestral_rows(families, ones, domain, s.rows, s.own_seed).to_arrow().to_batches()
-            )
-
-    return {"codes": list_wide_codes(batches(), domain)}
+    for s in iterate_shards_to_draw(request, recode, progress):
+        yield ancestral_rows.draw_ancestral_rows(families, ones, domain, s.rows, s.own_seed)
 
 
-ANCESTRAL_ROWS = Step(
-    "ancestral_rows",
-    "Ancestral rows",
-    Kind.POSTPROCESS,
-    (RECODE, *read_one_way_counts(MEASURED)),
-    {"codes": tables.SYNTHETIC_CODES},
-    lambda r: r.spec.mechanism.synthesis.model_dump(),
-    _draw,
-    words=lambda r: "synthetic rows: every column drawn given its parents, from the noisy counts as they were measured",
+ANCESTRAL_ROWS = build_drawing_step(
+    name="ancestral_rows",
+    title="Ancestral rows",
+    stages=MEASURED,
+    draw=_draw,
+    settings=lambda r: r.spec.mechanism.synthesis.model_dump(),
+    words="every column drawn given its parents, from the noisy counts as they were measured",
 )
-
-
-def privbayes(request: Request) -> tuple[Step, ...]:
-    """Return the steps: three looks, then rows drawn along the network."""
-    return (
-        ENCODE,
-        build_one_way_step(ONE_WAYS, "equal"),
-        COMPRESS_DOMAIN,
-        RECODE_ROWS,
-        build_scores_step(_build_selection, lambda r: SCORES),
-        BUILD_NETWORK,
-        MEASURE,
-        build_consistency_step(MEASURED),
-        ANCESTRAL_ROWS,
-        decode_step(MEASURED, "ancestral_rows.codes"),
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
 from typing import Any
@@ -30,18 +29,15 @@ from privsyn.pipelines.common_steps import (
     RELEASED,
     build_one_way_step,
     get_options_as,
+    list_released_tables,
     list_wide_codes,
     publish_noisy,
-    read_one_way_counts,
 )
-from privsyn.pipelines.pairs_of_prior import key_prior_pairs
-from privsyn.pipelines.synthesis_steps import build_row_steps
+from privsyn.pipelines.synthesis_steps import build_row_steps, list_score_tables
 from privsyn.tasks.codecs.level_codecs import list_level_attributes
 from privsyn.tasks.estimation.recode import build_coarse_domain
-from privsyn.tasks.estimation.reference import Expected, Reference
-from privsyn.tasks.estimation.target_weights import Targets
 from privsyn.tasks.kernels.counting import Countable
-from privsyn.tasks.knowledge.prior_pairs import PriorPairs
+from privsyn.tasks.knowledge.public_knowledge import Part
 from privsyn.tasks.steps import combine_cliques, compress_domain, indif_scores, measure_marginals, select_pairs
 
 RECODED = "recode_rows.recoded_rows"
@@ -49,6 +45,35 @@ CHOSEN = "combine_cliques.cliques"
 JOINT, ALONE = "joint counts of the related columns", "counts of single columns once more"
 WHOLE = Fraction(1)
 """The whole budget."""
+
+
+def build_steps(request: Request) -> tuple[Step, ...]:
+    """Return the steps of PrivSyn, in the paper's order; each step's inputs are outputs of earlier ones."""
+    options = get_options(request)
+    measurement = options.split.exact()[2]
+    return (
+        *build_up_to_measurement(options, measurement),
+        *build_row_steps(["measure_marginals"], list_score_tables(request)),
+    )
+
+
+def build_up_to_measurement(options: PrivSyn, measurement: Fraction, part: Fraction = WHOLE) -> tuple[Step, ...]:
+    """Return the steps up to the first measurement, which has the share ``measurement`` of the budget.
+
+    ``part``: the part of the whole budget that these steps share; ``measurement`` is of that part.
+    """
+    one_ways, scores, _ = options.split.exact()
+    measure = build_first_measurement(measurement * part)
+    return (
+        ENCODE,
+        build_one_way_step(one_ways * part, options.split.one_ways),
+        COMPRESS_DOMAIN,
+        RECODE_ROWS,
+        build_scores_step(lambda r: get_options(r).selection, scores * part),
+        build_selection_step(measure),
+        COMBINE_CLIQUES,
+        measure,
+    )
 
 
 def get_options(request: Request) -> PrivSyn:
@@ -63,40 +88,30 @@ def _recode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
 
 
 RECODE_ROWS = Step(
-    "recode_rows",
-    "Recode rows",
-    Kind.TRANSFORM,
-    (ENCODED, RECODE),
-    {"recoded_rows": tables.RECODED_ROWS},
-    lambda r: None,
-    _recode,
+    name="recode_rows",
+    title="Recode rows",
+    kind=Kind.TRANSFORM,
+    inputs=(ENCODED, RECODE),
+    outputs={"recoded_rows": tables.RECODED_ROWS},
+    settings=lambda r: None,
+    run=_recode,
 )
 
 
 def _plan_scores(selection: Selection, request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
     noisy_reference = selection.scores == "one_ways"
     sensitivity = indif_scores.REFERENCE_SENSITIVITY if noisy_reference else indif_scores.SENSITIVITY
-    domain, known = inputs.domain(), set(() if request.totals is None else request.totals.pairs)
+    domain, known = inputs.domain(), set(request.public.known_pairs)
     levels = set(list_level_attributes(request.encoding.levels))  # of one code, and so related to nothing
     known |= {pair for pair in combinations(domain.attributes, 2) if levels & {*pair}}
     return indif_scores.plan_queries(domain, rho, request.records, sensitivity, selection.max_cells, known)
 
 
-def _list_known_pairs(request: Request) -> dict[str, Any]:
-    """Return the pairs whose counts are known and get no score; nothing without any."""
-    pairs = () if request.totals is None else request.totals.pairs
-    return {"known": sorted(pairs)} if pairs else {}
-
-
 def _score_exactly(
     selection: Selection, request: Request, inputs: Inputs, rows: Countable, queries: list[Query]
 ) -> Iterator[NDArray[np.int64]]:
-    recode = inputs.recode() if selection.scores == "one_ways" else None
-    reference: Expected | None = None
-    if recode is not None:
-        known = request.prior
-        reference = Reference.of(recode) if known is None else PriorPairs.of(known, recode)
-    return indif_scores.count_exactly(rows, queries, request.threads, reference)
+    expected = request.public.on(inputs.recode()).expected if selection.scores == "one_ways" else None
+    return indif_scores.count_exactly(rows, queries, request.threads, expected)
 
 
 def _explain_score_share(selection: Selection) -> str:
@@ -108,39 +123,31 @@ def _explain_score_share(selection: Selection) -> str:
     return "4k: PrivSyn, Lemma 4, for each of a person's k records; rounding down to whole records keeps it"
 
 
-def build_scores_step(selection: Callable[[Request], Selection], share: Callable[[Request], Fraction]) -> ReleaseStep:
+def build_scores_step(selection: Callable[[Request], Selection], share: Fraction) -> ReleaseStep:
     """Return noisy scores of all pairs as ``selection`` says (which distance, which pairs), with this part of rho."""
     return ReleaseStep(
-        "indif_scores",
-        "InDif scores",
-        Kind.RELEASE,
-        (RECODED, RECODE),
-        RELEASED,
-        lambda r: {
-            **selection(r).model_dump(include={"scores", "max_cells"}),
-            **key_prior_pairs(r),
-            **_list_known_pairs(r),
-        },
+        name="indif_scores",
+        title="InDif scores",
+        inputs=(RECODED, RECODE),
+        outputs=RELEASED,
+        settings=lambda r: selection(r).model_dump(include={"scores", "max_cells"}),
+        reads=(Part.PRIOR_PAIRS, Part.KNOWN_PAIRS),
         plan=lambda r, inputs, rho: _plan_scores(selection(r), r, inputs, rho),
         exact=lambda r, inputs, rows, queries: _score_exactly(selection(r), r, inputs, rows, queries),
-        share=share,
+        share=lambda r: share,
         look=Look(
             "how strongly each pair of columns is related",
             lambda r: _explain_score_share(selection(r)),
             noise_of="a score",
         ),
         rows=RECODED,
-        rows_domain=lambda r, i: i.domain(),
         padded=True,
         published=publish_noisy("scores", "the strength of relation of each pair"),
     )
 
 
-INDIF_SCORES = build_scores_step(lambda r: get_options(r).selection, lambda r: get_options(r).split.exact()[1])
-
-
 def read_noisy_scores(inputs: Inputs) -> dict[tuple[str, str], float]:
-    """Pair -> noisy score, of a step that reads the scores."""
+    """Return pair -> noisy score, for a step that reads the scores."""
     queries, answers = inputs.noisy("indif_scores")
     return {(q.attributes[0], q.attributes[1]): float(y[0]) for q, y in zip(queries, answers, strict=True)}
 
@@ -152,54 +159,80 @@ def weigh_evenly(cliques: Sequence[Clique], request: Request, inputs: Inputs) ->
     return combine_cliques.tabulate_cliques(weighed, domain, fine)
 
 
+def build_choice_step(
+    *,
+    name: str,
+    title: str,
+    scores: str,
+    choose: Callable[[Request, Inputs], Sequence[Clique]],
+    settings: Callable[[Request], dict[str, Any]],
+    reads: tuple[Part, ...] = (),
+    words: str,
+) -> Step:
+    """Return the step of a mechanism that chooses cliques by the noisy ``scores``, all of one weight."""
+    return Step(
+        name=name,
+        title=title,
+        kind=Kind.POSTPROCESS,
+        inputs=(*list_released_tables([scores]), RECODE),
+        outputs={"cliques": tables.CLIQUES},
+        settings=settings,
+        reads=reads,
+        run=lambda r, inputs, progress: {"cliques": weigh_evenly(choose(r, inputs), r, inputs)},
+        words=lambda r: words,
+    )
+
+
 def _key_criterion(request: Request) -> dict[str, Any]:
     selection = get_options(request).selection
     return {"choice": selection.criterion, "max_cells": selection.max_cells}
 
 
-def get_targets(request: Request) -> Targets:
-    """Return the attributes of the columns and sets of columns that the spec wants to count more."""
-    focus, of = request.spec.focus, request.encoding.attributes_of
-    named = tuple((frozenset(of(m.columns)), m.weight) for m in request.spec.workload)
-    return Targets(named=named) if focus is None else Targets(frozenset(of(focus.columns)), focus.weight, named)
-
-
 def key_choice(request: Request, measure: ReleaseStep) -> dict[str, Any]:
-    """Return the settings of every choice of what ``measure`` is to measure; targets where there are any."""
-    again = get_options(request).split.remeasure_one_ways
-    return {**measure.priced(request), "again": again, **request.spec.targets()}
+    """Return the settings of every choice of what ``measure`` is to measure."""
+    return {**measure.priced(request), "again": get_options(request).split.remeasure_one_ways}
 
 
-def select_step(measure: ReleaseStep) -> Step:
+def build_selection_step(measure: ReleaseStep) -> Step:
     """Return the choice of pairs by their noisy scores, for the budget of the step ``measure``."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         queries, answers = inputs.noisy("indif_scores")
-        scores, rho = [float(a[0]) for a in answers], float(measure.rho(request))
         options = get_options(request)
-        how = (inputs.recode(), rho, request.records, options.selection)
-        again, targets = options.split.remeasure_one_ways, get_targets(request)
-        return {"pairs": select_pairs.select(queries, scores, *how, remeasure_one_ways=again, targets=targets)}
+        pairs = select_pairs.select(
+            queries,
+            [float(a[0]) for a in answers],
+            inputs.recode(),
+            float(measure.rho(request)),
+            request.records,
+            options.selection,
+            remeasure_one_ways=options.split.remeasure_one_ways,
+            targets=request.public.targets,
+        )
+        return {"pairs": pairs}
 
     return Step(
-        "select_pairs",
-        "Select pairs",
-        Kind.POSTPROCESS,
-        (*read_one_way_counts(["indif_scores"]), RECODE),
-        {"pairs": tables.PAIRS},
-        lambda r: {**key_choice(r, measure), **_key_criterion(r)},
-        run,
+        name="select_pairs",
+        title="Select pairs",
+        kind=Kind.POSTPROCESS,
+        inputs=(*list_released_tables(["indif_scores"]), RECODE),
+        outputs={"pairs": tables.PAIRS},
+        settings=lambda r: {**key_choice(r, measure), **_key_criterion(r)},
+        reads=(Part.TARGETS,),
+        run=run,
         version=4,
-        words=lambda r: (
-            f"pairs of columns are chosen by their noisy scores "
-            f"({get_options(r).selection.criterion.replace('_', ' ')})"
-            + ("; targets of the request count more" if r.spec.targets() else "")
-        ),
+        words=_describe_selection,
     )
 
 
+def _describe_selection(request: Request) -> str:
+    criterion = get_options(request).selection.criterion.replace("_", " ")
+    counting_more = "; targets of the request count more" if request.public.key([Part.TARGETS]) else ""
+    return f"pairs of columns are chosen by their noisy scores ({criterion}){counting_more}"
+
+
 def _combine(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    domain, fine = inputs.domain(), request.measured_alone
+    domain, fine = inputs.domain(), request.public.measured_alone
     pairs = inputs.table("select_pairs.pairs")
     weighed = combine_cliques.weigh_cliques(pairs, domain, fine, get_options(request).selection)
     return {"cliques": combine_cliques.tabulate_cliques(weighed, domain, fine)}
@@ -211,19 +244,27 @@ def _compute_gamma(request: Request) -> int | None:
 
 
 COMBINE_CLIQUES = Step(
-    "combine_cliques",
-    "Combine cliques",
-    Kind.POSTPROCESS,
-    ("select_pairs.pairs", RECODE),
-    {"cliques": tables.CLIQUES},
-    lambda r: {**_key_criterion(r), "gamma": _compute_gamma(r)},
-    _combine,
+    name="combine_cliques",
+    title="Combine cliques",
+    kind=Kind.POSTPROCESS,
+    inputs=("select_pairs.pairs", RECODE),
+    outputs={"cliques": tables.CLIQUES},
+    settings=lambda r: {**_key_criterion(r), "gamma": _compute_gamma(r)},
+    inherits=(Part.KNOWN_COLUMNS,),
+    run=_combine,
     version=2,
 )
 
 
-def measure_step(
-    name: str, title: str, chosen: str, share: Fraction, look: Look, files: Mapping[str, PublishedFile]
+def build_measurement(
+    *,
+    name: str,
+    title: str,
+    chosen: str,
+    share: Fraction,
+    look: Look,
+    files: Mapping[str, PublishedFile],
+    limit: str = "",
 ) -> ReleaseStep:
     """Return noisy marginals of the cliques in the table ``chosen``, which share this part of the budget by weight."""
 
@@ -236,68 +277,40 @@ def measure_step(
         return measure_marginals.count_exactly(rows, fine, queries, request.threads)
 
     return ReleaseStep(
-        name,
-        title,
-        Kind.RELEASE,
-        (RECODED, ENCODED, RECODE, chosen),
-        RELEASED,
-        lambda r: {},
+        name=name,
+        title=title,
+        inputs=(RECODED, ENCODED, RECODE, chosen),
+        outputs=RELEASED,
         plan=plan,
         exact=exact,
         share=lambda r: share,
         look=look,
         rows=RECODED,
-        rows_domain=lambda r, i: i.domain(),
         padded=True,
         published=files,
+        limit=limit,
     )
 
 
-def build_first_measurement(share: Fraction, chosen: str = CHOSEN) -> ReleaseStep:
+def build_first_measurement(
+    share: Fraction,
+    chosen: str = CHOSEN,
+    limit: str = "Relations of three and more columns are only kept where they follow from those measured.",
+) -> ReleaseStep:
     """Return the paper's measurement of the marginals in the table ``chosen``, with this share of the budget."""
-    look = Look(JOINT, lambda r: ONE_CELL, alone=ALONE)
-    files = publish_noisy("measured", "has the joint counts, cell by cell, the last attribute running fastest")
-    step = measure_step("measure_marginals", "Measure marginals", chosen, share, look, files)
-    return replace(
-        step, limit="Relations of three and more columns are only kept where they follow from those measured."
+    return build_measurement(
+        name="measure_marginals",
+        title="Measure marginals",
+        chosen=chosen,
+        share=share,
+        look=Look(JOINT, lambda r: ONE_CELL, alone=ALONE),
+        files=publish_noisy("measured", "has the joint counts, cell by cell, the last attribute running fastest"),
+        limit=limit,
     )
 
 
-def build_up_to_measurement(options: PrivSyn, measurement: Fraction, part: Fraction = WHOLE) -> tuple[Step, ...]:
-    """Return the steps up to the first measurement, which has the share ``measurement`` of the budget.
-
-    ``part``: the part of the whole budget that these steps share; ``measurement`` is of that part.
-    """
-    split, measure = options.split, build_first_measurement(measurement * part)
-    return (
-        ENCODE,
-        build_one_way_step(split.exact()[0] * part, split.one_ways),
-        COMPRESS_DOMAIN,
-        RECODE_ROWS,
-        INDIF_SCORES if part == WHOLE else replace(INDIF_SCORES, share=lambda r: split.exact()[1] * part),
-        select_step(measure),
-        COMBINE_CLIQUES,
-        measure,
-    )
-
-
-def privsyn(request: Request) -> tuple[Step, ...]:
-    """Return the steps of PrivSyn, in the paper's order; each step's inputs are outputs of earlier ones."""
-    steps = map_steps(get_options(request))
-    return steps if request.prior is None else tuple(with_scores(s) for s in steps)
-
-
-def with_scores(step: Step) -> Step:
-    """Return the steps that ask the noisy scores whether the prior is to be followed read them."""
-    if step.name not in ("synthesize", "append_attributes"):
-        return step
-    return replace(step, inputs=(*step.inputs, *read_one_way_counts(["indif_scores"])))
-
-
-def map_steps(options: PrivSyn) -> tuple[Step, ...]:
-    """Return the steps by these options."""
-    return (*build_up_to_measurement(options, options.split.exact()[2]), *build_row_steps(["measure_marginals"]))
-
-
-STEPS = map_steps(PrivSyn())
+STEPS = (
+    *build_up_to_measurement(PrivSyn(), PrivSyn().split.exact()[2]),
+    *build_row_steps(["measure_marginals"]),
+)
 """The steps with the default options: what docs/architecture.md draws."""

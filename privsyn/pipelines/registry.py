@@ -6,26 +6,19 @@ from collections.abc import Callable
 
 from privsyn.engine.request import Request
 from privsyn.engine.step import Step, check_shares
-from privsyn.pipelines.adaptive import adaptive
-from privsyn.pipelines.aim import aim
-from privsyn.pipelines.improved import improved
-from privsyn.pipelines.independent import independent
-from privsyn.pipelines.mst import mst
-from privsyn.pipelines.priorlevels import priorlevels
-from privsyn.pipelines.privbayes import privbayes
-from privsyn.pipelines.privsyn import privsyn
+from privsyn.pipelines import adaptive, aim, improved, independent, mst, priorlevels, privbayes, privsyn
 
 MechanismSteps = Callable[[Request], tuple[Step, ...]]
 """A mechanism: from the public request to its steps, in order."""
 
 MECHANISMS: dict[str, MechanismSteps] = {
-    "privsyn": privsyn,
-    "adaptive": adaptive,
-    "independent": independent,
-    "mst": mst,
-    "privbayes": privbayes,
-    "aim": aim,
-    "prior": priorlevels,
+    "privsyn": privsyn.build_steps,
+    "adaptive": adaptive.build_steps,
+    "independent": independent.build_steps,
+    "mst": mst.build_steps,
+    "privbayes": privbayes.build_steps,
+    "aim": aim.build_steps,
+    "prior": priorlevels.build_steps,
 }
 """Name -> mechanism; its options are of the same name in data_contracts/mechanism_options.py."""
 
@@ -35,7 +28,7 @@ def build_steps(request: Request) -> tuple[Step, ...]:
 
     Raises ValueError if their shares are not the whole budget.
     """
-    improves = request.spec.improves is not None
-    steps = improved(request) if improves else MECHANISMS[request.spec.mechanism.name](request)
+    build = improved.build_steps if request.spec.improves is not None else MECHANISMS[request.spec.mechanism.name]
+    steps = build(request)
     check_shares(steps, request)
     return steps

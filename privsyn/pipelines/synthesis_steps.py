@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import Kind
-from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.step_options import Consistency, Synthesis
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Batches, Output, Progress, PublishedFile, Step, Wide
-from privsyn.pipelines.common_steps import RECODE, key_columns, key_totals, list_wide_codes, read_one_way_counts
-from privsyn.pipelines.pairs_of_prior import build_followed_prior, key_prior_pairs, trusts_prior
-from privsyn.tasks.estimation import known_zeros, marginals
+from privsyn.pipelines.common_steps import RECODE, key_columns, list_released_tables, list_wide_codes
+from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimate_total, sum_coarse_one_ways
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge import hold_totals, prior_pairs
-from privsyn.tasks.knowledge.totals_and_rules import list_held_by_rules
+from privsyn.tasks.knowledge.public_knowledge import KnowledgeInCodes, Part
 from privsyn.tasks.steps import append_attributes, decode, make_consistent, synthesize
 from privsyn.tasks.synthesis import shards
 
@@ -53,6 +51,10 @@ def key_synthesis(request: Request) -> dict[str, Any]:
     return {**get_synthesis(request).model_dump(), "kappa": 0.0}
 
 
+def _key_shards(request: Request) -> dict[str, Any]:
+    return request.spec.mechanism.synthesis.model_dump(include={"seed", "shard_rows"})
+
+
 def pool_one_ways(request: Request, inputs: Inputs, stages: Sequence[str]) -> Recode:
     """Return the recoding with all one-ways that ``stages`` measured."""
     return inputs.refined(request.encoding, request.spec.mechanism.compression, stages)
@@ -66,56 +68,50 @@ def read_consistent_marginals(
     domain = build_coarse_domain(recode)
     one_way, variance = sum_coarse_one_ways(recode)
     measured = make_consistent.build_measured_marginals(*inputs.measured(stages), domain)
-    totals, settings = request.totals, get_consistency(request)
-    measured += [] if totals is None else totals.coarse_pairs(recode)
-    sigmas = [m.sigma for m in measured]
+    settings, known = get_consistency(request), request.public.on(recode)
+    measured += known.known_pairs
     return recode, make_consistent.make_consistent(
         one_way,
         variance,
         measured,
-        sigmas,
+        [m.sigma for m in measured],
         settings.rounds,
         one_way_weight=settings.one_way_weight,
         shrink=settings.shrink,
-        zeros=find_forbidden_codes(request, recode),
-        expected=None if request.prior is None else prior_pairs.PriorPairs.of(request.prior, recode).coarse,
-        known=totals,
+        zeros=known.zeros,
+        expected=None if known.prior_pairs is None else known.prior_pairs.coarse,
+        known=request.public.totals,
     )
 
 
-def find_forbidden_codes(request: Request, recode: Recode) -> known_zeros.KnownZeros | None:
-    """Return the coarse codes that the request's rules, or its prior by ``zeros``, forbid together.
-
-    None without such.
-    """
-    found = known_zeros.build_known_zeros(request.encoding, recode) if request.spec.rules else None
-    prior = request.spec.prior
-    if prior is None or not prior.zeros or request.prior is None:
-        return found
-    absent = prior_pairs.list_absent_pairs(request.prior, recode)
-    return known_zeros.KnownZeros((*(() if found is None else found.tables), *absent))
+CONSISTENCY_READS = (Part.RULES, Part.PRIOR_PAIRS, Part.TOTALS)
+"""The parts of public knowledge that :func:`read_consistent_marginals` reads."""
 
 
-def _join_shards(kept: frozenset[str], domain: Domain, prior: prior_pairs.Followed | None) -> frozenset[str]:
-    return kept if prior is None else frozenset(domain.attributes)
+def list_score_tables(request: Request) -> tuple[str, ...]:
+    """Return the tables by which rows know whether to follow the prior's pairs; none without a prior."""
+    return () if request.prior is None else list_released_tables(["indif_scores"])
 
 
-def tie_blocks(zeros: known_zeros.KnownZeros | None) -> frozenset[str]:
-    """Return the attributes that rules tie to others: they are made together with these."""
-    return frozenset() if zeros is None else zeros.tied
+def trusts_prior(known: KnowledgeInCodes, inputs: Inputs) -> bool:
+    """Return whether the noisy scores say that the prior's pairs are nearer than independence."""
+    if known.prior_pairs is None:
+        return False
+    queries, answers = inputs.noisy("indif_scores")
+    if not queries:
+        return False
+    pairs, scores = [q.attributes for q in queries], [float(y[0]) for y in answers]
+    return prior_pairs.is_better(known.prior_pairs, pairs, scores, queries[0].sigma)
 
 
-KEEPING_RULES = 4
-"""The version of how rows come to keep rules; a part of keys where there are rules."""
-
-
-def key_rules(request: Request) -> dict[str, Any]:
-    """Return the rules by the name that they have in keys.
-
-    Nothing without rules, as in keys of before there were any.
-    """
-    rules = [r.model_dump(mode="json", by_alias=True) for r in request.spec.rules]
-    return {"rules": rules, "keeping_rules": KEEPING_RULES} if rules else {}
+def _follow_prior(
+    request: Request, inputs: Inputs, recode: Recode, consistent: Sequence[marginals.Marginal]
+) -> prior_pairs.Followed | None:
+    """Return what rows take from the prior, if the scores trust it."""
+    expected = request.public.on(recode).prior_pairs
+    if expected is None or not trusts_prior(request.public.on(inputs.recode()), inputs):
+        return None
+    return prior_pairs.choose_followed(expected, recode, consistent)
 
 
 def build_consistency_step(stages: Sequence[str]) -> Step:
@@ -125,33 +121,36 @@ def build_consistency_step(stages: Sequence[str]) -> Step:
         return {"marginals": marginals.to_table(read_consistent_marginals(request, inputs, stages)[1])}
 
     return Step(
-        "make_consistent",
-        "Make consistent",
-        Kind.POSTPROCESS,
-        (RECODE, *read_one_way_counts(stages)),
-        {"marginals": tables.MARGINALS},
-        lambda r: {**key_consistency(r), **key_rules(r), **key_prior_pairs(r), **key_totals(r)},
-        run,
+        name="make_consistent",
+        title="Make consistent",
+        kind=Kind.POSTPROCESS,
+        inputs=(RECODE, *list_released_tables(stages)),
+        outputs={"marginals": tables.MARGINALS},
+        settings=key_consistency,
+        reads=CONSISTENCY_READS,
+        run=run,
         version=8,
         published={"marginals": PublishedFile("marginals/consistent.parquet")},
         words=lambda r: "all noisy counts are brought into agreement and to one total, without negative ones",
     )
 
 
-def synthesize_step(stages: Sequence[str]) -> Step:
-    """Yield rows that follow the consistent marginals, as many as ``stages`` and the one-ways say."""
+def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = ()) -> Step:
+    """Return the step that makes rows from consistent marginals, as many as ``stages`` and the one-ways say.
+
+    ``scores``: the tables by which it knows whether to follow a prior; none without one.
+    """
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         domain = inputs.domain()
-        zeros = find_forbidden_codes(request, inputs.recode())
+        known = request.public.on(inputs.recode())
         consistent = marginals.from_table(inputs.table(MARGINALS), domain)
         recode = pool_one_ways(request, inputs, stages)
-        prior = build_followed_prior(request, inputs, recode, consistent)
-        core = append_attributes.select_core_marginals(
-            consistent, domain, _join_shards(tie_blocks(zeros), domain, prior)
-        )
-        total = estimate_total(recode) if request.totals is None else request.totals.rows
-        settings = get_synthesis(request)
+        prior = _follow_prior(request, inputs, recode, consistent)
+        together = known.tied if prior is None else frozenset(domain.attributes)
+        core = append_attributes.select_core_marginals(consistent, domain, together)
+        totals, settings = request.public.totals, get_synthesis(request)
+        total = estimate_total(recode) if totals is None else totals.rows
         wanted = shards.plan_shards(synthesize.compute_output_rows(total, settings), settings)
 
         def batches() -> Batches:
@@ -159,20 +158,21 @@ def synthesize_step(stages: Sequence[str]) -> Step:
             for s in wanted:
                 report = partial(_report, progress, s)
                 codes = synthesize.synthesize(
-                    core.marginals, core.domain, settings, s.rows, request.threads, report, s, left, zeros, prior
+                    core.marginals, core.domain, settings, s.rows, request.threads, report, s, left, known.zeros, prior
                 )
                 yield from codes.to_arrow().to_batches()
 
         return {"core_codes": list_wide_codes(batches(), core.domain)}
 
     return Step(
-        "synthesize",
-        "Synthesize",
-        Kind.POSTPROCESS,
-        (MARGINALS, RECODE, *read_one_way_counts(stages)),
-        {"core_codes": tables.SYNTHETIC_CODES},
-        lambda r: {**key_synthesis(r), **key_rules(r), **key_prior_pairs(r), **key_totals(r)},
-        run,
+        name="synthesize",
+        title="Synthesize",
+        kind=Kind.POSTPROCESS,
+        inputs=(MARGINALS, RECODE, *list_released_tables(stages), *scores),
+        outputs={"core_codes": tables.SYNTHETIC_CODES},
+        settings=key_synthesis,
+        reads=(Part.RULES, Part.PRIOR_PAIRS, Part.TOTALS),
+        run=run,
         version=10,
         words=_describe_rows,
     )
@@ -204,12 +204,11 @@ def _list_shards(request: Request, inputs: Inputs, name: str) -> list[shards.Sha
 def _append(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     domain = inputs.domain()
     consistent = marginals.from_table(inputs.table(MARGINALS), domain)
-    kept = tie_blocks(find_forbidden_codes(request, inputs.recode()))
-    if request.prior is not None and trusts_prior(request, inputs):
-        kept = frozenset(domain.attributes)
+    known = request.public.on(inputs.recode())
+    kept = frozenset(domain.attributes) if trusts_prior(known, inputs) else known.tied
     core = append_attributes.select_core_marginals(consistent, domain, kept)
     name = "synthesize.core_codes"
-    quotas = hold_totals.Quotas(() if request.totals is None else request.totals.coarse_held(inputs.recode()))
+    quotas = hold_totals.Quotas(known.held)
 
     def batches() -> Batches:
         for s, part in shards.iterate_shards(inputs.batches(name), _list_shards(request, inputs, name)):
@@ -221,28 +220,26 @@ def _append(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
     return {"codes": list_wide_codes(batches(), domain)}
 
 
-APPEND_ATTRIBUTES = Step(
-    "append_attributes",
-    "Append attributes",
-    Kind.POSTPROCESS,
-    ("synthesize.core_codes", MARGINALS, RECODE),
-    {"codes": tables.SYNTHETIC_CODES},
-    lambda r: {
-        **r.spec.mechanism.synthesis.model_dump(include={"seed", "shard_rows"}),
-        **key_rules(r),
-        **key_prior_pairs(r),
-        **key_totals(r),
-    },
-    _append,
-    version=2,
-)
+def build_appending_step(scores: tuple[str, ...] = ()) -> Step:
+    """Return the step that gives rows the attributes related to no other; ``scores`` as of the synthesis step."""
+    return Step(
+        name="append_attributes",
+        title="Append attributes",
+        kind=Kind.POSTPROCESS,
+        inputs=("synthesize.core_codes", MARGINALS, RECODE, *scores),
+        outputs={"codes": tables.SYNTHETIC_CODES},
+        settings=_key_shards,
+        reads=(Part.RULES, Part.PRIOR_PAIRS, Part.TOTALS),
+        run=_append,
+        version=2,
+    )
 
 
 CODES = "append_attributes.codes"
 
 
-def decode_step(stages: Sequence[str], name: str = CODES) -> Step:
-    """Yield the synthetic table: values of the codes, combined ones by all that ``stages`` and the one-ways measured.
+def build_decoding_step(stages: Sequence[str], name: str = CODES) -> Step:
+    """Return the step that turns codes into values, combined ones by all that ``stages`` and the one-ways measured.
 
     ``name``: the table of the codes, which is the step's first input.
     """
@@ -250,7 +247,7 @@ def decode_step(stages: Sequence[str], name: str = CODES) -> Step:
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         recode, encoding = pool_one_ways(request, inputs, stages), request.encoding
         domain = build_coarse_domain(recode)
-        parts, held = _list_shards(request, inputs, name), list_held_by_rules(request.totals, encoding)
+        parts, held = _list_shards(request, inputs, name), request.public.held_by_rules
 
         def rows() -> Batches:
             for s, part in shards.iterate_shards(inputs.batches(name), parts):
@@ -263,19 +260,15 @@ def decode_step(stages: Sequence[str], name: str = CODES) -> Step:
         return {"synthetic": Wide(schema, rows(), profile, shards.compute_part_rows(parts))}
 
     return Step(
-        "decode",
-        "Decode",
-        Kind.POSTPROCESS,
-        (name, RECODE, *read_one_way_counts(stages)),
-        {"synthetic": tables.SYNTHETIC},
-        lambda r: {
-            **r.spec.mechanism.synthesis.model_dump(include={"seed", "shard_rows"}),
-            "order": r.column_order,
-            "columns": key_columns(r),
-            **key_rules(r),
-            **({"together": r.spec.together} if r.spec.together else {}),
-        },
-        run,
+        name="decode",
+        title="Decode",
+        kind=Kind.POSTPROCESS,
+        inputs=(name, RECODE, *list_released_tables(stages)),
+        outputs={"synthetic": tables.SYNTHETIC},
+        settings=lambda r: {**_key_shards(r), "order": r.column_order, "columns": key_columns(r)},
+        reads=(Part.RULES, Part.TOGETHER),
+        inherits=(Part.TOTALS,) if name == CODES else (),
+        run=run,
         version=6,
         words=lambda r: f"codes become values; {_describe_inside_bins(r)}; rows come in random order",
     )
@@ -283,7 +276,7 @@ def decode_step(stages: Sequence[str], name: str = CODES) -> Step:
 
 def _describe_inside_bins(request: Request) -> str:
     falling = ", in wide bins as the noisy counts of their cells fall" if request.encoding.wide else ""
-    common = ", those of columns that move together at one place of their bins" if request.spec.together else ""
+    common = ", those of columns that move together at one place of their bins" if request.public.together else ""
     return f"inside a bin values are drawn evenly{falling}{common}{_describe_never_read(request)}"
 
 
@@ -293,9 +286,57 @@ def _describe_never_read(request: Request) -> str:
     return f"; columns that are not measured are drawn evenly from their public domains: {names}" if names else ""
 
 
-def build_row_steps(stages: Sequence[str]) -> tuple[Step, ...]:
-    """Return the last steps of every mechanism.
+def build_row_steps(stages: Sequence[str], scores: tuple[str, ...] = ()) -> tuple[Step, ...]:
+    """Return the last steps of most mechanisms: from the one-ways and what ``stages`` measured to synthetic rows.
 
-    From the one-ways and what ``stages`` measured to the synthetic table.
+    ``scores``: as of the synthesis step.
     """
-    return build_consistency_step(stages), synthesize_step(stages), APPEND_ATTRIBUTES, decode_step(stages)
+    return (
+        build_consistency_step(stages),
+        build_synthesis_step(stages, scores),
+        build_appending_step(scores),
+        build_decoding_step(stages),
+    )
+
+
+Draw = Callable[[Request, Inputs, Recode, Progress], Iterable[CodeTable]]
+"""Draws rows in coarse codes, from released tables and the recoding with all that was measured."""
+
+
+def build_drawing_step(
+    *,
+    name: str,
+    title: str,
+    stages: Sequence[str],
+    draw: Draw,
+    settings: Callable[[Request], dict[str, Any]],
+    reads: tuple[Part, ...] = (),
+    words: str,
+) -> Step:
+    """Return a mechanism's own step in the place of the synthesis: ``draw`` makes rows of what ``stages`` measured."""
+
+    def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+        recode = pool_one_ways(request, inputs, stages)
+        batches = (b for rows in draw(request, inputs, recode, progress) for b in rows.to_arrow().to_batches())
+        return {"codes": list_wide_codes(batches, build_coarse_domain(recode))}
+
+    return Step(
+        name=name,
+        title=title,
+        kind=Kind.POSTPROCESS,
+        inputs=(RECODE, *list_released_tables(stages)),
+        outputs={"codes": tables.SYNTHETIC_CODES},
+        settings=settings,
+        reads=reads,
+        run=run,
+        words=lambda r: f"synthetic rows: {words}",
+    )
+
+
+def iterate_shards_to_draw(request: Request, recode: Recode, progress: Progress) -> Iterator[shards.Shard]:
+    """Yield the shards of as many rows as the request wants, or the noisy counts say, reporting each."""
+    settings = get_synthesis(request)
+    rows = synthesize.compute_output_rows(estimate_total(recode), settings)
+    for shard in shards.plan_shards(rows, settings):
+        progress(shard.number, shard.of)
+        yield shard

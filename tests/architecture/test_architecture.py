@@ -259,7 +259,7 @@ every_mechanism = pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQ
 def test_the_registry_has_a_mechanism_for_every_class_of_options_and_all_are_walked() -> None:
     options = get_args(get_args(AnyMechanism)[0])
     assert {choice.model_fields["name"].default: choice.__name__.lower() for choice in options} == {
-        name: mechanism.__name__ for name, mechanism in MECHANISMS.items()
+        name: mechanism.__module__.split(".")[-1] for name, mechanism in MECHANISMS.items()
     }
     assert {request.spec.mechanism.name for request in REQUESTS.values()} == set(MECHANISMS)
 

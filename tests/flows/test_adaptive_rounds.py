@@ -179,7 +179,7 @@ def test_without_rounds_the_steps_are_those_that_are_drawn() -> None:
     ] * 2
 
 
-@pytest.mark.parametrize("step", ["consistent_step", "synthesize_step", "select_step"])
+@pytest.mark.parametrize("step", ["build_consistency_step", "build_synthesis_step", "build_selection_step"])
 def test_a_rounds_steps_are_newer_when_the_steps_with_their_code_are(
     step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,7 +192,7 @@ def test_a_rounds_steps_are_newer_when_the_steps_with_their_code_are(
 
     monkeypatch.setattr(adaptive, step, newer_step)
     after = {s.name: s.version for s in build_steps(Request(make_spec(adaptive={"rounds": 1})))}
-    newer = "select_again_2" if step == "select_step" else "rows_so_far_2"
+    newer = "select_again_2" if step == "build_selection_step" else "rows_so_far_2"
     assert {name for name in after if after[name] != before[name]} == {newer}
 
 

@@ -14,8 +14,7 @@ import pytest
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.pipelines import common_steps, registry
-from privsyn.pipelines.privsyn import privsyn
+from privsyn.pipelines import common_steps, privsyn, registry
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.knowledge.totals import KnownTotals
 from tests.support.releases import few, released, run
@@ -33,9 +32,9 @@ def stated(data: str, **more: Any) -> ReleaseSpec:
 def public_of(spec: ReleaseSpec) -> tuple[Any, ...]:
     """All that follows from the request alone: every step's key and inputs, and the totals in codes."""
     request = Request(spec, tuple(spec.released_columns))
-    assert request.totals is not None
+    assert request.public.totals is not None
     steps = {s.name: (s.settings_json(request), s.inputs) for s in build_steps(request)}
-    return steps, {a: c.tolist() for a, c in request.totals.one_way.items()}, request.totals.rows
+    return steps, {a: c.tolist() for a, c in request.public.totals.one_way.items()}, request.public.totals.rows
 
 
 def seen(data: str, dataset: str) -> tuple[Any, ...]:
@@ -72,11 +71,11 @@ def test_03_mutant_totals_that_are_checked_against_the_rows(save: Save, monkeypa
 
     def checked(request: Request) -> Any:
         def exact(r: Request, inputs: Inputs, rows: Any, queries: Any) -> Any:
-            if rows.rows != r.totals.rows:
+            if rows.rows != request.public.totals.rows:
                 raise ValueError("the totals are not those of the table")
             return look.exact(r, inputs, rows, queries)
 
-        steps = privsyn(request)
+        steps = privsyn.build_steps(request)
         look = next(s for s in steps if s.name == "one_way_marginals")
         return tuple(replace(s, exact=exact) if s is look else s for s in steps)
 

@@ -103,8 +103,7 @@ def test_06_mutant_another_sigma(
     looks: list[int] = []
     monkeypatch.setattr(ReleaseStep, "read_rows", lambda *arguments: looks.append(1))
     for module in PLANNERS:
-        if hasattr(module, "sigma_for"):
-            monkeypatch.setattr(module, "sigma_for", mutant)
+        monkeypatch.setattr(module, "compute_sigma", mutant)
     spec = few(save(people(300)), unit={"records_per_person": 2})
     with pytest.raises(PrivsynError):
         run(spec)
@@ -155,7 +154,7 @@ def test_08_mutant_one_ways_that_are_not_paid_for(places: Path, save: Save, monk
         run(spec)
     assert list(Settings().released_root.iterdir()) == []
     monkeypatch.setattr("privsyn.engine.execute.check_stage", lambda *arguments: None)
-    monkeypatch.setattr("privsyn.engine.execute.total_rho", lambda queries: 0)
+    monkeypatch.setattr("privsyn.engine.execute.sum_rho", lambda queries: 0)
     declared, kept = promised_and_kept(run(spec))
     assert kept > 1.1 * declared
 

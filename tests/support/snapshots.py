@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -92,6 +93,11 @@ RELEASED = ("defaults", "paper", "rows", "persons", "rounds")
 
 def spec_of(name: str, data: str = "people.parquet") -> ReleaseSpec:
     """One of the specs."""
+    return make_spec_of(CONTENTS[name], data)
+
+
+def make_spec_of(fields: dict[str, Any], data: str = "people.parquet") -> ReleaseSpec:
+    """The spec of these fields beyond the base."""
     base = {
         "dataset": "people",
         "data": data,
@@ -100,7 +106,7 @@ def spec_of(name: str, data: str = "people.parquet") -> ReleaseSpec:
         "budget": {"epsilon": 10.0, "delta": 1e-8},
         "columns": COLUMNS,
     }
-    return ReleaseSpec.model_validate({**base, **CONTENTS[name]})
+    return ReleaseSpec.model_validate({**base, **fields})
 
 
 def people(rows: int) -> pa.Table:
@@ -130,6 +136,84 @@ def lineage() -> dict[str, Any]:
             "request": request_name(spec, job),
             "keys": compute_lineage_keys(request, "00" * 32, 0, OpenDPNoise, job.steps, period),
         }
+    return found
+
+
+# keys of every mechanism with each kind of public knowledge
+
+MECHANISMS: dict[str, dict[str, Any]] = {
+    "privsyn": {},
+    "indif": {"selection": {"scores": "indif"}},
+    "adaptive": {"mechanism": {"name": "adaptive", "rounds": 2}},
+    "independent": {"mechanism": {"name": "independent"}},
+    "mst": {"mechanism": {"name": "mst"}},
+    "mst by mbi": {"mechanism": {"name": "mst", "rows_by": "mbi"}},
+    "privbayes": {"mechanism": {"name": "privbayes"}},
+    "aim": {"mechanism": {"name": "aim", "rounds": 3}},
+    "prior": {
+        "mechanism": {"name": "prior", "group": ["region"]},
+        "prior": {"sha256": "1" * 64, "statement": "Rows that anybody may have."},
+    },
+    "improved": {
+        "improves": {"earlier": [{"run": "people-1", "epsilon": 1, "delta": 1e-9}], "epsilon": 1, "delta": 1e-9}
+    },
+}
+"""Mechanism, or a variant of it -> the fields that ask for it."""
+
+_BY_REGION = [{"region": "north", "count": 160}, {"region": "south", "count": 79}, {"region": "other", "count": 61}]
+_BY_BOTH = [
+    {"region": region, "happy": happy, "count": 40}
+    for region in ("north", "south", "east", "other")
+    for happy in (False, True)
+]
+KNOWLEDGE: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "prior": {"prior": {"sha256": "2" * 64, "statement": "Rows that anybody may have."}},
+    "zeros": {"prior": {"sha256": "2" * 64, "statement": "Rows that anybody may have.", "zeros": True}},
+    "totals of rows": {"totals": [{"rows": 300, "statement": "Published by the office in January 2026."}]},
+    "totals": {
+        "totals": [
+            {"columns": ["region"], "counts": _BY_REGION, "statement": "Published by the office in January 2026."}
+        ]
+    },
+    "totals of pairs": {
+        "totals": [
+            {
+                "columns": ["region", "happy"],
+                "counts": _BY_BOTH,
+                "statement": "Published by the office in January 2026.",
+            }
+        ]
+    },
+    "rules": {"rules": [{"never": "age < 20 and happy"}]},
+    "together": {"columns": {**COLUMNS, "spent": COLUMNS["income"]}, "together": [["income", "spent"]]},
+    "focus": {"focus": {"columns": ["income"], "weight": 3}},
+    "workload": {"workload": [{"columns": ["age", "income", "happy"], "weight": 10}]},
+    "levels": {
+        "columns": {
+            **COLUMNS,
+            "code": {"kind": "categorical", "values": ["a", "b", "c"], "levels": ["first"]},
+            "first": COLUMNS["happy"],
+        },
+        "rules": [{"derive": {"first": "code == 'a'"}}],
+    },
+    "computed": {"rules": [{"derive": {"happy": "income > 30000"}}]},
+}
+"""Part of what is public about the rows -> the fields that state it."""
+
+
+def step_keys() -> dict[str, dict[str, str]]:
+    """Mechanism and public knowledge, wherever a spec may have both -> the first digits of every step's key."""
+    found = {}
+    for (name, asked), (part, told) in itertools.product(MECHANISMS.items(), KNOWLEDGE.items()):
+        try:
+            spec = make_spec_of({**asked, **told})
+        except ValueError:  # a mechanism that knows no use for this part
+            continue
+        steps = release_job(spec).steps
+        request = Request(spec, tuple(spec.released_columns))
+        keys = compute_lineage_keys(request, "00" * 32, 0, OpenDPNoise, steps)
+        found[f"{name}: {part}"] = {step: key[:16] for step, key in keys.items()}
     return found
 
 
@@ -378,6 +462,7 @@ def _in_a_folder(make: Callable[[Path], Any]) -> Callable[[], Any]:
 
 MAKERS: dict[str, Callable[[], Any]] = {
     "lineage": lineage,
+    "step_keys": step_keys,
     "releases": _in_a_folder(releases),
     "help": helps,
     "json": _in_a_folder(answers),

@@ -1,0 +1,277 @@
+"""What is public about the rows, as one object: rules, prior, totals, targets and columns that move together.
+
+A step declares which parts it reads.  Its cache key has the keys of these parts, and its function is handed an object
+that answers for no other, so that a part that changes a step's result cannot be missing from its key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.level_codecs import LevelCodec
+from privsyn.tasks.codecs.one_hot import OneHotCodec
+from privsyn.tasks.codecs.split import SplitCodec
+from privsyn.tasks.estimation import known_zeros
+from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.recode import Recode
+from privsyn.tasks.estimation.reference import Expected, Reference
+from privsyn.tasks.estimation.target_weights import Targets
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.knowledge import prior_pairs
+from privsyn.tasks.knowledge.totals import Held, KnownTotals
+from privsyn.tasks.knowledge.totals_and_rules import list_held_by_rules
+
+KEEPING_RULES = 4
+"""The version of how rows come to keep rules; a part of keys where there are rules."""
+
+COVERED_BY_PRIOR = 2
+"""The version of which attributes a prior is informative for; a part of keys where there is a prior."""
+
+
+class Part(StrEnum):
+    """A part of what is public about the rows, or what one kind of step takes from it."""
+
+    CODES = "what rules and levels change of the codes"
+    RULES = "the rules"
+    PRIOR = "the rows of the prior"
+    PRIOR_PAIRS = "the pairs of the prior"
+    KNOWN_COLUMNS = "which columns have known counts"
+    KNOWN_PAIRS = "which pairs have known counts"
+    KNOWN_CODES = "the known counts of single columns"
+    TOTALS = "all known counts"
+    TARGETS = "the focus and the workload"
+    TOGETHER = "the columns that move together"
+
+
+ALL = frozenset(Part)
+
+_ENOUGH: dict[Part, frozenset[Part]] = {
+    Part.PRIOR: frozenset({Part.PRIOR, Part.PRIOR_PAIRS}),
+    Part.KNOWN_COLUMNS: frozenset({Part.KNOWN_COLUMNS, Part.KNOWN_CODES, Part.TOTALS}),
+    Part.KNOWN_PAIRS: frozenset({Part.KNOWN_PAIRS, Part.TOTALS}),
+    Part.KNOWN_CODES: frozenset({Part.KNOWN_CODES, Part.TOTALS}),
+}
+"""Part -> the parts of which each has it in its key; another part has only itself."""
+
+
+@dataclass(frozen=True, eq=False)
+class PublicKnowledge:
+    """What the spec states to be public about the rows, in the codes of ``encoding``.
+
+    ``parts``: those that may be read here; an accessor of any other part raises TypeError.
+    """
+
+    spec: ReleaseSpec
+    encoding: EncodingPlan
+    _prior: CodeTable | None = None
+    _totals: KnownTotals | None = None
+    parts: frozenset[Part] = ALL
+
+    @classmethod
+    def of(cls, spec: ReleaseSpec, encoding: EncodingPlan, prior: CodeTable | None) -> PublicKnowledge:
+        """Return what ``spec`` states; ``prior``: the rows of its prior in fine codes.
+
+        Raises FieldError for a column whose counts cannot be known in codes.
+        """
+        return cls(spec, encoding, prior, KnownTotals.of(spec.totals, encoding) if spec.totals else None)
+
+    def only(self, parts: Iterable[Part]) -> PublicKnowledge:
+        """Return the same knowledge, of which only ``parts`` may be read."""
+        return replace(self, parts=frozenset(parts))
+
+    def key(self, parts: Collection[Part] = ALL) -> dict[str, Any]:
+        """Return what cache keys have of ``parts``, JSON-ready; nothing of a part that the spec does not state."""
+        return {name: value for part in parts for name, value in _KEYS[part](self).items()}
+
+    def on(self, recode: Recode) -> KnowledgeInCodes:
+        """Return what the knowledge says of the coarse codes of ``recode``."""
+        return KnowledgeInCodes(self, recode)
+
+    def check(self, part: Part) -> None:
+        """Raise TypeError if ``part`` may not be read here."""
+        if not self.parts & _ENOUGH.get(part, {part}):
+            raise TypeError(f"the step does not declare that it reads {part}")
+
+    @property
+    def prior(self) -> CodeTable | None:
+        """The public rows in fine codes; None without a prior, or where its file is not named."""
+        if self._prior is not None:
+            self.check(Part.PRIOR)
+        return self._prior
+
+    @property
+    def totals(self) -> KnownTotals | None:
+        """The known counts; None without any."""
+        if self._totals is not None:
+            self.check(Part.TOTALS)
+        return self._totals
+
+    @property
+    def measured_alone(self) -> Domain:
+        """The fine domain of the attributes whose counts are not known."""
+        if self._totals is None:
+            return self.encoding.domain
+        self.check(Part.KNOWN_COLUMNS)
+        return self._totals.measured(self.encoding.domain)
+
+    @property
+    def known_pairs(self) -> frozenset[Clique]:
+        """The pairs of attributes whose counts are known, in the domain's order."""
+        if self._totals is None:
+            return frozenset()
+        self.check(Part.KNOWN_PAIRS)
+        return frozenset(self._totals.pairs)
+
+    def add_known_codes(self, recode: Recode) -> Recode:
+        """Return ``recode`` with the codes of attributes whose counts are known, in the domain's order."""
+        if self._totals is None:
+            return recode
+        self.check(Part.KNOWN_CODES)
+        return self._totals.with_recode(recode, self.encoding.domain.attributes)
+
+    @property
+    def targets(self) -> Targets:
+        """The attributes of the columns and sets of columns that the spec wants to count more."""
+        focus, of = self.spec.focus, self.encoding.attributes_of
+        if focus is not None or self.spec.workload:
+            self.check(Part.TARGETS)
+        named = tuple((frozenset(of(m.columns)), m.weight) for m in self.spec.workload)
+        return Targets(named=named) if focus is None else Targets(frozenset(of(focus.columns)), focus.weight, named)
+
+    @property
+    def held_by_rules(self) -> tuple[str, ...]:
+        """The attributes that rows have exactly and rules speak of: the repair of rows leaves them as they are."""
+        return list_held_by_rules(self.totals, self.encoding)
+
+    @property
+    def together(self) -> tuple[tuple[str, ...], ...]:
+        """The groups of columns whose values lie close together in every row."""
+        if self.spec.together:
+            self.check(Part.TOGETHER)
+        return self.spec.together
+
+
+@dataclass(frozen=True, eq=False)
+class KnowledgeInCodes:
+    """What is public about the rows, in the coarse codes of a released recoding."""
+
+    public: PublicKnowledge
+    recode: Recode
+
+    @cached_property
+    def zeros(self) -> known_zeros.KnownZeros | None:
+        """The codes that the rules, or the prior by ``zeros``, forbid together; None without such."""
+        public, stated = self.public, self.public.spec.prior
+        by_rules = None
+        if public.spec.rules:
+            public.check(Part.RULES)
+            by_rules = known_zeros.build_known_zeros(public.encoding, self.recode)
+        if stated is None or not stated.zeros or public.prior is None:
+            return by_rules
+        absent = prior_pairs.list_absent_pairs(public.prior, self.recode)
+        return known_zeros.KnownZeros((*(() if by_rules is None else by_rules.tables), *absent))
+
+    @property
+    def tied(self) -> frozenset[str]:
+        """The attributes that rules tie to others: rows of these are made together."""
+        return frozenset() if self.zeros is None else self.zeros.tied
+
+    @cached_property
+    def prior_pairs(self) -> prior_pairs.PriorPairs | None:
+        """What the prior expects of pairs; None without one."""
+        if self.public.prior is None:
+            return None
+        self.public.check(Part.PRIOR_PAIRS)
+        return prior_pairs.PriorPairs.of(self.public.prior, self.recode)
+
+    @property
+    def expected(self) -> Expected:
+        """The counts of pairs that the scores are distances from: the prior's, or those of independent columns."""
+        return self.prior_pairs or Reference.of(self.recode)
+
+    @property
+    def known_pairs(self) -> list[Marginal]:
+        """The known counts of pairs."""
+        totals = self.public.totals
+        return [] if totals is None else totals.coarse_pairs(self.recode)
+
+    @property
+    def held(self) -> tuple[Held, ...]:
+        """What rows have exactly."""
+        totals = self.public.totals
+        return () if totals is None else totals.coarse_held(self.recode)
+
+
+def _key_codes(public: PublicKnowledge) -> dict[str, Any]:
+    """Return edges, columns without a code, and dummies; other changes of rules count no private row again."""
+    plan = public.encoding
+    if plan.rules is None:
+        return {}
+    groups = [[*c.sources, len(c.groups)] for c in plan.codecs if isinstance(c, OneHotCodec)]
+    splits = {c.attribute: c.digest for c in plan.codecs if isinstance(c, SplitCodec)}
+    levels = {c.attribute: c.digest for c in plan.codecs if isinstance(c, LevelCodec)}
+    key = {"thresholds": plan.rules.thresholds, "computed": list(plan.rules.order), "one_of": groups}
+    return {**key, **({"split": splits} if splits else {}), **({"levels": levels} if levels else {})}
+
+
+def _key_rules(public: PublicKnowledge) -> dict[str, Any]:
+    rules = [rule.model_dump(mode="json", by_alias=True) for rule in public.spec.rules]
+    return {"rules": rules, "keeping_rules": KEEPING_RULES} if rules else {}
+
+
+def _key_prior(public: PublicKnowledge) -> dict[str, Any]:
+    return public.spec.prior_key()
+
+
+def _key_prior_pairs(public: PublicKnowledge) -> dict[str, Any]:
+    prior = public.spec.prior_key()
+    return {**prior, "told": COVERED_BY_PRIOR} if prior else {}
+
+
+def _key_known_columns(public: PublicKnowledge) -> dict[str, Any]:
+    known = {} if public._totals is None else public._totals.one_way
+    return {"known": sorted(known)} if known else {}
+
+
+def _key_known_pairs(public: PublicKnowledge) -> dict[str, Any]:
+    pairs = {} if public._totals is None else public._totals.pairs
+    return {"known": sorted(pairs)} if pairs else {}
+
+
+def _key_known_codes(public: PublicKnowledge) -> dict[str, Any]:
+    totals = public._totals
+    return {} if totals is None or not totals.one_way else {"totals": totals.key_of_codes()}
+
+
+def _key_totals(public: PublicKnowledge) -> dict[str, Any]:
+    return {} if public._totals is None else {"totals": public._totals.key()}
+
+
+def _key_targets(public: PublicKnowledge) -> dict[str, Any]:
+    return public.spec.targets()
+
+
+def _key_together(public: PublicKnowledge) -> dict[str, Any]:
+    return {"together": public.spec.together} if public.spec.together else {}
+
+
+_KEYS: Mapping[Part, Callable[[PublicKnowledge], dict[str, Any]]] = {
+    Part.CODES: _key_codes,
+    Part.RULES: _key_rules,
+    Part.PRIOR: _key_prior,
+    Part.PRIOR_PAIRS: _key_prior_pairs,
+    Part.KNOWN_COLUMNS: _key_known_columns,
+    Part.KNOWN_PAIRS: _key_known_pairs,
+    Part.KNOWN_CODES: _key_known_codes,
+    Part.TOTALS: _key_totals,
+    Part.TARGETS: _key_targets,
+    Part.TOGETHER: _key_together,
+}
+"""Part -> its part of cache keys, by the names that keys of 0.3.0 have."""

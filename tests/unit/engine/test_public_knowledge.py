@@ -1,0 +1,193 @@
+"""Public knowledge: a changed part re-runs exactly the steps that declare it, and no step is handed another part."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import privsyn.pipelines
+from privsyn.data_contracts.domain import Domain
+from privsyn.engine.keys import compute_lineage_keys
+from privsyn.engine.request import Request
+from privsyn.engine.step import ReleaseStep, Step
+from privsyn.pipelines.release_job import release_job
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.knowledge.public_knowledge import Part, PublicKnowledge
+from privsyn.tasks.privacy.noise import OpenDPNoise
+from tests.support.snapshots import COLUMNS, KNOWLEDGE, MECHANISMS, make_spec_of
+
+STATEMENT = "Published by the office in January 2026."
+
+
+def totals(*columns: str, north: int = 160) -> dict[str, Any]:
+    counts = [
+        {"region": "north", "happy": True, "count": north},
+        {"region": "south", "happy": True, "count": 79},
+        {"region": "other", "happy": False, "count": 61},
+    ]
+    kept = [{name: row[name] for name in (*columns, "count")} for row in counts]
+    return {"totals": [{"columns": list(columns), "counts": kept, "statement": STATEMENT}]}
+
+
+def prior(digit: str, **more: Any) -> dict[str, Any]:
+    return {"prior": {"sha256": digit * 64, "statement": "Rows that anybody may have.", **more}}
+
+
+BY_HAPPY = [{"happy": True, "count": 239}, {"happy": False, "count": 61}]
+SPENT = {"columns": {**COLUMNS, "spent": COLUMNS["income"], "saved": COLUMNS["income"]}}
+
+CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], set[Part]]] = {
+    "rules": (
+        {"rules": [{"never": "happy and region == 'north'"}]},
+        {"rules": [{"never": "happy and region == 'south'"}]},
+        {Part.RULES},
+    ),
+    "rules with other bins": (
+        {"rules": [{"never": "age < 20 and happy"}]},
+        {"rules": [{"never": "age < 24 and happy"}]},
+        {Part.RULES, Part.CODES},
+    ),
+    "prior": (prior("1"), prior("2"), {Part.PRIOR, Part.PRIOR_PAIRS}),
+    "zeros": (prior("1"), prior("1", zeros=True), {Part.PRIOR, Part.PRIOR_PAIRS}),
+    "counts": (totals("region"), totals("region", north=150), {Part.KNOWN_CODES, Part.TOTALS}),
+    "pairs": (
+        totals("region", "happy"),
+        totals("region", "happy", north=150),
+        {Part.KNOWN_CODES, Part.TOTALS},
+    ),
+    "columns": (
+        totals("region"),
+        {"totals": [{"columns": ["happy"], "counts": [{"happy": True, "count": 300}], "statement": STATEMENT}]},
+        {Part.KNOWN_COLUMNS, Part.KNOWN_CODES, Part.TOTALS},
+    ),
+    "a pair more": (
+        {"totals": [*totals("region")["totals"], {"columns": ["happy"], "counts": BY_HAPPY, "statement": STATEMENT}]},
+        totals("region", "happy"),
+        {Part.KNOWN_PAIRS, Part.TOTALS},
+    ),
+    "focus": ({"focus": {"columns": ["income"], "weight": 3}}, {"focus": {"columns": ["age"]}}, {Part.TARGETS}),
+    "workload": (
+        {"workload": [{"columns": ["age", "income"], "weight": 2}]},
+        {"workload": [{"columns": ["age", "income"], "weight": 4}]},
+        {Part.TARGETS},
+    ),
+    "together": (
+        {**SPENT, "together": [["income", "spent"]]},
+        {**SPENT, "together": [["income", "saved"]]},
+        {Part.TOGETHER},
+    ),
+}
+"""What is changed -> fields before, fields after, the parts that are not what they were."""
+
+
+def planned(asked: dict[str, Any], told: dict[str, Any]) -> tuple[Request, list[Step], dict[str, str]]:
+    spec = make_spec_of({**asked, **told})
+    steps = list(release_job(spec).steps)
+    request = Request(spec, tuple(spec.released_columns))
+    return request, steps, compute_lineage_keys(request, "00" * 32, 0, OpenDPNoise, steps)
+
+
+def takes(asked: dict[str, Any], told: dict[str, Any]) -> bool:
+    try:
+        make_spec_of({**asked, **told})
+    except ValueError:
+        return False
+    return True
+
+
+PAIRS = [
+    (mechanism, change)
+    for mechanism, change in product(MECHANISMS, CHANGES)
+    if takes(MECHANISMS[mechanism], CHANGES[change][0])
+]
+
+
+def find_steps_after(steps: list[Step], first: set[str]) -> set[str]:
+    """The steps, and all that read their tables, however many steps later."""
+    reached = set(first)
+    for step in steps:
+        if reached & set(step.producers):
+            reached.add(step.name)
+    return reached
+
+
+@pytest.mark.parametrize(("mechanism", "change"), PAIRS)
+def test_a_changed_part_runs_exactly_the_steps_that_declare_it_again(mechanism: str, change: str) -> None:
+    before, after, parts = CHANGES[change]
+    was, steps, keys = planned(MECHANISMS[mechanism], before)
+    now, later, others = planned(MECHANISMS[mechanism], after)
+    assert {p for p in Part if was.public.key([p]) != now.public.key([p])} == parts
+    assert [s.name for s in steps] == [s.name for s in later]
+    declared = {s.name for s in steps if parts & set(s.reads)}
+    assert {name for name in keys if keys[name] != others[name]} == find_steps_after(steps, declared)
+
+
+def test_every_part_is_changed_and_every_mechanism_asked() -> None:
+    assert set().union(*(parts for _, _, parts in CHANGES.values())) == set(Part)
+    assert {mechanism for mechanism, _ in PAIRS} == set(MECHANISMS)
+    assert {change for _, change in PAIRS} == set(CHANGES)
+
+
+@pytest.mark.parametrize("mechanism", [name for name, change in PAIRS if change == "together"])
+def test_columns_that_move_together_run_decode_alone_again_and_cost_nothing(mechanism: str) -> None:
+    before, after, _ = CHANGES["together"]
+    _, steps, keys = planned(MECHANISMS[mechanism], before)
+    _, _, others = planned(MECHANISMS[mechanism], after)
+    again = [step for step in steps if keys[step.name] != others[step.name]]
+    assert [step.name for step in again] == ["decode"]
+    assert not any(isinstance(step, ReleaseStep) for step in again)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_what_a_step_inherits_a_step_before_it_declares(mechanism: str) -> None:
+    _, steps, _ = planned(MECHANISMS[mechanism], {})
+    for step in steps:
+        for part in step.inherits:
+            declared = {s.name for s in steps if part in s.reads}
+            assert step.name in find_steps_after(steps, declared)
+
+
+def test_a_part_that_is_not_declared_is_refused() -> None:
+    """Every accessor, where the spec states that part, answers for its own parts and raises for others."""
+    accessors = {
+        "prior": ({Part.PRIOR, Part.PRIOR_PAIRS}, prior("1")),
+        "totals": ({Part.TOTALS}, totals("region")),
+        "measured_alone": ({Part.KNOWN_COLUMNS, Part.KNOWN_CODES, Part.TOTALS}, totals("region")),
+        "known_pairs": ({Part.KNOWN_PAIRS, Part.TOTALS}, totals("region")),
+        "held_by_rules": ({Part.TOTALS}, {**totals("region"), **KNOWLEDGE["rules"]}),
+        "targets": ({Part.TARGETS}, KNOWLEDGE["focus"]),
+        "together": ({Part.TOGETHER}, KNOWLEDGE["together"]),
+    }
+    for name, (enough, told) in accessors.items():
+        public = planned({}, told)[0].public
+        if name == "prior":
+            public = replace(public, _prior=CodeTable(Domain((), ()), ()))
+        for part in Part:
+            restricted = public.only([part])
+            if part in enough:
+                getattr(restricted, name)
+            else:
+                with pytest.raises(TypeError, match="does not declare"):
+                    getattr(restricted, name)
+
+
+def test_a_step_is_handed_what_it_declares_and_nothing_else() -> None:
+    request, steps, _ = planned({}, totals("region"))
+    for step in steps:
+        allowed = step.restrict(request).public
+        assert isinstance(allowed, PublicKnowledge) and allowed.parts == {*step.reads, *step.inherits}
+    assert request.public.parts == set(Part)  # the request itself answers for all, as before
+
+
+def test_no_mechanism_looks_public_knowledge_up_by_itself() -> None:
+    """The modules of mechanisms ask the one object: a field of the spec read there would be missing from no key."""
+    fields = {"rules", "totals", "together", "focus", "workload", "targets", "prior_key"}
+    for path in sorted(Path(privsyn.pipelines.__file__).parent.glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and node.attr in fields and isinstance(node.value, ast.Attribute):
+                assert node.value.attr != "spec", f"{path.name}:{node.lineno}"
