@@ -151,7 +151,8 @@ def _refuse_other_objects(data: Any) -> None:
             "data",
         )
     if type(data).__name__ == "LazyFrame":
-        raise RequestError("is a LazyFrame, which has no rows yet", "Hand over its table: `frame.collect()`", "data")
+        problem = "is of the type LazyFrame, not a table: it has no rows yet"
+        raise RequestError(problem, "Hand over its table: `frame.collect()`", "data")
     if not hasattr(data, "__arrow_c_stream__"):
         raise RequestError(
             f"is of the type {type(data).__name__}, not a table",
