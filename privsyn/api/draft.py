@@ -14,7 +14,7 @@ from privsyn.base.errors import RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.private_table import SupportsArrowStream
-from privsyn.specs.draft import draft
+from privsyn.specs.draft import LOOKED, draft
 from privsyn.specs.lookup_tables import with_lookup_tables
 from privsyn.specs.places import format_place
 from privsyn.specs.public_priors import with_prior
@@ -37,6 +37,9 @@ class SpecDraft(dict[str, Any]):
     it from public sources only: a bound or a category read off the private table is a leak.
     """
 
+    looked: bool = False
+    """Whether rows were looked at, so that the draft is PRIVATE."""
+
     @property
     def todos(self) -> tuple[str, ...]:
         """The fields that still say ``TODO``, dotted (``columns.age.min``), in order."""
@@ -49,7 +52,8 @@ class SpecDraft(dict[str, Any]):
         yaml.version, yaml.width, yaml.allow_unicode = (1, 2), 110, True
         yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # columns keep their order
         yaml.dump(_plain_values(self), text)
-        return text.getvalue().removeprefix("%YAML 1.2\n---\n")
+        head = f"# {LOOKED}\n" if self.looked else ""
+        return head + text.getvalue().removeprefix("%YAML 1.2\n---\n")
 
     def save(self, path: str | Path) -> Path:
         """Write ``to_yaml`` to the new file ``path`` and return it; FileExistsError where it is there already."""
@@ -86,6 +90,8 @@ def draft_spec(
     dictionary: str | Path | None = None,
     dataset: str | None = None,
     csv: Mapping[str, Any] | None = None,
+    header: bool = False,
+    look: bool = False,
 ) -> SpecDraft:
     """Draft a spec for a private table from its column names and types, and from a public dictionary.
 
@@ -95,6 +101,9 @@ def draft_spec(
             DDI codebook, a Stata, SPSS or SAS file, an SQL schema, or a table of columns (CSV, Excel).
         dataset: The ledger's name for the data set; default: made from the file's name.
         csv: How a CSV file is written, as the spec's ``csv`` says it: ``{"delimiter": ";", "encoding": "cp1252"}``.
+        header: The first line of a CSV file is its header, also where it looks like a record.
+        look: PRIVATE: guess kinds of CSV columns from their values, and list the values of a Categorical; bounds stay
+            open.  ``to_yaml`` then says so in its first line.
 
     Returns:
         The draft.  What neither the names and types nor the dictionary say is ``TODO``.
@@ -102,10 +111,13 @@ def draft_spec(
     Raises:
         RequestError: The table or the dictionary cannot be read, or ``dataset`` or ``csv`` is not valid.
 
-    Privacy: column names and types are read, no value is; bounds and categories must come from a public source.
+    Privacy: column names and types are read, no value is (unless ``look``); bounds and categories must come from a
+    public source.
     """
-    text = draft(data, None if dictionary is None else Path(dictionary), dataset, csv=csv)
-    return SpecDraft(parse_yaml(text, "the draft").content)
+    text = draft(data, None if dictionary is None else Path(dictionary), dataset, csv=csv, header=header, look=look)
+    drafted = SpecDraft(parse_yaml(text, "the draft").content)
+    drafted.looked = look
+    return drafted
 
 
 def load_any_spec(spec: AnySpec, changes: Mapping[str, Mapping[str, Any]] | None = None) -> ReleaseSpec:

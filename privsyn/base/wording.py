@@ -160,6 +160,7 @@ API = Vocabulary(
         "draft_spec.data": "data",
         "draft_spec.dictionary": "dictionary",
         "draft_spec.dataset": "dataset",
+        "draft_spec.header": "header",
         "draft_spec.csv": "csv",
         "ledger.dataset": "dataset",
         "ledger.against": "against",

@@ -39,6 +39,13 @@ def draft_command(
     thousands: Annotated[str | None, typer.Option(metavar="MARK", help="CSV: between groups of digits.")] = None,
     encoding: Annotated[str | None, typer.Option(metavar="NAME", help="CSV: utf-8, latin-1, cp1252 ...")] = None,
     quote: Annotated[str | None, typer.Option(metavar="MARK", help="CSV: the quotation mark; '': none.")] = None,
+    header: Annotated[
+        bool, typer.Option("--header", help="CSV: the first line is the header, also where it looks like a record.")
+    ] = False,
+    look: Annotated[
+        bool,
+        typer.Option("--look", help="PRIVATE: guess CSV columns' kinds from rows, and list a Categorical's values."),
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Draft a spec from the data's column names and a public dictionary; unknowns become TODOs."""
@@ -47,7 +54,13 @@ def draft_command(
 
         marks = {"delimiter": delimiter, "decimal": decimal, "thousands": thousands, "quote": quote}
         csv = {name: given for name, given in {**marks, "encoding": encoding}.items() if given is not None}
-        text = write_new(out, lambda: draft(data, dictionary, dataset, folder=out.parent, csv=csv), "--out")
+
+        def write() -> str:
+            return draft(data, dictionary, dataset, folder=out.parent, csv=csv, header=header, look=look)
+
+        text = write_new(out, write, "--out")
+        if look:
+            people.print(f"PRIVATE: rows were looked at, so {out} is private until you checked it.", soft_wrap=True)
         people.print(f"Wrote {out}: {open_todos(text)} TODOs left.", soft_wrap=True)
         people.print(f"Fill them from public sources, then: privsyn spec check {out}", soft_wrap=True)
 

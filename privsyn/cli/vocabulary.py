@@ -57,6 +57,7 @@ COMMAND_LINE = Vocabulary(
         "draft_spec.data": "DATA",
         "draft_spec.dictionary": "--dictionary",
         "draft_spec.dataset": "--dataset",
+        "draft_spec.header": "--header",
         "draft_spec.csv": "--delimiter, --decimal, --thousands, --encoding or --quote",
         "ledger.dataset": "DATASET",
         "ledger.against": "--against",

@@ -32,6 +32,7 @@ from privsyn.storage.table_files import (
     open_stream,
     read_csv_header,
     read_layout,
+    skip_bytes,
 )
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class FileSource(Source):
         failure = None
         try:
             with open_stream(file, options.encoding) as stream:
-                _skip(stream, header.size)
+                skip_bytes(stream, header.size)
                 if options.line_breaks:
                     batches = self._records(header.names, mark, stream, note)
                 else:
@@ -159,11 +160,6 @@ class FileSource(Source):
             pass
         if not whole:
             raise RequestError(f"{file} breaks off or is damaged", "Write or copy the Parquet file again", "data")
-
-
-def _skip(stream: Any, size: int) -> None:
-    while size and (skipped := stream.read(size)):
-        size -= len(skipped)
 
 
 def _make_csv_error(file: Path, words: str) -> RequestError:

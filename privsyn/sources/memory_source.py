@@ -150,6 +150,9 @@ def _refuse_other_objects(data: Any) -> None:
             "Hand over its table: `reader.read_all()`",
             "data",
         )
+    if type(data).__name__ == "LazyFrame":
+        problem = "is of the type LazyFrame, not a table: it has no rows yet"
+        raise RequestError(problem, "Hand over its table: `frame.collect()`", "data")
     if not hasattr(data, "__arrow_c_stream__"):
         raise RequestError(
             f"is of the type {type(data).__name__}, not a table",

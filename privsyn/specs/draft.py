@@ -2,7 +2,9 @@
 
 Names and storage types come from the data's header or schema; bounds, values, null-ability, units and descriptions
 only from a dictionary (privsyn/specs/dictionaries.py), because read off the data they would be functions of private
-rows. ``load_spec`` refuses the draft, field by field, until no TODO is left.
+rows.  Kinds that neither knows, and the values of a Categorical, are guessed from rows only where a private look is
+asked for (privsyn/specs/look.py), and the draft is marked.  ``load_spec`` refuses the draft, field by field, until no
+TODO is left.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +24,26 @@ from privsyn.data_contracts.columns import INTEGER_TYPES
 from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.release_spec import DATASET
 from privsyn.sources.private_table import SupportsArrowStream, is_readable
+from privsyn.specs.csv_start import check_first_line
 from privsyn.specs.dictionaries import read_dictionary
-from privsyn.specs.facts import Dictionary, Facts
+from privsyn.specs.facts import Dictionary, Facts, list_values
+from privsyn.specs.look import guess_csv_kinds, list_categories
 from privsyn.specs.messages import DATASET_RULE, from_validation
 from privsyn.specs.proposed_rules import propose_rules
 from privsyn.specs.spec_file import find_todos
 from privsyn.specs.yaml_file import parse_yaml
 from privsyn.specs.yaml_text import TODO, format_comment, format_flow, format_flow_list, format_scalar
-from privsyn.storage.table_files import read_layout
+from privsyn.storage.table_files import read_csv_header, read_layout
 
 MOST_DECIMALS = 15
 """Of a column of numbers (privsyn/data_contracts/columns)."""
 _LONGEST_KEY = 1_000
+
+LOOKED = "PRIVATE: kinds or values were read from rows (`--look`). Check each in a public source before a release."
+"""What stands at the head of a draft that was made with a look at the rows."""
+
+_CATEGORIES_HIDDEN = "the table has categories of its own, which may come from its rows: `--look` lists them, privately"
+_CATEGORIES_SHOWN = "PRIVATE: the table's own categories, which may come from its rows"
 
 
 @dataclass(frozen=True)
@@ -41,13 +51,16 @@ class _Table:
     """What a draft knows of a table.
 
     What people call it, what its names are made from (empty: nothing), the spec's line ``data``, and the stored type of
-    each column (None: not known), in the table's order.
+    each column (None: not known), in the table's order.  PRIVATE, of a look: ``kinds`` guessed from values, and
+    ``categories`` of Categorical columns.
     """
 
     title: str
     stem: str
     data: str
     types: Mapping[str, pa.DataType | None]
+    kinds: Mapping[str, str] = field(default_factory=dict, repr=False)
+    categories: Mapping[str, list[Any]] = field(default_factory=dict, repr=False)
 
 
 def draft(
@@ -56,29 +69,33 @@ def draft(
     dataset: str | None = None,
     folder: Path | None = None,
     csv: Mapping[str, Any] | None = None,
+    *,
+    header: bool = False,
+    look: bool = False,
 ) -> str:
-    """YAML text of a draft for the table ``data``: a file, a folder, or a table in memory.
+    """Return the YAML text of a draft for the table ``data``: a file, a folder, or a table in memory.
 
     ``dictionary``: a file of public facts (privsyn/specs/dictionaries.py has its forms); ``dataset``: the ledger's
     name, by default made from the file name, or for a table in memory left as a TODO; ``folder``: where the spec will
     be saved, so that ``data`` can be written relative to it; ``csv``: how a CSV file is written, as the spec's ``csv``
-    says it, which the draft then has.  Raises RequestError if the table's structure or the dictionary cannot be read,
-    or ``dataset`` or ``csv`` is not valid.
+    says it, which the draft then has; ``header``: the first line of a CSV file is the header, also where it looks like
+    a record; ``look``: PRIVATE, guess kinds from values and list the values of a Categorical.  Raises RequestError if
+    the table's structure or the dictionary cannot be read, or ``dataset`` or ``csv`` is not valid.
     """
     options = _read_csv_options(csv or {})
     try:
         if isinstance(data, str | os.PathLike):
-            table = _describe_files(Path(data), folder, options)
+            table = _describe_files(Path(data), folder, options, header=header, look=look)
         else:
-            table = _describe_memory_table(data)
+            table = _describe_memory_table(data, look=look)
     except RequestError as error:
         raise error.about("draft_spec.data", {"release.data": "draft_spec.data"}) from None
     known = None if dictionary is None else read_dictionary(Path(dictionary), table.stem)
-    lines = [*_write_head(table, dataset, known, options), "columns:"]
+    lines = [*_write_head(table, dataset, known, options, look=look), "columns:"]
     for column, stored in table.types.items():
         described = known is not None and column in known.columns
         lines.extend(
-            _write_column(column, _merge_facts(column, stored, known), stored or pa.null(), described=described)
+            _write_column(column, _merge_facts(column, stored, known, table), stored or pa.null(), described=described)
         )
     if known is not None:
         for name in sorted(set(known.columns) - set(table.types)):
@@ -108,21 +125,30 @@ def _read_csv_options(given: Mapping[str, Any]) -> CsvOptions:
         raise RequestError(text, found.cure, "draft_spec.csv") from None
 
 
-def _describe_files(data: Path, folder: Path | None, csv: CsvOptions) -> _Table:
-    layout = read_layout(data, _Everything(), csv)
+def _describe_files(data: Path, folder: Path | None, csv: CsvOptions, *, header: bool, look: bool) -> _Table:
+    layout = read_layout(data, (), csv)  # no name is shown in an error: it may be a field of the first record
+    if layout.format == "csv" and not header:
+        for file in layout.files:
+            check_first_line(file, read_csv_header(file, csv).names, csv)
     path = data.absolute()
     inside = folder is not None and path.is_relative_to(folder.absolute())
     place = str(path.relative_to(folder.absolute()) if folder is not None and inside else path)
     types = {column: layout.type_of(column) for column in layout.columns}
-    return _Table(data.name, data.name.split(".")[0], f"data: {format_scalar(place)}", types)
+    table = _Table(data.name, data.name.split(".")[0], f"data: {format_scalar(place)}", types)
+    if not look:
+        return table
+    if layout.format == "csv":
+        return replace(table, kinds=guess_csv_kinds(layout.files[0], csv))
+    return replace(table, categories=list_categories(layout.files, types))
 
 
-def _describe_memory_table(data: SupportsArrowStream) -> _Table:
+def _describe_memory_table(data: SupportsArrowStream, *, look: bool) -> _Table:
     from privsyn.sources.memory_source import list_column_names, map_stored_types  # it loads pandas
 
     list_column_names(data, _Everything())
     line = "# data: left out, since the table is handed over with the spec"
-    return _Table("a table in memory", "", line, map_stored_types(data))
+    types = map_stored_types(data)
+    return _Table("a table in memory", "", line, types, categories=list_categories(data, types) if look else {})
 
 
 def open_todos(text: str) -> int:
@@ -152,15 +178,20 @@ class _Everything:
         return 0
 
 
-def _write_head(table: _Table, dataset: str | None, known: Dictionary | None, csv: CsvOptions) -> list[str]:
+def _write_head(
+    table: _Table, dataset: str | None, known: Dictionary | None, csv: CsvOptions, *, look: bool
+) -> list[str]:
     name = (
         re.sub(r"[^a-z0-9_-]+", "_", table.stem.lower()).strip("_-")[:48] if dataset is None else _check_draft(dataset)
     )
     facts = f"the dictionary {known.name}" if known else "nowhere: no dictionary was given"
+    source = [f"# from {format_comment(facts)}. Nothing was read from rows."]
+    if look:
+        source = [f"# from {format_comment(facts)}.", f"# {LOOKED}"]
     lines = [
         f"# Release spec for {format_comment(table.title)}, drafted by `privsyn spec draft`.",
         "# Names and storage types come from the table's header; bounds, values and null-ability come",
-        f"# from {format_comment(facts)}. Nothing was read from rows.",
+        *source,
         "# A TODO is a choice, or a fact from a public source, that only you can supply. Never read it off",
         "# the private table: that would be a leak. `privsyn spec check` refuses the file until none is left.",
         f"dataset: {format_scalar(name) if name else TODO}  # the ledger's name for the private data set",
@@ -176,21 +207,34 @@ def _write_head(table: _Table, dataset: str | None, known: Dictionary | None, cs
     if csv.model_fields_set:
         lines.append("# How the CSV file is written.")
         lines.append(f"csv: {format_flow(csv.model_dump(exclude_unset=True))}")
+    if any(stored is None for stored in table.types.values()):
+        lines.append(
+            "# A column of numbers, days or moments needs `min` and `max` too, and `categorical` its `values`;"
+        )
+        lines.append("# every kind but `drop` says whether null can occur: `nullable: true` or `false`.")
     if known is not None and known.null_values is not None:
         lines.append("# Texts that mean null in a CSV file, as the dictionary says.")
         lines.append(f"null_values: {format_flow_list(known.null_values, '  ')}")
     return lines
 
 
-def _merge_facts(column: str, stored: pa.DataType | None, known: Dictionary | None) -> Facts:
-    """Return the dictionary's facts, completed by the stored type."""
+def _merge_facts(column: str, stored: pa.DataType | None, known: Dictionary | None, table: _Table) -> Facts:
+    """Return the dictionary's facts, completed by the stored type and by what a look at the rows guessed."""
     listed = known is not None and column in known.columns
     facts = known.columns[column] if known is not None and listed else Facts()
     if facts.kind == "datetime" and facts.type == "date":
         facts.kind, facts.type = "date", None
     if known is not None and not listed:
         facts.remarks.append("the dictionary does not describe it")
+    if facts.kind is None and column in table.kinds:
+        facts.kind = table.kinds[column]
+        facts.remarks.append("PRIVATE: the kind is guessed from rows")
     if stored is None:
+        return facts
+    refused = _explain_unreadable(stored)
+    if refused:
+        facts.kind, facts.type = None, None
+        facts.remarks.insert(0, refused)
         return facts
     kind, type_ = infer_stored_kind(stored)
     facts.remarks.insert(0, f"stored as {stored}"[:80])
@@ -206,7 +250,22 @@ def _merge_facts(column: str, stored: pa.DataType | None, known: Dictionary | No
     if kind == "categorical" and facts.values and facts.labels and not any(isinstance(v, str) for v in facts.values):
         facts.values = list(dict.fromkeys(facts.labels))  # the table has the words, the codebook codes for them
         facts.labels = None
+    if pa.types.is_dictionary(stored) and facts.kind == "categorical" and not facts.values:
+        facts.values = list_values(table.categories.get(column), facts)
+        facts.remarks.append(_CATEGORIES_SHOWN if facts.values else _CATEGORIES_HIDDEN)
     return facts
+
+
+def _explain_unreadable(stored: Any) -> str:
+    """Return why a column of pandas' or Arrow's own kinds is not read, and what to store; empty for any other type."""
+    name = str(stored)
+    if "pandas.period" in name:
+        return "periods are not read: store their first days (`dt.to_timestamp()`), or write `kind: drop`"
+    if "pandas.interval" in name:
+        return "intervals are not read: store both ends, or their text, or write `kind: drop`"
+    if pa.types.is_duration(stored):
+        return "durations are not read: store a number (`dt.total_seconds()`), or write `kind: drop`"
+    return ""
 
 
 def infer_stored_kind(stored: Any) -> tuple[str | None, str | None]:

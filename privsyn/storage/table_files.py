@@ -121,6 +121,12 @@ def open_stream(file: Path, encoding: str = "utf-8") -> Any:
     return stream if encoding == "utf-8" else io.BufferedReader(_Recoded(stream, encoding), _BUFFER)
 
 
+def skip_bytes(stream: Any, size: int) -> None:
+    """Read ``size`` bytes of a stream, or as many as are left, and keep none."""
+    while size and (skipped := stream.read(size)):
+        size -= len(skipped)
+
+
 class _Recoded(io.RawIOBase):
     """A stream in UTF-8 of a stream in an encoding of one byte a character: each byte is read by itself."""
 

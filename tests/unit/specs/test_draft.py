@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import privsyn
 from privsyn.base.errors import RequestError
 from privsyn.specs.draft import draft, open_todos
 from privsyn.specs.spec_file import load_spec, parse_spec
@@ -58,6 +59,106 @@ def test_csv_rows_do_not_matter(tmp_path: Path) -> None:
     assert len(texts) == 1
     text = texts.pop()
     assert text.count("kind: TODO") == 2 and "min" not in text.partition("columns:")[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("CANARY,2.5,north\n3,4,south\n", "is it a record"),
+        ("CANARY,2020-01-31\nb,2020-02-01\n", "is it a record"),
+        ("CANARY,31.1.2020 8:30\nb,2020-02-01\n", "is it a record"),
+        ("CANARY;-1,5\nb;2\n", "is it a record"),
+        ("CANARY,08:30\nb,09:10\n", "is it a record"),
+        ("CANARY,,x\na,b,c\n", "a column without a name"),
+        ("CANARY,CANARY\na,b\n", "number 1's name"),
+        ("CANARY of 2020\nage,wage\n3,4\n5,6\n", "lines before the header"),
+    ],
+)
+def test_a_first_line_that_is_no_header_is_asked_about_and_not_repeated(tmp_path: Path, text: str, words: str) -> None:
+    """A draft would be a list of one person's values."""
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    csv = {"delimiter": ";", "decimal": ","} if ";" in text else None
+    with pytest.raises(RequestError, match=words) as caught:
+        draft(path, csv=csv)
+    assert "CANARY" not in str(caught.value)
+    if "header" in str(caught.value):
+        assert "CANARY" in draft(path, csv=csv, header=True), "who says so has checked it"
+
+
+def test_names_of_years_and_ragged_records_are_a_header_if_said_so(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("id,2019,2020\n1,2,3\n")
+    assert list(parse_yaml(draft(path, header=True), "draft").content["columns"]) == ["id", "2019", "2020"]
+    path.write_text("a,b\nragged\nragged\nragged\n")
+    assert list(parse_yaml(draft(path), "draft").content["columns"]) == ["a", "b"]
+
+
+LOOKED_AT = (
+    "n,f,d,m,t,ok,s,z\n1,2.0,2020-01-31,2020-01-31 08:30,08:30,yes,CANARY,NA\n2,3.5,2020-2-1,2020-02-01,9:05,no,b,\n"
+)
+
+
+def test_kinds_of_csv_columns_are_guessed_only_where_a_look_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(LOOKED_AT)
+    assert "PRIVATE" not in draft(path) and draft(path).count("kind: TODO") == 8
+    text = draft(path, look=True)
+    columns = parse_yaml(text, "draft").content["columns"]
+    kinds = "integer number date datetime time boolean categorical TODO"
+    assert [c["kind"] for c in columns.values()] == kinds.split()
+    assert "PRIVATE" in "\n".join(text.splitlines()[:4]) and "Nothing was read from rows" not in text
+    assert {columns[name]["min"] for name in "nfdm"} == {"TODO"} == {columns[name]["max"] for name in "nfdm"}
+    assert columns["s"]["values"] == "TODO" and "CANARY" not in text
+    assert "3.5" not in text and "2020-01-31" not in text
+
+
+def test_a_look_reads_numbers_as_the_csv_options_write_them(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("a;b;c\n1,5;1.000;1.5\n2,5;2.000;x\n")
+    text = draft(path, csv={"delimiter": ";", "decimal": ",", "thousands": "."}, look=True)
+    assert [c["kind"] for c in parse_yaml(text, "draft").content["columns"].values()] == [
+        "number", "integer", "categorical",
+    ]  # fmt: skip
+
+
+def test_the_categories_of_a_table_are_listed_only_where_a_look_is_asked_for(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"c": pd.Categorical(["b", "CANARY"], categories=["z", "CANARY", "b"]), "n": [1, 2]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    arrow = pa.table(frame)
+    for table_ in (frame, arrow, tmp_path / "t.parquet", arrow.to_batches()[0], pl.from_pandas(frame)):
+        hidden, shown = draft(table_), draft(table_, look=True)
+        assert "CANARY" not in hidden and "`--look` lists them, privately" in hidden
+        assert sorted(parse_yaml(shown, "draft").content["columns"]["c"]["values"])[:2] == ["CANARY", "b"]
+        assert "PRIVATE" in "\n".join(shown.splitlines()[:4])
+    assert parse_yaml(draft(frame, look=True), "draft").content["columns"]["c"]["values"] == ["z", "CANARY", "b"]
+    drafted = privsyn.draft_spec(frame, look=True)
+    assert drafted.to_yaml().startswith("# PRIVATE") and not privsyn.draft_spec(frame).to_yaml().startswith("#")
+
+
+def test_columns_of_periods_and_the_like_are_refused_by_name_not_dropped(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {
+            "month": pd.period_range("2020", periods=2, freq="M"),
+            "wait": pd.to_timedelta([1, 2], unit="h"),
+            "band": pd.interval_range(0, 2),
+        }
+    )
+    text = draft(frame)
+    assert text.count("kind: TODO") == 3 and "kind: drop\n" not in text
+    assert all(words in text for words in ("periods are not read", "durations are not read", "intervals are not read"))
+    with pytest.raises(RequestError, match=r"LazyFrame.*collect"):
+        draft(pl.DataFrame({"a": [1]}).lazy())  # type: ignore[arg-type]
+
+
+def test_a_number_without_bounds_is_said_to_lack_both(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("age\n5\n")
+    text = draft(tmp_path / "t.csv")
+    assert "needs `min` and `max`" in text
+    whole = fill(text.replace("kind: TODO", "kind: integer"))
+    with pytest.raises(RequestError) as caught:
+        parse_spec(whole)
+    assert "columns.age.min" in str(caught.value) and "columns.age.max" in str(caught.value)
 
 
 def test_storage_types(tmp_path: Path) -> None:

