@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from privsyn.base.errors import LedgerError, PrivsynError, RequestError, locate_error
+from privsyn.base.interrupts import check_interrupts
 from privsyn.base.wording import Text, refer_to_action
 from privsyn.data_contracts.artifacts import ArtifactRef, Kind, Zone
 from privsyn.data_contracts.receipts import Query, sum_rho
@@ -153,6 +154,7 @@ class Shell:
 
     def execute(self, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
         """Run one step whole, or find that it already ran whole; see the module's header."""
+        check_interrupts()
         recorded = self._recorded(step)
         try:
             if isinstance(step, ReleaseStep):
@@ -203,6 +205,7 @@ class Shell:
             request = step.restrict(self.request)
             exact = step.exact(request, tables_in, step.read_rows(request, tables_in), queries)
             for i, (counts, draw) in enumerate(zip(exact, noise, strict=True)):
+                check_interrupts()
                 answers.append(counts + draw)
                 self.report(step.name, i + 1, len(queries))
             self.drawn.append(step.name)
@@ -230,7 +233,7 @@ class Shell:
     def _draws(self, queries: list[Query]) -> noisy.Answers:
         """Independent noise for every cell of every query."""
         threads = choose_thread_count(self.request.threads)
-        return noisy.draw_noise(queries, lambda asked: draw_all(self.noise, asked, threads))
+        return noisy.draw_noise(queries, lambda asked: draw_all(self.noise, asked, threads, check_interrupts))
 
     def _settle(self, step: ReleaseStep, refs: StepRefs) -> None:
         receipts = noisy.read_receipts(self.store.read_table(refs.tables["receipts"]))
@@ -304,4 +307,8 @@ class Shell:
         return read_recorded_outputs(step, self.keys[step.name], self.store, self.records)
 
     def _progress(self, step: Step) -> Callable[[int, int], None]:
-        return lambda done, total: self.report(step.name, done, total)
+        def progress(done: int, total: int) -> None:
+            check_interrupts()
+            self.report(step.name, done, total)
+
+        return progress

@@ -16,6 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from privsyn.base.errors import PrivsynError, RequestError
+from privsyn.base.interrupts import defer_interrupts
 from privsyn.base.settings import Settings
 from privsyn.counting.chosen_engine import open_engine
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -88,7 +89,7 @@ def open_run(
     check_reason(job.new_dataset)
     spec = spec if data is None else spec.model_copy(update={"data": ""})
     agreed = _translate_disagreement(spec, settings, fresh=fresh, job=job)
-    with agreed as (store, records, ledger), open_engine(spec.engine, settings) as engine:
+    with defer_interrupts(), agreed as (store, records, ledger), open_engine(spec.engine, settings) as engine:
         request_record = request_name(spec, job)
         source = (job.opened or open_source)(spec.data if data is None else data, spec)
         fingerprint, *file_fingerprints = source.fingerprints(store)

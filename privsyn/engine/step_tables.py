@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict
 
+from privsyn.base.interrupts import watch_interrupts
 from privsyn.data_contracts.artifacts import ArtifactRef, Kind
 from privsyn.engine.contract_checks import check_stream, check_table
 from privsyn.engine.step import Output, Step, Wide
@@ -35,7 +36,7 @@ def write_outputs(step: Step, outputs: Mapping[str, Output], key: str, store: St
             output = output()
         parts: tuple[int, ...] = ()
         if isinstance(output, Wide):
-            rows, schema, parts = check_stream(contract, output), output.schema, output.parts
+            rows, schema, parts = watch_interrupts(check_stream(contract, output)), output.schema, output.parts
         else:
             check_table(contract, output)
             rows, schema = output, output.schema

@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from privsyn.base.errors import PrivsynError
+from privsyn.base.interrupts import check_interrupts
 from privsyn.data_contracts.artifacts import ArtifactRef, Zone
 from privsyn.storage.disk import remove_parts, replace_file, replace_folder, translate_os_errors
 from privsyn.storage.private_key import load_key
@@ -41,6 +42,9 @@ PANDAS = b"pandas"
 """The metadata of a schema by which pandas knows what types a table is read as."""
 
 _BUFFER = 1 << 20
+
+_LOOK_EVERY = 0.5
+"""Seconds of waiting for a lock after which it is looked whether somebody asked to stop."""
 
 SETTLED = 2.0
 """Seconds.  A file changed just before a look may change again within one tick of its file system's clock."""
@@ -241,12 +245,17 @@ class Store:
         ``timeout`` in seconds, negative: wait for ever.  Raises PrivsynError if it passes.
         """
         path = self.private_root / "locks" / f"{make_safe_name(name)}.lock"
-        held = filelock.FileLock(path, timeout=timeout)
-        try:
-            with translate_os_errors(path):
-                held.acquire()
-        except filelock.Timeout as error:
-            raise PrivsynError(f"another process holds {path}", "Wait for it to end, then start again") from error
+        held, started = filelock.FileLock(path), time.monotonic()
+        while not held.is_locked:
+            try:
+                with translate_os_errors(path):
+                    held.acquire(timeout=_LOOK_EVERY if timeout < 0 else min(timeout, _LOOK_EVERY))
+            except filelock.Timeout as error:
+                check_interrupts()
+                if 0 <= timeout <= time.monotonic() - started:
+                    raise PrivsynError(
+                        f"another process holds {path}", "Wait for it to end, then start again"
+                    ) from error
         try:
             yield
         finally:

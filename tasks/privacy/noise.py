@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -23,6 +23,9 @@ MAX_SIGMA = 2.0**50
 """Largest noise scale, in counts: beyond it int64 could overflow once counts are added."""
 
 _CHUNK = 1 << 18
+
+_LOOK_EVERY = 0.1
+"""Seconds between two looks while other threads draw."""
 
 
 class NoiseSource(Protocol):
@@ -126,20 +129,34 @@ class NoNoise:
         return np.full(times, int(np.argmax(log_weights)), dtype=np.int64)
 
 
-def draw_all(source: NoiseSource, asked: Sequence[tuple[float, int]], threads: int = 1) -> list[Counts]:
+def draw_all(
+    source: NoiseSource, asked: Sequence[tuple[float, int]], threads: int = 1, look: Callable[[], None] = lambda: None
+) -> list[Counts]:
     """Independent draws for each (sigma, cells), in their order, by up to ``threads`` threads.
 
     Only release noise is drawn by several: it has no state of ours, and OpenSSL gives each thread a generator of its
-    own.  Any other source is asked one by one, so that a seed gives the same draws.  An error, or an interruption,
-    passes on as soon as the draws under way are done.
+    own.  Any other source is asked one by one, so that a seed gives the same draws.  ``look`` is called again and again
+    meanwhile; an error of its own, or of a draw, passes on without waiting for the draws under way.
     """
     if threads < 2 or len(asked) < 2 or not isinstance(source, OpenDPNoise):
-        return [source.draw(sigma, cells) for sigma, cells in asked]
+        return [source.draw(*one) for one in _look_between(asked, look)]
+    load_library()
     pool = ThreadPoolExecutor(min(threads, len(asked)))
     try:
-        return list(pool.map(lambda one: source.draw(*one), asked))
+        draws = [pool.submit(source.draw, *one) for one in asked]
+        while not wait(draws, timeout=_LOOK_EVERY, return_when=FIRST_EXCEPTION).done.issuperset(draws):
+            look()
+            if any(draw.done() and draw.exception() is not None for draw in draws):
+                break
+        return [draw.result() for draw in draws]
     finally:
-        pool.shutdown(cancel_futures=True)
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _look_between(asked: Sequence[tuple[float, int]], look: Callable[[], None]) -> Iterator[tuple[float, int]]:
+    for one in asked:
+        look()
+        yield one
 
 
 def draw(sigma: float, cells: int) -> Counts:
@@ -164,3 +181,9 @@ def _build_mechanism(sigma: float) -> Any:
 
     enable_features("contrib")
     return make_gaussian(vector_domain(atom_domain(T="i64")), l2_distance(T="f64"), scale=sigma)
+
+
+@functools.cache
+def load_library() -> None:
+    """Import all that drawing imports, in the thread that calls: an import in several threads can wait for ever."""
+    _build_mechanism(1.0)(np.zeros(1, dtype=np.int64))

@@ -8,13 +8,17 @@ release is killed there too.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import random
 import shutil
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -199,11 +203,13 @@ def exact_counts(spec: ReleaseSpec, step: ReleaseStep, key: str) -> list[Any]:
 
 
 def check_money(releases: int = 1) -> None:
-    """One reservation a release step, all spent, none given back."""
+    """One reservation a release step that was not given back, all spent."""
     ledger = Ledger(Settings().ledger)
     entries = ledger.entries("people")
-    reserved = [entry.key for entry in entries if entry.event == "reserve"]
-    held = [key for key in reserved if ledger.state("people", key) == "spent"]
+    times = Counter(entry.key for entry in entries if entry.event == "reserve")
+    reserved = list(times)
+    times -= Counter(entry.key for entry in entries if entry.event == "cancel")  # given back, and reserved again
+    held = [key for key in times.elements() if ledger.state("people", key) == "spent"]
     assert len(held) == len(set(held)) == len(RELEASES) * releases
     assert {ledger.state("people", key) for key in reserved} <= {"spent", "cancelled"}
     assert ledger.summary("people")[0].rho == releases * convert_epsilon_to_rho(3.0, 1e-9, "gaussian")
@@ -444,3 +450,52 @@ def test_a_release_survives_100_kills_at_random_moments(
         if deaths == 25:
             return
     raise AssertionError(f"only {deaths} of 100 were killed before they were done")
+
+
+def interrupted(spec: Path, seconds: float, numbers: Sequence[signal.Signals]) -> int:
+    """A release in a process of its own, which gets these signals after so many seconds; its exit code.
+
+    It has imported nothing yet.  Raises subprocess.TimeoutExpired for one that hangs.
+    """
+    command = [sys.executable, "-m", "privsyn.cli", "release", str(spec)]
+    path = os.pathsep.join(sys.path)
+    process = subprocess.Popen(
+        command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+        for number in numbers:
+            process.send_signal(number)
+            time.sleep(0.01)
+        return process.wait(60)
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize(
+    ("part", "times"), [(0, 3), *(pytest.param(n, 125, marks=pytest.mark.slow) for n in range(1, 5))]
+)
+def test_a_release_survives_interrupts_at_random_moments(
+    spec: ReleaseSpec, places: Path, monkeypatch: pytest.MonkeyPatch, part: int, times: int
+) -> None:
+    """Ctrl-C, once or twice, or SIGTERM: the release ends, holds no lock, and run again it charges nothing twice."""
+    file = places / "spec.json"
+    file.write_text(spec.model_dump_json(exclude_defaults=True), encoding="utf-8")
+    monkeypatch.setenv("PRIVSYN_OUT", str(places / "measured"))
+    monkeypatch.setenv("PRIVSYN_LEDGER", str(places / "measured.sqlite"))
+    started = time.monotonic()
+    assert interrupted(file, 60, ()) == 0
+    whole = time.monotonic() - started
+    moments, stopped = random.Random(part), 0  # noqa: S311 - moments of a test
+    for number in range(times):
+        monkeypatch.setenv("PRIVSYN_OUT", str(places / f"out-{number}"))
+        monkeypatch.setenv("PRIVSYN_LEDGER", str(places / f"ledger-{number}.sqlite"))
+        ways = [(signal.SIGINT,), (signal.SIGTERM,), (signal.SIGINT, signal.SIGINT)]
+        code = interrupted(file, moments.uniform(0.2, 1.0) * whole, moments.choice(ways))
+        check_released_now()
+        check_recovery(spec)
+        shutil.rmtree(places / f"out-{number}")
+        stopped += code != 0
+    assert stopped >= max(1, times // 4)

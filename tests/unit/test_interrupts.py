@@ -1,0 +1,180 @@
+"""Interrupts of a run: held back from imports and waits, delivered where the run looks, and never lost."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from privsyn.api.release import release_in_process
+from privsyn.base import interrupts
+from privsyn.base.interrupts import check_interrupts, defer_interrupts, watch_interrupts
+from privsyn.base.settings import Settings
+from privsyn.storage.store import Store
+from privsyn.tasks.privacy import noise
+from tests.support.releases import few
+from tests.support.specs import people
+
+
+@pytest.fixture(autouse=True)
+def handlers_as_before() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    assert {number: signal.getsignal(number) for number in before} == before
+
+
+def test_a_signal_waits_for_a_look() -> None:
+    with pytest.raises(KeyboardInterrupt), defer_interrupts():
+        signal.raise_signal(signal.SIGINT)
+        reached = True
+        check_interrupts()
+        reached = False
+    assert reached
+
+
+def test_a_signal_that_nobody_looked_at_is_delivered_at_the_end() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        with defer_interrupts():
+            signal.raise_signal(signal.SIGINT)
+        raise AssertionError("the signal was lost")
+
+
+def test_a_second_signal_is_delivered_at_once() -> None:
+    with defer_interrupts():
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        check_interrupts()  # both are done with
+
+
+def test_a_signal_is_delivered_after_the_grace_to_a_run_that_does_not_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupts, "GRACE", 0.05)
+    with defer_interrupts():
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            threading.Event().wait(60)
+
+
+def test_signals_between_items_are_delivered_between_them() -> None:
+    taken = []
+    with defer_interrupts(), pytest.raises(KeyboardInterrupt):
+        for item in watch_interrupts(range(9)):
+            taken.append(item)
+            if item == 3:
+                signal.raise_signal(signal.SIGINT)
+    assert taken == [0, 1, 2, 3]
+
+
+def test_a_signal_that_is_ignored_or_ends_the_process_stays_so() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with defer_interrupts():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+            signal.raise_signal(signal.SIGINT)
+            check_interrupts()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_in_another_thread_nothing_is_held_back() -> None:
+    seen: list[Any] = []
+
+    def work() -> None:
+        with defer_interrupts():
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [signal.getsignal(signal.SIGINT)]
+
+
+@pytest.mark.usefixtures("places")
+def test_an_import_of_a_release_is_not_interrupted(save: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupted there, its lock may stay held, and the threads that draw the noise wait for it for ever."""
+    (tmp_path / "half_imported.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\nWHOLE = True\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    steps = []
+
+    def report(step: str, done: int, total: int) -> None:
+        steps.append(step)
+        if step == "one_way_marginals" and "half_imported" not in sys.modules:
+            assert importlib.import_module("half_imported").WHOLE
+
+    with pytest.raises(KeyboardInterrupt):
+        release_in_process(few(save(people(60))), Settings(), report=report)
+    assert sys.modules.pop("half_imported").WHOLE
+    assert steps[-1] == "one_way_marginals"
+    assert release_in_process(few(save(people(60))), Settings()).drawn
+
+
+def test_all_that_drawing_imports_is_there_before_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[int] = []
+    drawn: list[int] = []
+    noise._build_mechanism.cache_clear()
+    noise.load_library.cache_clear()
+    build = noise._build_mechanism.__wrapped__
+
+    def note(sigma: float) -> Any:
+        built.append(threading.get_ident())
+        return build(sigma)
+
+    class Source(noise.OpenDPNoise):
+        def draw(self, sigma: float, cells: int) -> Any:
+            drawn.append(len(built))
+            return np.zeros(cells, dtype=np.int64)
+
+    monkeypatch.setattr(noise, "_build_mechanism", note)
+    noise.draw_all(Source(), [(1.0, 1), (2.0, 1)], threads=2)
+    assert built == [threading.get_ident()] and drawn == [1, 1]
+
+
+def test_a_look_ends_the_wait_for_a_thread_that_never_ends() -> None:
+    """The main thread does not wait for threads that draw: it looks, and what it finds there passes on."""
+    free = threading.Event()
+
+    class Stuck(noise.OpenDPNoise):
+        def draw(self, sigma: float, cells: int) -> Any:
+            free.wait(60)
+            return np.zeros(cells, dtype=np.int64)
+
+    def look() -> None:
+        raise KeyboardInterrupt
+
+    try:
+        started = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            noise.draw_all(Stuck(), [(1.0, 1), (2.0, 1)], threads=2, look=look)
+        assert not free.is_set() and time.monotonic() - started < 30
+    finally:
+        free.set()
+
+
+def test_who_waits_for_a_lock_can_be_interrupted(tmp_path: Path) -> None:
+    one = Store(tmp_path / "private", tmp_path / "released", "people")
+    two = Store(tmp_path / "private", tmp_path / "released", "people")
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    with one.lock("release-people"):
+        timer.start()
+        with pytest.raises(KeyboardInterrupt), defer_interrupts(), two.lock("release-people"):
+            raise AssertionError("two hold the lock")
+
+
+def test_a_stream_is_interrupted_between_batches() -> None:
+    batch = pa.record_batch({"a": [1]})
+    with defer_interrupts(), pytest.raises(KeyboardInterrupt):
+        rows = watch_interrupts(batch for _ in range(10))
+        next(iter(rows))
+        signal.raise_signal(signal.SIGINT)
+        list(rows)
