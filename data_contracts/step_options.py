@@ -84,10 +84,16 @@ class Compression(FrozenModel):
         description="Whether low-count bins of numbers and moments are combined with their neighbours rather than all "
         "with each other (the paper).",
     )
+    equal_mass: bool = Field(
+        default=False,
+        description="Whether bins of numbers and moments are joined into few codes of about equal noisy mass, as many "
+        "as rows, budget and number of columns pay for: correlations are kept far better, and values inside a code "
+        "follow the column by itself.",
+    )
 
     def key(self) -> dict[str, Any]:
-        """Return what results depend on; a field that came later only where it is used, so that earlier keys stay."""
-        return self.model_dump(exclude=None if self.least_count else {"least_count"})
+        """Return what results depend on; fields that came later only where they are used, so that earlier keys stay."""
+        return self.model_dump(exclude={name for name in ("least_count", "equal_mass") if not getattr(self, name)})
 
     def threshold(self, sigma: float) -> float:
         """Return the noisy count below which a value is low; ``sigma``: the noise of a fine count, in counts."""
