@@ -183,6 +183,7 @@ VALUES: dict[str, Any] = {
     "engine.kind": "dask",
     "engine.workers": {"engine.kind": "dask", "engine.workers": 2},
     "formats": ["parquet", "csv"],
+    "like": "source",
     "about.title": "People",
     "about.description": "A table.",
     "about.licence": "CC-BY-4.0",
