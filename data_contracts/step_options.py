@@ -6,7 +6,7 @@ Where a default differs from the paper's value, the field's description says why
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -60,6 +60,8 @@ class Split(FrozenModel):
 class Compression(FrozenModel):
     """Filter and combine low-count values, decided from the noisy one-ways (paper, section 5.3)."""
 
+    LATER: ClassVar[frozenset[str]] = frozenset({"equal_mass"})
+
     enabled: bool = Field(default=True, description="Whether low-count values are filtered and combined.")
     sigmas: float = Field(
         default=3.0,
@@ -92,8 +94,8 @@ class Compression(FrozenModel):
     )
 
     def key(self) -> dict[str, Any]:
-        """Return what results depend on; fields that came later only where they are used, so that earlier keys stay."""
-        return self.model_dump(exclude={name for name in ("least_count", "equal_mass") if not getattr(self, name)})
+        """Return what results depend on; a field that came later only where it is used, so that earlier keys stay."""
+        return self.model_dump(exclude=None if self.least_count else {"least_count"})
 
     def threshold(self, sigma: float) -> float:
         """Return the noisy count below which a value is low; ``sigma``: the noise of a fine count, in counts."""
