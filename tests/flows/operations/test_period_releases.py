@@ -202,9 +202,8 @@ def test_lost_rows_of_a_begun_period_are_not_replaced_by_others(places: Path, sp
 
         job = release_job(spec, "2026-10")
         with open_run(spec, Settings(), fresh=False, report=lambda *_: None, job=job) as opened:
-            shell = opened.shell
-            rows = shell.execute(STEPS[0], {})
-            shell.execute(STEPS[1], {"encode": rows})
+            rows = opened.execute(STEPS[0], {})
+            opened.execute(STEPS[1], {"encode": rows})
             raise KeyboardInterrupt
     for path in Settings().private_root.glob("store/people/encode-*.parquet"):
         path.unlink()
