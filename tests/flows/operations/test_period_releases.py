@@ -196,7 +196,6 @@ def test_a_killed_period_is_finished_with_one_draw_and_one_charge(
 
 def test_lost_rows_of_a_begun_period_are_not_replaced_by_others(places: Path, spec: ReleaseSpec) -> None:
     """Its noise is drawn, its encoded rows are gone, and the table has changed: it cannot be finished any more."""
-    shell = None
     with pytest.raises(KeyboardInterrupt):
         from privsyn.pipelines.release_job import release_job
 
