@@ -1,10 +1,11 @@
-"""How CSV files are read: what a record is, and how its fields are written."""
+"""How CSV files are written: what a record is, and how its fields are."""
 
 from __future__ import annotations
 
 import codecs
 import re
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -85,3 +86,25 @@ class CsvOptions(FrozenModel):
     def plain_numbers(self) -> bool:
         """Whether numbers are written as this program writes them."""
         return self.decimal == "." and not self.thousands
+
+
+def check_csv_texts(csv: CsvOptions, columns: Mapping[str, Any]) -> None:
+    """Raise FieldError for a column whose name or values a CSV file with these options cannot hold.
+
+    columns: the released ones, whose texts are those of their ``values``.
+    """
+    marks = (csv.delimiter or ",", "\r", "\n")
+    for name, column in columns.items():
+        for text in (name, *(v for v in getattr(column, "values", ()) if isinstance(v, str))):
+            if text.encode(csv.encoding, "replace").decode(csv.encoding) != text:
+                raise FieldError(
+                    f"{name!r} has a text that {csv.encoding} cannot hold, and CSV files are to be like the source's",
+                    "Take the field out, or correct `csv.encoding`",
+                    ("like",),
+                )
+            if not csv.quote and any(mark in text for mark in marks):
+                raise FieldError(
+                    f"{name!r} has a text with a delimiter or a line break, and `csv.quote` is empty",
+                    "Take the field out, or name a quotation mark",
+                    ("like",),
+                )

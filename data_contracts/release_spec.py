@@ -13,7 +13,7 @@ from pydantic_core import CoreSchema
 
 from privsyn.data_contracts.columns import Column, DropColumn
 from privsyn.data_contracts.columns.number_columns import name_heap_attribute
-from privsyn.data_contracts.csv_options import USUAL_NULLS, CsvOptions
+from privsyn.data_contracts.csv_options import USUAL_NULLS, CsvOptions, check_csv_texts
 from privsyn.data_contracts.earlier_spellings import EARLIER_SECTIONS, translate_to_current
 from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.field_error import FieldError
@@ -39,7 +39,9 @@ DATASET = r"^[a-z0-9][a-z0-9_-]{0,47}$"
 class ReleaseSpec(FrozenModel):
     """Everything a release depends on, except the private table itself."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"focus", "workload", "improves", "prior", "totals", "together"})
+    LATER: ClassVar[frozenset[str]] = frozenset(
+        {"focus", "workload", "improves", "prior", "totals", "together", "like"}
+    )
 
     dataset: str = Field(
         pattern=DATASET,
@@ -134,6 +136,11 @@ class ReleaseSpec(FrozenModel):
         default=("parquet",),
         description="File formats of the synthetic table. Another choice re-runs nothing but the publishing.",
     )
+    like: Literal["standard", "source"] = Field(
+        default="standard",
+        description="How CSV files are written: `standard` is RFC 4180 in UTF-8 with ISO dates; `source` is as `csv` "
+        "and each column's `format` say of the source's files. Re-runs nothing but the publishing.",
+    )
     about: About = Field(
         default=About(), description="What catalogues are told of the release. Re-runs nothing but the publishing."
     )
@@ -203,6 +210,12 @@ class ReleaseSpec(FrozenModel):
             check_rules(self.rules, self.released_columns)
         check_unmeasured(self)
         check_levels(self.released_columns, self.rules)
+        return self
+
+    @model_validator(mode="after")
+    def _source_can_hold_texts(self) -> ReleaseSpec:
+        if self.like == "source":
+            check_csv_texts(self.csv, self.released_columns)
         return self
 
     @model_validator(mode="after")

@@ -10,7 +10,7 @@ from privsyn.data_contracts.certificate import Certificate, explain_missing_rela
 from privsyn.data_contracts.domain import Clique
 from privsyn.engine.plan import Plan
 from privsyn.engine.step import release_steps
-from privsyn.publish.formats.csv_file import name_csv
+from privsyn.publish.formats.csv_file import CsvStyle, name_csv
 from privsyn.publish.markdown import escape_text
 from privsyn.publish.related_pairs import RelatedPair
 from privsyn.publish.relations_picture import NAME
@@ -82,24 +82,36 @@ def _find_most_noise(pairs: Sequence[RelatedPair]) -> float:
     return max(pair.sigma for pair in pairs[LISTED:])
 
 
-def write_loading(table: str, *, joint: bool, null: str = "") -> str:
+def write_loading(table: str, *, joint: bool, style: CsvStyle) -> str:
     """Markdown: the rows in four programs, and the noisy counts with their noise.
 
     ``table``: where the synthetic table lies in the folder, a file or all files of a pattern; ``joint``: whether
-    columns were counted together; ``null``: what stands for null in CSV files.
+    columns were counted together; ``style``: how CSV files are written.
     """
     folder = table.partition("/")[0]
-    r, without = f'arrow::read_parquet("{table}")', _WITHOUT_ARROW.format(csv=name_csv(table), null=null)
+    r, without = (
+        f'arrow::read_parquet("{table}")',
+        _WITHOUT_ARROW.format(csv=name_csv(table), null=style.null, more=_list_r_arguments(style)),
+    )
     if folder != table:
         r, without = f'dplyr::collect(arrow::open_dataset("{folder}"))', ""
     return _LOADING.format(table=table, folder=folder, r=r, without=without) + (_JOINT if joint else "")
+
+
+def _list_r_arguments(style: CsvStyle) -> str:
+    """Return what R's ``read.csv`` must be told of a CSV file that is not of the standard style."""
+    if not style.like_source:
+        return ""
+    marks = {"sep": style.delimiter.replace("\t", "\\t"), "dec": style.decimal}
+    quote = {"quote": style.quote.replace('"', '\\"'), "fileEncoding": style.encoding}
+    return "".join(f', {name} = "{value}"' for name, value in (marks | quote).items())
 
 
 _WITHOUT_ARROW = """
 R without arrow reads the CSV file, where the release has one:
 
 ```r
-rows <- read.csv("{csv}", check.names = FALSE, na.strings = "{null}")
+rows <- read.csv("{csv}", check.names = FALSE, na.strings = "{null}"{more})
 ```
 """
 

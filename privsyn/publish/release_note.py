@@ -22,8 +22,8 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
 from privsyn.engine.step import Look, ReleaseStep, Step, release_steps
-from privsyn.publish.formats.csv_file import find_formulas, name_csv
-from privsyn.publish.formats.described import get_null_text, list_ranges
+from privsyn.publish.formats.csv_file import CsvStyle, choose_style, find_formulas, name_csv
+from privsyn.publish.formats.described import list_ranges
 from privsyn.publish.markdown import escape_text, format_code, format_paragraph
 from privsyn.publish.prior_note import write_prior_note
 from privsyn.publish.related_pairs import RelatedPair
@@ -64,7 +64,7 @@ def release_note(
         write_loading(
             name_table(request.spec, rows),
             joint=bool(list_measured_relations(plan, certificate)),
-            null=get_null_text(list_ranges(request.spec, request.column_order)),
+            style=choose_style(request.spec, list_ranges(request.spec, request.column_order)),
         ),
         _write_limits(plan),
     ]
@@ -259,8 +259,11 @@ def _write_marginals(steps: Sequence[Step]) -> str:
 
 def _write_csv(request: Request, rows: int) -> str:
     ranges = list_ranges(request.spec, request.column_order)
-    null = get_null_text(ranges)
-    stands = f"{format_code(null)} without quotation marks" if null else "Nothing between two commas"
+    style = choose_style(request.spec, ranges)
+    null = style.null
+    stands = f"{format_code(null)} without quotation marks" if null else "Nothing between two delimiters"
+    if not style.like_source and not null:
+        stands = "Nothing between two commas"
     risky = find_formulas(ranges)
     more = f" and {len(risky) - SHOWN_VALUES:,} more" if len(risky) > SHOWN_VALUES else ""
     names = ", ".join(format_code(name) for name in risky[:SHOWN_VALUES]) + more
@@ -269,10 +272,24 @@ def _write_csv(request: Request, rows: int) -> str:
         if risky
         else ""
     )
+    if style.like_source:
+        return (
+            f"- `{name_csv(name_table(request.spec, rows))}`: the same table written as the source's files are: "
+            f"{_describe_style(style)}. {stands} is null.{warning}\n"
+        )
     return (
         f"- `{name_csv(name_table(request.spec, rows))}`: the same table as comma-separated values "
         f"(RFC 4180, UTF-8). {stands} is null; texts stand in quotation marks, dates are ISO 8601.{warning}\n"
     )
+
+
+def _describe_style(style: CsvStyle) -> str:
+    """Return the marks, the encoding and the formats of dates of CSV files, in words."""
+    formats = ", ".join(f"{format_code(name)} as {format_code(written)}" for name, written in style.formats.items())
+    mark = "a tab" if style.delimiter == "\t" else format_code(style.delimiter)
+    quote = f"quotation mark {format_code(style.quote)}" if style.quote else "no quotation marks"
+    written = f"; {formats}" if formats else ""
+    return f"{mark} between fields, decimal mark {format_code(style.decimal)}, {quote}, {style.encoding}{written}"
 
 
 def _write_limits(plan: Plan) -> str:

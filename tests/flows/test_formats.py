@@ -81,6 +81,18 @@ def test_other_formats_and_words_rerun_the_publishing_only(spec: ReleaseSpec) ->
     assert contents(folder) == before
 
 
+def test_a_csv_like_the_source_reruns_the_publishing_only(spec: ReleaseSpec) -> None:
+    first, paid = run(changed(spec, formats=["parquet", "csv"])), entries()
+    before = contents(Path(first.released))
+    second = run(changed(spec, formats=["parquet", "csv"], like="source"))
+    assert (second.drawn, second.run, entries()) == ((), first.run, paid)
+    after = contents(Path(first.released))
+    assert set(after) == set(before) and after["synthetic.parquet"] == before["synthetic.parquet"]
+    assert "written as the source's files are" in after["README.md"].decode()
+    assert 'dec = "."' in after["README.md"].decode() and "like" not in json.loads(before["manifest.json"])["spec"]
+    assert is_whole(Path(first.released)) and disagreements() == []
+
+
 def test_the_manifest_holds_the_csv_to_its_bytes(spec: ReleaseSpec) -> None:
     folder = Path(run(changed(spec, formats=["parquet", "csv"])).released)
     listed = json.loads((folder / "manifest.json").read_text())["files"]

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from privsyn.data_contracts.columns import BooleanColumn, Zoned
 from privsyn.data_contracts.tables import ValueRange
+from privsyn.publish.formats.csv_file import CsvStyle, choose_style
 from privsyn.publish.formats.described import Described, get_kind
 from privsyn.publish.unmeasured_note import add_unmeasured
 
@@ -44,8 +45,9 @@ def build_data_package(release: Described) -> dict[str, Any]:
 
 def build_table_schema(release: Described) -> dict[str, Any]:
     """Return the Table Schema of the synthetic table: name, type, meaning and public domain of every column."""
-    fields = [_describe_field(release, name, domain) for name, domain in release.ranges.items()]
-    return {"fields": fields, "missingValues": [release.null_text]}
+    style = choose_style(release.spec, release.ranges)
+    fields = [_describe_field(release, name, domain, style) for name, domain in release.ranges.items()]
+    return {"fields": fields, "missingValues": [style.null]}
 
 
 def list_keywords(release: Described) -> list[str]:
@@ -90,10 +92,17 @@ def _describe_synthetic(release: Described) -> list[dict[str, Any]]:
         for name in release.tables(kind):
             resource = {**_describe_file(release, name, kind), "description": about, "schema": schema}
             if kind == "csv":
-                resource["dialect"] = {"lineTerminator": "\r\n", "quoteChar": '"', "doubleQuote": True, "header": True}
+                resource["dialect"] = _describe_dialect(choose_style(release.spec, release.ranges))
+                resource["encoding"] = choose_style(release.spec, release.ranges).encoding
                 resource["profile"] = "tabular-data-resource"
             found.append(resource)
     return found
+
+
+def _describe_dialect(style: CsvStyle) -> dict[str, Any]:
+    quoting = {"quoteChar": style.quote, "doubleQuote": True} if style.quote else {}
+    delimiter = {"delimiter": style.delimiter} if style.like_source else {}
+    return {**delimiter, "lineTerminator": "\r\n", **quoting, "header": True}
 
 
 def _describe_marginals(release: Described) -> list[dict[str, Any]]:
@@ -115,14 +124,14 @@ def _describe_file(release: Described, name: str, kind: str) -> dict[str, Any]:
     }
 
 
-def _describe_field(release: Described, name: str, domain: ValueRange) -> dict[str, Any]:
+def _describe_field(release: Described, name: str, domain: ValueRange, style: CsvStyle) -> dict[str, Any]:
     column: Any = release.spec.columns[name]
     values = domain.values.to_pylist() if domain.values is not None else []
     constraints: dict[str, Any] = {"required": not domain.nullable}
     if values and len(values) <= LISTED_VALUES and not all(isinstance(v, bool) for v in values):
         constraints["enum"] = values
     if domain.low is not None:
-        constraints["minimum"], constraints["maximum"] = _describe_bounds(domain)
+        constraints["minimum"], constraints["maximum"] = _describe_bounds(domain, style.formats.get(name, ""))
     field: dict[str, Any] = {
         "name": name,
         "type": get_kind(domain.type),
@@ -131,6 +140,10 @@ def _describe_field(release: Described, name: str, domain: ValueRange) -> dict[s
     }
     if field["type"] == "boolean":
         field |= {"trueValues": ["true"], "falseValues": ["false"]}
+    if field["type"] in ("date", "datetime", "time"):
+        field["format"] = style.formats.get(name, "")
+    if field["type"] == "number" and style.decimal != ".":
+        field["decimalChar"] = style.decimal
     return {key: value for key, value in field.items() if value}
 
 
@@ -140,8 +153,8 @@ def _format_meaning(column: Any) -> str:
     return f"{column.description} ({unit})" if column.description and unit else column.description or unit
 
 
-def _describe_bounds(domain: ValueRange) -> tuple[Any, Any]:
-    """Return smallest and largest value as the files write them.
+def _describe_bounds(domain: ValueRange, format_: str) -> tuple[Any, Any]:
+    """Return the smallest and the largest value as the files write them.
 
     A float32 bound has two decimals, its own shortest one and that of the same number in 64 bits; the outer one holds
     for readers of either.
@@ -149,6 +162,8 @@ def _describe_bounds(domain: ValueRange) -> tuple[Any, Any]:
     low, high = domain.low, domain.high
     if pa.types.is_float32(domain.type):
         return min(low, _compute_shortest(low)), max(high, _compute_shortest(high))
+    if format_ and not pa.types.is_integer(domain.type):
+        return low.strftime(format_), high.strftime(format_)
     if pa.types.is_timestamp(domain.type):
         return low.isoformat(), high.isoformat()
     dated = pa.types.is_date(domain.type) or pa.types.is_time(domain.type)

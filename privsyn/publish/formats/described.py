@@ -80,11 +80,6 @@ class Described:
         licence = self.about.licence
         return licence if "://" in licence or not licence else f"https://spdx.org/licenses/{licence}.html"
 
-    @property
-    def null_text(self) -> str:
-        """What stands for null in the CSV files."""
-        return get_null_text(self.ranges)
-
     def tables(self, suffix: str) -> list[str]:
         """Return the files that hold the synthetic rows in this format, in order: one, or the parts of a folder."""
         return sorted(name for name in self.files if _TABLES[suffix].fullmatch(name))

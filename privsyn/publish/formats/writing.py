@@ -12,7 +12,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.plan import Plan
 from privsyn.publish import relations_picture
 from privsyn.publish.formats import croissant, data_package, deployments_registry
-from privsyn.publish.formats.csv_file import name_csv, write_csv
+from privsyn.publish.formats.csv_file import choose_style, name_csv, write_csv
 from privsyn.publish.formats.described import Described, list_files, list_ranges
 from privsyn.publish.related_pairs import RelatedPair
 
@@ -24,7 +24,7 @@ def write_tables(folder: Path, spec: ReleaseSpec, column_order: Sequence[str]) -
         for parquet in write_synthetic_files(folder):
             csv = folder / name_csv(parquet.relative_to(folder).as_posix())
             csv.parent.mkdir(exist_ok=True)
-            write_csv(parquet, csv, ranges)
+            write_csv(parquet, csv, ranges, choose_style(spec, ranges))
 
 
 def write_synthetic_files(folder: Path) -> list[Path]:

@@ -12,10 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
+from pydantic import ValidationError
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.publish.formats.csv_file import BATCH_ROWS, find_formulas, write_csv
+from privsyn.publish.formats.csv_file import BATCH_ROWS, choose_style, find_formulas, write_csv
 from privsyn.publish.formats.described import get_null_text, list_ranges
+from privsyn.sources.open_source import open_source
+from privsyn.tasks.codecs import plan
 from tests.support.described import awkward, described, synthetic
 from tests.support.specs import make_spec, specs
 
@@ -50,8 +53,57 @@ def read(path: Path, table: pa.Table, null: str) -> pa.Table:
 def written(spec: ReleaseSpec, table: pa.Table, folder: Path) -> pa.Table:
     pq.write_table(table, folder / "t.parquet")
     ranges = list_ranges(spec, tuple(spec.released_columns))
-    write_csv(folder / "t.parquet", folder / "t.csv", ranges)
+    write_csv(folder / "t.parquet", folder / "t.csv", ranges, choose_style(spec, ranges))
     return read(folder / "t.csv", table, get_null_text(ranges))
+
+
+LIKE: dict[str, Any] = {
+    "größe": {"kind": "number", "min": -5, "max": 2_000, "decimals": 1, "nullable": True},
+    "name": {"kind": "categorical", "values": ["a;b", "c'd", " e", "ß"], "nullable": True},
+    "born": {"kind": "date", "min": "1950-01-01", "max": "2010-01-01", "format": "%d.%m.%Y", "nullable": True},
+    "seen": {"kind": "datetime", "min": "2010-01-01", "max": "2020-01-01", "format": "%m/%d/%y %I:%M %p"},
+    "fine": {"kind": "datetime", "min": "2010-01-01", "max": "2010-01-02", "format": "%d %b %Y %H:%M:%S.%f"},
+    "left": {"kind": "time", "format": "HH:MM"},
+    "code": {"kind": "time", "format": "hhmm"},
+    "yes": {"kind": "boolean", "nullable": True},
+}
+
+
+@pytest.mark.parametrize(
+    ("csv_options", "null_values", "null"),
+    [
+        ({"delimiter": ";", "decimal": ",", "encoding": "cp1252", "quote": "'"}, ["-9", "k. A."], "k. A."),
+        ({"delimiter": "\t"}, None, ""),
+        ({}, ["-9", "NA"], "NA"),
+    ],
+)
+def test_a_csv_like_the_source_is_read_as_the_source_is(
+    csv_options: dict[str, Any], null_values: list[str] | None, null: str, tmp_path: Path
+) -> None:
+    """By the reader of private tables, under the same spec: every value has its code, and nothing is repaired."""
+    nulls = {} if null_values is None else {"null_values": null_values}
+    spec = make_spec(LIKE, csv=csv_options, like="source", formats=["parquet", "csv"], **nulls)
+    table, ranges = synthetic(spec), list_ranges(spec, tuple(LIKE))
+    style = choose_style(spec, ranges)
+    assert style.null == null
+    pq.write_table(table, tmp_path / "t.parquet")
+    write_csv(tmp_path / "t.parquet", tmp_path / "t.csv", ranges, style)
+    (batch,) = open_source(tmp_path / "t.csv", spec).batches()
+    for codec in plan(spec, tuple(LIKE)).codecs:
+        codes, repairs = codec.encode({codec.attribute: batch.column(codec.attribute)})
+        wanted, _ = codec.encode({codec.attribute: table.column(codec.attribute).combine_chunks()})
+        assert codes.tolist() == wanted.tolist() and not repairs
+    lines = (tmp_path / "t.csv").read_text(encoding=style.encoding).splitlines()
+    assert lines[0] == style.delimiter.join(LIKE) and not any(":00:00" in line for line in lines)
+
+
+def test_what_the_source_cannot_hold_is_refused_before_a_release() -> None:
+    named = {"town": {"kind": "categorical", "values": ["Łódź", "a,b"]}}
+    with pytest.raises(ValidationError, match=r"latin-1 cannot hold|iso8859-1 cannot hold"):
+        make_spec(named, csv={"encoding": "latin-1"}, like="source")
+    with pytest.raises(ValidationError, match="a delimiter or a line break"):
+        make_spec(named, csv={"quote": ""}, like="source")
+    make_spec(named, csv={"encoding": "latin-1", "quote": ""})
 
 
 def test_every_value_comes_back(tmp_path: Path) -> None:
@@ -168,7 +220,8 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(pa.csv, "CSVWriter", Writer)
     before = pa.total_allocated_bytes()
-    write_csv(tmp_path / "t.parquet", tmp_path / "t.csv", list_ranges(spec, ("x", "b")))
+    ranges = list_ranges(spec, ("x", "b"))
+    write_csv(tmp_path / "t.parquet", tmp_path / "t.csv", ranges, choose_style(spec, ranges))
     assert len(held) == 20
     assert max(held) - before < (tmp_path / "t.parquet").stat().st_size / 2
 

@@ -49,6 +49,24 @@ def test_an_awkward_release_is_valid_and_reads_back(tmp_path: Path) -> None:
                 assert (found, type(found)) == (value, type(value)), name
 
 
+def test_a_csv_like_the_source_is_described_as_it_is_written(tmp_path: Path) -> None:
+    columns = {
+        "größe": {"kind": "number", "min": 0, "max": 9, "decimals": 1, "nullable": True},
+        "name": {"kind": "categorical", "values": ["a;b", "c'd", "e"], "nullable": True},
+        "born": {"kind": "date", "min": "1950-01-01", "max": "2010-01-01", "format": "%d.%m.%Y"},
+        "seen": {"kind": "datetime", "min": "2010-01-01", "max": "2020-01-01", "format": "%m/%d/%Y %H:%M"},
+        "left": {"kind": "time"},
+    }
+    csv = {"delimiter": ";", "decimal": ",", "encoding": "cp1252", "quote": "'"}
+    spec = make_spec(columns, csv=csv, like="source", null_values=["k. A."], formats=["parquet", "csv"])
+    described(spec, tmp_path)
+    assert problems(tmp_path) == []
+    rows = frictionless.Package(str(tmp_path / "datapackage.json")).get_resource("synthetic-csv").read_rows()
+    for row, wanted in zip(rows, synthetic(spec).to_pylist(), strict=True):
+        found = {name: float(v) if isinstance(v, Decimal) else v for name, v in row.to_dict().items()}
+        assert found == wanted
+
+
 @given(spec=specs.filter(lambda spec: all(name == name.strip() for name in spec.columns)))
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_release_is_valid(spec: ReleaseSpec, tmp_path: Path) -> None:
