@@ -53,8 +53,15 @@ def compress_domain(
     noisy = {q.attributes[0]: y.astype(np.float64) for q, y in zip(queries, answers, strict=True)}
     found: Recode = {}
     for a, y in with_levels(noisy, sigma, levels).items():
-        how = (intervals.get(a, ()), unlisted.get(a), [level.of for level in levels.get(a, ())])
-        found[a] = compress_attribute(y, sigma[a], groups[a], settings, *how)
+        found[a] = compress_attribute(
+            y,
+            sigma[a],
+            groups[a],
+            settings,
+            in_order=intervals.get(a, ()),
+            added=unlisted.get(a),
+            levels=[level.of for level in levels.get(a, ())],
+        )
     return found | {a: as_one_code(found[a]) for a in list_level_attributes(levels)}
 
 
