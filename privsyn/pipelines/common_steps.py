@@ -63,7 +63,7 @@ def publish_noisy(name: str, words: str = "") -> dict[str, PublishedFile]:
 
 def stream_codes(batches: Batches, domain: Domain, *, padded: bool = False) -> Wide:
     """Return a table of codes as a step's output."""
-    profile = lambda b: tables.make_code_examples(b, domain, padded=padded)  # noqa: E731
+    profile = lambda b: tables.make_code_profile(b, domain, padded=padded)  # noqa: E731
     return Wide(tables.build_code_schema(domain, padded=padded), batches, profile)
 
 
@@ -105,7 +105,7 @@ def _encode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
     encoding, repairs = request.encoding, encode.Repairs()
     rows = check_unchanged(encode.encode(inputs.private.rows, encoding, request.spec.unit, repairs), inputs)
     domain = encoding.domain
-    profile = lambda batches: tables.make_code_examples(batches, domain)  # noqa: E731
+    profile = lambda batches: tables.make_code_profile(batches, domain)  # noqa: E731
     return {"encoded_rows": Wide(tables.build_code_schema(domain), rows, profile), "repairs": repairs.to_table}
 
 

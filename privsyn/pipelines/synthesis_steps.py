@@ -255,7 +255,7 @@ def build_decoding_step(stages: Sequence[str], name: str = CODES) -> Step:
                 yield from decode.decode(codes, recode, encoding, request.column_order, s.own_seed, held)
 
         ranges = {name: encoding.ranges()[name] for name in request.column_order}
-        profile = lambda batches: tables.make_value_examples(batches, ranges)  # noqa: E731
+        profile = lambda batches: tables.make_value_profile(batches, ranges)  # noqa: E731
         schema = decode.build_decoded_schema(encoding, request.column_order)
         return {"synthetic": Wide(schema, rows(), profile, shards.compute_part_rows(parts))}
 

@@ -87,7 +87,7 @@ def _compute_penalties(real: NDArray[np.int64], synthetic: NDArray[np.int64]) ->
 def compute_jensen_shannon(p: Floats, q: Floats) -> Floats:
     """Return the Jensen-Shannon distance to base 2 of distributions on the last axis, which need not sum to 1; 0..1.
 
-    sqrt((KL(p | m) + KL(q | m)) / 2), m = (p + q) / 2 (Endres and Schindelin, 2003).
+    It is sqrt((KL(p | m) + KL(q | m)) / 2), m = (p + q) / 2 (Endres and Schindelin, 2003).
     """
     p, q = p / p.sum(axis=-1, keepdims=True), q / q.sum(axis=-1, keepdims=True)
     middle = (p + q) / 2
