@@ -1,4 +1,4 @@
-"""Blocking contract checks, run by the shell at every boundary.
+"""Blocking contract checks, run by the run at every boundary.
 
 A contract is a list of expectations of Great Expectations.  Each kind that our contracts have is a fact that Arrow can
 compute, so Arrow answers first, in microseconds; Great Expectations, which takes seconds to load, is asked about a

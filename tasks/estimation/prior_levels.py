@@ -83,7 +83,7 @@ def plan(levels: Levels, domain: Domain, rho: Fraction, records: int) -> list[Qu
 
 
 def count_exactly(rows: Countable, queries: Sequence[Query], threads: int) -> Iterator[NDArray[np.int64]]:
-    """Yield exact counts of each query, flat, in order.  Private until the shell has added the noise."""
+    """Yield exact counts of each query, flat, in order.  Private until the run has added the noise."""
     for counts in count_all(rows, [q.attributes for q in queries], threads=threads):
         yield counts.ravel()
 

@@ -55,7 +55,7 @@ def plan(items: int, most: int, top: int | None, rho: Fraction, persons: int) ->
 def count_exactly(
     rows: Transactions, queries: list[Query], top: int | None, largest: int
 ) -> Iterator[NDArray[np.int64]]:
-    """Yield the exact answers, in order.  Private until the shell has added the noise."""
+    """Yield the exact answers, in order.  Private until the run has added the noise."""
     for query in queries:
         (name,) = query.attributes
         if name == TOTAL:

@@ -31,5 +31,5 @@ def plan(frequent: int, most: int, rho: Fraction, persons: int) -> list[Query]:
 
 
 def count_exactly(rows: Transactions, frequent: Sequence[int]) -> Iterator[NDArray[np.int64]]:
-    """Yield the exact counts, the upper triangle row by row.  Private until the shell has added the noise."""
+    """Yield the exact counts, the upper triangle row by row.  Private until the run has added the noise."""
     yield rows.count_pairs(frequent)

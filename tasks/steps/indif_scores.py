@@ -96,7 +96,7 @@ def count_exactly(
     """Yield the exact score of each pair, one cell each, in order; pairs are counted and dropped one by one.
 
     InDif, or with a ``reference`` the distance to it.  Filtered values count as one value more (the padded table), so
-    that every row is in every table and Lemma 4 applies as proven.  Private until the shell has added the noise.
+    that every row is in every table and Lemma 4 applies as proven.  Private until the run has added the noise.
     """
     tables = count_all(rows, [q.attributes for q in queries], threads=threads, padded_result=True)
     for query, counts in zip(queries, tables, strict=True):

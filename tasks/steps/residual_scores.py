@@ -103,7 +103,7 @@ def count_exactly(
     """Yield the exact score of each query, one cell each, in order: floor(|M - M' total / (rows of M')|_1) in records.
 
     rows: private, coarse codes; synthetic: the rows so far, of the same domain; ``total``: the noisy number of private
-    rows.  Filtered values are in neither count.  Private until the shell has added the noise.
+    rows.  Filtered values are in neither count.  Private until the run has added the noise.
     """
     cliques = [q.attributes for q in queries]
     scale = max(total, 0.0) / max(synthetic.rows, 1)

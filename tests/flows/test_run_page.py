@@ -330,13 +330,13 @@ def test_a_private_table_is_refused_by_the_overview(spec: ReleaseSpec, monkeypat
 
     release_in_process(spec, Settings())
     with open_run(spec, Settings(), fresh=False, report=lambda *a: None, job=release_job(spec)) as opened:
-        refs = run_steps(opened.shell.steps, opened.shell.execute)
-        ReleasedInputs.of_run(opened.shell, refs)
+        refs = run_steps(opened.steps, opened.execute)
+        ReleasedInputs.of_run(opened, refs)
         rows = refs["recode_rows"].tables["recoded_rows"]
         assert rows.zone is Zone.PRIVATE
         mutant = refs["append_attributes"].model_copy(update={"tables": {"codes": rows}})
         with pytest.raises(ZoneError):
-            ReleasedInputs.of_run(opened.shell, {**refs, "append_attributes": mutant})
+            ReleasedInputs.of_run(opened, {**refs, "append_attributes": mutant})
 
 
 def test_the_overview_counts_stored_rows_block_by_block(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,12 +356,12 @@ def test_the_overview_counts_stored_rows_block_by_block(spec: ReleaseSpec, monke
         return found
 
     with open_run(larger, Settings(), fresh=False, report=lambda *a: None, job=release_job(larger)) as opened:
-        refs = run_steps(opened.shell.steps, opened.shell.execute)
+        refs = run_steps(opened.steps, opened.execute)
         monkeypatch.setattr(blocks, "BLOCK_BYTES", 1)
         monkeypatch.setattr(CodeTable, "from_arrow", watched)
-        inputs = ReleasedInputs.of_run(opened.shell, refs)
+        inputs = ReleasedInputs.of_run(opened, refs)
         found = build_overview(inputs, threads=2)
-        rows = list(opened.shell.store.read_batches(refs["append_attributes"].tables["codes"]))
+        rows = list(opened.store.read_batches(refs["append_attributes"].tables["codes"]))
         whole = read(rows, inputs.codes.domain)
     assert 0 < max(held) <= 1_024
     assert whole.rows == 3_000
