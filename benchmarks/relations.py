@@ -236,7 +236,7 @@ def release_in_memory(given: Given, spec: ReleaseSpec, seed: int) -> pa.Table:
     noise = SeededNoise(seed)
 
     def draw(step: Any, queries: Any) -> noisy.Answers:
-        return noisy.draw_noise(queries, lambda asked: [noise.draw(s, c) for s, c in asked])
+        return noisy.draw_for_queries(queries, lambda asked: [noise.draw(s, c) for s, c in asked])
 
     access = PrivateAccess(lambda repairs=None: given.table.to_batches(65_536))
     return MemoryRun(request, build_steps(request), draw, access).run()["decode"]["synthetic"]
