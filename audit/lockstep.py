@@ -93,8 +93,8 @@ class Release:
                 run.look(step)
             else:
                 run.plain(step)
-        run.found.evidence["all"] = sum(run.found.evidence[name] for name in LOOKS)
-        return run.found
+        run.transcript.evidence["all"] = sum(run.transcript.evidence[name] for name in LOOKS)
+        return run.transcript
 
 
 def gather_evidence(
@@ -103,8 +103,8 @@ def gather_evidence(
     """Return statistic -> its value in each of ``runs`` independent runs, without and with the canary."""
     sides = []
     for canary in (False, True):
-        found = [release.run(canary).evidence for _ in range(runs)]
-        sides.append({name: np.array([one[name] for one in found]) for name in found[0]})
+        results = [release.run(canary).evidence for _ in range(runs)]
+        sides.append({name: np.array([one[name] for one in results]) for name in results[0]})
     return sides[0], sides[1]
 
 
@@ -112,7 +112,7 @@ class _Run:
     """One run's tables: ``public`` ones, ``private`` ones of both sides, and what exact answers would have made."""
 
     def __init__(self, release: Release, canary: bool) -> None:
-        self.release, self.canary, self.found = release, canary, Transcript()
+        self.release, self.canary, self.transcript = release, canary, Transcript()
         self.public = _Inputs({})
         self.private = [_Inputs(tables) for tables in release.encoded]
         self.instead: list[Tables] = [{}, {}]  # the tables since the last look, had it been answered exactly
@@ -131,13 +131,13 @@ class _Run:
         """Ask, count on both sides, add noise to the counts of the table that is released."""
         request = self.release.request
         queries = [query.under(request.pricing) for query in step.plan(request, self.public, step.rho(request))]
-        self.found.asked[step.name] = _questions(queries)
-        self.found.evidence[f"{step.name} asked"] = self._tell(step) if self.release.tells else 0.0
+        self.transcript.asked[step.name] = _questions(queries)
+        self.transcript.evidence[f"{step.name} asked"] = self._tell(step) if self.release.tells else 0.0
         exact = [self._exact(step, queries, side) for side in (0, 1)]
         truth = exact[self.canary]
         answers = [count + noise for count, noise in zip(truth, self._draws(queries), strict=True)]
-        self.found.evidence[step.name] = compute_log_likelihood_ratio(answers, exact[0], exact[1], queries)
-        self.found.receipts += queries
+        self.transcript.evidence[step.name] = compute_log_likelihood_ratio(answers, exact[0], exact[1], queries)
+        self.transcript.receipts += queries
         handed_on = self.release.handed_on(step.name, answers, truth)
         self.public.add({f"{step.name}.receipts": noisy.tabulate_receipts(queries)})
         self.public.add({f"{step.name}.noisy": noisy.tabulate_answers(handed_on)})
@@ -145,7 +145,9 @@ class _Run:
 
     def _draws(self, queries: Sequence[Query]) -> Answers:
         """Return independent noise for every cell, as in a release."""
-        return noisy.draw_noise(queries, lambda asked: [self.release.draw(sigma, cells) for sigma, cells in asked])
+        return noisy.draw_for_queries(
+            queries, lambda asked: [self.release.draw(sigma, cells) for sigma, cells in asked]
+        )
 
     def _exact(self, step: ReleaseStep, queries: list[Query], side: int) -> Answers:
         request, inputs = self.release.request, self.public.joined(self.private[side])
@@ -155,10 +157,10 @@ class _Run:
         """Return what the questions of ``step`` give away of the exact answers to the look before it."""
         if not self.chain:
             return 0.0
-        known = self.release.after_the_first_look if len(self.found.asked) == 2 else {}  # the same in every run
+        known = self.release.after_the_first_look if len(self.transcript.asked) == 2 else {}  # the same in every run
         if step.name not in known:
             known[step.name] = [self._would_ask(step, instead) for instead in self.instead]
-        without, with_canary = (would == self.found.asked[step.name] for would in known[step.name])
+        without, with_canary = (would == self.transcript.asked[step.name] for would in known[step.name])
         return float(with_canary) - float(without)
 
     def _would_ask(self, step: ReleaseStep, instead: Tables) -> Questions:

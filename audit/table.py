@@ -31,20 +31,20 @@ class Line:
     epsilon: float
     name: str
     runs: int
-    found: Bound
+    epsilon_bound: Bound
     mu: float
-    found_mu: Bound
+    mu_bound: Bound
 
     @property
     def verdict(self) -> str:
-        """Against the claim; "fault found" is what a planted fault must give, and the release must not."""
-        if self.found.value > self.epsilon:
+        """The bounds against the claim; "fault found" is what a planted fault must give, and the release must not."""
+        if self.epsilon_bound.value > self.epsilon:
             return "fault found"
-        return "fault found (mu only)" if self.found_mu.value > self.mu else "within the claim"
+        return "fault found (mu only)" if self.mu_bound.value > self.mu else "within the claim"
 
     def cells(self) -> tuple[str, ...]:
         """Return the line as text, in the order of HEADER."""
-        bounds = (f"{b.value:.2f} ({b.statistic})" for b in (self.found, self.found_mu))
+        bounds = (f"{b.value:.2f} ({b.statistic})" for b in (self.epsilon_bound, self.mu_bound))
         epsilon, mu = bounds
         return (f"{self.epsilon:g}", self.name, f"2 x {self.runs:,}", epsilon, f"{self.mu:.2f}", mu, self.verdict)
 
@@ -90,7 +90,7 @@ def main() -> int:
                 print(" | ".join(lines[-1].cells()), flush=True)
     if arguments.markdown:
         write_table(arguments.markdown, lines)
-    return int(any((line.found.value > line.epsilon) != (line.name in MUTANTS) for line in lines))
+    return int(any((line.epsilon_bound.value > line.epsilon) != (line.name in MUTANTS) for line in lines))
 
 
 def write_table(page: Path, lines: list[Line]) -> None:

@@ -52,7 +52,7 @@ def translate_to_current(content: Mapping[str, Any]) -> dict[str, Any]:
 def _join_places(section: str, outside: Any, inside: Any) -> Any:
     """Return what stands at the top of a spec and in its ``mechanism``.
 
-    FieldError where both give a field another value.
+    Raises FieldError where both give a field another value.
     """
     if not isinstance(outside, Mapping) or not isinstance(inside, Mapping):
         return inside if isinstance(outside, Mapping) else outside  # whichever the model refuses

@@ -101,10 +101,7 @@ class LookupRule(FrozenModel):
 
 
 def _name_kind(value: Any) -> str | None:
-    """Return which rule a mapping or model is, by the field that says it.
-
-    One that is unknown is read as a condition.
-    """
+    """Return the kind of a rule, a mapping or a model, by the field that names it; None for no known kind."""
     for kind in ("derive", "lookup", "one_of", "never"):
         if (kind in value) if isinstance(value, Mapping) else hasattr(value, kind):
             return kind
@@ -156,7 +153,7 @@ def list_computed_columns(rules: Sequence[Any]) -> tuple[str, ...]:
 def list_conditions(rules: Sequence[Any], columns: Columns) -> dict[int, Node]:
     """Return the conditions of the ``never`` rules by their number from 0; ``columns``: the released ones.
 
-    FieldError.
+    Raises FieldError for one that is not an expression over the columns.
     """
     types = {name: infer_type(column) for name, column in columns.items()}
     return {i: parse_condition(rule.never, types) for i, rule in enumerate(rules) if isinstance(rule, Never)}
@@ -179,7 +176,7 @@ def order_computed_columns(rules: Sequence[Any], columns: Columns) -> tuple[str,
     for rule in rules:
         if isinstance(rule, LookupRule):
             needs |= {name: set(rule.lookup.from_) for name in rule.lookup.to}
-    sorter = TopologicalSorter({name: sorted(found & set(needs)) for name, found in needs.items()})
+    sorter = TopologicalSorter({name: sorted(computed & set(needs)) for name, computed in needs.items()})
     try:
         return tuple(sorter.static_order())
     except CycleError as error:
@@ -255,7 +252,7 @@ def _check_rule(rule: Any, columns: Columns, taken: set[str]) -> None:
 
 
 def _check_lookup(lookup: Lookup, columns: Columns) -> None:
-    """Check that the values fit the columns, and that each of one key column is found, or what it gives may be null."""
+    """Check that the values fit the columns, and that each value of one key column has a row, or may give null."""
     names = (*lookup.from_, *lookup.to)
     for i, name in enumerate(names):
         odd = next((v for v in dict.fromkeys(row[i] for row in lookup.rows) if not holds(columns[name], v)), lookup)
@@ -264,9 +261,9 @@ def _check_lookup(lookup: Lookup, columns: Columns) -> None:
     first = columns[lookup.from_[0]]
     if not lookup.rows or len(lookup.from_) > 1 or not isinstance(first, CategoricalColumn):
         return
-    found = {row[0] for row in lookup.rows}
+    listed = {row[0] for row in lookup.rows}
     wanted = [*first.values, *(["other"] if first.goes_to == "other" else []), *([None] if first.has_null else [])]
-    missing = [value for value in wanted if value not in found]
+    missing = [value for value in wanted if value not in listed]
     if missing and not all(is_nullable(columns[name]) for name in lookup.to):
         raise FieldError(
             f"the table says nothing for {lookup.from_[0]!r} = {missing[0]!r}",

@@ -6,7 +6,7 @@ Where a default differs from the paper's value, the field's description says why
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -60,6 +60,8 @@ class Split(FrozenModel):
 class Compression(FrozenModel):
     """Filter and combine low-count values, decided from the noisy one-ways (paper, section 5.3)."""
 
+    LATER: ClassVar[frozenset[str]] = frozenset({"equal_mass"})
+
     enabled: bool = Field(default=True, description="Whether low-count values are filtered and combined.")
     sigmas: float = Field(
         default=3.0,
@@ -83,6 +85,12 @@ class Compression(FrozenModel):
         default=True,
         description="Whether low-count bins of numbers and moments are combined with their neighbours rather than all "
         "with each other (the paper).",
+    )
+    equal_mass: bool = Field(
+        default=False,
+        description="Whether bins of numbers and moments are joined into few codes of about equal noisy mass, as many "
+        "as rows, budget and number of columns pay for: correlations are kept far better, and values inside a code "
+        "follow the column by itself.",
     )
 
     def key(self) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 Two forms of contract.  A *long* table (noisy counts, receipts, scores, cliques ...) has a fixed Arrow
 schema and is checked row by row.  A *wide* table (code rows, synthetic rows) has one column per
 attribute; it may be large, so it is checked through its *profile*: one small row per column and row
-group (smallest, largest, nulls, values outside the domain), made by :func:`make_code_examples` and
-:func:`make_value_examples`.  The expectations then run on the profile, whatever the table's size.
+group (smallest, largest, nulls, values outside the domain), made by :func:`make_code_profile` and
+:func:`make_value_profile`.  The expectations then run on the profile, whatever the table's size.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ def _make_profile_row(column: str, array: Any, outside: int, *, nullable: bool, 
     }
 
 
-def make_code_examples(batches: Iterable[pa.RecordBatch], domain: Domain, *, padded: bool = False) -> pa.Table:
+def make_code_profile(batches: Iterable[pa.RecordBatch], domain: Domain, *, padded: bool = False) -> pa.Table:
     """Return the profile of a table of codes: one row per column and batch (PROFILE_SCHEMA).
 
     A batch whose columns are not the domain's, in order, gives rows with ``type_matches`` false.
@@ -262,7 +262,7 @@ class ValueRange:
     values: pa.Array | None = None
 
 
-def make_value_examples(batches: Iterable[pa.RecordBatch], ranges: Mapping[str, ValueRange]) -> pa.Table:
+def make_value_profile(batches: Iterable[pa.RecordBatch], ranges: Mapping[str, ValueRange]) -> pa.Table:
     """Return the profile of a table of released values against their public domain (PROFILE_SCHEMA)."""
     rows = []
     for batch in batches:

@@ -106,8 +106,8 @@ class KnownTotal(FrozenModel):
         """Return the counts above 0 by the values of the columns; of all rows under ``()``."""
         if self.rows is not None:
             return {(): self.rows}
-        found = {tuple(row[name] for name in self.columns): int(row[self.count] or 0) for row in self.counts}
-        return {values: count for values, count in found.items() if count}
+        counts = {tuple(row[name] for name in self.columns): int(row[self.count] or 0) for row in self.counts}
+        return {values: count for values, count in counts.items() if count}
 
     def public(self) -> dict[str, Any]:
         """Return what a certificate says of it; the counts are in the manifest."""
@@ -267,10 +267,10 @@ def _check_no_circle(totals: Sequence[KnownTotal]) -> None:
 def sum_margin(total: KnownTotal, column: str) -> Counter[Any]:
     """Return the counts of a total by the values of one of its columns."""
     at = total.columns.index(column)
-    found: Counter[Any] = Counter()
+    margin: Counter[Any] = Counter()
     for values, count in total.by_value().items():
-        found[values[at]] += count
-    return found
+        margin[values[at]] += count
+    return margin
 
 
 def list_known_columns(totals: Sequence[KnownTotal]) -> tuple[str, ...]:

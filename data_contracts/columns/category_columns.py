@@ -93,7 +93,7 @@ class CategoricalColumn(Nullable):
 
     @property
     def _place_of_unlisted(self) -> int | None:
-        """The place of the value that ``unlisted`` names; a number is no boolean."""
+        """The place of the value that ``unlisted`` names; true is not the number 1."""
         named = isinstance(self.unlisted, bool)
         places = (i for i, v in enumerate(self.values) if v == self.unlisted and isinstance(v, bool) == named)
         return next(places, None)

@@ -39,13 +39,13 @@ class Stepped(Binned):
 
     def exact_values(self) -> tuple[float, ...]:
         """Return the values with a bin of their own, ascending."""
-        found: Any = self.exact  # type: ignore[attr-defined]
-        return tuple(sorted(float(value) for value in found))
+        values: Any = self.exact  # type: ignore[attr-defined]
+        return tuple(sorted(float(value) for value in values))
 
     def heap_values(self) -> tuple[float, ...]:
         """Return what people round to, ascending."""
-        found: Any = self.heaps  # type: ignore[attr-defined]
-        return tuple(sorted(float(value) for value in found))
+        heaps: Any = self.heaps  # type: ignore[attr-defined]
+        return tuple(sorted(float(value) for value in heaps))
 
     @model_validator(mode="after")
     def _check_grid(self) -> Stepped:

@@ -137,15 +137,15 @@ def _find_wide_bins(bins: Sequence[Bin], edges: Sequence[float], grid: Grid | No
     multiples of the grid, if there is one.
     """
     widths = [_compute_width(Bin(low, high), grid) for low, high in pairwise(edges)]
-    found = {}
+    wide = {}
     for i, part in enumerate(bins):
         if not part.exact:
             place = min(bisect_right(edges, part.low), len(widths)) - 1
             sides = [(widths[j], place - j) for j in (place - 1, place + 1) if 0 <= j < len(widths)]
             width, side = min(sides, default=(0.0, 1))
             if 0 < WIDE_RATIO * width < _compute_width(part, grid):
-                found[i] = width * side
-    return found
+                wide[i] = width * side
+    return wide
 
 
 def _compute_width(part: Bin, grid: Grid | None) -> float:

@@ -181,10 +181,7 @@ class OrderedCodec(Codec):
     def decode(
         self, codes: Codes, rng: np.random.Generator, helpers: Mapping[str, Codes] | None = None
     ) -> dict[str, pa.Array]:
-        """Return a value of each code's cell, evenly drawn or by its slope, an exact one as it is.
-
-        Null's code gives null.
-        """
+        """Return a value of each code's cell, drawn evenly or by its slope, exact values and null as they are."""
         return self._decode_with(codes, lambda cells: self._values(cells, rng, helpers or {}))
 
     def draw_anywhere(self, rows: int, rng: np.random.Generator) -> pa.Array:

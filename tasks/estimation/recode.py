@@ -18,6 +18,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import RECODE
 from privsyn.tasks.codecs.level_codecs import NO_LEVELS, Levels, list_level_attributes
+from privsyn.tasks.estimation.equal_mass import mark_first_of_equal_mass
 from privsyn.tasks.estimation.fine_weights import weigh_inside
 from privsyn.tasks.estimation.interval_codes import mark_first_of_intervals
 from privsyn.tasks.estimation.level_counts import combine_by_levels, with_levels
@@ -83,6 +84,7 @@ def compress_attribute(
     in_order: Sections = (),
     added: int | None = None,
     levels: Sequence[NDArray[np.int64]] = (),
+    codes: int | None = None,
 ) -> AttributeRecode:
     """Keep, combine or filter each bin of one attribute.
 
@@ -100,6 +102,9 @@ def compress_attribute(
     ``levels``: the group of every fine code, the top level first.  Then a code of its own is for bins of WORTH_A_CODE,
     too; low bins share one code with those of their group of the lowest level, and these with those of the level above
     where they are too few (not in the paper).
+
+    ``codes``: the bins of ``in_order`` are joined into so many codes of about equal noisy mass, each section into its
+    share of them by mass, at least one, whatever is low (not in the paper).
     """
     y = noisy.astype(np.float64)
     bins = int(groups.max()) + 1
@@ -109,7 +114,13 @@ def compress_attribute(
         theta = max(theta, WORTH_A_CODE * float(total.sum()))
     low = total < theta if settings.enabled else np.zeros(bins, dtype=bool)
     first = ~low  # the bins with which a code begins
-    if settings.neighbours:
+    if codes is not None:
+        mass = np.maximum(total, 0.0)
+        for start, end in in_order:
+            share = mass[start:end].sum() / max(mass.sum(), 1.0)
+            first[start:end] = mark_first_of_equal_mass(total[start:end], max(1, round(codes * share)))
+            low[start:end] = False
+    elif settings.neighbours:
         worth_a_code, cells = WORTH_A_CODE * float(total.sum()), np.bincount(groups)
         for start, end in in_order:
             part = slice(start, end)

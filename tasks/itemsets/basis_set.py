@@ -47,7 +47,7 @@ def build_pair_graph(counts: NDArray[Any], items: int, least: float) -> nx.Graph
 def choose_basis_set(graph: nx.Graph, largest: int) -> list[Basis]:
     """Return bases of 3 to ``largest`` items that hold every triangle of ``graph``, if MAX_BASES of them can.
 
-    Follows from the graph alone.
+    The choice follows from the graph alone.
     """
     import networkx as nx  # here: see above
 

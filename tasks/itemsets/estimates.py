@@ -76,14 +76,14 @@ def _is_clique(subset: Basis, graph: nx.Graph) -> bool:
     return all(graph.has_edge(*pair) for pair in combinations(subset, 2))
 
 
-def keep_frequent(found: Mapping[Basis, Measured], count: float, top: int | None) -> list[Basis]:
+def keep_frequent(estimates: Mapping[Basis, Measured], count: float, top: int | None) -> list[Basis]:
     """Return the sets to publish: the ``top`` most frequent ones, or those of at least ``count`` transactions.
 
     A set is ranked by the smallest estimate among it and its subsets: it is held no more often than any of them.
     """
     rank: dict[Basis, float] = {}
-    for subset in sorted(found, key=lambda s: (len(s), s)):
+    for subset in sorted(estimates, key=lambda s: (len(s), s)):
         smaller = [rank[s] for s in combinations(subset, len(subset) - 1) if s in rank]
-        rank[subset] = min([found[subset][0], *smaller])
+        rank[subset] = min([estimates[subset][0], *smaller])
     ordered: Sequence[Basis] = sorted(rank, key=lambda s: (-rank[s], len(s), s))
     return list(ordered[:top]) if top is not None else [s for s in ordered if rank[s] >= count]

@@ -86,9 +86,9 @@ class Transactions:
         place[list(chosen)] = np.arange(len(chosen))
         where = place[self.codes[self.starts[first] : self.starts[last]]]
         row = np.repeat(np.arange(last - first), np.diff(self.starts[first : last + 1]))
-        found = np.zeros((len(chosen), last - first), dtype=np.bool_)
-        found[where[where >= 0], row[where >= 0]] = True
-        return found
+        held = np.zeros((len(chosen), last - first), dtype=np.bool_)
+        held[where[where >= 0], row[where >= 0]] = True
+        return held
 
     def _blocks(self, chosen: Sequence[int]) -> Iterator[NDArray[np.bool_]]:
         """Yield :meth:`mark_items` of all transactions, _BLOCK at a time."""
@@ -139,10 +139,10 @@ class Transactions:
         while stack:
             held, begin, size = stack.pop()
             both = bits[begin:] & held
-            found = np.bitwise_count(both).sum(axis=1, dtype=np.int64)
-            best.add(found)
+            counts = np.bitwise_count(both).sum(axis=1, dtype=np.int64)
+            best.add(counts)
             if size + 1 < largest:  # a set that is no more frequent than the last one has no superset that is
-                extended = np.flatnonzero(found > best.least)
+                extended = np.flatnonzero(counts > best.least)
                 stack.extend((both[i], begin + int(i) + 1, size + 1) for i in extended[::-1])
         return best.least
 

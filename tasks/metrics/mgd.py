@@ -74,7 +74,7 @@ def compute_mgd(
 def choose_default_marginals(spec: MgdSpec, domain: Domain) -> tuple[TargetMarginal, ...]:
     """Return every one-way, then the pairs with at most ``spec.pair_cells`` bins, fewest first, at most ``spec.pairs``.
 
-    Depends on the public bins alone.
+    The choice depends on the public bins alone.
     """
     pairs = [c for c in combinations(domain.attributes, 2) if domain.cells(c) <= spec.pair_cells]
     pairs.sort(key=domain.cells)

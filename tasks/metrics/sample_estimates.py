@@ -42,7 +42,7 @@ def fit_least_squares(x: Floats, y: Floats) -> Floats:
 def fit_logistic(x: Floats, y: Floats) -> Floats:
     """Return the coefficients of a logistic regression, shape (columns,).
 
-    Newton's method, with a trace of ridge so that they exist.
+    By Newton's method, with a trace of ridge so that they exist.
     """
     scale = _compute_scale(x)
     z, beta = x / scale, np.zeros(x.shape[1])

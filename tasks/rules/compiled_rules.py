@@ -72,12 +72,12 @@ class CompiledRules:
     @cached_property
     def thresholds(self) -> dict[str, tuple[float, ...]]:
         """Bin edges that rules give to ordered columns: a bin on both sides of a threshold could not be forbidden."""
-        found: dict[str, set[float]] = {}
+        thresholds: dict[str, set[float]] = {}
         for condition in self.conditions:
             for node in condition.node.walk():
                 for name, edges in _iterate_edges(node, self.columns):
-                    found.setdefault(name, set()).update(edges)
-        return {name: tuple(sorted(edges)) for name, edges in found.items()}
+                    thresholds.setdefault(name, set()).update(edges)
+        return {name: tuple(sorted(edges)) for name, edges in thresholds.items()}
 
     @classmethod
     def compile(cls, spec: ReleaseSpec) -> CompiledRules:
@@ -86,33 +86,33 @@ class CompiledRules:
         vocabulary = _build_vocabulary(spec)
         derived = list_expressions(spec.rules, columns)
         tables = {
-            name: found
+            name: place_in_table
             for r in spec.rules
             if isinstance(r, LookupRule)
-            for name, found in _iterate_tables(r, vocabulary)
+            for name, place_in_table in _iterate_tables(r, vocabulary)
         }
         rules = cls(columns, (), derived, tables, order_computed_columns(spec.rules, columns), vocabulary)
         groups = tuple(r.one_of for r in spec.rules if isinstance(r, OneOf))
-        found = [
+        conditions = [
             Condition(
                 i, f"never {getattr(spec.rules[i], 'never', '')}", node, rules.find_measured_columns(node.columns)
             )
             for i, node in list_conditions(spec.rules, columns).items()
         ]
-        found += rules._iterate_domain_conditions(spec)
-        return replace(rules, conditions=tuple(found), groups=groups)
+        conditions += rules._iterate_domain_conditions(spec)
+        return replace(rules, conditions=tuple(conditions), groups=groups)
 
     def find_measured_columns(self, columns: Sequence[str]) -> tuple[str, ...]:
         """Return the measured columns behind ``columns``, each once."""
-        found: dict[str, None] = {}
+        measured: dict[str, None] = {}
         for name in columns:
             if name in self.derived:
-                found |= dict.fromkeys(self.find_measured_columns(self.derived[name].columns))
+                measured |= dict.fromkeys(self.find_measured_columns(self.derived[name].columns))
             elif name in self.looked_up:
-                found |= dict.fromkeys(self.find_measured_columns(self.looked_up[name][0].columns))
+                measured |= dict.fromkeys(self.find_measured_columns(self.looked_up[name][0].columns))
             else:
-                found[name] = None
-        return tuple(found)
+                measured[name] = None
+        return tuple(measured)
 
     @cached_property
     def ruled_columns(self) -> frozenset[str]:
@@ -171,18 +171,18 @@ class CompiledRules:
         """Return which rows meet which condition: shape (conditions, rows)."""
         rows = len(next(iter(table.values())))
         resolve = self.read_table(table)
-        found = np.zeros((len(self.conditions), rows), dtype=bool)
+        broken = np.zeros((len(self.conditions), rows), dtype=bool)
         for i, condition in enumerate(self.conditions):
-            found[i] = evaluate.evaluate_condition(condition.node, resolve, self.vocabulary).true
-        return found
+            broken[i] = evaluate.evaluate_condition(condition.node, resolve, self.vocabulary).true
+        return broken
 
     def find_differing_rows(self, table: Table) -> dict[str, NDArray[np.bool_]]:
         """Return which rows of ``table`` have another value in a computed column than the rules say."""
-        resolve, found = self.read_table(table), {}
+        resolve, differing = self.read_table(table), {}
         for name in self.order:
             rule, own = resolve(name), read_rows(table[name], self.vocabulary)
-            found[name] = np.asarray((rule.null != own.null) | (rule.present & own.present & (rule.low != own.low)))
-        return found
+            differing[name] = np.asarray((rule.null != own.null) | (rule.present & own.present & (rule.low != own.low)))
+        return differing
 
     def compute_columns(self, table: Table, types: Mapping[str, pa.DataType]) -> dict[str, pa.Array]:
         """Return the computed columns of the rows of ``table``; ``types``: of each."""
@@ -211,8 +211,8 @@ class CompiledRules:
             high = low if interval.exact else interval.high.reshape(shape)
             return Interval(low, high, interval.null.reshape(shape), interval.present.reshape(shape))
 
-        found = evaluate.evaluate_condition(condition.node, self.resolve(known), self.vocabulary)
-        return np.asarray(found.true & ~found.false & ~found.unknown)
+        truth = evaluate.evaluate_condition(condition.node, self.resolve(known), self.vocabulary)
+        return np.asarray(truth.true & ~truth.false & ~truth.unknown)
 
 
 def _iterate_tables(rule: LookupRule, vocabulary: Mapping[str, int]) -> Iterator[tuple[str, tuple[LookupTable, int]]]:

@@ -1,6 +1,7 @@
 """Feasibility of rules: search for a row that breaks none, by the public spec alone.
 
-Rules for which no such row is found are refused before a release.
+Rules for which no such row is found are refused before a release.  The search only evaluates conditions: a solver of
+integer constraints would need every operation of the rules' language, products, dates, look-ups and nulls, once more.
 """
 
 from __future__ import annotations

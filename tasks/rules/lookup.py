@@ -49,14 +49,14 @@ class LookupTable:
         if not all(s.exact for s in given) or not len(self.keys):
             low, high = (own.min(), own.max()) if own.size else (0.0, 0.0)
             return Interval(np.array(low), np.array(high + 0.0), np.array(True), np.array(bool(own.size)))
-        key, found = np.array(0), np.array(True)
+        key, is_key = np.array(0), np.array(True)
         for part, interval in zip(self.parts, given, strict=True):
             value = np.where(interval.null, _NULL, interval.low)
             at = np.minimum(np.searchsorted(part, value), part.size - 1)
-            found = found & (part[at] == value)
+            is_key = is_key & (part[at] == value)
             key = key * part.size + at
         row = np.minimum(np.searchsorted(self.keys, key), self.keys.size - 1)
-        null = ~found | (self.keys[row] != key) | self.null[row, place]
+        null = ~is_key | (self.keys[row] != key) | self.null[row, place]
         low = np.where(null, 0.0, self.values[row, place])
         return Interval(low, low, null, ~null)
 

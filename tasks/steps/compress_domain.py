@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import build_code_schema
 from privsyn.tasks.codecs.level_codecs import NO_LEVELS, Levels, list_level_attributes
+from privsyn.tasks.estimation.equal_mass import count_codes
 from privsyn.tasks.estimation.fine_weights import weigh_inside
 from privsyn.tasks.estimation.level_counts import with_levels
 from privsyn.tasks.estimation.recode import (
@@ -47,14 +49,28 @@ def compress_domain(
     ``groups``: fine code -> public bin, by attribute; ``in_order``: its sections of intervals, by attribute, none for
     attributes that it does not name; ``added``: the bin of what its spec does not list, by attribute; ``levels``: of
     attributes with very many values, whose counts are those of all levels, and the levels' own attributes one code.
+    With ``settings.equal_mass``, attributes in order have as many codes of equal noisy mass as
+    :func:`privsyn.tasks.estimation.equal_mass.count_codes` says, where those are fewer than otherwise.
     """
     intervals, unlisted = in_order or {}, added or {}
     sigma = {q.attributes[0]: q.sigma for q in queries}
     noisy = {q.attributes[0]: y.astype(np.float64) for q, y in zip(queries, answers, strict=True)}
+    codes = count_codes(noisy, queries) if settings.equal_mass else None
     found: Recode = {}
     for a, y in with_levels(noisy, sigma, levels).items():
-        how = (intervals.get(a, ()), unlisted.get(a), [level.of for level in levels.get(a, ())])
-        found[a] = compress_attribute(y, sigma[a], groups[a], settings, *how)
+        compress = partial(
+            compress_attribute,
+            y,
+            sigma[a],
+            groups[a],
+            settings,
+            in_order=intervals.get(a, ()),
+            added=unlisted.get(a),
+            levels=[level.of for level in levels.get(a, ())],
+        )
+        found[a] = compress()
+        if codes is not None and a in intervals and codes < found[a].size:
+            found[a] = compress(codes=codes)
     return found | {a: as_one_code(found[a]) for a in list_level_attributes(levels)}
 
 
@@ -100,7 +116,8 @@ def compress_towards(
             continue
         noise = float(np.sqrt(drawn.variance.mean()))
         sections, unlisted = (in_order or {}).get(a, ()), (added or {}).get(a)
-        r = compress_attribute(drawn.mean, noise, groups[a], settings, sections, unlisted)
+        codes = found[a].size if settings.equal_mass and sections else None
+        r = compress_attribute(drawn.mean, noise, groups[a], settings, sections, unlisted, codes=codes)
         weight = np.zeros(len(r.coarse))
         weight[r.kept] = weigh_inside(drawn.mean[r.kept], 0.0, groups[a][r.kept], r.coarse[r.kept])
         found[a] = replace(r, variance=drawn.variance, weight=weight)

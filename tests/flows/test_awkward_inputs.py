@@ -18,7 +18,7 @@ from privsyn.api.release import release_in_process
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.data_contracts.tables import make_value_examples
+from privsyn.data_contracts.tables import make_value_profile
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import is_whole
 from privsyn.tasks.codecs import plan
@@ -39,7 +39,7 @@ def valid(spec: ReleaseSpec, **how: Any) -> pa.Table:
     ranges = plan(spec).ranges()
     assert set(table.column_names) == set(spec.released_columns)
     assert table.num_rows == summary.rows
-    profile = make_value_examples(table.to_batches(), {name: ranges[name] for name in table.column_names})
+    profile = make_value_profile(table.to_batches(), {name: ranges[name] for name in table.column_names})
     assert pc.all(profile["type_matches"]).as_py() in (True, None)
     assert sum(profile["outside"].to_pylist()) == sum(profile["unwanted_nulls"].to_pylist()) == 0
     assert is_whole(folder)

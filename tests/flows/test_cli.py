@@ -23,7 +23,7 @@ from privsyn import cli
 from privsyn.base.errors import ContractError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.tables import ENCODED_ROWS, build_code_schema, make_code_examples
+from privsyn.data_contracts.tables import ENCODED_ROWS, build_code_schema, make_code_profile
 from privsyn.engine.contract_checks import check_table
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.privsyn import STEPS
@@ -427,6 +427,6 @@ def test_a_broken_wide_table_names_its_own_column() -> None:
         [pa.array(c, f.type) for c, f in zip(([1, 7], [1, 0]), schema, strict=True)], schema=schema
     )
     with pytest.raises(ContractError, match="age: outside") as refusal:
-        check_table(ENCODED_ROWS, make_code_examples([rows], domain))
+        check_table(ENCODED_ROWS, make_code_profile([rows], domain))
     assert [failure["column"] for failure in refusal.value.failures] == ["age"]
     assert "7" not in str(refusal.value)

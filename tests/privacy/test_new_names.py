@@ -147,7 +147,7 @@ def test_23_a_name_whose_noise_may_be_drawn_is_one(places: Path, save: Any, monk
     """A charge that was not given back counts, though its release never came."""
     right = few(save(people(200)))
     wrong = few(right.data, dataset="poeple")
-    monkeypatch.setattr("privsyn.engine.execute.Shell.give_back", lambda shell: None)
+    monkeypatch.setattr("privsyn.engine.execute.Run.give_back", lambda shell: None)
     with monkeypatch.context() as patch:
         patch.setattr("privsyn.tasks.steps.encode.encode", lambda *a: pytest.fail("stopped"))
         with pytest.raises(pytest.fail.Exception):

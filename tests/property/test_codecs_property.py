@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.data_contracts.tables import make_value_examples
+from privsyn.data_contracts.tables import make_value_profile
 from privsyn.tasks.codecs import plan
 from tests.support.specs import anything, specs
 
@@ -33,7 +33,7 @@ def test_decode_then_encode_gives_the_codes_back_and_meets_the_contract(spec: Re
     codes = {c.attribute: rng.integers(0, c.size, 40) for c in encoding.codecs}
     columns = encoding.decode(codes, rng)
     batch = pa.record_batch(list(columns.values()), names=list(columns))
-    profile = make_value_examples([batch], encoding.ranges())
+    profile = make_value_profile([batch], encoding.ranges())
     assert sum(profile["outside"].to_pylist()) == 0
     assert sum(profile["unwanted_nulls"].to_pylist()) == 0
     assert all(profile["type_matches"].to_pylist())

@@ -38,7 +38,7 @@ def table_for(spec: ReleaseSpec, data: st.DataObject) -> pa.RecordBatch:
 def test_what_the_first_steps_make_passes(spec: ReleaseSpec, data: st.DataObject) -> None:
     encoding, repairs = plan(spec), Repairs()
     codes = encode_batch(table_for(spec, data), encoding, repairs)
-    check_table(tables.ENCODED_ROWS, tables.make_code_examples([codes], encoding.domain))
+    check_table(tables.ENCODED_ROWS, tables.make_code_profile([codes], encoding.domain))
     check_table(tables.REPAIRS, repairs.to_table())
     rho = Fraction(1, 50)
     queries = one_way_marginals.plan_queries(encoding.domain, rho, spec.unit.records)
@@ -51,7 +51,7 @@ def test_what_the_first_steps_make_passes(spec: ReleaseSpec, data: st.DataObject
     check_table(tables.RECODE, recode_to_table(recode, encoding.labels()))
     coarse = build_coarse_domain(recode)
     rows = list(compress_domain.recode_rows([codes], recode))
-    check_table(tables.RECODED_ROWS, tables.make_code_examples(rows, coarse, padded=True))
+    check_table(tables.RECODED_ROWS, tables.make_code_profile(rows, coarse, padded=True))
 
 
 @SLOW
@@ -62,7 +62,7 @@ def test_any_corruption_of_code_rows_is_caught(size: int, kind: int, data: st.Da
     x, y = (list(column) for column in zip(*codes, strict=True))
     at = data.draw(st.integers(0, len(x) - 1))
     columns = {"x": pa.array(x, pa.uint8()), "y": pa.array(y, pa.uint8())}
-    check_table(tables.SYNTHETIC_CODES, tables.make_code_examples([pa.record_batch(columns)], domain))
+    check_table(tables.SYNTHETIC_CODES, tables.make_code_profile([pa.record_batch(columns)], domain))
     if kind == 0:  # a code outside the domain
         columns["x"] = pa.array([*x[:at], data.draw(st.integers(size, 255)), *x[at + 1 :]], pa.uint8())
     elif kind == 1:  # a null
@@ -72,7 +72,7 @@ def test_any_corruption_of_code_rows_is_caught(size: int, kind: int, data: st.Da
     else:  # another order
         columns = {"y": columns["y"], "x": columns["x"]}
     with pytest.raises(ContractError) as caught:
-        check_table(tables.SYNTHETIC_CODES, tables.make_code_examples([pa.record_batch(columns)], domain))
+        check_table(tables.SYNTHETIC_CODES, tables.make_code_profile([pa.record_batch(columns)], domain))
     assert caught.value.failures
 
 

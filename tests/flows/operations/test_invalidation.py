@@ -122,6 +122,7 @@ VALUES: dict[str, Any] = {
     "mechanism.compression.least_count": 800,
     "mechanism.compression.filter": True,
     "mechanism.compression.neighbours": False,
+    "mechanism.compression.equal_mass": True,
     "mechanism.selection.scores": "indif",
     "mechanism.selection.criterion": "dense_marg",
     "mechanism.selection.combine_cliques": True,

@@ -71,7 +71,7 @@ def test_usual_texts_are_null_unless_listed(tmp_path: Path) -> None:
 
 def test_keys_know_null_texts_only_where_codes_depend_on_them() -> None:
     def key(column: dict[str, Any], **changes: Any) -> dict[str, Any]:
-        return ENCODE.settings(Request(make_spec({"t": column}, **changes)))
+        return ENCODE.build_key(Request(make_spec({"t": column}, **changes)))
 
     assert key(TEXT)["null_values"] == ("",)
     assert key({**TEXT, "unlisted": "other"})["null_values"] == USUAL_NULLS
@@ -116,4 +116,4 @@ def test_zoned_parquet_needs_a_zone(tmp_path: Path) -> None:
         FileSource.open(path, make_spec({"seen": column}))
     utc = make_spec({"seen": {**column, "zone": "UTC"}})
     assert FileSource.open(path, utc)
-    assert ENCODE.settings(Request(utc)) == ENCODE.settings(Request(make_spec({"seen": column})))
+    assert ENCODE.build_key(Request(utc)) == ENCODE.build_key(Request(make_spec({"seen": column})))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privsyn.data_contracts.tables import make_value_examples
+from privsyn.data_contracts.tables import make_value_profile
 from privsyn.tasks.codecs import EncodingPlan, plan
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from tests.support.specs import make_spec
@@ -116,7 +116,7 @@ def test_codes_survive_decoding(column: dict[str, Any], seed: int) -> None:
     codes = rng.integers(0, made.codecs[0].size, 60)
     decoded = made.decode({"x": codes}, rng)
     batch = pa.record_batch(decoded)
-    profile = make_value_examples([batch], made.ranges())
+    profile = make_value_profile([batch], made.ranges())
     assert not sum(profile["outside"].to_pylist()) and all(profile["type_matches"].to_pylist())
     back, repairs = made.codecs[0].encode(decoded)
     assert back.tolist() == codes.tolist() and not repairs

@@ -106,7 +106,7 @@ def test_another_public_table_counts_again_only_where_levels_need_it() -> None:
     def keys(levels: list[str]) -> list[Any]:
         columns = {**CONTENT["columns"], "street": {**CONTENT["columns"]["street"], "levels": levels}}
         specs = [make_spec(columns, rules=rules, data="") for rules in (CONTENT["rules"], moved)]
-        return [ENCODE.settings(Request(spec, tuple(spec.released_columns))) for spec in specs]
+        return [ENCODE.build_key(Request(spec, tuple(spec.released_columns))) for spec in specs]
 
     with_levels, without = keys(["county"]), keys([])
     assert with_levels[0] != with_levels[1]

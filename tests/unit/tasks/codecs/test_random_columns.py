@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from privsyn.data_contracts.tables import make_value_examples
+from privsyn.data_contracts.tables import make_value_profile
 from privsyn.tasks.codecs import EncodingPlan, plan, plan_every_column
 from tests.support.specs import make_spec
 
@@ -39,7 +39,7 @@ def planned(column: dict[str, Any], **more: Any) -> EncodingPlan:
 
 def drawn(found: EncodingPlan) -> pa.Array:
     array = found.decode({"x": np.zeros(ROWS, np.int64)}, np.random.default_rng(0))["y"]
-    (row,) = make_value_examples([pa.record_batch({"y": array})], {"y": found.ranges()["y"]}).to_pylist()
+    (row,) = make_value_profile([pa.record_batch({"y": array})], {"y": found.ranges()["y"]}).to_pylist()
     assert (row["outside"], row["unwanted_nulls"], row["type_matches"]) == (0, 0, True)
     return array
 

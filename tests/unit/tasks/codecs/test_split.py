@@ -90,7 +90,7 @@ def test_a_key_tells_two_splits_of_one_size_apart() -> None:
     keys = []
     for expression in ("hour * 100 + minute", "hour * 100 + 59 - minute"):
         spec = make_spec(PARTS, rules=[{"derive": {"time": expression}}])
-        keys.append(ENCODE.settings(Request(spec)))
+        keys.append(ENCODE.build_key(Request(spec)))
     assert keys[0]["split"] != keys[1]["split"]
 
 

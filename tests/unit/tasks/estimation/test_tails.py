@@ -81,8 +81,8 @@ def test_every_value_comes_back_in_its_cell_and_cells_leave_no_gap(column: dict[
 
 def test_the_settings_of_encode_know_wide_bins_only_where_there_are_some() -> None:
     wide, even = make_spec({"x": INCOME}), make_spec({"x": {**INCOME, "edges": None, "bins": 10}})
-    assert ENCODE.settings(Request(wide))["wide"] == {"x": 29}
-    assert "wide" not in ENCODE.settings(Request(even))
+    assert ENCODE.build_key(Request(wide))["wide"] == {"x": 29}
+    assert "wide" not in ENCODE.build_key(Request(even))
 
 
 def test_a_release_of_before_is_read_with_its_own_cells() -> None:

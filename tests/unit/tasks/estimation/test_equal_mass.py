@@ -1,0 +1,120 @@
+"""Codes of equal noisy mass: how many there are, which bins they hold, and what of the default stays."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.receipts import Query
+from privsyn.data_contracts.step_options import Compression
+from privsyn.tasks.estimation.equal_mass import LEAST_CODES, count_codes, mark_first_of_equal_mass
+from privsyn.tasks.estimation.recode import build_coarse_domain, compress_attribute
+from privsyn.tasks.estimation.reference import Reference
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.steps import indif_scores
+from privsyn.tasks.steps.compress_domain import compress_domain
+
+EACH = np.arange(32, dtype=np.int32)
+ON, OFF = Compression(equal_mass=True), Compression()
+
+
+def _one_ways(rows: int, columns: int, sigma: float) -> tuple[dict[str, np.ndarray], list[Query]]:
+    counts = {f"c{i}": np.full(32, rows / 32) for i in range(columns)}
+    return counts, [Query((a,), 32, 1, sigma) for a in counts]
+
+
+def test_more_rows_a_larger_budget_and_fewer_columns_pay_for_more_codes() -> None:
+    # rho of the pairs: 3 x 3 / 2 / 20^2 = .01125; noise sqrt(3 / .0225) = 11.5; sqrt(7,000 / (6 x 11.5)) = 10.06
+    assert count_codes(*_one_ways(7_000, 3, 20.0)) == 10
+    assert count_codes(*_one_ways(28_000, 3, 20.0)) == 20
+    assert count_codes(*_one_ways(7_000, 3, 80.0)) == 5
+    assert count_codes(*_one_ways(7_000, 12, 20.0)) < 10
+    assert count_codes(*_one_ways(0, 3, 20.0)) == LEAST_CODES
+
+
+def test_codes_have_about_equal_mass_and_a_bin_of_several_parts_is_alone() -> None:
+    even = mark_first_of_equal_mass(np.full(12, 10.0), 4)
+    assert np.flatnonzero(even).tolist() == [0, 3, 6, 9]
+    heavy = mark_first_of_equal_mass(np.array([1.0, 1, 60, 1, 1, 36]), 4)
+    assert np.flatnonzero(heavy).tolist() == [0, 2, 3, 5]
+    assert np.flatnonzero(mark_first_of_equal_mass(np.array([-3.0, 0, -1]), 4)).tolist() == [0]
+
+
+def test_every_bin_has_a_code_and_null_keeps_its_own() -> None:
+    counts = np.append(np.linspace(200, 10, 31), 50.0)
+    found = compress_attribute(counts, 5.0, EACH, ON, in_order=((0, 31),), codes=4)
+    assert found.kept.all()
+    assert found.size == 5
+    assert (found.coarse == found.coarse[-1]).sum() == 1
+    assert (np.diff(found.coarse[:-1]) >= 0).all()
+    mass = np.bincount(found.coarse, weights=counts)[:4]
+    assert mass.max() < 1.5 * mass.min()
+
+
+def test_nothing_is_joined_across_the_end_of_a_section() -> None:
+    found = compress_attribute(np.full(32, 100.0), 5.0, EACH, ON, in_order=((0, 5), (5, 32)), codes=4)
+    assert found.coarse[4] != found.coarse[5]
+
+
+def test_by_default_codes_stay_as_they_are_and_so_does_the_key() -> None:
+    counts, queries = _one_ways(7_000, 3, 20.0)
+    groups, in_order = dict.fromkeys(counts, EACH), dict.fromkeys(counts, ((0, 32),))
+    answers = [y.astype(np.int64) for y in counts.values()]
+    plain = compress_domain(answers, queries, groups, OFF, in_order)
+    joined = compress_domain(answers, queries, groups, ON, in_order)
+    assert [r.size for r in plain.values()] == [32] * 3
+    assert [r.size for r in joined.values()] == [10] * 3
+    assert "equal_mass" not in OFF.key()
+    assert ON.key()["equal_mass"] is True
+
+
+def test_columns_without_order_and_columns_of_fewer_codes_are_left_alone() -> None:
+    counts, queries = _one_ways(7_000, 3, 20.0)
+    counts["c1"] = np.append(np.full(4, 1_750.0), np.zeros(28))
+    groups = dict.fromkeys(counts, EACH)
+    answers = [y.astype(np.int64) for y in counts.values()]
+    in_order = {"c1": ((0, 32),), "c2": ((0, 32),)}
+    plain, joined = (compress_domain(answers, queries, groups, s, in_order) for s in (OFF, ON))
+    assert joined["c0"].size == plain["c0"].size == 32
+    assert joined["c1"].coarse.tolist() == plain["c1"].coarse.tolist()
+    assert joined["c2"].size == 10
+
+
+def _score(codes: list[np.ndarray], cut_by: list[np.ndarray]) -> int:
+    """Return the exact score of two columns over codes of equal mass of the counts ``cut_by``."""
+    queries = [Query((a,), 32, 1, 20.0) for a in "ab"]
+    groups, in_order = dict.fromkeys("ab", EACH), dict.fromkeys("ab", ((0, 32),))
+    recode = compress_domain(cut_by, queries, groups, ON, in_order)
+    domain = build_coarse_domain(recode)
+    padded = Domain.of({a: domain.size(a) + 1 for a in "ab"})  # one more for values that were filtered: none here
+    rows = CodeTable(padded, tuple(recode[a].coarse[c].astype(np.uint8) for a, c in zip("ab", codes, strict=True)))
+    asked = indif_scores.plan_queries(domain, Fraction(1), 1, indif_scores.REFERENCE_SENSITIVITY, 10_000, set())
+    (score,) = indif_scores.count_exactly(rows, asked, 1, Reference.of(recode))
+    return int(score[0])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_record_moves_a_score_over_released_codes_by_at_most_one(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = [rng.integers(0, 32, 300), rng.integers(0, 32, 300)]
+    noisy = [np.bincount(r, minlength=32) + rng.integers(-20, 20, 32) for r in rows]
+    whole = _score(rows, noisy)
+    for gone in range(0, 300, 30):
+        assert abs(_score([np.delete(r, gone) for r in rows], noisy) - whole) <= 1
+
+
+def test_mutant_codes_cut_by_the_rows_themselves_move_a_score_by_more() -> None:
+    moved = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        x = rng.integers(0, 32, 300)
+        rows = [x, (x + rng.integers(0, 4, 300)) % 32]
+        exact = [np.bincount(r, minlength=32) for r in rows]
+        whole = _score(rows, exact)
+        for gone in range(0, 300, 30):
+            fewer = [np.delete(r, gone) for r in rows]
+            moved = max(moved, abs(_score(fewer, [np.bincount(r, minlength=32) for r in fewer]) - whole))
+    assert moved > 1
