@@ -113,7 +113,7 @@ def test_a_stage_that_fails_shows_its_type_only(made: ReleaseSummary, monkeypatc
     def broken(*_: object, **__: object) -> None:
         raise ValueError(f"could not convert {CANARY!r}")
 
-    monkeypatch.setattr("privsyn.evaluation.scores.correlation_difference", broken)
+    monkeypatch.setattr("privsyn.evaluation.scores.average_correlation_difference", broken)
     with pytest.raises(PrivsynError) as caught:
         evaluate(made.run, settings=QUICK)
     assert "unexpected ValueError" in str(caught.value) and CANARY not in str(caught.value)

@@ -188,7 +188,7 @@ def commands(places: Path, run_name: str) -> dict[str, tuple[tuple[object, ...],
         ),
         "evaluate": (
             ("evaluate", run_name, "--settings", slight),
-            ("privsyn.evaluation.scores.correlation_difference", "privsyn.evaluation.coded_tables.kept_batches"),
+            ("privsyn.evaluation.scores.average_correlation_difference", "privsyn.evaluation.coded_tables.kept_batches"),
         ),
         "figures": (
             ("evaluate", run_name, "--epsilon-report", 0.5),
