@@ -93,9 +93,9 @@ def release_costs(spec: ReleaseSpec, folder: Path) -> list[Cost]:
 
     def execute(step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
         with measured(step.name, found):
-            return run.shell.execute(step, inputs)
+            return run.execute(step, inputs)
 
-    refs = run_steps(run.shell.steps, execute)
+    refs = run_steps(run.steps, execute)
     with measured("publish", found):
         publish(run, refs)
     opening.__exit__(None, None, None)

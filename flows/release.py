@@ -19,8 +19,8 @@ from pydantic import Field
 from privsyn.base.errors import BudgetRefusedError, ContractError, PeriodReleasedError, PrivsynError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.execute import ReportProgress, Shell
-from privsyn.engine.open_run import OpenRun, open_run
+from privsyn.engine.execute import ReportProgress, Run
+from privsyn.engine.open_run import open_run
 from privsyn.engine.runner import run_steps
 from privsyn.engine.step import Step, get_step
 from privsyn.engine.step_tables import StepRefs
@@ -34,7 +34,7 @@ from privsyn.publish.folder import ReleaseSummary, publish, summarize
 
 NewDataset = Annotated[str, Field(description="Why a table that is known under another name gets a second budget.")]
 
-_current: ContextVar[Shell] = ContextVar("privsyn_shell")
+_current: ContextVar[Run] = ContextVar("privsyn_run")
 _reporter: ContextVar[ReportProgress | None] = ContextVar("privsyn_reporter", default=None)
 _progress: ContextVar[ReportProgress | None] = ContextVar("privsyn_progress", default=None)
 
@@ -77,77 +77,76 @@ def run_release(
             job = release_job(spec, period, new_dataset)
             log_lock_holder(spec.dataset, Settings())
             with open_run(spec, Settings(), fresh=fresh, report=_report, job=job) as run:
-                name_run(run.shell.run)
-                refs = run_steps(run.shell.steps, partial(_run_step, run))
+                name_run(run.name)
+                refs = run_steps(run.steps, partial(_run_step, run))
                 published = publish(run, refs)
                 summary = summarize(run, published)
             show_release(run, refs, published)
             return cast(ReleaseSummary, make_released_state(summary))
     except PeriodReleasedError as done:
-        return cast(
-            ReleaseSummary, make_already_released_state(done, Settings())
-        )  # Prefect takes a state in a result's place
+        state = make_already_released_state(done, Settings())
+        return cast(ReleaseSummary, state)  # Prefect takes a state in a result's place
     except PrivsynError as error:
         if isinstance(error, BudgetRefusedError):
             show_refusal(spec.dataset, error)
         return cast(ReleaseSummary, make_failed_state(error))
 
 
-def _run_step(run: OpenRun, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
+def _run_step(run: Run, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
     """Run one step as a Prefect task of the step's name; a step with whole cached outputs shows as Cached.
 
     The kind stands in the run's name and not in a tag: for a run with tags Prefect first asks its server for a slot of
     each, and a server on SQLite that is busy answers late (a release of 662,000 rows waited 12 of 72 seconds).
     """
-    run.shell.report(step.name, 0, 1)
+    run.report(step.name, 0, 1)
     prefect_task = Task(
         fn=_execute,
         name=step.title,
         task_run_name=step.label,
-        cache_policy=_build_cache_policy(run.private / "prefect", run.shell.dataset),
+        cache_policy=_build_cache_policy(run.store.private_root / "prefect", run.dataset),
         persist_result=True,
         result_serializer="json",
         result_storage=_locate_results(run),
         refresh_cache=not _is_reusable(run, step),
         log_prints=False,
     )
-    token = _current.set(run.shell)
+    token = _current.set(run)
     try:
-        refs = prefect_task(step=step.name, key=run.shell.keys[step.name], inputs=list(inputs.values()))
+        refs = prefect_task(step=step.name, key=run.keys[step.name], inputs=list(inputs.values()))
     except ContractError as error:
-        show_broken_contract(run.shell.dataset, error)
+        show_broken_contract(run.dataset, error)
         raise
     finally:
         _current.reset(token)
-    run.shell.report(step.name, 1, 1)
+    run.report(step.name, 1, 1)
     return refs
 
 
-def _is_reusable(run: OpenRun, step: Step) -> bool:
+def _is_reusable(run: Run, step: Step) -> bool:
     """Return whether a cached reference may be used: its files are whole, and Prefect still has its own result file."""
-    record = run.private / "prefect" / "records" / _format_record_name(step.name, run.shell.keys[step.name])
+    record = run.store.private_root / "prefect" / "records" / _format_record_name(step.name, run.keys[step.name])
     try:
         result = Path(json.loads(record.read_text(encoding="utf-8"))["storage_key"])
         refs = StepRefs.model_validate(json.loads(result.read_text(encoding="utf-8"))["data"])
     except (OSError, ValueError, KeyError, TypeError):
         return False
-    found = result.is_relative_to(_locate_results(run).resolve()) and refs.key == run.shell.keys[step.name]
-    return found and run.shell.is_whole(step)
+    found = result.is_relative_to(_locate_results(run).resolve()) and refs.key == run.keys[step.name]
+    return found and run.is_whole(step)
 
 
-def _locate_results(run: OpenRun) -> Path:
+def _locate_results(run: Run) -> Path:
     """Prefect's own results, references only: in the private zone, so that every runner finds those of the others."""
-    return run.private / "prefect" / "results"
+    return run.store.private_root / "prefect" / "results"
 
 
 def _execute(step: str, key: str, inputs: list[StepRefs]) -> StepRefs:
-    """Return the body of every Prefect task, which calls the shell.  Its parameters hold references only."""
-    shell = _current.get()
-    declared = get_step(shell.steps, step)
+    """Return the body of every Prefect task, which runs one step.  Its parameters hold references only."""
+    run = _current.get()
+    declared = get_step(run.steps, step)
     with hide_private_errors("release"), StepProgress(declared) as progress:
         token = _progress.set(progress.report)
         try:
-            return shell.execute(declared, {refs.step: refs for refs in inputs})
+            return run.execute(declared, {refs.step: refs for refs in inputs})
         finally:
             _progress.reset(token)
 

@@ -21,8 +21,7 @@ from prefect.context import FlowRunContext
 
 from privsyn.base.errors import BudgetRefusedError, ContractError
 from privsyn.base.settings import Settings
-from privsyn.engine.execute import Shell
-from privsyn.engine.open_run import OpenRun
+from privsyn.engine.execute import Run
 from privsyn.engine.step_tables import StepRefs
 from privsyn.flows.form_vocabulary import FORM
 from privsyn.flows.metrics import note_success
@@ -54,28 +53,28 @@ def name_run(name: str) -> None:
         client.update_flow_run(context.flow_run.id, name=name)
 
 
-def show_release(run: OpenRun, refs: Mapping[str, StepRefs], published: Published) -> None:
+def show_release(run: Run, refs: Mapping[str, StepRefs], published: Published) -> None:
     """Show a finished release on the page of its flow run.  Outside a flow run, does nothing."""
     if FlowRunContext.get() is None:
         return
-    shell, what = run.shell, f"{run.shell.run} of {run.shell.dataset}"
+    what = f"{run.name} of {run.dataset}"
     with ignore_page_errors("certificate"):
-        page = format_certificate_page(build_certificate(shell, refs), list_looks(shell.steps))
+        page = format_certificate_page(build_certificate(run, refs), list_looks(run.steps))
         create_markdown_artifact(
             page,
-            key=format_artifact_key("certificate", shell.dataset),
+            key=format_artifact_key("certificate", run.dataset),
             description=f"What is promised, and why it holds: {what}",
         )
     with ignore_page_errors("budget"):
-        _show_budget(shell.ledger, shell.dataset, _collect_charges(shell), _format_paid(shell))
-        if shell.drawn:
-            emit_low_budget(shell.ledger.summary(shell.dataset)[0], shell.request.total_rho)
+        _show_budget(run.ledger, run.dataset, _collect_charges(run), _format_paid(run))
+        if run.drawn:
+            emit_low_budget(run.ledger.summary(run.dataset)[0], run.request.total_rho)
     with ignore_page_errors("gauge"):
-        note_success(shell.ledger.summary(shell.dataset)[0], Settings())
+        note_success(run.ledger.summary(run.dataset)[0], Settings())
     with ignore_page_errors("list of files"):
         page = _format_files(run, published)
         about = f"What to give away, what to keep: {what}"
-        create_markdown_artifact(page, key=format_artifact_key("files", shell.dataset), description=about)
+        create_markdown_artifact(page, key=format_artifact_key("files", run.dataset), description=about)
         _link_report(run)
     words = ""
     with ignore_page_errors("overview"):
@@ -84,7 +83,7 @@ def show_release(run: OpenRun, refs: Mapping[str, StepRefs], published: Publishe
         note = _add_picture(published) + words
         create_markdown_artifact(
             note,
-            key=format_artifact_key("release-note", shell.dataset),
+            key=format_artifact_key("release-note", run.dataset),
             description=f"The release in plain words: {what}",
         )
 
@@ -137,25 +136,25 @@ def _show_budget(ledger: Ledger, dataset: str, charges: tuple[str, ...], now: st
         create_markdown_artifact(page, key=key, description=f"Spent, this release, left: the budget of {dataset}")
 
 
-def _collect_charges(shell: Shell) -> tuple[str, ...]:
-    return tuple(shell.keys[step.name] for step in shell.release_steps)
+def _collect_charges(run: Run) -> tuple[str, ...]:
+    return tuple(run.keys[step.name] for step in run.release_steps)
 
 
-def _format_paid(shell: Shell) -> str:
-    drawn = [step.title for step in shell.release_steps if step.name in shell.drawn]
+def _format_paid(run: Run) -> str:
+    drawn = [step.title for step in run.release_steps if step.name in run.drawn]
     if not drawn:
         return "This run drew no noise and cost nothing: an earlier run had paid for all of it."
     return f"This run drew the noise of: {', '.join(drawn)}."
 
 
-def _format_files(run: OpenRun, published: Published) -> str:
+def _format_files(run: Run, published: Published) -> str:
     manifest, web = read_manifest(published.folder), Settings().released_url
     return format_files_page(manifest, published.folder, run.private_folder, run.private_report, web)
 
 
-def _link_report(run: OpenRun) -> None:
+def _link_report(run: Run) -> None:
     """Say where the private report lies or would lie; its place is no secret, its content stays there."""
-    place, name = run.private_report, run.shell.run
+    place, name = run.private_report, run.name
     state = "It is there." if place.exists() else f"It is not there yet: `privsyn evaluate {name}` makes it."
     words = (
         f"The private report of {name} compares it with the real rows and must not be released. {state} Open `{place}` "
@@ -164,12 +163,12 @@ def _link_report(run: OpenRun) -> None:
     create_link_artifact(
         link=place.as_uri(),
         link_text=f"Private report of {name}",
-        key=format_artifact_key("private-report", run.shell.dataset),
+        key=format_artifact_key("private-report", run.dataset),
         description=words,
     )
 
 
-def _show_overview(run: OpenRun, refs: Mapping[str, StepRefs], what: str) -> str:
+def _show_overview(run: Run, refs: Mapping[str, StepRefs], what: str) -> str:
     """Show the overview's table and picture, made from released tables only; return its words."""
     from privsyn.publish.noise_overview import (  # here: drawing packages load slowly
         ReleasedInputs,
@@ -179,15 +178,11 @@ def _show_overview(run: OpenRun, refs: Mapping[str, StepRefs], what: str) -> str
     from privsyn.report.drawing_process import draw_in_subprocess
     from privsyn.report.overview_chart import make_data_uri
 
-    found = build_overview(ReleasedInputs.of_run(run.shell, refs), run.shell.request.threads)
+    found = build_overview(ReleasedInputs.of_run(run, refs), run.request.threads)
     about = f"Noise and synthesis by column, from released tables only: {what}"
-    create_table_artifact(
-        table=found.column_rows(), key=format_artifact_key("columns", run.shell.dataset), description=about
-    )
+    create_table_artifact(table=found.column_rows(), key=format_artifact_key("columns", run.dataset), description=about)
     with ignore_page_errors("picture"):
         picture = make_data_uri(draw_in_subprocess(found.one_ways, found.marginals, title=f"Release {what}"))
         about = f"Noise and synthesis in one picture, from released tables only: {what}"
-        create_image_artifact(
-            image_url=picture, key=format_artifact_key("overview", run.shell.dataset), description=about
-        )
-    return "\n" + write_overview(found, prior=run.shell.request.spec.prior is not None)
+        create_image_artifact(image_url=picture, key=format_artifact_key("overview", run.dataset), description=about)
+    return "\n" + write_overview(found, prior=run.request.spec.prior is not None)

@@ -168,7 +168,7 @@ def release_in_process(
 
     job = release_job(spec, period, new_dataset)
     with open_run(spec, settings, fresh=fresh, report=report, noise=noise, job=job, data=data) as run:
-        return summarize(run, publish(run, run_steps(run.shell.steps, run.shell.run_reported)))
+        return summarize(run, publish(run, run_steps(run.steps, run.run_reported)))
 
 
 def evaluate(

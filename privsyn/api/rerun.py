@@ -25,7 +25,7 @@ from privsyn.data_contracts.artifacts import ArtifactRef, Kind, Zone
 from privsyn.data_contracts.certificate import Manifest
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.contract_checks import check_table
-from privsyn.engine.execute import ReportProgress, Shell
+from privsyn.engine.execute import ReportProgress, Run
 from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.runner import run_steps
 from privsyn.engine.step import ReleaseStep, Step, list_published_files, release_steps
@@ -122,29 +122,29 @@ class _Reproduction:
 
     folder: Path
     manifest: Manifest
-    shell: Shell
+    remade: Run
     refs: dict[str, StepRefs] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     @property
     def store(self) -> Store:
         """The store of the tables that are made again."""
-        return self.shell.store
+        return self.remade.store
 
     def run(self) -> None:
         """Run every step in order: take the noisy tables as they are, run post-processing, leave private tables out."""
-        self.refs = run_steps(self.shell.steps, self._step)
+        self.refs = run_steps(self.remade.steps, self._step)
 
     def _step(self, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
         if isinstance(step, ReleaseStep):
             noisy = self._noisy_tables(step)
             self._check_plan(step, noisy, inputs)
             return noisy
-        return self.shell.execute(step, inputs) if step.kind is Kind.POSTPROCESS else self._absent(step)
+        return self.remade.execute(step, inputs) if step.kind is Kind.POSTPROCESS else self._absent(step)
 
     def _noisy_tables(self, step: ReleaseStep) -> StepRefs:
         """Return the step's noisy tables, copied from the folder."""
-        refs, key = {}, self.shell.keys[step.name]
+        refs, key = {}, self.remade.keys[step.name]
         for name, contract in step.outputs.items():
             table = _read(self.folder / step.published[name].name)
             check_table(contract, table)
@@ -157,12 +157,12 @@ class _Reproduction:
             receipts = read_receipts(self.store.read_table(noisy.tables["receipts"]))
         except _UNFIT as error:
             raise PrivsynError(f"the receipts of the step {step.title!r} hold no possible query: {error}", "") from None
-        if self.shell.planned(step, inputs) != receipts:
+        if self.remade.planned(step, inputs) != receipts:
             self.problems.append(f"what the step {step.title!r} asked does not follow from the tables before it")
 
     def _absent(self, step: Step) -> StepRefs:
         """Refuse references to private tables: a reproduction has none, and a step that reads one is at fault."""
-        key = self.shell.keys[step.name]
+        key = self.remade.keys[step.name]
         refs = {
             name: ArtifactRef(name=name, step=step.name, zone=Zone.PRIVATE, key=key, path="", check="")
             for name in step.outputs
@@ -173,7 +173,7 @@ class _Reproduction:
         """Publish the folder again, with the released certificate and the versions that made the release."""
         certificate = read_certificate(self.folder)
         return self.store.released.publish(
-            self.shell.run, lambda new: fill(new, self.shell, self.refs, certificate, lambda: self.manifest.versions)
+            self.remade.name, lambda new: fill(new, self.remade, self.refs, certificate, lambda: self.manifest.versions)
         )
 
 
@@ -225,7 +225,7 @@ def _make(
     folder: Path, manifest: Manifest, spec: ReleaseSpec, work: Path, threads: int, report: ReportProgress
 ) -> tuple[Path | None, list[str]]:
     """Return the folder made again (None if that failed), and sentences on what did not agree on the way."""
-    reproduction = _Reproduction(folder, manifest, _build_shell(manifest, spec, work, threads, report))
+    reproduction = _Reproduction(folder, manifest, _build_run(manifest, spec, work, threads, report))
     try:
         reproduction.run()
         return reproduction.publish(), reproduction.problems
@@ -239,8 +239,8 @@ def _make(
         return None, [*reproduction.problems, f"the release cannot be made again from its noisy tables: {error!r}"]
 
 
-def _build_shell(manifest: Manifest, spec: ReleaseSpec, work: Path, threads: int, report: ReportProgress) -> Shell:
-    """Return a shell over a folder of its own, with an empty ledger and no noise.
+def _build_run(manifest: Manifest, spec: ReleaseSpec, work: Path, threads: int, report: ReportProgress) -> Run:
+    """Return a run over a folder of its own, with an empty ledger and no noise.
 
     Only post-processing can run in it.
     """
@@ -249,8 +249,16 @@ def _build_shell(manifest: Manifest, spec: ReleaseSpec, work: Path, threads: int
     store = Store(work / "private", work / "released", spec.dataset)
     records, ledger = Records(work / "private", spec.dataset), Ledger(work / "ledger.sqlite")
     plan = replace(plan, request=replace(plan.request, threads=threads))
-    return Shell(
-        plan, PrivateAccess(_yield_no_rows), keys, manifest.run, store, records, ledger, _RefusingNoise(), report
+    return Run(
+        plan=plan,
+        private=PrivateAccess(_yield_no_rows),
+        keys=keys,
+        name=manifest.run,
+        store=store,
+        records=records,
+        ledger=ledger,
+        noise=_RefusingNoise(),
+        report=report,
     )
 
 

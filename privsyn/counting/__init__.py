@@ -2,5 +2,5 @@
 
 Belongs here: reading stored code tables in bounded memory, and handing the work out.  Does not belong here: what is
 counted (tasks/), noise, budgets, the ledger.  Every engine gives the same integers, so it is part of no key, manifest
-or record; noise is drawn and added by the shell, in the process that runs the release, whatever the engine.
+or record; noise is drawn and added by the run, in the process that runs the release, whatever the engine.
 """

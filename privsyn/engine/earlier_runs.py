@@ -15,43 +15,43 @@ from pydantic import BaseModel, ValidationError
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.artifacts import Kind
-from privsyn.data_contracts.publication import WORDS
+from privsyn.data_contracts.publication import COLUMN_WORDS
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.execute import Shell
+from privsyn.engine.execute import Run
 from privsyn.engine.plan import Plan
 from privsyn.engine.step import release_steps
 from privsyn.storage.released_files import read_manifest_if_readable, read_public_spec
 
-FREE = frozenset({"data", "engine", "formats", "like", "about", "preset"})
+FIELDS_WITHOUT_NOISE = frozenset({"data", "engine", "formats", "like", "about", "preset"})
 """Fields that no noise depends on, besides the words of a column and what :func:`_list_free_fields` finds."""
 
 
-def refuse_silent_redraw(shell: Shell, settings: Settings, fingerprint: str, asks: Mapping[str, Any]) -> None:
-    """Raise RequestError if an earlier version of this program was paid for what ``shell`` would draw anew.
+def refuse_silent_redraw(current: Run, settings: Settings, fingerprint: str, asks: Mapping[str, Any]) -> None:
+    """Raise RequestError if an earlier version of this program was paid for what ``current`` would draw anew.
 
     That is a run of the same data with the same ``asks`` (the request beyond its spec: a period, figures), whose spec
     has every value that this one gives explicitly.  Steps or defaults have changed since, so its noise does not fit.
     Its charge stands in the ledger, and its released folder stays.
     """
-    spec = shell.request.spec
-    periods = {row.run: row.period for row in shell.ledger.periods(shell.dataset)}
+    spec = current.request.spec
+    periods = {row.run: row.period for row in current.ledger.periods(current.dataset)}
     for note in sorted((settings.private_root / "runs").glob("*/run.json")):
         run = read_note(note)
-        if run.get("fingerprint") != fingerprint or run.get("run") == shell.run:
+        if run.get("fingerprint") != fingerprint or run.get("run") == current.name:
             continue
         if _list_asks(run, periods) != asks:
             continue
         program, content = _describe_origin(run, settings)
         if program is None or content is None:
             continue
-        free = FREE | _list_free_fields(shell.plan, content)
+        free = FIELDS_WITHOUT_NOISE | _list_free_fields(current.plan, content)
         if any(True for _ in _find_unlike(spec, content, free, explicit_only=True)):
             continue
-        if program == version("privsyn-flows") and not _has_other_steps(run, settings, shell):
+        if program == version("privsyn-flows") and not _has_other_steps(run, settings, current):
             continue
         keys = run.get("keys")
         paid = isinstance(keys, Mapping) and any(
-            shell.ledger.state(shell.dataset, str(key)) == "spent" for key in keys.values()
+            current.ledger.state(current.dataset, str(key)) == "spent" for key in keys.values()
         )
         if paid:
             changed = ", ".join(_find_unlike(spec, content, free, explicit_only=False)) or "its steps"
@@ -61,7 +61,7 @@ def refuse_silent_redraw(shell: Shell, settings: Settings, fingerprint: str, ask
                 f"{_describe_this(program)} would draw "
                 f"it anew ({changed} changed); nothing was spent",
                 f"Its release stands. New noise costs epsilon {privacy.epsilon:g} with delta {privacy.delta:g} "
-                f"(rho {float(shell.plan.rho):.4g}) once more: for that, " + shell.redraw,
+                f"(rho {float(current.plan.rho):.4g}) once more: for that, " + current.redraw,
                 "release.fresh",
             )
 
@@ -137,14 +137,14 @@ def _describe_this(program: str) -> str:
     return f"version {here}" if here != program else "this program"
 
 
-def _has_other_steps(run: Mapping[str, Any], settings: Settings, shell: Shell) -> bool:
+def _has_other_steps(run: Mapping[str, Any], settings: Settings, current: Run) -> bool:
     """Return whether the run's noise was drawn by steps of other versions, as its released folder says."""
     manifest = read_manifest_if_readable(settings.released_root / str(run.get("run", "")))
     if manifest is None:
         return False
     then = {str(step.get("step")): step.get("version") for step in manifest.steps}
-    last = max(i for i, step in enumerate(shell.steps) if step.kind is Kind.RELEASE)
-    return any(step.name in then and then[step.name] != step.version for step in shell.steps[: last + 1])
+    last = max(i for i, step in enumerate(current.steps) if step.kind is Kind.RELEASE)
+    return any(step.name in then and then[step.name] != step.version for step in current.steps[: last + 1])
 
 
 def _find_unlike(
@@ -158,7 +158,7 @@ def _find_unlike(
     for name in names:
         here, there = getattr(request, name), getattr(earlier, name, None)
         dotted = f"{place}.{name}" if place else name
-        if dotted in free or (place.startswith("columns.") and name in WORDS):
+        if dotted in free or (place.startswith("columns.") and name in COLUMN_WORDS):
             continue
         if isinstance(here, BaseModel) and isinstance(there, BaseModel):
             yield from _find_unlike(here, there, free, explicit_only=explicit_only, place=dotted)

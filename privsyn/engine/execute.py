@@ -1,4 +1,4 @@
-"""The shell runs every step of a stored release, so that the privacy-critical wiring is written once.
+"""One run of a stored release: every step is executed here, so that the privacy-critical wiring is written once.
 
 A step is run like this: integrity of the inputs -> (release only) stage check, noise, look, sum ->
 contract of the outputs -> atomic write -> record -> (release only) settle the ledger.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from privsyn.base.errors import LedgerError, PrivsynError, RequestError, locate_error
 from privsyn.base.interrupts import check_interrupts
@@ -46,9 +47,11 @@ class StepFailedError(PrivsynError):
     """An unexpected failure inside a step: its type and place, never its text, which may hold private values."""
 
 
-@dataclass
-class Shell:
+@dataclass(kw_only=True)
+class Run:
     """One run: its public plan, its access to private rows, its keys, store, ledger and noise.
+
+    ``name``: the run's public name, and its folders'.
 
     ``redraw``: how its operator asks for new noise, for the message when a paid table is lost.
     """
@@ -56,7 +59,7 @@ class Shell:
     plan: Plan
     private: PrivateAccess
     keys: Mapping[str, str]
-    run: str
+    name: str
     store: Store
     records: Records
     ledger: Ledger
@@ -79,6 +82,21 @@ class Shell:
     def release_steps(self) -> tuple[ReleaseStep, ...]:
         """The run's steps that turn private into released and cost budget."""
         return release_steps(self.steps)
+
+    @property
+    def private_folder(self) -> Path:
+        """The run's own folder in the private zone."""
+        return self.store.private_root / "runs" / self.name
+
+    @property
+    def private_report(self) -> Path:
+        """Where ``privsyn evaluate`` writes the run's private report."""
+        return self.store.private_root / "reports" / self.name / "report.html"
+
+    @property
+    def released_folder(self) -> Path:
+        """The run's folder in the released zone."""
+        return self.store.released_root / self.name
 
     @property
     def dataset(self) -> str:
@@ -233,7 +251,7 @@ class Shell:
     def _draws(self, queries: list[Query]) -> noisy.Answers:
         """Independent noise for every cell of every query."""
         threads = choose_thread_count(self.request.threads)
-        return noisy.draw_noise(queries, lambda asked: draw_all(self.noise, asked, threads, check_interrupts))
+        return noisy.draw_for_queries(queries, lambda asked: draw_all(self.noise, asked, threads, check_interrupts))
 
     def _settle(self, step: ReleaseStep, refs: StepRefs) -> None:
         receipts = noisy.read_receipts(self.store.read_table(refs.tables["receipts"]))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +21,7 @@ from privsyn.base.settings import Settings
 from privsyn.counting.chosen_engine import open_engine
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.earlier_runs import refuse_silent_redraw
-from privsyn.engine.execute import ReportProgress, Shell
+from privsyn.engine.execute import ReportProgress, Run
 from privsyn.engine.generations import keep_run_name, read_generation, request_name, run_name
 from privsyn.engine.improved_run import read_earlier_keys
 from privsyn.engine.inputs import PrivateAccess
@@ -48,25 +48,6 @@ from privsyn.tasks.privacy.accountant import cap_accountant
 from privsyn.tasks.privacy.noise import NoiseSource, OpenDPNoise
 
 
-@dataclass(frozen=True)
-class OpenRun:
-    """An open run: the shell, and the two roots."""
-
-    shell: Shell
-    private: Path
-    released: Path
-
-    @property
-    def private_folder(self) -> Path:
-        """The run's own folder in the private zone."""
-        return self.private / "runs" / self.shell.run
-
-    @property
-    def private_report(self) -> Path:
-        """Where ``privsyn evaluate`` writes the run's private report."""
-        return self.private / "reports" / self.shell.run / "report.html"
-
-
 @contextmanager
 def open_run(
     spec: ReleaseSpec,
@@ -77,7 +58,7 @@ def open_run(
     job: Job,
     noise: NoiseSource | None = None,
     data: SupportsArrowStream | None = None,
-) -> Iterator[OpenRun]:
+) -> Iterator[Run]:
     """Open a run of ``spec``; RequestError or BudgetRefusedError before anything is read or spent.
 
     ``data``: a table in memory in place of ``spec.data``; None: the table is at ``spec.data``.
@@ -88,7 +69,7 @@ def open_run(
     """
     check_reason(job.new_dataset)
     spec = spec if data is None else spec.model_copy(update={"data": ""})
-    agreed = _translate_disagreement(spec, settings, fresh=fresh, job=job)
+    agreed = _hold_lock(spec, settings, fresh=fresh, job=job)
     with defer_interrupts(), agreed as (store, records, ledger), open_engine(spec.engine, settings) as engine:
         request_record = request_name(spec, job)
         source = (job.opened or open_source)(spec.data if data is None else data, spec)
@@ -105,11 +86,20 @@ def open_run(
                 plan.request, data, number, type(source_of_noise), job.steps, job.period, given=given
             )
 
-        def shell_of(number: int, data: str) -> Shell:
+        def build_run(number: int, data: str) -> Run:
             keys = keys_of(number, data)
-            run = run_name(records, job.name or spec.dataset, keys[job.steps[-1].name])
-            money = (store, records, ledger, source_of_noise)
-            return Shell(plan, private, keys, run, *money, report, redraw=job.redraw)
+            return Run(
+                plan=plan,
+                private=private,
+                keys=keys,
+                name=run_name(records, job.name or spec.dataset, keys[job.steps[-1].name]),
+                store=store,
+                records=records,
+                ledger=ledger,
+                noise=source_of_noise,
+                report=report,
+                redraw=job.redraw,
+            )
 
         def note(*, finished: bool) -> None:
             records.save(generation.counter, {"last": max(generation.last, generation.number)})
@@ -118,50 +108,49 @@ def open_run(
 
         if job.period is not None:
             begun = ledger.period(spec.dataset, job.period)
-            fingerprint = _choose_data(records, begun, fingerprint, partial(shell_of, 0))
+            fingerprint = _choose_data(records, begun, fingerprint, partial(build_run, 0))
         generation = read_generation(records, keys_of(0, fingerprint), job.steps)
-        shell = shell_of(generation.number, fingerprint)
-        if fresh and not generation.killed_fresh and (generation.finished or shell.has_drawn(given)):
+        run = build_run(generation.number, fingerprint)
+        if fresh and not generation.killed_fresh and (generation.finished or run.has_drawn(given)):
             generation = replace(generation, number=generation.last + 1, finished=False)
-            shell = shell_of(generation.number, fingerprint)
-        if not fresh and not shell.has_drawn_all():
-            refuse_silent_redraw(shell, settings, fingerprint, job.asks)
-        while fresh and shell.lost_step() not in (None, *given):
+            run = build_run(generation.number, fingerprint)
+        if not fresh and not run.has_drawn_all():
+            refuse_silent_redraw(run, settings, fingerprint, job.asks)
+        while fresh and run.lost_step() not in (None, *given):
             generation = replace(generation, number=generation.number + 1, finished=False)
-            shell = shell_of(generation.number, fingerprint)
-        store.released.check_place(shell.run)
-        if not all(shell.is_whole(step) for step in shell.release_steps):
+            run = build_run(generation.number, fingerprint)
+        store.released.check_place(run.name)
+        if not all(run.is_whole(step) for step in run.release_steps):
             engine.open()
-        if not shell.is_whole(job.steps[0]):
+        if not run.is_whole(job.steps[0]):
             source.check_rows()
-        keep_run_name(records, shell.run, shell.keys[job.steps[-1].name])
+        keep_run_name(records, run.name, run.keys[job.steps[-1].name])
         records.save(request_record, {"dataset": spec.dataset, "finished": False})  # its room may be its own
         if job.period is not None:
-            records.save(f"data-of-{shell.run}", {"fingerprint": fingerprint})
+            records.save(f"data-of-{run.name}", {"fingerprint": fingerprint})
         try:
-            lines = shell.missing_budget()
-            table = _find_known_table(shell, settings, (fingerprint, *file_fingerprints), job) if lines else None
+            lines = run.missing_budget()
+            table = _find_known_table(run, settings, (fingerprint, *file_fingerprints), job) if lines else None
             if table is not None:
                 ledger.check_table(spec.dataset, table)  # before its name is entered
             ledger.register(spec.dataset, spec.budget, cap_accountant(spec.accountant))
             note_ledger(ledger, records, spec.dataset)
-            ledger.reserve(spec.dataset, shell.run, lines, spec.privacy.delta, job.period, table)
+            ledger.reserve(spec.dataset, run.name, lines, spec.privacy.delta, job.period, table)
         except PrivsynError:
             records.save(request_record, {"dataset": spec.dataset, "finished": True})
             raise
         note_ledger(ledger, records, spec.dataset)  # before any noise is drawn for these charges
         note(finished=generation.finished)
-        opened = OpenRun(shell, settings.private_root, settings.released_root)
         try:
-            _write_private_note(opened, source, (fingerprint, *file_fingerprints), job)
-            yield opened
+            _write_private_note(run, source, (fingerprint, *file_fingerprints), job)
+            yield run
         except BaseException:
-            shell.give_back()
+            run.give_back()
             raise
         note_ledger(ledger, records, spec.dataset)
         note(finished=True)
         if job.period is not None:
-            ledger.release_period(spec.dataset, job.period, shell.run)
+            ledger.release_period(spec.dataset, job.period, run.name)
             note_ledger(ledger, records, spec.dataset)
 
 
@@ -174,7 +163,7 @@ def check_request(
     seen before are left to :func:`open_run`, which knows whether they are encoded already.
     """
     check_reason(job.new_dataset)
-    with _translate_disagreement(spec, settings, fresh=fresh, job=job) as (store, records, ledger):
+    with _hold_lock(spec, settings, fresh=fresh, job=job) as (store, records, ledger):
         source = (job.opened or open_source)(spec.data if data is None else data, spec)
         if spec.prior is not None:
             refuse_private_prior(spec, source.fingerprints(store), store, ledger, settings.private_root)
@@ -183,7 +172,7 @@ def check_request(
 
 
 @contextmanager
-def _translate_disagreement(
+def _hold_lock(
     spec: ReleaseSpec, settings: Settings, *, fresh: bool, job: Job
 ) -> Iterator[tuple[Store, Records, Ledger]]:
     """Hold the data set's lock, once the promises can be accounted and the ledger agrees; no data is looked for."""
@@ -207,7 +196,7 @@ def _translate_disagreement(
         yield store, records, ledger
 
 
-def _choose_data(records: Records, begun: PeriodRow | None, current: str, shell_of: Callable[[str], Shell]) -> str:
+def _choose_data(records: Records, begun: PeriodRow | None, current: str, build_run: Callable[[str], Run]) -> str:
     """Return the fingerprint of the data that a begun period is to be released from.
 
     A run that has encoded its rows is finished from those, though the table has changed since: its noise may be drawn.
@@ -216,12 +205,12 @@ def _choose_data(records: Records, begun: PeriodRow | None, current: str, shell_
     noted = records.load_as(f"data-of-{begun.run}", DataRecord) if begun is not None else None
     if begun is None or noted is None or noted.fingerprint == current:
         return current
-    shell = shell_of(noted.fingerprint)
-    if shell.run != begun.run:  # another request's: the ledger decides
+    run = build_run(noted.fingerprint)
+    if run.name != begun.run:  # another request's: the ledger decides
         return current
-    if shell.is_whole(shell.steps[0]):
+    if run.is_whole(run.steps[0]):
         return noted.fingerprint
-    shell.give_back()
+    run.give_back()
     return current
 
 
@@ -230,33 +219,33 @@ def _list_released_order(source: Source, spec: ReleaseSpec) -> tuple[str, ...]:
     return tuple(name for name in source.columns if name in released)
 
 
-def _find_known_table(shell: Shell, settings: Settings, fingerprints: Sequence[str], job: Job) -> KnownTable:
+def _find_known_table(run: Run, settings: Settings, fingerprints: Sequence[str], job: Job) -> KnownTable:
     """Return the run's table as this private folder and the ledger may know it under another name."""
-    known = map_fingerprints(settings.private_root, shell.ledger.entries())
-    own = frozenset(known.get(shell.dataset, ()))
-    elsewhere = find_names(known, set(fingerprints) - own) - {shell.dataset}
-    mark = partial(shell.store.mark, "table")
+    known = map_fingerprints(settings.private_root, run.ledger.entries())
+    own = frozenset(known.get(run.dataset, ()))
+    elsewhere = find_names(known, set(fingerprints) - own) - {run.dataset}
+    mark = partial(run.store.mark, "table")
     return KnownTable(fingerprints, mark, elsewhere, own, check_reason(job.new_dataset))
 
 
-def _write_private_note(opened: OpenRun, source: Source, fingerprints: Sequence[str], job: Job) -> None:
+def _write_private_note(run: Run, source: Source, fingerprints: Sequence[str], job: Job) -> None:
     """Write the run's private folder: where the data came from and which stored tables belong to the run."""
-    folder = opened.private_folder
+    folder = run.private_folder
     with translate_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     remove_parts(folder)
     note = {
-        "run": opened.shell.run,
-        "data": opened.shell.request.spec.data,
+        "run": run.name,
+        "data": run.request.spec.data,
         "fingerprint": fingerprints[0],
         "file_fingerprints": list(fingerprints[1:]),
         "files": list(source.names),
-        "keys": dict(opened.shell.keys),
+        "keys": dict(run.keys),
         "version": version("privsyn-flows"),
-        "spec": opened.shell.request.spec.public(),
+        "spec": run.request.spec.public(),
         "asks": dict(job.asks),
     }
-    stated = opened.shell.request.spec.prior
+    stated = run.request.spec.prior
     if stated is not None:
         note["prior"] = str(locate_public_file(stated))
     write_json(folder / "run.json", note)

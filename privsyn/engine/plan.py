@@ -43,7 +43,7 @@ class Stage:
 class Plan:
     """A request, its steps, and what follows from them: domain, queries, noise and price.
 
-    It holds nothing that could read a row.  The shell, the note, ``spec check`` and the tests ask the same plan.
+    It holds nothing that could read a row.  The run, the note, ``spec check`` and the tests ask the same plan.
     """
 
     request: Request

@@ -132,7 +132,7 @@ class Look:
 class ReleaseStep(Step):
     """A release step never sees noise: it says what to ask (``plan``, public) and counts it (``exact``).
 
-    ``plan`` gets the request, released tables and the step's exact budget rho. The shell gives each planned query the
+    ``plan`` gets the request, released tables and the step's exact budget rho. The run gives each planned query the
     noise that its price buys under the release's pricing (``Query.under``), draws it before the look, adds it, and
     publishes sums only. ``share``: of the request's budget; the shares of a mechanism's release steps sum to 1.
     """

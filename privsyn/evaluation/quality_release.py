@@ -17,9 +17,10 @@ from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.certificate import Certificate
 from privsyn.data_contracts.quality_report import QualityFigure, QualityReport
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.execute import Run
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.job import Job
-from privsyn.engine.open_run import OpenRun, open_run
+from privsyn.engine.open_run import open_run
 from privsyn.engine.plan import account_rho
 from privsyn.engine.request import Request
 from privsyn.engine.runner import run_steps
@@ -118,7 +119,7 @@ def publish_quality(
     )
     report = lambda step, done, total: None  # noqa: E731
     with translate_refusals(), open_run(spec, settings, fresh=False, report=report, noise=noise, job=job) as run:
-        refs = run_steps(run.shell.steps, run.shell.execute)
+        refs = run_steps(run.steps, run.execute)
         return _publish(run, refs[STEP], release, comparison)
 
 
@@ -138,7 +139,7 @@ def build_quality_step(comparison: Comparison) -> ReleaseStep:
         settings=settings,
         plan=lambda r, i, rho: quality_figures.plan_queries(comparison.figures, rho, r.records),
         exact=lambda r, i, rows, queries: quality_figures.count_exactly(
-            to_bins(_evaluate_in_memory(r, i), comparison.groups), comparison.synthetic, comparison.figures, r.threads
+            to_bins(_read_into_memory(r, i), comparison.groups), comparison.synthetic, comparison.figures, r.threads
         ),
         look=Look(
             "how far the synthetic table is from the private one",
@@ -150,7 +151,7 @@ def build_quality_step(comparison: Comparison) -> ReleaseStep:
     )
 
 
-def _evaluate_in_memory(request: Request, inputs: Inputs) -> CodeTable:
+def _read_into_memory(request: Request, inputs: Inputs) -> CodeTable:
     """Return the private rows: range queries look at whole rows, again and again."""
     return CodeTable.from_arrow(list(inputs.batches(ENCODED)), request.encoding.domain)
 
@@ -180,28 +181,27 @@ def _check_noise(comparison: Comparison, spec: ReleaseSpec) -> None:
         )
 
 
-def _publish(run: OpenRun, refs: StepRefs, release: Release, comparison: Comparison) -> QualitySummary:
+def _publish(run: Run, refs: StepRefs, release: Release, comparison: Comparison) -> QualitySummary:
     """Write the released folder of the figures, or find it whole."""
-    shell = run.shell
     report = _report(run, refs, release, comparison)
-    certificate = build_certificate(shell, {STEP: refs})
-    note = write_quality_note(report, certificate, list_looks(shell.steps), private=shell.noise.private)
+    certificate = build_certificate(run, {STEP: refs})
+    note = write_quality_note(report, certificate, list_looks(run.steps), private=run.noise.private)
 
     def build(folder: Path) -> None:
         _write(folder / "figures.json", report)
-        made = list_file_versions(shell.records, folder, run.released / shell.run)
+        made = list_file_versions(run.records, folder, run.released_folder)
         _write(folder / "certificate.json", certificate)
         (folder / "README.md").write_text(note, encoding="utf-8")
-        write_manifest(shell, folder, 0, made)
+        write_manifest(run, folder, 0, made)
 
     return QualitySummary(
-        run=shell.run,
+        run=run.name,
         release=report.release,
         released=str(locate_folder(run, build)),
         epsilon=report.epsilon,
         delta=report.delta,
-        rho=float(shell.request.total_rho),
-        drawn=tuple(shell.drawn),
+        rho=float(run.request.total_rho),
+        drawn=tuple(run.drawn),
         figures=report.figures,
     )
 
@@ -210,16 +210,16 @@ def _write(path: Path, model: QualityReport | Certificate) -> None:
     path.write_text(model.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
-def _report(run: OpenRun, refs: StepRefs, release: Release, comparison: Comparison) -> QualityReport:
+def _report(run: Run, refs: StepRefs, release: Release, comparison: Comparison) -> QualityReport:
     """Return the figures from the noisy table and its receipts: nothing else of the private table is at hand here."""
-    store, privacy = run.shell.store, run.shell.request.spec.privacy
+    store, privacy = run.store, run.request.spec.privacy
     queries = noisy.read_receipts(store.read_table(refs.tables["receipts"]))
     answers = noisy.read_answers(store.read_table(refs.tables["noisy"]), queries)
     rows = comparison.synthetic.rows
     return QualityReport(
-        run=run.shell.run,
+        run=run.name,
         release=release.manifest.run,
-        dataset=run.shell.dataset,
+        dataset=run.dataset,
         epsilon=privacy.epsilon,
         delta=privacy.delta,
         synthetic_rows=rows,

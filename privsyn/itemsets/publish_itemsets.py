@@ -13,9 +13,9 @@ from pydantic import BaseModel, ConfigDict
 
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.itemset_spec import ItemsetSpec
-from privsyn.engine.execute import ReportProgress
+from privsyn.engine.execute import ReportProgress, Run
 from privsyn.engine.job import Job
-from privsyn.engine.open_run import OpenRun, open_run
+from privsyn.engine.open_run import open_run
 from privsyn.engine.runner import run_steps
 from privsyn.engine.step import list_published_files
 from privsyn.engine.step_tables import StepRefs
@@ -80,38 +80,37 @@ def publish_itemsets(
     """
     job, spec = build_itemset_job(asked), release_spec_of(asked)
     with open_run(spec, settings, fresh=fresh, report=report, noise=noise, job=job) as run:
-        return _publish(run, asked, run_steps(run.shell.steps, run.shell.run_reported))
+        return _publish(run, asked, run_steps(run.steps, run.run_reported))
 
 
-def _publish(run: OpenRun, asked: ItemsetSpec, refs: Mapping[str, StepRefs]) -> ItemsetSummary:
+def _publish(run: Run, asked: ItemsetSpec, refs: Mapping[str, StepRefs]) -> ItemsetSummary:
     """Write the released folder, or find it whole; the private folder gets the repair counts."""
-    shell = run.shell
-    certificate = build_certificate(shell, refs).model_copy(update={"unit_of_protection": asked.unit_of_protection})
-    table = shell.store.read_table(refs["itemsets"].tables["itemsets"])
-    note = write_itemset_note(asked, certificate, table, list_looks(shell.steps), private=shell.noise.private)
-    repairs = shell.store.read_table(refs["transactions"].tables["repairs"])
+    certificate = build_certificate(run, refs).model_copy(update={"unit_of_protection": asked.unit_of_protection})
+    table = run.store.read_table(refs["itemsets"].tables["itemsets"])
+    note = write_itemset_note(asked, certificate, table, list_looks(run.steps), private=run.noise.private)
+    repairs = run.store.read_table(refs["transactions"].tables["repairs"])
     write_json(run.private_folder / REPAIRS, {"repairs": repairs.to_pylist()})
 
     def build(folder: Path) -> None:
-        for name, source in list_published_files(shell.steps).items():
+        for name, source in list_published_files(run.steps).items():
             step, output = source.split(".")
-            shell.store.add_released(refs[step].tables[output], folder, name)
+            run.store.add_released(refs[step].tables[output], folder, name)
         _write_csv(folder)
-        versions = list_file_versions(shell.records, folder, run.released / shell.run)
+        versions = list_file_versions(run.records, folder, run.released_folder)
         (folder / "request.json").write_text(json.dumps(asked.public(), indent=2) + "\n", encoding="utf-8")
         (folder / "certificate.json").write_text(certificate.model_dump_json(indent=2) + "\n", encoding="utf-8")
         (folder / "README.md").write_text(note, encoding="utf-8")
-        write_manifest(shell, folder, 0, versions, asked.public())
+        write_manifest(run, folder, 0, versions, asked.public())
 
     return ItemsetSummary(
-        run=shell.run,
+        run=run.name,
         released=str(locate_folder(run, build)),
         private=str(run.private_folder),
         itemsets=table.num_rows,
         epsilon=asked.privacy.epsilon,
         delta=asked.privacy.delta,
-        rho=float(shell.request.total_rho),
-        drawn=tuple(shell.drawn),
+        rho=float(run.request.total_rho),
+        drawn=tuple(run.drawn),
     )
 
 

@@ -6,7 +6,7 @@ entropy, rows that are rows of the public table.  Not the paper's: the first loo
 gives bins, and large groups have the sum of their small ones' rows; discrete Gaussian noise; counts drawn to what is
 known before (``shrink``); a group begins with its own public rows.
 
-Privacy: rho-zCDP for adding or removing one person with at most k records, to which the shell cuts or bounds the rows
+Privacy: rho-zCDP for adding or removing one person with at most k records, to which the run cuts or bounds the rows
 first (the paper's individual stability by truncation).  Every query is one marginal, over the groups' columns and a set
 of others, of sensitivity k: one mechanism instance for all groups together, since a record is in one group only
 (parallel composition over disjoint groups).  It is not divided among a person's groups: all k records may fall into one

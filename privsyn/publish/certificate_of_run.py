@@ -16,7 +16,7 @@ from privsyn.data_contracts.certificate import (
     explain_missing_relations,
 )
 from privsyn.data_contracts.receipts import SMOOTHING, Pricing, Query, format_rho, sum_rho
-from privsyn.engine.execute import Shell
+from privsyn.engine.execute import Run
 from privsyn.engine.step import ReleaseStep
 from privsyn.engine.step_tables import StepRefs
 from privsyn.publish.prior_note import PRIOR_PROMISE
@@ -26,7 +26,7 @@ from privsyn.publish.unmeasured_note import list_stated_unmeasured
 from privsyn.storage.records import locate_private_records
 from privsyn.tasks.estimation.noisy import read_receipts
 from privsyn.tasks.privacy.accountant import Accountant, convert_rho_to_epsilon
-from privsyn.tasks.privacy.gaussian_dp import LEAKED
+from privsyn.tasks.privacy.gaussian_dp import SAFETY_MARGIN
 
 LISTED_QUERIES = 5_000
 """A group of more queries than this is not listed one by one in the certificate (its receipts table is)."""
@@ -36,7 +36,8 @@ _ZCDP = "zCDP adds up over all queries (Bun and Steinke 2016, Lemma 2.3; PrivSyn
 COMPOSITION: dict[Accountant, str] = {
     "gaussian": "prices add up over all queries, also where later ones depend on earlier answers (Smith and Thakurta "
     "2022; own proof in docs/privacy.md); together they keep mu-Gaussian differential privacy, mu = sqrt(2 rho), at "
-    f"epsilon - {float(LEAKED):g} and delta / (1 + {float(LEAKED):g}), and so (epsilon, delta) by Balle and Wang 2018, "
+    f"epsilon - {float(SAFETY_MARGIN):g} and delta / (1 + {float(SAFETY_MARGIN):g}), and so (epsilon, delta) by "
+    f"Balle and Wang 2018, "
     "Theorem 8",
     "tight": f"{_ZCDP} to (epsilon, delta) by Canonne, Kamath and Steinke 2020, Corollary 13",
     "paper": f"{_ZCDP} to (epsilon, delta) by rho + 2 sqrt(rho ln(1/delta)) = epsilon (PrivSyn, Theorem 2)",
@@ -59,30 +60,30 @@ PRICE: dict[Pricing, str] = {
 """Pricing -> how a query's price follows from its noise."""
 
 
-def build_certificate(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate:
+def build_certificate(run: Run, refs: Mapping[str, StepRefs]) -> Certificate:
     """Return the run's certificate.
 
     Made once and kept, since the data set's total and the ledger grow with later runs.
     """
-    record = _name_record(shell.run)
-    kept = shell.records.load_as(record, Certificate)
+    record = _name_record(run.name)
+    kept = run.records.load_as(record, Certificate)
     if kept is not None:
         return kept
-    spec = shell.request.spec
-    stages = [_describe_stage(shell, step, refs) for step in shell.release_steps]
+    spec = run.request.spec
+    stages = [_describe_stage(run, step, refs) for step in run.release_steps]
     spent = sum((sum_rho(queries) for _, queries in stages), start=sum_rho([]))
-    summary, entries = shell.ledger.summary(spec.dataset)[0], shell.ledger.entries()
+    summary, entries = run.ledger.summary(spec.dataset)[0], run.ledger.entries()
     certificate = Certificate(
-        run=shell.run,
+        run=run.name,
         dataset=spec.dataset,
         epsilon=spec.privacy.epsilon,
         delta=spec.privacy.delta,
         unit_of_protection=spec.unit.describe(),
         records_per_person=spec.unit.records,
-        price=PRICE[shell.request.pricing],
+        price=PRICE[run.request.pricing],
         composition=COMPOSITION[spec.accountant],
         accountant=spec.accountant,
-        rho_budget=str(shell.request.total_rho),
+        rho_budget=str(run.request.total_rho),
         rho_spent=format_rho(spent),
         stages=[cost for cost, _ in stages],
         dataset_total=Total(
@@ -94,7 +95,7 @@ def build_certificate(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate
             accountant=summary.accountant,
         ),
         by_published_theorems=PublishedTheorems(
-            epsilon=convert_rho_to_epsilon(shell.request.total_rho, spec.privacy.delta, "tight"),
+            epsilon=convert_rho_to_epsilon(run.request.total_rho, spec.privacy.delta, "tight"),
             delta=spec.privacy.delta,
             reason=PUBLISHED_THEOREMS,
         ),
@@ -105,17 +106,17 @@ def build_certificate(shell: Shell, refs: Mapping[str, StepRefs]) -> Certificate
         totals=list_stated_totals(spec),
         not_measured=list_stated_unmeasured(spec),
     )
-    if _is_without_relations(shell, certificate):
+    if _is_without_relations(run, certificate):
         words = explain_missing_relations(prior=spec.prior is not None)
         certificate = certificate.model_copy(update={"relations": words})
-    shell.records.save(record, certificate.model_dump(mode="json"))
+    run.records.save(record, certificate.model_dump(mode="json"))
     return certificate
 
 
-def _is_without_relations(shell: Shell, certificate: Certificate) -> bool:
+def _is_without_relations(run: Run, certificate: Certificate) -> bool:
     """Return whether the run makes a synthetic table and counted no two columns together."""
-    makes_rows = any(step.name == "decode" for step in shell.steps)
-    return makes_rows and list_measured_relations(shell.plan, certificate) == []
+    makes_rows = any(step.name == "decode" for step in run.steps)
+    return makes_rows and list_measured_relations(run.plan, certificate) == []
 
 
 def is_certified(private_root: Path, dataset: str, run: str) -> bool:
@@ -127,13 +128,13 @@ def _name_record(run: str) -> str:
     return f"certificate-v2-{run}"
 
 
-def _describe_stage(shell: Shell, step: ReleaseStep, refs: Mapping[str, StepRefs]) -> tuple[StageCost, list[Query]]:
-    queries = read_receipts(shell.store.read_table(refs[step.name].tables["receipts"]))
+def _describe_stage(run: Run, step: ReleaseStep, refs: Mapping[str, StepRefs]) -> tuple[StageCost, list[Query]]:
+    queries = read_receipts(run.store.read_table(refs[step.name].tables["receipts"]))
     groups = [_group_queries(list(members)) for _, members in groupby(queries, key=lambda q: (q.sensitivity, q.sigma))]
     cost = StageCost(
         step=step.name,
-        reason=step.look.reason(shell.request),
-        rho_budget=str(step.rho(shell.request)),
+        reason=step.look.reason(run.request),
+        rho_budget=str(step.rho(run.request)),
         rho_spent=format_rho(sum_rho(queries)),
         groups=groups,
     )

@@ -20,8 +20,7 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.artifacts import ArtifactRef
 from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.publication import Format, check_known_formats
-from privsyn.engine.execute import Shell
-from privsyn.engine.open_run import OpenRun
+from privsyn.engine.execute import Run
 from privsyn.engine.request import Request
 from privsyn.engine.step import Step, list_published_files
 from privsyn.engine.step_tables import StepRefs
@@ -73,43 +72,41 @@ class Published:
     pairs: Sequence[RelatedPair] = ()
 
 
-def publish(run: OpenRun, refs: Mapping[str, StepRefs]) -> Published:
+def publish(run: Run, refs: Mapping[str, StepRefs]) -> Published:
     """Write ``released/<run>/`` atomically, or find it whole; the private folder gets the repair counts.
 
     A run whose noise was not drawn by the release source is marked not private and stays in the private zone.
     """
     run = _add_formats(run)
-    shell = run.shell
-    certificate = build_certificate(shell, refs)
+    certificate = build_certificate(run, refs)
     table = refs["decode"].tables["synthetic"]
-    rows = shell.store.stored(table).num_rows
-    note = release_note(shell.plan, certificate, rows, _list_pairs(shell, refs), private=shell.noise.private)
+    rows = run.store.stored(table).num_rows
+    note = release_note(run.plan, certificate, rows, _list_pairs(run, refs), private=run.noise.private)
     _publish_private(run, refs)
 
     def build(folder: Path) -> None:
         fill(
             folder,
-            shell,
+            run,
             refs,
             certificate,
-            lambda: list_file_versions(shell.records, folder, run.released / shell.run),
+            lambda: list_file_versions(run.records, folder, run.released_folder),
         )
 
-    return Published(locate_folder(run, build), rows, note, _list_pairs(shell, refs))
+    return Published(locate_folder(run, build), rows, note, _list_pairs(run, refs))
 
 
-def _list_pairs(shell: Shell, refs: Mapping[str, StepRefs]) -> list[RelatedPair]:
+def _list_pairs(run: Run, refs: Mapping[str, StepRefs]) -> list[RelatedPair]:
     """Return the measured pairs of columns, from the run's consistent counts, which are released."""
-    return list_related_pairs(shell.store.read_table(refs["make_consistent"].tables["marginals"]))
+    return list_related_pairs(run.store.read_table(refs["make_consistent"].tables["marginals"]))
 
 
-def _add_formats(run: OpenRun) -> OpenRun:
+def _add_formats(run: Run) -> Run:
     """Return the same run, asked for the formats too that ``privsyn formats`` added to its release."""
-    shell = run.shell
-    spec = shell.request.spec
-    formats = check_known_formats((*spec.formats, *read_added_formats(shell.records, shell.run)))
-    request = replace(shell.request, spec=spec.model_copy(update={"formats": formats}))
-    return replace(run, shell=replace(shell, plan=replace(shell.plan, request=request)))
+    spec = run.request.spec
+    formats = check_known_formats((*spec.formats, *read_added_formats(run.records, run.name)))
+    request = replace(run.request, spec=spec.model_copy(update={"formats": formats}))
+    return replace(run, plan=replace(run.plan, request=request))
 
 
 def read_added_formats(records: Records, run: str, more: Sequence[Format] = ()) -> tuple[Format, ...]:
@@ -127,7 +124,7 @@ def read_added_formats(records: Records, run: str, more: Sequence[Format] = ()) 
 
 def fill(
     folder: Path,
-    shell: Shell,
+    run: Run,
     refs: Mapping[str, StepRefs],
     certificate: Certificate,
     versions: Callable[[], Mapping[str, str]],
@@ -136,30 +133,29 @@ def fill(
 
     ``versions`` returns package -> the version that made the tables, once they are in the folder.
     """
-    request, table = shell.request, refs["decode"].tables["synthetic"]
-    rows, private = shell.store.stored(table).num_rows, shell.noise.private
-    _add_tables(shell.store, shell.steps, refs, table, folder)
+    request, table = run.request, refs["decode"].tables["synthetic"]
+    rows, private = run.store.stored(table).num_rows, run.noise.private
+    _add_tables(run.store, run.steps, refs, table, folder)
     packages = versions()
     write_tables(folder, request.spec, request.column_order)
     (folder / "certificate.json").write_text(certificate.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    pairs = _list_pairs(shell, refs)
-    write_note(folder, release_note(shell.plan, certificate, rows, pairs, private=private), pairs)
+    pairs = _list_pairs(run, refs)
+    write_note(folder, release_note(run.plan, certificate, rows, pairs, private=private), pairs)
     if private:
-        write_descriptions(folder, shell.plan, certificate, rows, packages)
-    write_manifest(shell, folder, rows, packages)
+        write_descriptions(folder, run.plan, certificate, rows, packages)
+    write_manifest(run, folder, rows, packages)
 
 
-def locate_folder(run: OpenRun, build: Callable[[Path], None]) -> Path:
+def locate_folder(run: Run, build: Callable[[Path], None]) -> Path:
     """Let ``build`` fill the run's released folder, which appears whole or not at all, or find it whole.
 
     Where the noise was not drawn by the release source, the folder is ``not-private`` in the private zone.
     """
-    shell = run.shell
-    if shell.noise.private:
-        folder = run.released / shell.run
-        shell.store.released.recover(shell.run)
-        if not is_whole(folder) or not _as_asked(folder, shell.request):
-            folder = shell.store.released.publish(shell.run, build, replace=True)
+    if run.noise.private:
+        folder = run.released_folder
+        run.store.released.recover(run.name)
+        if not is_whole(folder) or not _as_asked(folder, run.request):
+            folder = run.store.released.publish(run.name, build, replace=True)
     else:
         folder = run.private_folder / "not-private"
         folder.mkdir(exist_ok=True)
@@ -167,18 +163,18 @@ def locate_folder(run: OpenRun, build: Callable[[Path], None]) -> Path:
     return folder
 
 
-def summarize(run: OpenRun, published: Published) -> ReleaseSummary:
+def summarize(run: Run, published: Published) -> ReleaseSummary:
     """Return the figures that the command line and the flow return."""
-    request = run.shell.request
+    request = run.request
     return ReleaseSummary(
-        run=run.shell.run,
+        run=run.name,
         released=str(published.folder),
         private=str(run.private_folder),
         rows=published.rows,
         epsilon=request.spec.privacy.epsilon,
         delta=request.spec.privacy.delta,
         rho=float(request.rounds[-1]),
-        drawn=tuple(run.shell.drawn),
+        drawn=tuple(run.drawn),
     )
 
 
@@ -229,13 +225,13 @@ def _add_tables(
         store.add_released(refs[step].tables[table], folder, name)
 
 
-def _publish_private(run: OpenRun, refs: Mapping[str, StepRefs]) -> None:
+def _publish_private(run: Run, refs: Mapping[str, StepRefs]) -> None:
     """Repair counts as readable JSON beside run.json; the encoded rows stay in the private store."""
     encoded, place = refs["encode"].tables, run.private_folder / REPAIRS
-    table = run.shell.store.read_table(encoded["repairs"])
+    table = run.store.read_table(encoded["repairs"])
     where = {name: ref.path for r in refs.values() for name, ref in r.tables.items() if ref.zone == "private"}
     if Path(encoded["encoded_rows"].path).exists():
-        rows = run.shell.store.stored(encoded["encoded_rows"]).num_rows
+        rows = run.store.stored(encoded["encoded_rows"]).num_rows
     else:
         rows = count_repairs(run.private_folder).rows  # pruned: as it was counted before
     write_json(place, {"rows": rows, "repairs": table.to_pylist(), "tables": where})
@@ -252,7 +248,7 @@ def count_repairs(private_folder: Path) -> RepairCounts:
 
 
 def write_manifest(
-    shell: Shell, folder: Path, rows: int, versions: Mapping[str, str], asked: Mapping[str, Any] | None = None
+    run: Run, folder: Path, rows: int, versions: Mapping[str, str], asked: Mapping[str, Any] | None = None
 ) -> None:
     """Write ``manifest.json`` over everything that is in the folder.
 
@@ -260,14 +256,14 @@ def write_manifest(
     the public request where it is not a release spec, as for itemsets, which have no columns and no seed.
     """
     manifest = Manifest(
-        run=shell.run,
-        differentially_private=shell.noise.private,
+        run=run.name,
+        differentially_private=run.noise.private,
         rows=rows,
-        spec=shell.request.spec.public() if asked is None else dict(asked),
-        column_order=list(shell.request.column_order) if asked is None else [],
-        seeds={"synthesis": shell.request.spec.mechanism.synthesis.seed} if asked is None else {},
+        spec=run.request.spec.public() if asked is None else dict(asked),
+        column_order=list(run.request.column_order) if asked is None else [],
+        seeds={"synthesis": run.request.spec.mechanism.synthesis.seed} if asked is None else {},
         versions=dict(versions),
-        steps=[{"step": s.name, "kind": str(s.kind), "version": s.version} for s in shell.steps],
+        steps=[{"step": s.name, "kind": str(s.kind), "version": s.version} for s in run.steps],
         files=list_files(folder),
     )
     (folder / "manifest.json").write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")

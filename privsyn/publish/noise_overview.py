@@ -15,7 +15,7 @@ from privsyn.counting.local_engine import LocalEngine
 from privsyn.data_contracts.artifacts import ArtifactRef, Zone
 from privsyn.data_contracts.certificate import explain_missing_relations
 from privsyn.data_contracts.receipts import Query
-from privsyn.engine.execute import Shell
+from privsyn.engine.execute import Run
 from privsyn.engine.step import get_step
 from privsyn.engine.step_tables import StepRefs
 from privsyn.publish.markdown import escape_text
@@ -59,7 +59,7 @@ class ReleasedInputs:
     codes: Countable
 
     @classmethod
-    def of_run(cls, shell: Shell, refs: Mapping[str, StepRefs]) -> ReleasedInputs:
+    def of_run(cls, run: Run, refs: Mapping[str, StepRefs]) -> ReleasedInputs:
         """From the tables that a run left.  Raises ZoneError if one of them is not released."""
 
         def ref(name: str) -> ArtifactRef:
@@ -69,16 +69,16 @@ class ReleasedInputs:
                 raise ZoneError(f"{name} is private")
             return found
 
-        read = shell.store.read_table
-        looks = {step.name for step in shell.release_steps}
-        rounds = [name for name in get_step(shell.steps, "make_consistent").producers if name in looks]
+        read = run.store.read_table
+        looks = {step.name for step in run.release_steps}
+        rounds = [name for name in get_step(run.steps, "make_consistent").producers if name in looks]
         return cls.of(
-            shell.request.encoding,
+            run.request.encoding,
             read(ref("compress_domain.recode")),
             [read(ref(f"{step}.receipts")) for step in rounds],
             [read(ref(f"{step}.noisy")) for step in rounds],
             read(ref("make_consistent.marginals")),
-            shell.store.stored(ref(get_step(shell.steps, "decode").inputs[0])),
+            run.store.stored(ref(get_step(run.steps, "decode").inputs[0])),
         )
 
     @classmethod

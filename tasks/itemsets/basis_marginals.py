@@ -24,6 +24,6 @@ def plan(bases: Sequence[Sequence[str]], rho: Fraction, persons: int) -> list[Qu
 
 
 def count_exactly(rows: Transactions, bases: Sequence[Sequence[int]]) -> Iterator[NDArray[np.int64]]:
-    """Yield the exact marginals, in order.  Private until the shell has added the noise."""
+    """Yield the exact marginals, in order.  Private until the run has added the noise."""
     for basis in bases:
         yield rows.count_subsets(basis)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.receipts import Query, compute_sigma
-from privsyn.tasks.estimation.reference import BITS, MAX_ROWS, Expected
+from privsyn.tasks.estimation.reference import FRACTION_BITS, MAX_ROWS, Expected
 from privsyn.tasks.kernels.counting import Countable, count_all
 
 SENSITIVITY = 4
@@ -87,7 +87,7 @@ def compute_l1_distance(counts: NDArray[np.int64], reference: NDArray[np.int64])
     """
     if int(counts.sum()) > MAX_ROWS:
         raise ValueError(f"the scores' exact arithmetic holds up to {MAX_ROWS:,} rows")
-    return int(np.abs((counts << BITS) - reference).sum()) >> BITS
+    return int(np.abs((counts << FRACTION_BITS) - reference).sum()) >> FRACTION_BITS
 
 
 def count_exactly(
@@ -96,7 +96,7 @@ def count_exactly(
     """Yield the exact score of each pair, one cell each, in order; pairs are counted and dropped one by one.
 
     InDif, or with a ``reference`` the distance to it.  Filtered values count as one value more (the padded table), so
-    that every row is in every table and Lemma 4 applies as proven.  Private until the shell has added the noise.
+    that every row is in every table and Lemma 4 applies as proven.  Private until the run has added the noise.
     """
     tables = count_all(rows, [q.attributes for q in queries], threads=threads, padded_result=True)
     for query, counts in zip(queries, tables, strict=True):

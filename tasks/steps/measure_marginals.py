@@ -41,7 +41,7 @@ def count_exactly(
     """Yield exact counts of each query, flat, in order; larger cliques come before single attributes.
 
     ``rows``: coarse codes; ``fine``: a function that gives the fine ones, called only if a single attribute is asked.
-    Private until the shell has added the noise. Raises ValueError if a larger clique comes after a single attribute.
+    Private until the run has added the noise. Raises ValueError if a larger clique comes after a single attribute.
     """
     larger = [q for q in queries if len(q.attributes) > 1]
     single = list(queries[len(larger) :])

@@ -34,6 +34,6 @@ def plan_queries(domain: Domain, rho: Fraction, records: int, *, equal: bool = T
 
 
 def count_exactly(rows: Countable, queries: Sequence[Query], threads: int) -> Iterator[NDArray[np.int64]]:
-    """Yield exact counts of each query, flat, in order.  Private until the shell has added the noise."""
+    """Yield exact counts of each query, flat, in order.  Private until the run has added the noise."""
     for counts in count_all(rows, [q.attributes for q in queries], threads=threads):
         yield counts.ravel()

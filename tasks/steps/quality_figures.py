@@ -94,7 +94,7 @@ def plan_queries(asked: Sequence[Figure], rho: Fraction, records: int) -> list[Q
 def count_exactly(
     rows: CodeTable, synthetic: CodeTable, asked: Sequence[Figure], threads: int
 ) -> Iterator[NDArray[np.int64]]:
-    """Yield the exact sum of each figure, shape (1,), in order.  Private until the shell has added the noise.
+    """Yield the exact sum of each figure, shape (1,), in order.  Private until the run has added the noise.
 
     ``rows`` and ``synthetic`` are tables of one domain (public bins); either may have no rows.
     Raises ValueError if their domains differ.

@@ -32,7 +32,7 @@ from privsyn.base.errors import BudgetRefusedError, LedgerError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.execute import Shell
+from privsyn.engine.execute import Run
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step
@@ -60,7 +60,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "publish": (ReleasedRoot, "publish"),
     "add_released": (Store, "add_released"),
     "swap": (ReleasedRoot, "_swap"),
-    "execute": (Shell, "execute"),
+    "execute": (Run, "execute"),
     "rename": (Path, "replace"),
     "move": (Path, "rename"),
 }
@@ -85,16 +85,16 @@ class Kill:
 def plant(kill: Kill) -> None:
     """Make this very process kill itself there."""
     owner, name = PLACES[kill.place]
-    function, execute = getattr(owner, name), Shell.execute
+    function, execute = getattr(owner, name), Run.execute
     calls = iter(range(1, 10**9))
     running = [""]
 
     @functools.wraps(execute)
-    def named(shell: Shell, step: Step, inputs: Any) -> Any:
+    def named(shell: Run, step: Step, inputs: Any) -> Any:
         running[0] = step.name
         return execute(shell, step, inputs)
 
-    Shell.execute = named  # type: ignore[method-assign]
+    Run.execute = named  # type: ignore[method-assign]
     if kill.place == "execute":
         function = named
 

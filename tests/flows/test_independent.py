@@ -160,10 +160,10 @@ def test_the_run_page_shows_its_noise(made: ReleaseSummary, settings: Settings, 
     spec = spec_at(home / "people.parquet")
     job = release_job(spec)
     with open_run(spec, settings, fresh=False, report=lambda step, done, total: None, job=job) as run:
-        refs = run_steps(run.shell.steps, run.shell.execute)
-        shown = build_overview(ReleasedInputs.of_run(run.shell, refs))
-    assert run.shell.drawn == []
-    assert [column.column for column in shown.columns] == list(run.shell.request.column_order)
+        refs = run_steps(run.steps, run.execute)
+        shown = build_overview(ReleasedInputs.of_run(run, refs))
+    assert run.drawn == []
+    assert [column.column for column in shown.columns] == list(run.request.column_order)
     assert all(column.noise_sd > 0 for column in shown.columns)
     assert (shown.marginals, shown.pairs_measured) == ((), 0)
 

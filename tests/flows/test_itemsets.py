@@ -20,7 +20,7 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.certificate import Certificate
 from privsyn.data_contracts.itemset_spec import ItemsetSpec
-from privsyn.engine.execute import Shell
+from privsyn.engine.execute import Run
 from privsyn.engine.improved_run import note_of
 from privsyn.engine.step import ReleaseStep
 from privsyn.itemsets.itemset_spec_file import check_itemset_spec, load_itemset_spec
@@ -242,7 +242,7 @@ def test_noise_stands_in_every_count_and_a_mutant_without_is_found(
         return sum(y == support(item) for item, y in zip(ITEMS, found, strict=True))
 
     assert equal_counts() < len(ITEMS) / 2
-    draws = Shell._draws
+    draws = Run._draws
 
     def quiet(shell: Any, queries: Any) -> Any:
         return [
@@ -250,7 +250,7 @@ def test_noise_stands_in_every_count_and_a_mutant_without_is_found(
             for q, d in zip(queries, draws(shell, queries), strict=True)
         ]
 
-    monkeypatch.setattr(Shell, "_draws", quiet)
+    monkeypatch.setattr(Run, "_draws", quiet)
     assert equal_counts() == len(ITEMS)
 
 

@@ -134,8 +134,8 @@ def test_it_is_read_asked_and_evaluated(name: str, spec: ReleaseSpec, made: Rele
 def test_the_run_page_shows_its_noise(name: str, spec: ReleaseSpec, made: ReleaseSummary) -> None:
     job = release_job(spec)
     with open_run(spec, Settings(), fresh=False, report=lambda step, done, total: None, job=job) as run:
-        shown = build_overview(ReleasedInputs.of_run(run.shell, run_steps(run.shell.steps, run.shell.execute)))
-    assert shown.pairs_measured > 0 and run.shell.drawn == []
+        shown = build_overview(ReleasedInputs.of_run(run, run_steps(run.steps, run.execute)))
+    assert shown.pairs_measured > 0 and run.drawn == []
 
 
 @every

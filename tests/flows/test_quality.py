@@ -381,15 +381,15 @@ def all_noised(release: ReleaseSummary, exact: list[int]) -> bool:
 
 def test_a_figure_without_noise_is_found(release: ReleaseSummary, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted mutant: one of the figures is published as it is counted."""
-    from privsyn.engine.execute import Shell
+    from privsyn.engine.execute import Run
 
-    draws = Shell._draws
+    draws = Run._draws
 
     def quiet(shell: Any, queries: Any) -> Any:
         return [*draws(shell, queries)[:-1], np.zeros(1, np.int64)]
 
     exact = [f.noisy_sum for f in ask(release, noise=NoNoise()).figures]
-    monkeypatch.setattr(Shell, "_draws", quiet)
+    monkeypatch.setattr(Run, "_draws", quiet)
     assert not all_noised(release, exact)
 
 

@@ -189,7 +189,7 @@ def test_releases_under_different_accountants_meet_on_one_cap(spec: ReleaseSpec)
 def test_noise_of_zcdp_under_the_gaussian_accountant_is_found(
     spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The planted mutant: the shell forgets the 3 counts of variance."""
+    """The planted mutant: the run forgets the 3 counts of variance."""
     monkeypatch.setattr(Query, "under", lambda query, pricing: query)
     with pytest.raises(LedgerError, match="priced for another accountant"):
         run(spec)

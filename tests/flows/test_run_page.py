@@ -140,7 +140,7 @@ def test_no_rows_and_nothing_measured_are_shown_too() -> None:
 @pytest.fixture(autouse=True)
 def no_step_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine is: a bar is shown where a test asks for it."""
-    monkeypatch.setattr(progress, "AFTER", 600.0)
+    monkeypatch.setattr(progress, "BAR_AFTER_SECONDS", 600.0)
 
 
 @pytest.fixture(scope="module")
@@ -263,7 +263,7 @@ def test_a_refused_first_run_has_no_budget_to_show_and_no_ledger_is_made_for_it(
 def test_a_long_step_has_a_bar_on_its_task_run(
     spec: ReleaseSpec, prefect_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "AFTER", 0.0)
+    monkeypatch.setattr(progress, "BAR_AFTER_SECONDS", 0.0)
     _, shown = run(spec)
     bars = {key: bar for key, bar in shown.items() if key.startswith("progress-")}
     assert set(bars) == {f"progress-{step.name.replace('_', '-')}" for step in STEPS}
@@ -330,13 +330,13 @@ def test_a_private_table_is_refused_by_the_overview(spec: ReleaseSpec, monkeypat
 
     release_in_process(spec, Settings())
     with open_run(spec, Settings(), fresh=False, report=lambda *a: None, job=release_job(spec)) as opened:
-        refs = run_steps(opened.shell.steps, opened.shell.execute)
-        ReleasedInputs.of_run(opened.shell, refs)
+        refs = run_steps(opened.steps, opened.execute)
+        ReleasedInputs.of_run(opened, refs)
         rows = refs["recode_rows"].tables["recoded_rows"]
         assert rows.zone is Zone.PRIVATE
         mutant = refs["append_attributes"].model_copy(update={"tables": {"codes": rows}})
         with pytest.raises(ZoneError):
-            ReleasedInputs.of_run(opened.shell, {**refs, "append_attributes": mutant})
+            ReleasedInputs.of_run(opened, {**refs, "append_attributes": mutant})
 
 
 def test_the_overview_counts_stored_rows_block_by_block(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,12 +356,12 @@ def test_the_overview_counts_stored_rows_block_by_block(spec: ReleaseSpec, monke
         return found
 
     with open_run(larger, Settings(), fresh=False, report=lambda *a: None, job=release_job(larger)) as opened:
-        refs = run_steps(opened.shell.steps, opened.shell.execute)
+        refs = run_steps(opened.steps, opened.execute)
         monkeypatch.setattr(blocks, "BLOCK_BYTES", 1)
         monkeypatch.setattr(CodeTable, "from_arrow", watched)
-        inputs = ReleasedInputs.of_run(opened.shell, refs)
+        inputs = ReleasedInputs.of_run(opened, refs)
         found = build_overview(inputs, threads=2)
-        rows = list(opened.shell.store.read_batches(refs["append_attributes"].tables["codes"]))
+        rows = list(opened.store.read_batches(refs["append_attributes"].tables["codes"]))
         whole = read(rows, inputs.codes.domain)
     assert 0 < max(held) <= 1_024
     assert whole.rows == 3_000

@@ -23,7 +23,7 @@ from privsyn.api.release import release_in_process
 from privsyn.base.errors import LedgerError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.execute import Shell
+from privsyn.engine.execute import Run
 from privsyn.engine.step import ReleaseStep
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.privsyn import STEPS
@@ -69,9 +69,9 @@ def copies(ledger_url: str, tmp_path: Path, save: Callable[..., str], monkeypatc
     first, second = (Settings(out=tmp_path / name, ledger=ledger_url) for name in ("first", "second"))
     made = Copies(spec, first, second, [])
     mine = local()
-    noise, read_rows = Shell._noise, ReleaseStep.read_rows
+    noise, read_rows = Run._noise, ReleaseStep.read_rows
 
-    def noted(shell: Shell, *arguments: Any) -> Any:
+    def noted(shell: Run, *arguments: Any) -> Any:
         mine.drawn = noise(shell, *arguments)
         return mine.drawn
 
@@ -80,7 +80,7 @@ def copies(ledger_url: str, tmp_path: Path, save: Callable[..., str], monkeypatc
         made.looked.append((step.name, digest))
         return read_rows(step, *arguments)
 
-    monkeypatch.setattr(Shell, "_noise", noted)
+    monkeypatch.setattr(Run, "_noise", noted)
     monkeypatch.setattr(ReleaseStep, "read_rows", looking)
     return made
 
@@ -143,7 +143,7 @@ def stopped(copies: Copies, monkeypatch: pytest.MonkeyPatch, owner: Any, name: s
 
     with monkeypatch.context() as once:
         once.setattr(owner, name, stop)
-        once.setattr(Shell, "give_back", lambda shell: None)
+        once.setattr(Run, "give_back", lambda shell: None)
         with pytest.raises(StoppedError):
             release_in_process(copies.spec, copies.first)
 

@@ -17,7 +17,7 @@ from privsyn.data_contracts.artifacts import Kind, Zone
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.step_options import Synthesis
-from privsyn.engine.execute import Shell, StepFailedError
+from privsyn.engine.execute import Run, StepFailedError
 from privsyn.engine.inputs import Inputs, PrivateAccess
 from privsyn.engine.memory import MemoryRun
 from privsyn.engine.request import Request
@@ -50,13 +50,13 @@ def readers_of_a_run(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> tupl
     """
     passes: set[str] = set()
     readers: set[tuple[str, str]] = set()
-    execute, reader, batches, running = Shell.execute, Shell._reader, Source.batches, ["preflight"]
+    execute, reader, batches, running = Run.execute, Run._reader, Source.batches, ["preflight"]
 
-    def noted(shell: Shell, step: Step, inputs: Any) -> Any:
+    def noted(shell: Run, step: Step, inputs: Any) -> Any:
         running[0] = step.name
         return execute(shell, step, inputs)
 
-    def noted_reader(shell: Shell, ref: Any, *, wide: bool) -> Any:
+    def noted_reader(shell: Run, ref: Any, *, wide: bool) -> Any:
         read = reader(shell, ref, wide=wide)
 
         def reading() -> Any:
@@ -69,8 +69,8 @@ def readers_of_a_run(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> tupl
         passes.add(running[0])
         return batches(source, *arguments)
 
-    monkeypatch.setattr(Shell, "execute", noted)
-    monkeypatch.setattr(Shell, "_reader", noted_reader)
+    monkeypatch.setattr(Run, "execute", noted)
+    monkeypatch.setattr(Run, "_reader", noted_reader)
     monkeypatch.setattr(Source, "batches", noted_batches)
     run(spec)
     return passes, {name for name, zone in readers if zone == Zone.PRIVATE}

@@ -59,7 +59,7 @@ def test_23_a_new_name_for_the_same_table_is_refused(
 
 def test_23_mutant_names_that_are_not_compared(exhausted: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: what was before; the exhausted table is released again under a whole new cap."""
-    monkeypatch.setattr(open_run, "names_of", lambda *arguments: frozenset())
+    monkeypatch.setattr(open_run, "find_names", lambda *arguments: frozenset())
     monkeypatch.setattr(known_tables, "_find_matches", lambda *arguments: [])
     assert run(few(**exhausted, dataset="people_b")).drawn
 
@@ -147,7 +147,7 @@ def test_23_a_name_whose_noise_may_be_drawn_is_one(places: Path, save: Any, monk
     """A charge that was not given back counts, though its release never came."""
     right = few(save(people(200)))
     wrong = few(right.data, dataset="poeple")
-    monkeypatch.setattr("privsyn.engine.execute.Shell.give_back", lambda shell: None)
+    monkeypatch.setattr("privsyn.engine.execute.Run.give_back", lambda shell: None)
     with monkeypatch.context() as patch:
         patch.setattr("privsyn.tasks.steps.encode.encode", lambda *a: pytest.fail("stopped"))
         with pytest.raises(pytest.fail.Exception):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from privsyn.engine.execute import Shell
+from privsyn.engine.execute import Run
 from privsyn.publish import folder as publish
 from privsyn.publish.folder import ReleaseSummary
 from tests.support.places import ROOT
@@ -56,7 +56,7 @@ def test_20_mutant_the_seconds_of_a_run_in_its_manifest(
     """Planted mutant: the manifest tells how long the run took, which depends on the private table."""
     write = publish.write_manifest
 
-    def with_seconds(shell: Shell, folder: Path, rows: int, made: Mapping[str, str]) -> None:
+    def with_seconds(shell: Run, folder: Path, rows: int, made: Mapping[str, str]) -> None:
         write(shell, folder, rows, made)
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         (folder / "manifest.json").write_text(json.dumps({**manifest, "seconds": 1.25}), encoding="utf-8")

@@ -18,7 +18,7 @@ from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import Zone
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine import execute as shell
+from privsyn.engine import execute
 from privsyn.storage.released_root import ZoneError
 from privsyn.storage.store import Store
 from privsyn.tasks.steps import encode
@@ -133,10 +133,10 @@ def logging_encode(rows: Any, *rest: Any) -> Any:
     return ENCODE(rows, *rest)
 
 
-ENCODE, PLACE = encode.encode, shell.error_place
+ENCODE, PLACE = encode.encode, execute.locate_error
 MUTANTS: dict[str, tuple[str, Callable[..., Any]]] = {
     "rows in a log": ("privsyn.tasks.steps.encode.encode", logging_encode),
-    "the text of an error": ("privsyn.engine.execute.error_place", lambda error: f"{PLACE(error)}: {error}"),
+    "the text of an error": ("privsyn.engine.execute.locate_error", lambda error: f"{PLACE(error)}: {error}"),
 }
 
 
@@ -188,7 +188,10 @@ def commands(places: Path, run_name: str) -> dict[str, tuple[tuple[object, ...],
         ),
         "evaluate": (
             ("evaluate", run_name, "--settings", slight),
-            ("privsyn.evaluation.scores.average_correlation_difference", "privsyn.evaluation.coded_tables.kept_batches"),
+            (
+                "privsyn.evaluation.scores.average_correlation_difference",
+                "privsyn.evaluation.coded_tables.iterate_kept_batches",
+            ),
         ),
         "figures": (
             ("evaluate", run_name, "--epsilon-report", 0.5),

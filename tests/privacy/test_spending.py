@@ -20,7 +20,7 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.receipts import Query, compute_sigma
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine import job
-from privsyn.engine.execute import Shell
+from privsyn.engine.execute import Run
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step
 from privsyn.ledgers.ledger import Ledger
@@ -202,7 +202,7 @@ def order_of_events(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> list[
     note(Ledger, "settle", "settle")
     note(ReleaseStep, "read_rows", "look")
     note(Store, "write_table", "write")
-    note(Shell, "_noise", "noise")
+    note(Run, "_noise", "noise")
     note(Ledger, "claim", "claim")
     run(spec)
     return events
@@ -217,13 +217,13 @@ def test_08_nothing_is_read_before_it_is_reserved(places: Path, save: Save, monk
 
 def test_08_mutant_a_look_before_the_noise(places: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: the rows are read before the noise is drawn and kept."""
-    draw = Shell._draw
+    draw = Run._draw
 
-    def look_first(shell: Shell, step: ReleaseStep, inputs: Any) -> Any:
+    def look_first(shell: Run, step: ReleaseStep, inputs: Any) -> Any:
         step.read_rows(shell.request, shell._inputs(step, inputs))
         return draw(shell, step, inputs)
 
-    monkeypatch.setattr(Shell, "_draw", look_first)
+    monkeypatch.setattr(Run, "_draw", look_first)
     assert order_of_events(few(save(people(300))), monkeypatch) != RIGHT_ORDER
 
 
@@ -259,9 +259,9 @@ def noise_of_each_look(spec: ReleaseSpec, stop: tuple[Any, str, str], monkeypatc
     owner, name, when = stop
     drawn: list[Any] = []
     looked: list[Any] = []
-    noise, read_rows = Shell._noise, ReleaseStep.read_rows
+    noise, read_rows = Run._noise, ReleaseStep.read_rows
 
-    def noted(shell: Shell, *arguments: Any) -> Any:
+    def noted(shell: Run, *arguments: Any) -> Any:
         drawn.append(noise(shell, *arguments))
         return drawn[-1]
 
@@ -269,7 +269,7 @@ def noise_of_each_look(spec: ReleaseSpec, stop: tuple[Any, str, str], monkeypatc
         looked.append(tuple(int(n) for cells in drawn[-1] for n in cells))
         return read_rows(step, *arguments)
 
-    monkeypatch.setattr(Shell, "_noise", noted)
+    monkeypatch.setattr(Run, "_noise", noted)
     monkeypatch.setattr(ReleaseStep, "read_rows", looking)
     function = getattr(owner, name)
 

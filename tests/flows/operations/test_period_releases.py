@@ -196,15 +196,13 @@ def test_a_killed_period_is_finished_with_one_draw_and_one_charge(
 
 def test_lost_rows_of_a_begun_period_are_not_replaced_by_others(places: Path, spec: ReleaseSpec) -> None:
     """Its noise is drawn, its encoded rows are gone, and the table has changed: it cannot be finished any more."""
-    shell = None
     with pytest.raises(KeyboardInterrupt):
         from privsyn.pipelines.release_job import release_job
 
         job = release_job(spec, "2026-10")
         with open_run(spec, Settings(), fresh=False, report=lambda *_: None, job=job) as opened:
-            shell = opened.shell
-            rows = shell.execute(STEPS[0], {})
-            shell.execute(STEPS[1], {"encode": rows})
+            rows = opened.execute(STEPS[0], {})
+            opened.execute(STEPS[1], {"encode": rows})
             raise KeyboardInterrupt
     for path in Settings().private_root.glob("store/people/encode-*.parquet"):
         path.unlink()

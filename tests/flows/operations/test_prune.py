@@ -105,7 +105,7 @@ def test_private_rows_go_and_come_back_at_no_cost(released: Any) -> None:
 @pytest.mark.parametrize("owner", ["keep_noise", "settle"])
 def test_an_unfinished_run_keeps_its_rows(released: Any, monkeypatch: pytest.MonkeyPatch, owner: str) -> None:
     """Its noise may be drawn, and would meet these very rows."""
-    from privsyn.engine.execute import Shell
+    from privsyn.engine.execute import Run
     from privsyn.storage.records import Records
 
     def stop(*arguments: Any, **named: Any) -> None:
@@ -114,7 +114,7 @@ def test_an_unfinished_run_keeps_its_rows(released: Any, monkeypatch: pytest.Mon
     spec = changed(released, privacy={"epsilon": 0.5, "delta": 1e-9})
     with monkeypatch.context() as once:
         once.setattr({"keep_noise": Records, "settle": Ledger}[owner], owner, stop)
-        once.setattr(Shell, "give_back", lambda shell: None)
+        once.setattr(Run, "give_back", lambda shell: None)
         with pytest.raises(StoppedError):
             run(spec)
     before = files()

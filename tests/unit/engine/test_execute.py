@@ -1,4 +1,4 @@
-"""The shell by itself: reserve, draw, claim, look, write, settle, in that order, on one step with rows made here."""
+"""A run by itself: reserve, draw, claim, look, write, settle, in that order, on one step with rows made here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from privsyn.base.errors import LedgerError, PrivsynError
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import Kind, Zone
 from privsyn.data_contracts.receipts import Query, compute_sigma
-from privsyn.engine.execute import Shell, StepFailedError
+from privsyn.engine.execute import Run, StepFailedError
 from privsyn.engine.inputs import Inputs, PrivateAccess
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
@@ -54,7 +54,7 @@ def count(request: Request, inputs: Inputs, rows: Any, queries: list[Query]) -> 
 
 
 class Setting:
-    """A shell over one release step, in a folder, with everything that it calls noted in ``events``."""
+    """A run of one release step, in a folder, with everything that it calls noted in ``events``."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
         self.events: list[str] = []
@@ -93,14 +93,20 @@ class Setting:
 
         monkeypatch.setattr(owner, name, noted)
 
-    def shell(self) -> Shell:
-        plan = Plan(self.request, (self.step,))
-        access = PrivateAccess(lambda repairs: iter(()))
-        keys = {"counts": KEY}
-        return Shell(plan, access, keys, "people-1", self.store, self.records, self.ledger, self.noise)
+    def run(self) -> Run:
+        return Run(
+            plan=Plan(self.request, (self.step,)),
+            private=PrivateAccess(lambda repairs: iter(())),
+            keys={"counts": KEY},
+            name="people-1",
+            store=self.store,
+            records=self.records,
+            ledger=self.ledger,
+            noise=self.noise,
+        )
 
     def reserve(self) -> None:
-        lines = self.shell().missing_budget()
+        lines = self.run().missing_budget()
         self.ledger.reserve("people", "people-1", lines, self.request.spec.privacy.delta)
 
     def state(self) -> str | None:
@@ -110,7 +116,7 @@ class Setting:
 def test_the_order_is_reserve_draw_claim_look_write_settle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = Setting(tmp_path, monkeypatch)
     here.reserve()
-    here.shell().execute(here.step, {})
+    here.run().execute(here.step, {})
     assert here.events == [
         "reserve", "draw", "keep_noise", "claim", "look", "write_table", "write_table", "settle"
     ]  # fmt: skip
@@ -120,17 +126,17 @@ def test_the_order_is_reserve_draw_claim_look_write_settle(tmp_path: Path, monke
 def test_nothing_is_drawn_or_read_before_the_reservation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = Setting(tmp_path, monkeypatch)
     with pytest.raises(LedgerError, match="no reservation"):
-        here.shell().execute(here.step, {})
+        here.run().execute(here.step, {})
     assert here.events == [] and here.state() is None
 
 
 def test_a_second_run_of_a_settled_step_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = Setting(tmp_path, monkeypatch)
     here.reserve()
-    first = here.shell().execute(here.step, {})
+    first = here.run().execute(here.step, {})
     before = list(here.events)
-    assert here.shell().execute(here.step, {}) == first
-    assert here.events == before and here.shell().missing_budget() == []
+    assert here.run().execute(here.step, {}) == first
+    assert here.events == before and here.run().missing_budget() == []
 
 
 def test_a_look_that_fails_settles_nothing_and_the_next_takes_the_same_noise(
@@ -146,18 +152,18 @@ def test_a_look_that_fails_settles_nothing_and_the_next_takes_the_same_noise(
     here = Setting(tmp_path, monkeypatch, exact=exact)
     here.reserve()
     with pytest.raises(StepFailedError) as failed:
-        here.shell().execute(here.step, {})
+        here.run().execute(here.step, {})
     assert "4711" not in str(failed.value)
     assert "settle" not in here.events and "write_table" not in here.events and here.state() == "reserved"
     kept = here.records.kept_noise(KEY)
     assert kept is not None
-    here.shell().give_back()
+    here.run().give_back()
     assert here.state() == "reserved"  # its noise is drawn: the charge stays, and the next run draws on it
     failing[0] = False
-    refs = here.shell().execute(here.step, {})
+    refs = here.run().execute(here.step, {})
     assert here.events.count("draw") == 1 and here.state() == "spent"
     table = here.store.read_table(refs.tables["noisy"])
-    queries = here.shell().planned(here.step, {})
+    queries = here.run().planned(here.step, {})
     (answer,), (noise,) = noisy.read_answers(table, queries), noisy.read_answers(kept, queries)
     assert (answer == COUNTS + noise).all()
     assert here.records.kept_noise(KEY) is None
@@ -170,9 +176,9 @@ def test_a_draw_that_fails_reads_nothing_and_gives_its_charge_back(
     here.reserve()
     monkeypatch.setattr(OpenDPNoise, "draw", lambda *arguments: 1 / 0)
     with pytest.raises(StepFailedError):
-        here.shell().execute(here.step, {})
+        here.run().execute(here.step, {})
     assert "look" not in here.events and "claim" not in here.events
-    here.shell().give_back()
+    here.run().give_back()
     assert here.state() not in ("reserved", "spent")
 
 
@@ -182,7 +188,7 @@ def test_queries_that_cost_more_than_the_reservation_are_refused_before_the_draw
     here = Setting(tmp_path, monkeypatch, plan=lambda r, i, rho: ask(r, i, 2 * rho))
     here.reserve()
     with pytest.raises(PrivsynError, match="budget"):
-        here.shell().execute(here.step, {})
+        here.run().execute(here.step, {})
     assert here.events == ["reserve"]
 
 
@@ -195,20 +201,20 @@ def test_noise_that_was_kept_for_other_queries_is_refused(tmp_path: Path, monkey
     here = Setting(tmp_path, monkeypatch, plan=plan, exact=lambda *arguments: 1 / 0)
     here.reserve()
     with pytest.raises(StepFailedError):
-        here.shell().execute(here.step, {})
+        here.run().execute(here.step, {})
     asked[:] = ["region"]
     with pytest.raises(LedgerError, match="drawn for other queries"):
-        here.shell().execute(here.step, {})
+        here.run().execute(here.step, {})
     assert "settle" not in here.events and here.events.count("draw") == 1
 
 
 def test_what_the_step_publishes_lies_in_the_private_root_until_it_is_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seeded noise is kept out of the released root: the shell writes nothing there, and publishing refuses it."""
+    """Seeded noise is kept out of the released root: the run writes nothing there, and publishing refuses it."""
     here = Setting(tmp_path, monkeypatch, noise=SeededNoise(1))
     here.reserve()
-    refs = here.shell().execute(here.step, {})
+    refs = here.run().execute(here.step, {})
     assert {ref.zone for ref in refs.tables.values()} == {Zone.RELEASED}  # of the table, not of its folder
     assert [path for path in (tmp_path / "released").rglob("*") if path.is_file()] == []
 
@@ -232,22 +238,21 @@ def test_a_plan_and_post_processing_have_no_access_to_rows(tmp_path: Path, monke
         run=lambda r, inputs, progress: looked.append("after") or {"private": inputs.private},
     )
     here.reserve()
-    shell = here.shell()
-    shell.execute(here.step, {})
+    run = here.run()
+    run.execute(here.step, {})
     with pytest.raises(StepFailedError, match="TypeError"):
-        Shell(
-            Plan(here.request, (here.step, after)), shell.private, {**shell.keys, "after": "1" * 64}, shell.run,
-            here.store, here.records, here.ledger, here.noise,
-        ).execute(after, {})  # fmt: skip
+        replace(run, plan=Plan(here.request, (here.step, after)), keys={**run.keys, "after": "1" * 64}).execute(
+            after, {}
+        )
     assert looked == ["plan", "after"]
 
 
 def test_a_table_that_was_changed_on_disk_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = Setting(tmp_path, monkeypatch)
     here.reserve()
-    refs = here.shell().execute(here.step, {})
+    refs = here.run().execute(here.step, {})
     for ref in refs.tables.values():
         Path(ref.path).write_bytes(b"other")
-    assert here.shell().lost_step() == "counts"
+    assert here.run().lost_step() == "counts"
     with pytest.raises(PrivsynError, match="paid for"):
-        here.shell().missing_budget()
+        here.run().missing_budget()
