@@ -222,6 +222,28 @@ def test_what_is_not_run_is_right_as_text(block: str) -> None:
         assert privsyn(command, "--help").exit_code == 0, command
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_commands_named_in_the_text_exist(page: Path) -> None:
+    named = re.findall(r"`privsyn ([a-z]+(?: [a-z]+)?)", page.read_text(encoding="utf-8"))
+    for words in {tuple(command.split()) for command in named}:
+        taken = words if words[0] in ("ledger", "spec") else words[:1]
+        assert privsyn(*taken, "--help").exit_code == 0, words
+
+
+def test_symptoms_are_what_the_program_says() -> None:
+    """What stands in quotation marks in a first column is a part of a message; N and dots stand for what differs."""
+    page = (ROOT / "docs" / "operations" / "three-in-the-morning.md").read_text(encoding="utf-8")
+    modules = [p for folder in ("privsyn", "flows") for p in (ROOT / folder).rglob("*.py")]
+    source = re.sub(r'"\s*\n\s*f?"', "", "\n".join(p.read_text(encoding="utf-8") for p in modules))
+    quoted = [text for row in re.findall(r"^\|(.+?)\|", page, re.M) for text in re.findall(r'"(.+?)"', row)]
+    assert len(quoted) >= 12
+    for text in quoted:
+        for part in re.split(r"`\w+`| N\b|\.\.\.", text):
+            assert part.strip() in source, text
+    states = re.findall(r"state `(\w+)`", page)
+    assert [s for s in states if f'"{s}"' not in source and s != "Crashed"] == []
+
+
 def test_the_pages_say_what_an_operator_needs() -> None:
     wanted = ("Install", "Run", "Schedule", "Watch", "Back up and recover the ledger", "Upgrade", "Remove")
     assert set(wanted) <= set(RUN)
