@@ -75,6 +75,53 @@ def test_signals_between_items_are_delivered_between_them() -> None:
     assert taken == [0, 1, 2, 3]
 
 
+class Interrupting:
+    """A finder of modules that raises a signal, and finds nothing."""
+
+    def find_spec(self, *arguments: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("grace", [0, 60])
+def test_an_import_ends_before_a_signal_is_delivered(
+    grace: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether anything looks or not: raised inside an import, the lock of all imports may stay held for good."""
+    (tmp_path / "some_module.py").write_text("WHOLE = True\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "meta_path", [Interrupting(), *sys.meta_path])
+    with pytest.raises(KeyboardInterrupt), defer_interrupts(grace=grace):
+        whole = importlib.import_module("some_module").WHOLE
+        check_interrupts()
+        threading.Event().wait(60)
+    assert whole
+    del sys.modules["some_module"]
+
+
+def test_without_grace_a_signal_outside_imports_is_delivered_at_once() -> None:
+    with defer_interrupts(grace=0), pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_the_longer_grace_holds_inside_and_what_came_is_delivered_when_it_ends() -> None:
+    with defer_interrupts(grace=0):
+        with pytest.raises(KeyboardInterrupt), defer_interrupts(grace=60):
+            signal.raise_signal(signal.SIGINT)
+            reached = True
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert reached
+
+
+def test_a_forked_child_has_the_handlers_of_before() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with defer_interrupts():
+        child = os.fork()
+        if not child:
+            os._exit(0 if signal.getsignal(signal.SIGINT) is before else 1)
+        assert os.waitpid(child, 0)[1] == 0
+
+
 def test_a_signal_that_is_ignored_or_ends_the_process_stays_so() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
