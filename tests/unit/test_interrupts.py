@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,10 @@ from privsyn.api.release import release_in_process
 from privsyn.base import interrupts
 from privsyn.base.interrupts import check_interrupts, defer_interrupts, watch_interrupts
 from privsyn.base.settings import Settings
+from privsyn.data_contracts.domain import Domain
 from privsyn.storage.store import Store
+from privsyn.tasks.kernels import blocks, counting
+from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy import noise
 from tests.support.releases import few
 from tests.support.specs import people
@@ -225,3 +229,27 @@ def test_a_stream_is_interrupted_between_batches() -> None:
         next(iter(rows))
         signal.raise_signal(signal.SIGINT)
         list(rows)
+
+
+@pytest.mark.parametrize("module", [blocks, counting], ids=lambda module: module.__name__.rsplit(".")[-1])
+def test_all_that_counting_imports_is_there_before_its_threads(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    tallies = "privsyn.tasks.kernels.tallies"
+    before: list[bool] = []
+
+    class Pool(ThreadPoolExecutor):
+        def __init__(self, threads: int) -> None:
+            before.append(tallies in sys.modules)
+            super().__init__(threads)
+
+    domain = Domain(("a", "b"), (2, 3))
+    codes = np.zeros(4, dtype=np.uint8)
+    table = CodeTable(domain, (codes, codes))
+    monkeypatch.setattr(module, "ThreadPoolExecutor", Pool)
+    monkeypatch.delitem(sys.modules, tallies, raising=False)
+    cliques = [("a",), ("b",), ("a", "b")]
+    counts = (
+        blocks.count_blocks([table], domain, cliques, threads=2)
+        if module is blocks
+        else list(counting.count_all(table, cliques, threads=2))
+    )
+    assert before == [True] and [int(c.sum()) for c in counts] == [4, 4, 4]
