@@ -59,7 +59,7 @@ def test_23_a_new_name_for_the_same_table_is_refused(
 
 def test_23_mutant_names_that_are_not_compared(exhausted: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: what was before; the exhausted table is released again under a whole new cap."""
-    monkeypatch.setattr(open_run, "names_of", lambda *arguments: frozenset())
+    monkeypatch.setattr(open_run, "find_names", lambda *arguments: frozenset())
     monkeypatch.setattr(known_tables, "_find_matches", lambda *arguments: [])
     assert run(few(**exhausted, dataset="people_b")).drawn
 
