@@ -145,7 +145,9 @@ class _Run:
 
     def _draws(self, queries: Sequence[Query]) -> Answers:
         """Return independent noise for every cell, as in a release."""
-        return noisy.draw_noise(queries, lambda asked: [self.release.draw(sigma, cells) for sigma, cells in asked])
+        return noisy.draw_for_queries(
+            queries, lambda asked: [self.release.draw(sigma, cells) for sigma, cells in asked]
+        )
 
     def _exact(self, step: ReleaseStep, queries: list[Query], side: int) -> Answers:
         request, inputs = self.release.request, self.public.joined(self.private[side])

@@ -123,7 +123,7 @@ def release(name: str, epsilon: float, seed: int) -> tuple[MemoryCounts, MemoryC
     steps, noise = build_steps(request), SeededNoise(10_000 * seed + int(epsilon * 10))
 
     def draw(step: Any, queries: Any) -> noisy.Answers:
-        return noisy.draw_noise(queries, lambda asked: [noise.draw(s, c) for s, c in asked])
+        return noisy.draw_for_queries(queries, lambda asked: [noise.draw(s, c) for s, c in asked])
 
     access = PrivateAccess(lambda repairs=None: iter(()))
     made = MemoryRun(request, steps, draw, access, {"encode": truth.encoded}).run()

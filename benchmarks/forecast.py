@@ -74,7 +74,7 @@ def released_rows(name: str) -> CodeTable:
     request, source = _request(name, 1.0), SeededNoise(1_000)
 
     def draw(step: Any, queries: Any) -> noisy.Answers:
-        return noisy.draw_noise(queries, lambda asked: [source.draw(s, c) for s, c in asked])
+        return noisy.draw_for_queries(queries, lambda asked: [source.draw(s, c) for s, c in asked])
 
     given = {"encode": {"encoded_rows": halves(name)[1].to_arrow()}}
     made = MemoryRun(request, build_steps(request), draw, given=given).run()

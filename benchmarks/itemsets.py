@@ -115,7 +115,7 @@ def released(table: Baskets, top: int, epsilon: float, seed: int) -> dict[tuple[
     asked, source = ItemsetSpec.model_validate(content), SeededNoise(seed)
 
     def draw(step: Any, queries: Any) -> noisy.Answers:
-        return noisy.draw_noise(queries, lambda wanted: [source.draw(s, c) for s, c in wanted])
+        return noisy.draw_for_queries(queries, lambda wanted: [source.draw(s, c) for s, c in wanted])
 
     given = {"transactions": {"transaction_rows": table.rows(asked.max_items)}}
     made = MemoryRun(Request(release_spec_of(asked)), build_itemset_steps(asked), draw, given=given).run()

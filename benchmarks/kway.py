@@ -105,7 +105,7 @@ def released(case: Case, seed: int) -> tuple[CodeTable, CodeTable, dict[Clique, 
     rows, source = encode_table(table.to_batches(), request.encoding), SeededNoise(seed)
 
     def draw(step: Any, queries: Any) -> noisy.Answers:
-        return noisy.draw_noise(queries, lambda asked: [source.draw(s, c) for s, c in asked])
+        return noisy.draw_for_queries(queries, lambda asked: [source.draw(s, c) for s, c in asked])
 
     made = MemoryRun(request, steps, draw, given={"encode": {"encoded_rows": rows.fine.to_arrow()}}).run()
     known = {

@@ -92,7 +92,13 @@ CSV = {
 }
 """Table of the package -> its folder there."""
 
-OURS = ("privsyn", "independent", "mst")
+OURS: dict[str, dict[str, Any]] = {
+    "privsyn": {},
+    "equal-mass": {"mechanism": {"name": "privsyn", "compression": {"equal_mass": True}}},
+    "independent": {"mechanism": {"name": "independent"}},
+    "mst": {"mechanism": {"name": "mst"}},
+}
+"""Our methods, and what their specs say beside bounds and steps."""
 BINNED = {"mst-dpmm": "dpmm", "aim-dpmm": "dpmm"}
 """Peers that bin columns themselves -> their environment."""
 CUT = ("mst-opendp", "aim-opendp")
@@ -124,8 +130,8 @@ class Given:
     table: pa.Table
     columns: dict[str, dict[str, Any]]
 
-    def spec(self, epsilon: float, mechanism: str = "privsyn", **more: Any) -> ReleaseSpec:
-        """Return the spec: bounds and steps, no bins."""
+    def spec(self, epsilon: float, method: str = "privsyn") -> ReleaseSpec:
+        """Return the spec of one of OURS: bounds and steps, no bins."""
         content = {
             "dataset": self.name.lower(),
             "data": f"{self.name}.parquet",
@@ -133,10 +139,8 @@ class Given:
             "privacy": {"epsilon": epsilon, "delta": DELTA},
             "budget": {"epsilon": 1000.0, "delta": DELTA},
             "columns": self.columns,
-            **more,
+            **OURS[method],
         }
-        if mechanism != "privsyn":
-            content["mechanism"] = {"name": mechanism}
         return ReleaseSpec.model_validate(content)
 
     @property
@@ -232,7 +236,7 @@ def release_in_memory(given: Given, spec: ReleaseSpec, seed: int) -> pa.Table:
     noise = SeededNoise(seed)
 
     def draw(step: Any, queries: Any) -> noisy.Answers:
-        return noisy.draw_noise(queries, lambda asked: [noise.draw(s, c) for s, c in asked])
+        return noisy.draw_for_queries(queries, lambda asked: [noise.draw(s, c) for s, c in asked])
 
     access = PrivateAccess(lambda repairs=None: given.table.to_batches(65_536))
     return MemoryRun(request, build_steps(request), draw, access).run()["decode"]["synthetic"]

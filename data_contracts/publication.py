@@ -16,10 +16,10 @@ from privsyn.data_contracts.frozen_model import FrozenModel
 
 Format = Literal["parquet", "csv"]
 
-WORDS = frozenset({"description", "unit"})
+COLUMN_WORDS = frozenset({"description", "unit"})
 """Fields of a column that reach the released folder only."""
 
-WRITTEN = frozenset({"type", "decimals", "resolution"})
+COLUMN_WRITING = frozenset({"type", "decimals", "resolution"})
 """Fields of a column that say how released values are written; the private rows are encoded without them."""
 
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)+[A-Za-z]{2,63}"

@@ -16,8 +16,8 @@ Pricing = Literal["zcdp", "gaussian"]
 """What a price rho = sensitivity^2 / (2 variance) is proved for, and hence which variance it counts.
 
 ``zcdp``: sigma^2; rho-zCDP (Canonne, Kamath and Steinke 2020, Theorem 14; the paper's Theorem 3). ``gaussian``:
-sigma^2 - SMOOTHING; sqrt(2 rho)-Gaussian DP but for privsyn.tasks.privacy.gaussian_dp.LEAKED (docs/privacy.md), and so
-rho-zCDP all the more: the second price of the same noise is the higher one.
+sigma^2 - SMOOTHING; sqrt(2 rho)-Gaussian DP but for privsyn.tasks.privacy.gaussian_dp.SAFETY_MARGIN (docs/privacy.md),
+and so rho-zCDP all the more: the second price of the same noise is the higher one.
 """
 
 SMOOTHING: Final = 3

@@ -22,7 +22,7 @@ MAX_LENGTH = 2_000
 MAX_PARTS = 400
 """Most operators, columns and constants of one expression."""
 
-NAMED = {"null": None, "None": None, "true": True, "True": True, "false": False, "False": False}
+CONSTANTS = {"null": None, "None": None, "true": True, "True": True, "false": False, "False": False}
 
 FUNCTIONS = ("abs", "floor", "ceil", "min", "max", "date", "year", "month", "day")
 """What may be called."""
@@ -146,8 +146,8 @@ class _Reader:
         column = self._quoted[int(found.group(1))] if found else name
         if column in self._types:
             return Node("column", self._types[column], value=column)
-        if found is None and name in NAMED:
-            return self._constant(NAMED[name])
+        if found is None and name in CONSTANTS:
+            return self._constant(CONSTANTS[name])
         _refuse(
             f"`{self._text}` names {column!r}, which is not a released column",
             "Name columns of the spec that are not dropped; a text value stands in quotation marks",

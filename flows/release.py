@@ -84,9 +84,8 @@ def run_release(
             show_release(run, refs, published)
             return cast(ReleaseSummary, make_released_state(summary))
     except PeriodReleasedError as done:
-        return cast(
-            ReleaseSummary, make_already_released_state(done, Settings())
-        )  # Prefect takes a state in a result's place
+        state = make_already_released_state(done, Settings())
+        return cast(ReleaseSummary, state)  # Prefect takes a state in a result's place
     except PrivsynError as error:
         if isinstance(error, BudgetRefusedError):
             show_refusal(spec.dataset, error)

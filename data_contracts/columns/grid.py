@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-WHOLE = 2.0**52
+MAX_EXACT_STEPS = 2.0**52
 """Numbers of steps below it are exact as floats."""
 
 
@@ -47,8 +47,8 @@ class Grid:
             steps = np.floor(numbers * float(self.step.denominator) / float(self.step.numerator))
             steps = np.where(self.value(steps + 1) <= numbers, steps + 1, steps)
             steps = np.where(self.value(steps) > numbers, steps - 1, steps)
-            return np.where(np.abs(steps) < WHOLE, self.value(steps), numbers)
+            return np.where(np.abs(steps) < MAX_EXACT_STEPS, self.value(steps), numbers)
 
     def divides(self, numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Return whether each number is a multiple; NaN is none."""
-        return np.asarray(self.below(numbers) == numbers) & (np.abs(numbers) < WHOLE)
+        return np.asarray(self.below(numbers) == numbers) & (np.abs(numbers) < MAX_EXACT_STEPS)

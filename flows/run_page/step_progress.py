@@ -19,16 +19,16 @@ from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from privsyn.data_contracts.artifacts import Kind
 from privsyn.engine.step import Step
 
-AFTER = 1.0
+BAR_AFTER_SECONDS = 1.0
 """Seconds until a step is long enough for a bar."""
 
-EVERY = 2.0
+BAR_EVERY_SECONDS = 2.0
 """Seconds between two movements of it."""
 
 _CLOSING = 5.0
 """Seconds that the end of a step waits for a slow server, at most."""
 
-WHAT = {
+UNITS = {
     Kind.RELEASE: "queries answered",
     Kind.POSTPROCESS: "iterations done",
     Kind.TRANSFORM: "it goes through private rows, so how far it is stays unsaid",
@@ -64,11 +64,11 @@ class StepProgress:
         self._thread.join(_CLOSING)
 
     def _show(self) -> None:
-        if self._done.wait(AFTER):
+        if self._done.wait(BAR_AFTER_SECONDS):
             return
         try:
             artifact, shown = self._begin(), 0.0
-            while not self._done.wait(EVERY):
+            while not self._done.wait(BAR_EVERY_SECONDS):
                 shown = self._move(artifact, shown)
             self._move(artifact, shown)
         except Exception as error:  # a bar is not worth a step
@@ -78,7 +78,7 @@ class StepProgress:
         begun = create_progress_artifact(
             progress=0.0,
             key=f"progress-{self._step.name.replace('_', '-')}",
-            description=f"{self._step.title}: {WHAT[self._step.kind]}",
+            description=f"{self._step.title}: {UNITS[self._step.kind]}",
         )
         return cast(UUID, begun)  # a coroutine only where an event loop runs
 

@@ -15,7 +15,7 @@ FIGURES = ("estimate", "std_error", "low", "high", "source")
 _OWN = {*FIGURES, "probability"}
 """Names that an answer's own columns have."""
 
-WORDS = {
+SOURCE_MEANINGS = {
     "measured": "measured: noisy counts of just these columns, combined with all others that bear on them; the "
     "interval is that of the noise. Do not read single counts below about three standard errors as people.",
     "implied": "implied: from noisy counts, where values are taken to lie evenly inside the cells that the condition "
@@ -35,7 +35,7 @@ NOT_A_SAMPLE = (
     "The intervals are about the private table that was released, not about the population that it was drawn from."
 )
 
-SAMPLED = (
+POPULATION_NOTE = (
     "The intervals are about the population, as if the private table were a random sample of it: wider by that error."
 )
 
@@ -70,5 +70,5 @@ def answer_table(
     sources = [source] * rows if isinstance(source, str) else list(source)
     table = pd.DataFrame({**columns, **figures, "source": sources})
     table.attrs["about"] = about
-    table.attrs["words"] = [*(WORDS[s] for s in dict.fromkeys(sources)), NOT_A_SAMPLE]
+    table.attrs["words"] = [*(SOURCE_MEANINGS[s] for s in dict.fromkeys(sources)), NOT_A_SAMPLE]
     return table

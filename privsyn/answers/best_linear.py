@@ -147,7 +147,7 @@ def _use_single_observation(released: ReleasedCounts, counts: Counts, *, fine: b
 
 def _sum_without(released: ReleasedCounts, columns: Clique) -> Noisy:
     """Return the number of rows, by every measurement that holds none of ``columns``; infinite variance without any."""
-    values, precisions = sum_over_attributes(released)
+    values, precisions = combine_totals(released)
     for name in columns:
         for counts in released.single[name]:
             values, precisions = _drop_attributes(values, precisions, counts)
@@ -155,12 +155,12 @@ def _sum_without(released: ReleasedCounts, columns: Clique) -> Noisy:
     for counts in joint.values():
         if _complete(released, counts.attributes):
             values, precisions = _drop_attributes(values, precisions, counts)
-    if precisions <= 1e-12 * sum_over_attributes(released)[1]:
+    if precisions <= 1e-12 * combine_totals(released)[1]:
         return np.zeros(()), np.full((), np.inf)
     return np.array(values / precisions), np.array(1 / precisions)
 
 
-def sum_over_attributes(released: ReleasedCounts) -> tuple[float, float]:
+def combine_totals(released: ReleasedCounts) -> tuple[float, float]:
     """Of every measurement of all rows: the sum of totals, each weighted by its precision, and that of precisions."""
     known = released.cache.get("totals")
     if known is None:

@@ -21,13 +21,13 @@ from privsyn.tasks.codecs.split import SplitCodec
 
 Floats = NDArray[np.float64]
 
-POINTS = 100
+POINTS_PER_INTERVAL = 100
 """Values that stand for an interval where a condition cuts it."""
 
 MOST_POINTS = 400_000
 """Most values that stand for all cells of several columns together, but 5 for each in any case."""
 
-NAMED = 6
+MAX_NAMED_VALUES = 6
 """Values of a combined code that its label names."""
 
 
@@ -73,7 +73,7 @@ class Cells:
                 return Levels(codec.codec.bin_labels(), codec.code_alone)
             return Levels(codec.bin_labels(), codec.groups)
         joint = build_coarse_levels(self.released, column)
-        return joint if not self.fine else Levels(joint.labels, weigh_fine_codes(self.released, column, joint))
+        return joint if not self.fine else Levels(joint.labels, map_fine_codes_to_levels(self.released, column, joint))
 
     def spread(self, column: str, of_fine: Floats) -> Floats:
         """Return a figure of each fine code as one of each cell code: the mean by what is known of shares inside it."""
@@ -145,7 +145,7 @@ class Cells:
         Cell by cell, the same number in each.
         """
         sizes = [self.shape[self.columns.index(c)] for c in columns]
-        number = int(np.clip(MOST_POINTS // max(int(np.prod(sizes)), 1), 5, POINTS))
+        number = int(np.clip(MOST_POINTS // max(int(np.prod(sizes)), 1), 5, POINTS_PER_INTERVAL))
         rng = np.random.default_rng(0)
         values: dict[str, pa.Array] = {}
         for row, column in zip(np.indices(sizes).reshape(len(sizes), -1), columns, strict=True):
@@ -181,7 +181,7 @@ class Cells:
         return found
 
 
-def weigh_fine_codes(released: ReleasedCounts, column: str, joint: Levels) -> NDArray[np.int64]:
+def map_fine_codes_to_levels(released: ReleasedCounts, column: str, joint: Levels) -> NDArray[np.int64]:
     """Return the level of each fine code, -1 where it is in none, by those of coarse codes."""
     recode = released.recode[column]
     return np.where(recode.kept, joint.of_cell[np.minimum(recode.coarse, recode.size - 1)], -1).astype(np.int64)
@@ -190,7 +190,7 @@ def weigh_fine_codes(released: ReleasedCounts, column: str, joint: Levels) -> ND
 def split_by_level(cells: Cells, column: str) -> list[tuple[str, Condition]]:
     """Return the levels of a column: label and condition."""
     levels, codec = cells.levels(column), cells.released.codecs[column]
-    of_fine = levels.of_cell if cells.fine else weigh_fine_codes(cells.released, column, levels)
+    of_fine = levels.of_cell if cells.fine else map_fine_codes_to_levels(cells.released, column, levels)
     return [(label, AtLevel(codec, np.flatnonzero(of_fine == i))) for i, label in enumerate(levels.labels)]
 
 
@@ -204,14 +204,14 @@ def compute_fine_fractions(released: ReleasedCounts, condition: Condition) -> Fl
 
 
 def sample_points(released: ReleasedCounts, attribute: str) -> dict[str, pa.Array]:
-    """Return values that stand for each fine code, by released column: POINTS of an interval, both ends among them."""
+    """Return values that stand for each fine code, by released column: POINTS_PER_INTERVAL with both ends."""
     codec, reach = released.codecs[attribute], released.reach[attribute]
-    each = POINTS if reach is not None and codec.in_order else 1
+    each = POINTS_PER_INTERVAL if reach is not None and codec.in_order else 1
     if reach is None or each == 1:
         values = codec.decode(np.arange(codec.size), np.random.default_rng(0))
     else:
         type_ = codec.ranges()[attribute].type
-        values = {attribute: as_released(np.linspace(*reach, POINTS, axis=1).ravel(), type_)}
+        values = {attribute: as_released(np.linspace(*reach, POINTS_PER_INTERVAL, axis=1).ravel(), type_)}
     own = {name_codes_attribute(attribute): pa.array(np.repeat(np.arange(codec.size), each))}
     return values | (own if isinstance(codec, SplitCodec) else {})
 
@@ -240,7 +240,7 @@ def build_coarse_levels(released: ReleasedCounts, column: str) -> Levels:
             (np.ones(len(kept)), (recode.coarse[kept], recode.size + bin_of[kept])), shape=(size, size)
         )
         level = np.unique(connected_components(ties, directed=False)[1][: recode.size], return_inverse=True)[1]
-    of_fine = weigh_fine_codes(released, column, Levels((), level))
+    of_fine = map_fine_codes_to_levels(released, column, Levels((), level))
     names, labels = alone.bin_labels(), []
     for number in range(int(level.max()) + 1):
         bins = np.unique(bin_of[of_fine == number])
@@ -250,6 +250,6 @@ def build_coarse_levels(released: ReleasedCounts, column: str) -> Levels:
         elif last - first + 1 == len(bins) and any(a <= first and last < b for a, b in alone.in_order):
             labels.append(f"{names[first]} to {names[last]}")
         else:
-            more = f", and {len(bins) - NAMED} more" if len(bins) > NAMED else ""
-            labels.append(" | ".join(names[b] for b in bins[:NAMED]) + more)
+            more = f", and {len(bins) - MAX_NAMED_VALUES} more" if len(bins) > MAX_NAMED_VALUES else ""
+            labels.append(" | ".join(names[b] for b in bins[:MAX_NAMED_VALUES]) + more)
     return Levels(labels, level)

@@ -48,7 +48,7 @@ class EmptySelectionError(RequestError):
     """No value that a row can have fulfils the condition."""
 
 
-def list_values(name: str, codec: Codec, language: Language, values: Values) -> pa.Array:
+def compute_values(name: str, codec: Codec, language: Language, values: Values) -> pa.Array:
     """Return a released column from the counted ones that it follows from."""
     if name not in language.book.order:
         return match_all_rows(values[name])
@@ -76,7 +76,7 @@ class ComputedLevel(Condition):
     def holds(self, values: Values) -> Bools:
         """Return whether the column's value is of the level."""
         name = self.codec.attribute
-        codes = self.codec.encode({name: list_values(name, self.codec, self.language, values)})[0]
+        codes = self.codec.encode({name: compute_values(name, self.codec, self.language, values)})[0]
         return np.asarray(self.codec.groups[codes] == self.level)
 
 
@@ -120,7 +120,7 @@ def _translate_to_split_codes(released: ReleasedCounts, part: Condition) -> Cond
     return part
 
 
-def translate_to_levels(
+def ask_by_levels(
     released: ReleasedCounts,
     by: Sequence[str],
     where: str | Condition | None,
@@ -167,7 +167,7 @@ def compute_numbers(released: ReleasedCounts, name: str, values: Values) -> Floa
     RequestError if it holds none.
     """
     codec = released.every_codec[name]
-    found = list_values(name, codec, released.language, values)
+    found = compute_values(name, codec, released.language, values)
     if pa.types.is_string(found.type) or pa.types.is_dictionary(found.type):
         raise RequestError(f"the column {name!r} holds no numbers", "Name a column of numbers", "query.columns")
     if codec.in_order:

@@ -20,7 +20,7 @@ from privsyn.base.errors import RequestError
 
 Floats = NDArray[np.float64]
 
-COMMON = 0.25
+SHARED_LEAN_DEVIATION = 0.25
 """Standard deviation of the lean that all cells of a column share, in their half widths."""
 
 
@@ -77,9 +77,9 @@ def _check_target(asked: Question) -> None:
 def answer_shares(asked: Question, event: Condition, level: float) -> Figures:
     """Return the share of rows that ``event`` holds for, among those of each answer."""
     z, cells = compute_normal_factor(level), asked.cells
-    part, both = cells.fractions(asked.where), cells.fractions(join_answers(asked.where, event))
+    part, both = cells.fractions(asked.where), cells.fractions(join_conditions(asked.where, event))
     labels, answers = cells.indicators(asked.by)
-    beyond = compute_left_out(asked, join_answers(asked.where, event), z)
+    beyond = compute_left_out(asked, join_conditions(asked.where, event), z)
     bottom, shown = select_shown_answers(answers, part, beyond)
     labels, answers, linear = [labels[i] for i in shown], answers[shown], asked.linear()
     if linear is None:
@@ -95,7 +95,7 @@ def answer_shares(asked: Question, event: Condition, level: float) -> Figures:
     return Figures(labels, found[0], found[1], low, high, _name_source(doubt, found[0]))
 
 
-def join_answers(where: Condition | None, event: Condition) -> Condition:
+def join_conditions(where: Condition | None, event: Condition) -> Condition:
     """Return both conditions."""
     return event if where is None else All((where, event))
 
@@ -168,13 +168,13 @@ def locate_cells(cells: Cells, column: str) -> tuple[Floats, Floats, Floats]:
 def compute_placement(cells: Floats, weights: sp.csr_matrix, half: Floats) -> Floats:
     """Return standard deviation of a sum of values whose place in each cell is unknown.
 
-    Any place in a cell is as likely, and beside that all cells may lean to one side together (COMMON of their half
-    widths), as under a falling density.  Twice the result is at most what is possible.
+    Any place in a cell is as likely, and beside that all cells may lean to one side together (SHARED_LEAN_DEVIATION of
+    their half widths), as under a falling density.  Twice the result is at most what is possible.
     """
     inside = sp.csr_matrix(weights.multiply(np.maximum(cells, 0.0) * half))
     most = np.asarray(inside.sum(axis=1)).ravel()
     apart = np.asarray(inside.multiply(inside).sum(axis=1)).ravel() / 3
-    return np.minimum(np.sqrt(apart + (COMMON * most) ** 2), most / 2)
+    return np.minimum(np.sqrt(apart + (SHARED_LEAN_DEVIATION * most) ** 2), most / 2)
 
 
 def _split_null(linear: Linear, answers: sp.csr_matrix, middle: Floats, present: Floats, mean: Floats) -> Floats:
@@ -244,7 +244,7 @@ def _cut(answers: sp.csr_matrix, part: Floats, linear: Linear) -> Floats:
 
 def _answer_model_shares(asked: Question, event: Condition, labels: list[Any], shown: Any, level: float) -> Figures:
     z, released = compute_normal_factor(level), asked.released
-    both = Question(released, asked.by, join_answers(asked.where, event))
+    both = Question(released, asked.by, join_conditions(asked.where, event))
     found = compute_bounds(released, asked.columns, asked.by, both.where, z)
     most = found.high[shown] + compute_left_out(asked, both.where, z)
     whole = answer_counts(Question(released, asked.by, asked.where, coarse=True), level)

@@ -129,7 +129,7 @@ class Questions:
         from privsyn.answers.answer_table import answer_table
         from privsyn.answers.quantiles import answer_quantiles
         from privsyn.answers.question import Question
-        from privsyn.answers.released_counts import list_known_words
+        from privsyn.answers.released_counts import describe_known_totals
 
         wanted = [probabilities] if isinstance(probabilities, int | float) else list(probabilities)
         asked = Question.of(self._counts, _list_names(by), where, (column,))
@@ -138,7 +138,7 @@ class Questions:
         about = f"quantiles of {column}{_describe_groups(asked.by)}{_describe_condition(where)}"
         columns: dict[str, Sequence[Any]] = {**labels, "probability": q.probabilities}
         table = answer_table(columns, q.estimate, np.nan, q.low, q.high, q.sources, about)
-        table.attrs["words"] += list_known_words(asked.released, asked.columns)
+        table.attrs["words"] += describe_known_totals(asked.released, asked.columns)
         return table
 
     def correlation(self, *columns: str, level: float = LEVEL) -> pd.DataFrame:
@@ -244,24 +244,24 @@ class Questions:
 
     def _in_groups(self, groups: tuple[str, ...], where: str | None, about: str, ask: Ask) -> pd.DataFrame:
         """Return the answers in groups, by columns that were counted and by those that rules compute."""
-        from privsyn.answers.computed import check_column, translate_to_levels
+        from privsyn.answers.computed import ask_by_levels, check_column
 
         if all(check_column(self._counts, name) in self._counts.columns for name in groups):
             return ask(groups, where)
-        table = translate_to_levels(self._counts, groups, where, ask)
+        table = ask_by_levels(self._counts, groups, where, ask)
         table.attrs["about"] = about
         return table
 
 
 def _build_answer_table(asked: Question, found: Figures, about: str) -> pd.DataFrame:
-    from privsyn.answers.answer_table import NOT_A_SAMPLE, SAMPLED, answer_table
-    from privsyn.answers.released_counts import list_known_words
+    from privsyn.answers.answer_table import NOT_A_SAMPLE, POPULATION_NOTE, answer_table
+    from privsyn.answers.released_counts import describe_known_totals
 
     sources = np.where(np.isnan(found.low), "not known", found.source)
     table = answer_table(collect_labels(asked.by, found.labels), *found[1:5], sources.tolist(), about)
-    table.attrs["words"] += list_known_words(asked.released, asked.columns)
+    table.attrs["words"] += describe_known_totals(asked.released, asked.columns)
     if asked.population:
-        table.attrs["words"] = [SAMPLED if word == NOT_A_SAMPLE else word for word in table.attrs["words"]]
+        table.attrs["words"] = [POPULATION_NOTE if word == NOT_A_SAMPLE else word for word in table.attrs["words"]]
     return table
 
 

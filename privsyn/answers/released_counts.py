@@ -233,7 +233,7 @@ class ReleasedCounts:
         return found
 
 
-def list_known_words(released: ReleasedCounts, columns: Clique) -> list[str]:
+def describe_known_totals(released: ReleasedCounts, columns: Clique) -> list[str]:
     """Return what an answer by ``columns`` says of those with known totals; nothing where there are none.
 
     Of no column, which is the number of all rows, those of any are in the answer.

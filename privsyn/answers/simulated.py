@@ -14,7 +14,7 @@ from scipy.special import stdtrit
 
 from privsyn.answers.best_linear import estimate_best_linear
 from privsyn.answers.cell_weights import as_released
-from privsyn.answers.computed import check_column, compute_row_numbers, list_values
+from privsyn.answers.computed import check_column, compute_row_numbers, compute_values
 from privsyn.answers.conditions import make_unknown_column_error, refuse_unmeasured
 from privsyn.answers.refitted_rows import refit_rows
 from privsyn.answers.released_counts import ReleasedCounts
@@ -32,7 +32,7 @@ Kind = Literal["linear", "logistic"]
 MOST_CUT = 0.1
 """A logistic regression has no interval where noise can make more than this share of the rarer value's rows."""
 
-CUT = (
+CUT_NOISE_WARNING = (
     "Noise that is cut at 0 can be more than a tenth of the rows of the rarer value, which draws the coefficients of a "
     "logistic regression towards 0 by an unknown amount."
 )
@@ -107,7 +107,7 @@ def arrange_rows(released: ReleasedCounts, columns: Sequence[str], way: int) -> 
             own = compute_row_numbers(released, name)
             target, source = np.lexsort((way * read_row_codes(released, other), cell)), np.lexsort((own, cell))
             moved[name] = released.table[name].combine_chunks().take(pa.array(source[np.argsort(target)]))
-    return pa.table({c: list_values(c, released.every_codec[c], released.language, moved) for c in columns})
+    return pa.table({c: compute_values(c, released.every_codec[c], released.language, moved) for c in columns})
 
 
 def _align_ranks(names: Sequence[str], others: Sequence[str], figures: Floats) -> Floats:
@@ -123,7 +123,7 @@ def place_rows(released: ReleasedCounts, columns: Sequence[str], end: int) -> pa
         reach = released.reach.get(name)
         if reach is not None and released.codecs[name].in_order:
             moved[name] = as_released(reach[end][read_row_codes(released, name)], moved[name].type)
-    return pa.table({c: list_values(c, released.every_codec[c], released.language, moved) for c in columns})
+    return pa.table({c: compute_values(c, released.every_codec[c], released.language, moved) for c in columns})
 
 
 def answer_function(
@@ -182,7 +182,7 @@ def answer_regression(
     if chosen == "logistic" and _cut_share(released, target, terms) > MOST_CUT:
         names, estimate = figures(released.table.select(list(columns)))
         nothing = np.full(len(names), np.nan)
-        return Simulated(names, estimate, nothing, nothing, nothing, "not known", [], CUT), chosen
+        return Simulated(names, estimate, nothing, nothing, nothing, "not known", [], CUT_NOISE_WARNING), chosen
     return simulate_answer(released, columns, figures, level, progress), chosen
 
 

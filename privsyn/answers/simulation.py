@@ -22,7 +22,7 @@ from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.recode import recode_to_table, with_one_ways
 from privsyn.tasks.privacy.noise import SeededNoise
 
-REPLICATES = 25
+SIMULATED_RELEASES = 25
 """Releases of the model that an interval rests on."""
 
 MOST_BYTES = 1 << 30
@@ -33,7 +33,7 @@ Progress = Callable[[int, int], None]
 
 
 def iterate_replicates(released: ReleasedCounts, progress: Progress = lambda done, total: None) -> Iterator[pa.Table]:
-    """Yield the rows of REPLICATES releases of the model, tables like the synthetic one.
+    """Yield the rows of SIMULATED_RELEASES releases of the model, tables like the synthetic one.
 
     Made once, if they are small.
     """
@@ -42,14 +42,14 @@ def iterate_replicates(released: ReleasedCounts, progress: Progress = lambda don
         yield from kept
         return
     made, size = [], 0
-    for number in range(REPLICATES):
-        progress(number, REPLICATES)
+    for number in range(SIMULATED_RELEASES):
+        progress(number, SIMULATED_RELEASES)
         table = make_replicate(released, number)
         size += table.nbytes
         if size <= MOST_BYTES:
             made.append(table)
         yield table
-    progress(REPLICATES, REPLICATES)
+    progress(SIMULATED_RELEASES, SIMULATED_RELEASES)
     if size <= MOST_BYTES:
         released.cache["replicates"] = made
 

@@ -84,7 +84,7 @@ def forecast(
     from privsyn.forecasts.forecast import forecast as simulated
 
     shown = is_in_notebook() if progress is None else progress
-    with show_bar("simulating") if shown else nullcontext(_refuse_unseen) as report:
+    with show_bar("simulating") if shown else nullcontext(_ignore_progress) as report:
         return simulated(
             load_any_spec(spec),
             rows,
@@ -185,5 +185,5 @@ def compare(
     return run_comparison(request, load_settings(out))
 
 
-def _refuse_unseen(done: int, total: int) -> None:
+def _ignore_progress(done: int, total: int) -> None:
     """No progress."""

@@ -28,7 +28,7 @@ from privsyn.tasks.privacy.accountant import cap_accountant
 MANY_CODES = 10_000
 LARGE_EPSILON = 10.0
 LARGE_DELTA = 1e-5
-ASSUMED = (10, 50, 200)
+ASSUMED_MARGINAL_COUNTS = (10, 50, 200)
 """Numbers of chosen marginals for which noise is predicted."""
 
 
@@ -217,7 +217,7 @@ def _describe_noise(plan: Plan) -> tuple[NoiseLine, ...]:
             sigmas = [q.sigma for q in stage.queries]
             lines.append(NoiseLine(what, len(sigmas), min(sigmas), max(sigmas)))
             continue
-        for number in ASSUMED:
+        for number in ASSUMED_MARGINAL_COUNTS:
             sigma = stage.sigma_if(plan.request, number)
             lines.append(NoiseLine(f"{what}, if as many and equal", number, sigma, sigma))
     return tuple(lines)

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
 FIELD, PASSWORD_FIELD = "settings.database_url", "settings.database_password_file"
-WRITE = "Write postgresql://USER:PASSWORD@HOST/DATABASE"
+URL_FORM = "Write postgresql://USER:PASSWORD@HOST/DATABASE"
 
-SAME = ("host", "port")
+SHARED_URL_OPTIONS = ("host", "port")
 """Options of the address that both drivers take under one name."""
-RENAMED = {"sslmode": "ssl"}
+RENAMED_URL_OPTIONS = {"sslmode": "ssl"}
 """Options that the server's driver has under another name.  A certificate goes into PGSSLROOTCERT, which both read."""
 
 
@@ -31,9 +31,9 @@ def check_ledger_url(address: str, password_file: Path | None = None) -> str:
 def check_server_url(address: str, password_file: Path | None = None) -> str:
     """Return the same database for Prefect's server, in the words of its driver (asyncpg)."""
     url = _parse_url(address, password_file)
-    names = {name: RENAMED.get(name, name) for name in url.query}
+    names = {name: RENAMED_URL_OPTIONS.get(name, name) for name in url.query}
     for name in names:
-        if name not in (*SAME, *RENAMED):
+        if name not in (*SHARED_URL_OPTIONS, *RENAMED_URL_OPTIONS):
             raise RequestError(
                 f"Prefect's server cannot take the option {name!r}",
                 "Leave it out, or set "
@@ -52,9 +52,9 @@ def _parse_url(address: str, password_file: Path | None) -> URL:
     try:
         url = make_url(address)
     except (ArgumentError, ValueError):
-        raise RequestError("this is not a database URL", WRITE, FIELD) from None
+        raise RequestError("this is not a database URL", URL_FORM, FIELD) from None
     if url.get_backend_name() != "postgresql" or not url.database:
-        raise RequestError("this does not name a PostgreSQL database", WRITE, FIELD)
+        raise RequestError("this does not name a PostgreSQL database", URL_FORM, FIELD)
     if password_file is not None:
         url = url.set(password=_read_password(password_file))
     return url.set(drivername="postgresql")

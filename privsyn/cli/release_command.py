@@ -81,7 +81,7 @@ def release_command(
             make_folder(settings)
         warn_of_epsilon(request.privacy.epsilon)
         job = release_job(request, period, new_dataset)
-        with _describe_earlier_release(request.dataset, settings, as_json=as_json):
+        with _end_if_released(request.dataset, settings, as_json=as_json):
             summary = run_request(request, settings, job, fresh=fresh, prefect=prefect)
         show_summary(request, summary, start, as_json=as_json)
         print_misread(Path(summary.private), spec)
@@ -100,7 +100,7 @@ def run_request(request: ReleaseSpec, settings: Settings, job: Job, *, fresh: bo
     if not (prefect or is_server_configured()):
         return _run_here(request, settings, job, fresh=fresh)
     check_request(request, settings, fresh=fresh, job=job)  # what is wrong is said before a server starts
-    for line in _list_opened_files(request, settings):
+    for line in _describe_new_name(request, settings):
         people.print(line, soft_wrap=True, markup=False)
     return _run_flow(request, job, fresh=fresh)
 
@@ -130,7 +130,7 @@ def _print_relations(request: ReleaseSpec, summary: ReleaseSummary) -> None:
         warn(f"{explain_missing_relations(prior=certificate.prior is not None)}.")
 
 
-def _list_opened_files(request: ReleaseSpec, settings: Settings) -> list[str]:
+def _describe_new_name(request: ReleaseSpec, settings: Settings) -> list[str]:
     """Return what to say where the ledger does not know the name.
 
     It is a new data set, whose cap cannot be changed later.
@@ -152,7 +152,7 @@ def _list_opened_files(request: ReleaseSpec, settings: Settings) -> list[str]:
 
 
 @contextmanager
-def _describe_earlier_release(dataset: str, settings: Settings, *, as_json: bool) -> Iterator[None]:
+def _end_if_released(dataset: str, settings: Settings, *, as_json: bool) -> Iterator[None]:
     """Say so, and end with 0, where the period is released already; with JSON, print the earlier release's object."""
     from privsyn.base.errors import PeriodReleasedError
 
@@ -179,7 +179,7 @@ def _run_here(request: ReleaseSpec, settings: Settings, job: Job, *, fresh: bool
     with show_progress_bars(job.steps, people) as report:
         first = [
             "Running in this process: no Prefect server is configured (--prefect starts one).",
-            *_list_opened_files(request, settings),
+            *_describe_new_name(request, settings),
         ]
 
         def told(step: str, done: int, total: int) -> None:

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.comparison.full_domain import TOTAL_SHARE, list_pairs, round_number_of_rows, split_rho
+from privsyn.comparison.full_domain import TOTAL_SHARE, list_pairs, measure_number_of_rows, split_rho
 from privsyn.comparison.method import Choices, MethodResult, Trial
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.tasks.kernels.counting import CodeTable, count_all
@@ -38,8 +38,8 @@ def dual_query(trial: Trial) -> MethodResult:
     queries, where the original has an integer program: post-processing.
     """
     domain, budget = trial.bins, split_rho(trial)
-    counted_rows, rows = round_number_of_rows(trial, budget * TOTAL_SHARE)
-    spreads = list_spreads(budget * (1 - TOTAL_SHARE), trial.records, rows)
+    counted_rows, rows = measure_number_of_rows(trial, budget * TOTAL_SHARE)
+    spreads = compute_spreads(budget * (1 - TOTAL_SHARE), trial.records, rows)
     workload = list_pairs(domain)
     counted = list(count_all(trial.to_bins(trial.rows), workload, threads=trial.threads))
     truth = np.concatenate([c.ravel() for c in counted]).astype(np.float64)
@@ -60,7 +60,7 @@ def dual_query(trial: Trial) -> MethodResult:
     return MethodResult(CodeTable(domain, columns), zcdp=(counted_rows,), choices=choices)
 
 
-def list_spreads(rho: Fraction, records: int, rows: int) -> list[Fraction]:
+def compute_spreads(rho: Fraction, records: int, rows: int) -> list[Fraction]:
     """Return the spread of each round's draws, as many rounds as cost at most ``rho`` together; the first is free."""
     spreads, spent = [Fraction(0)], Fraction(0)
     while len(spreads) < MOST_ROUNDS:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.comparison.dependency_metrics import INDIF_SENSITIVITY, compute_in_dif
-from privsyn.comparison.full_domain import TOTAL_SHARE, round_number_of_rows, split_rho, spread_for
+from privsyn.comparison.full_domain import TOTAL_SHARE, measure_number_of_rows, split_rho, spread_for
 from privsyn.comparison.method import Choices, DomainTooLargeError, MethodResult, Trial
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.mechanism_options import PrivBayes
@@ -43,7 +43,7 @@ def privbayes_exponential(trial: Trial) -> MethodResult:
     domain, records, rows = trial.bins, trial.records, trial.to_bins(trial.rows)
     options, rounds = PrivBayes(), len(domain.attributes) - 1
     rho = split_rho(trial)
-    counted_rows, total = round_number_of_rows(trial, rho * TOTAL_SHARE)
+    counted_rows, total = measure_number_of_rows(trial, rho * TOTAL_SHARE)
     left = rho * (1 - TOTAL_SHARE)
     spread = spread_for(left * NETWORK_SHARE / max(rounds, 1))
     each = left * (1 - NETWORK_SHARE) / (rounds + 1) if rounds else left

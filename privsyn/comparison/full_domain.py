@@ -70,7 +70,7 @@ def mwem(trial: Trial) -> MethodResult:
     truth = list(count_all(rows, workload, threads=trial.threads))
     each = rho * (1 - TOTAL_SHARE) / (2 * ROUNDS)
     spread, sigma = spread_for(each), compute_sigma(each, records)
-    counted_rows, total = round_number_of_rows(trial, rho * TOTAL_SHARE)
+    counted_rows, total = measure_number_of_rows(trial, rho * TOTAL_SHARE)
     queries, measured = [counted_rows], []
     estimate = np.full(domain.cells(domain.attributes), total / domain.cells(domain.attributes))
     for _ in range(ROUNDS):
@@ -127,7 +127,7 @@ def spread_for(rho: Fraction) -> Fraction:
     return Fraction(spread)
 
 
-def round_number_of_rows(trial: Trial, rho: Fraction) -> tuple[Query, int]:
+def measure_number_of_rows(trial: Trial, rho: Fraction) -> tuple[Query, int]:
     """Return the query of the number of rows at ``rho``, and its noisy answer, at least 1."""
     query = Query(("rows",), 1, trial.records, compute_sigma(rho, trial.records))
     return query, max(1, trial.rows.rows + int(trial.noise.draw(query.sigma, 1)[0]))

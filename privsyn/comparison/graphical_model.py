@@ -13,7 +13,7 @@ from privsyn.comparison.variants import Steps, vary_paper
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress
-from privsyn.pipelines.common_steps import list_wide_codes
+from privsyn.pipelines.common_steps import stream_codes
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.synthesis_steps import MARGINALS, get_synthesis, pool_one_ways
 from privsyn.tasks.estimation import marginals
@@ -54,4 +54,4 @@ def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping
     ones = {m.attributes[0]: (m.counts, v) for m, v in zip(counts, variances, strict=True)}
     rows = synthesize.compute_output_rows(estimate_total(recode), settings)
     made = graphical_rows.draw_graphical_rows(measured, ones, core, rows, settings.seed)
-    return {"core_codes": list_wide_codes(iter(made.to_arrow().to_batches()), core)}
+    return {"core_codes": stream_codes(iter(made.to_arrow().to_batches()), core)}

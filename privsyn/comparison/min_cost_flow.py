@@ -19,7 +19,7 @@ from privsyn.data_contracts.step_options import Synthesis
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress
-from privsyn.pipelines.common_steps import list_wide_codes
+from privsyn.pipelines.common_steps import stream_codes
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.synthesis_steps import MARGINALS, get_synthesis, pool_one_ways
 from privsyn.tasks.estimation import marginals
@@ -115,4 +115,4 @@ def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping
     core = append_attributes.select_core_marginals(marginals.from_table(inputs.table(MARGINALS), domain), domain)
     total = estimate_total(pool_one_ways(request, inputs, ["measure_marginals"]))
     rows = follow(core.marginals, core.domain, synthesize.compute_output_rows(total, settings), settings.seed)
-    return {"core_codes": list_wide_codes(iter(rows.to_arrow().to_batches()), core.domain)}
+    return {"core_codes": stream_codes(iter(rows.to_arrow().to_batches()), core.domain)}

@@ -17,7 +17,7 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress, Step
 from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, RECODE, build_one_way_step
-from privsyn.pipelines.privsyn import CHOSEN, RECODE_ROWS, build_first_measurement, get_options
+from privsyn.pipelines.privsyn import CLIQUES, RECODE_ROWS, build_first_measurement, get_options
 from privsyn.pipelines.synthesis_steps import build_row_steps
 from privsyn.tasks.steps import combine_cliques
 
@@ -154,7 +154,7 @@ def _build_choice_step(choose: Choose) -> Step:
         return {"cliques": combine_cliques.tabulate_cliques(weighed, domain, fine)}
 
     return Step(
-        name=CHOSEN.split(".")[0],
+        name=CLIQUES.split(".")[0],
         title="Public choice",
         kind=Kind.POSTPROCESS,
         inputs=(RECODE,),

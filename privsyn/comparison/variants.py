@@ -74,7 +74,7 @@ def vary_paper(trial: Trial, steps: Callable[[Request], Steps], *, exact_scores:
 def independent(trial: Trial) -> MethodResult:
     """One-ways only, with the whole budget."""
     own = trial.settings.mechanism
-    request = request_of(trial, Independent(compression=own.compression, synthesis=_run_spec(own)))
+    request = request_of(trial, Independent(compression=own.compression, synthesis=_get_row_settings(own)))
     return _run_steps(trial, request, build_steps(request))
 
 
@@ -84,7 +84,7 @@ def mst(trial: Trial, rows_by: Literal["sweeps", "mbi"] = "sweeps") -> MethodRes
     Raises ModuleNotFoundError where mbi is not installed.
     """
     own = trial.settings.mechanism
-    rows = Synthesis(**_run_spec(own).model_dump())
+    rows = Synthesis(**_get_row_settings(own).model_dump())
     request = request_of(trial, Mst(compression=own.compression, rows_by=rows_by, synthesis=rows))
     return _run_steps(trial, request, build_steps(request))
 
@@ -92,14 +92,14 @@ def mst(trial: Trial, rows_by: Literal["sweeps", "mbi"] = "sweeps") -> MethodRes
 def privbayes(trial: Trial) -> MethodResult:
     """Return the mechanism ``privbayes``, with the trial's compression."""
     own = trial.settings.mechanism
-    request = request_of(trial, PrivBayes(compression=own.compression, synthesis=_run_spec(own)))
+    request = request_of(trial, PrivBayes(compression=own.compression, synthesis=_get_row_settings(own)))
     return _run_steps(trial, request, build_steps(request))
 
 
 def aim(trial: Trial, *, exact_scores: bool = False) -> MethodResult:
     """Return the mechanism ``aim``, by the trial's options of it, or its compression; ``exact_scores``: NOT private."""
     own = trial.settings.mechanism
-    rows = Synthesis(**_run_spec(own).model_dump())
+    rows = Synthesis(**_get_row_settings(own).model_dump())
     request = request_of(trial, own if isinstance(own, Aim) else Aim(compression=own.compression, synthesis=rows))
     steps = build_steps(request)
     if not exact_scores:
@@ -108,7 +108,7 @@ def aim(trial: Trial, *, exact_scores: bool = False) -> MethodResult:
     return _run_steps(trial, request, steps, _drop_score_noise(trial), unpriced=asked)
 
 
-def _run_spec(options: AnyMechanism) -> Rows:
+def _get_row_settings(options: AnyMechanism) -> Rows:
     """Return how many rows the options ask for, and their seed."""
     return Rows(**{name: getattr(options.synthesis, name) for name in Rows.model_fields})
 

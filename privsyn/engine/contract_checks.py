@@ -31,7 +31,7 @@ FAULT = "This is a fault of the program or of a file changed from outside; nothi
 
 Failure = dict[str, str]
 
-BROKEN: dict[str, Callable[[Any], bool]] = {
+PROFILE_FAILURES: dict[str, Callable[[Any], bool]] = {
     "outside": lambda count: count != 0,
     "unwanted_nulls": lambda count: count != 0,
     "type_matches": lambda matches: matches is not True,
@@ -182,7 +182,11 @@ def _make_failure(name: str, expectation: Expectation) -> Failure:
 def _group_by_attribute(failure: Failure, profile: pa.Table) -> list[Failure]:
     """Return a failure of a profile, told of the wide table's own columns: one a column that breaks it."""
     measure = failure["column"]
-    attributes = [r["column"] for r in profile.to_pylist() if measure in BROKEN and BROKEN[measure](r[measure])]
+    attributes = [
+        r["column"]
+        for r in profile.to_pylist()
+        if measure in PROFILE_FAILURES and PROFILE_FAILURES[measure](r[measure])
+    ]
     return [
         {**failure, "column": name, "expectation": f"{measure}, {failure['expectation']}"}
         for name in dict.fromkeys(map(str, attributes))

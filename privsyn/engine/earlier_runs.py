@@ -15,14 +15,14 @@ from pydantic import BaseModel, ValidationError
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.artifacts import Kind
-from privsyn.data_contracts.publication import WORDS
+from privsyn.data_contracts.publication import COLUMN_WORDS
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import Run
 from privsyn.engine.plan import Plan
 from privsyn.engine.step import release_steps
 from privsyn.storage.released_files import read_manifest_if_readable, read_public_spec
 
-FREE = frozenset({"data", "engine", "formats", "like", "about", "preset"})
+FIELDS_WITHOUT_NOISE = frozenset({"data", "engine", "formats", "like", "about", "preset"})
 """Fields that no noise depends on, besides the words of a column and what :func:`_list_free_fields` finds."""
 
 
@@ -44,7 +44,7 @@ def refuse_silent_redraw(current: Run, settings: Settings, fingerprint: str, ask
         program, content = _describe_origin(run, settings)
         if program is None or content is None:
             continue
-        free = FREE | _list_free_fields(current.plan, content)
+        free = FIELDS_WITHOUT_NOISE | _list_free_fields(current.plan, content)
         if any(True for _ in _find_unlike(spec, content, free, explicit_only=True)):
             continue
         if program == version("privsyn-flows") and not _has_other_steps(run, settings, current):
@@ -158,7 +158,7 @@ def _find_unlike(
     for name in names:
         here, there = getattr(request, name), getattr(earlier, name, None)
         dotted = f"{place}.{name}" if place else name
-        if dotted in free or (place.startswith("columns.") and name in WORDS):
+        if dotted in free or (place.startswith("columns.") and name in COLUMN_WORDS):
             continue
         if isinstance(here, BaseModel) and isinstance(there, BaseModel):
             yield from _find_unlike(here, there, free, explicit_only=explicit_only, place=dotted)

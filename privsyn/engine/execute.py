@@ -251,7 +251,7 @@ class Run:
     def _draws(self, queries: list[Query]) -> noisy.Answers:
         """Independent noise for every cell of every query."""
         threads = choose_thread_count(self.request.threads)
-        return noisy.draw_noise(queries, lambda asked: draw_all(self.noise, asked, threads, check_interrupts))
+        return noisy.draw_for_queries(queries, lambda asked: draw_all(self.noise, asked, threads, check_interrupts))
 
     def _settle(self, step: ReleaseStep, refs: StepRefs) -> None:
         receipts = noisy.read_receipts(self.store.read_table(refs.tables["receipts"]))

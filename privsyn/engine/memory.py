@@ -52,14 +52,14 @@ class MemoryRun:
         read = {name: partial(_get_table, inputs, name) for name in step.inputs}
         if isinstance(step, ReleaseStep):
             return self._look(plan, step, read)
-        visible = Inputs(read, self.private) if step.kind is Kind.TRANSFORM else _check_released(plan, step, read)
+        visible = Inputs(read, self.private) if step.kind is Kind.TRANSFORM else _read_released(plan, step, read)
         assert step.run is not None  # noqa: S101 - only release steps have none
         outputs = step.run(step.restrict(self.request), visible, lambda done, total: None)
         return {name: _join_batches(output) for name, output in _sort_outputs(outputs)}
 
     def _look(self, plan: Plan, step: ReleaseStep, read: Mapping[str, Callable[[], pa.Table]]) -> Tables:
         inputs = Inputs(read, self.private)
-        queries = plan.queries(step, _check_released(plan, step, read))
+        queries = plan.queries(step, _read_released(plan, step, read))
         noise = self.draw(step, queries)
         answers = []
         if queries:
@@ -70,7 +70,7 @@ class MemoryRun:
         return {"noisy": noisy.tabulate_answers(answers), "receipts": noisy.tabulate_receipts(queries)}
 
 
-def _check_released(plan: Plan, step: Step, read: Mapping[str, Callable[[], pa.Table]]) -> Inputs:
+def _read_released(plan: Plan, step: Step, read: Mapping[str, Callable[[], pa.Table]]) -> Inputs:
     """Return the step's released inputs, without access to private rows."""
     return Inputs({name: read[name] for name in plan.released_inputs(step)})
 

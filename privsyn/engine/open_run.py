@@ -69,7 +69,7 @@ def open_run(
     """
     check_reason(job.new_dataset)
     spec = spec if data is None else spec.model_copy(update={"data": ""})
-    agreed = _translate_disagreement(spec, settings, fresh=fresh, job=job)
+    agreed = _hold_lock(spec, settings, fresh=fresh, job=job)
     with defer_interrupts(), agreed as (store, records, ledger), open_engine(spec.engine, settings) as engine:
         request_record = request_name(spec, job)
         source = (job.opened or open_source)(spec.data if data is None else data, spec)
@@ -163,7 +163,7 @@ def check_request(
     seen before are left to :func:`open_run`, which knows whether they are encoded already.
     """
     check_reason(job.new_dataset)
-    with _translate_disagreement(spec, settings, fresh=fresh, job=job) as (store, records, ledger):
+    with _hold_lock(spec, settings, fresh=fresh, job=job) as (store, records, ledger):
         source = (job.opened or open_source)(spec.data if data is None else data, spec)
         if spec.prior is not None:
             refuse_private_prior(spec, source.fingerprints(store), store, ledger, settings.private_root)
@@ -172,7 +172,7 @@ def check_request(
 
 
 @contextmanager
-def _translate_disagreement(
+def _hold_lock(
     spec: ReleaseSpec, settings: Settings, *, fresh: bool, job: Job
 ) -> Iterator[tuple[Store, Records, Ledger]]:
     """Hold the data set's lock, once the promises can be accounted and the ledger agrees; no data is looked for."""

@@ -14,7 +14,7 @@ from privsyn.ledgers.ledger import Ledger
 from privsyn.sources.public_table import check_file
 from privsyn.storage.store import Store
 
-_NOBODY = ""
+_UNUSED_NAME = ""
 """No data set has this name, so that a table known under any is known under another."""
 
 
@@ -39,7 +39,7 @@ def refuse_private_prior(
     known = find_names(map_fingerprints(private_root, ledger.entries()), {fingerprint})
     table = KnownTable((fingerprint,), partial(store.mark, "table"), known)
     try:
-        ledger.check_table(_NOBODY, table)
+        ledger.check_table(_UNUSED_NAME, table)
     except RequestError:
         raise RequestError(
             "is the private table, or a file of it, of a data set of the ledger; nothing was spent", cure, field

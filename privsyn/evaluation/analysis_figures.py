@@ -49,14 +49,14 @@ def check_analyses(analyses: Sequence[Analysis], spec: ReleaseSpec) -> tuple[Par
     found = []
     for i, analysis in enumerate(analyses):
         try:
-            found.append(_measure(parse_analysis(analysis, types), spec))
+            found.append(_require_measured(parse_analysis(analysis, types), spec))
         except FieldError as error:
             place = format_place(("analyses", i, *error.place))
             raise RequestError(error.problem, error.cure or "Correct it in the settings", place) from None
     return tuple(found)
 
 
-def _measure(parts: Parts, spec: ReleaseSpec) -> Parts:
+def _require_measured(parts: Parts, spec: ReleaseSpec) -> Parts:
     """Return the parts, whose columns were all measured.  Raises FieldError for one that was not."""
     name = next((c for c in parts.columns if c in spec.unmeasured_columns), None)
     if name is not None:

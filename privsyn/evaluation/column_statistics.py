@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 Form = Literal["number", "date", "moment", "time"]
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-BAND = 2.0
+NOISE_DEVIATIONS = 2.0
 """Standard deviations of noise to either side."""
 
 _DAY = 86_400.0
@@ -140,7 +140,7 @@ def _describe_column(
             high=None,
         )
         if known is not None:
-            reach = BAND * known.below(_compute_quantile(second, q), q)
+            reach = NOISE_DEVIATIONS * known.below(_compute_quantile(second, q), q)
             ends = {"low": _compute_quantile(second, q - reach), "high": _compute_quantile(second, q + reach)}
             one = one.model_copy(update=ends)
         values.append(one)
@@ -181,7 +181,7 @@ def _choose_format(column: Any) -> Form:
 def _build_statistic(
     name: str, kind: Literal["value", "width", "share"], real: float, synthetic: float, sd: float | None
 ) -> Statistic:
-    reach = None if sd is None else BAND * sd
+    reach = None if sd is None else NOISE_DEVIATIONS * sd
     low = None if reach is None else (synthetic - reach if kind == "value" else max(0.0, synthetic - reach))
     high = None if reach is None else synthetic + reach
     return Statistic(name=name, kind=kind, real=real, synthetic=synthetic, low=low, high=high)

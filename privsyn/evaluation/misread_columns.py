@@ -34,7 +34,7 @@ from privsyn.tasks.codecs.codec import Codes, Columns
 from privsyn.tasks.codecs.parsing import decode_dictionary, to_keys
 from privsyn.tasks.steps.encode import OF_RULE, Repairs
 
-MISREAD = "(misread)"
+MISREAD_BIN = "(misread)"
 """The bin of repaired values; no synthetic row is in it."""
 
 _TEXTS = 500
@@ -108,12 +108,12 @@ class MisreadCodec(Codec):
         raise NotImplementedError
 
     def labels(self) -> list[str]:
-        """Return the codec's, and MISREAD."""
-        return [*self._codec.labels(), MISREAD]
+        """Return the codec's, and MISREAD_BIN."""
+        return [*self._codec.labels(), MISREAD_BIN]
 
     def bin_labels(self) -> list[str]:
-        """Return the codec's, and MISREAD."""
-        return [*self._codec.bin_labels(), MISREAD]
+        """Return the codec's, and MISREAD_BIN."""
+        return [*self._codec.bin_labels(), MISREAD_BIN]
 
     def values(self, *, fine: bool) -> NDArray[np.float64] | None:
         """Return the codec's, and NaN."""

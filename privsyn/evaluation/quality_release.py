@@ -139,7 +139,7 @@ def build_quality_step(comparison: Comparison) -> ReleaseStep:
         settings=settings,
         plan=lambda r, i, rho: quality_figures.plan_queries(comparison.figures, rho, r.records),
         exact=lambda r, i, rows, queries: quality_figures.count_exactly(
-            to_bins(_evaluate_in_memory(r, i), comparison.groups), comparison.synthetic, comparison.figures, r.threads
+            to_bins(_read_into_memory(r, i), comparison.groups), comparison.synthetic, comparison.figures, r.threads
         ),
         look=Look(
             "how far the synthetic table is from the private one",
@@ -151,7 +151,7 @@ def build_quality_step(comparison: Comparison) -> ReleaseStep:
     )
 
 
-def _evaluate_in_memory(request: Request, inputs: Inputs) -> CodeTable:
+def _read_into_memory(request: Request, inputs: Inputs) -> CodeTable:
     """Return the private rows: range queries look at whole rows, again and again."""
     return CodeTable.from_arrow(list(inputs.batches(ENCODED)), request.encoding.domain)
 

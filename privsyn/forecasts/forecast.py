@@ -30,28 +30,30 @@ MOST_EPSILONS, MOST_SEEDS = 12, 20
 SURE, ROUGH = 0.02, 0.1
 """A column is sure where at most this share of its rows would be in a wrong bin, rough up to the second one."""
 
-READ = (
+READING_NOTE = (
     f"A column is sure where at most {SURE:.0%} of the rows would be in a wrong bin, rough up to {ROUGH:.0%}; ± is the "
     "standard error of a mean. Relations seen from: the share of rows that would have to change for two columns to be "
     "independent, 0 % for none; as many pairs are at least that strong as are measured."
 )
 """How the tables are read."""
 
-ENTERS = (
+ASSUMPTION_NOTE = (
     "The noise of counts follows from the spec and holds whatever the table is; errors of means and columns depend "
     "on the shapes of columns too. How many pairs are measured, from which strength on, and the random sample depend "
     "on how the private columns are related: there the assumption enters."
 )
 """Which figures the assumption enters."""
 
-GUESSED = (
+UNKNOWN_NOTE = (
     "Made-up rows are related as most tables are and as yours may not be: a figure after ~ is a guess, off by more "
     "than a factor of 1.5 in two of five cases. The error of a mean is not known for columns that may be null. "
     "Name a public table or an earlier release to know more."
 )
 """What is not known where no table stands in."""
 
-UNMEASURED = "Not in the tables, since they are not measured and tell nothing of the private table at any epsilon: "
+UNMEASURED_NOTE = (
+    "Not in the tables, since they are not measured and tell nothing of the private table at any epsilon: "
+)
 """What is said of columns that are drawn at random."""
 
 Progress = Callable[[int, int], None]
@@ -120,11 +122,11 @@ class Forecast:
     def words(self) -> tuple[str, ...]:
         """How the tables are read, what was assumed, and which figures that enters."""
         return (
-            READ,
+            READING_NOTE,
             f"Assumed: {self.assumption}. Means over {self.seeds} simulated releases of {self.rows:,} rows.",
-            ENTERS,
-            *((GUESSED,) if self.made_up else ()),
-            *((f"{UNMEASURED}{', '.join(self.unmeasured)}.",) if self.unmeasured else ()),
+            ASSUMPTION_NOTE,
+            *((UNKNOWN_NOTE,) if self.made_up else ()),
+            *((f"{UNMEASURED_NOTE}{', '.join(self.unmeasured)}.",) if self.unmeasured else ()),
         )
 
     def as_json(self) -> dict[str, Any]:

@@ -36,8 +36,8 @@ from privsyn.tasks.kernels.counting import CodeTable
 DEFAULT_STRENGTH = 0.9
 """Largest correlation of made-up columns."""
 
-SKEW = 2.0
-"""The i-th largest made-up category has a share as 1 / i^SKEW."""
+CATEGORY_SKEW = 2.0
+"""The i-th largest made-up category has a share as 1 / i^CATEGORY_SKEW."""
 
 
 class StandIn(NamedTuple):
@@ -143,9 +143,9 @@ def assume_rows(encoding: EncodingPlan, rows: int, strength: float, seed: int) -
     """Made-up rows in fine codes: columns of a usual shape, which depend on one hidden quantity.
 
     Bins of numbers and dates hold shares that rise to a hump at a seventh of their range and fall; the i-th largest
-    category has a share as 1 / i^SKEW.  Column c moves with the hidden quantity by a correlation sqrt(``strength``)
-    u_c^2, the u_c evenly spaced from 0 to 1 in random order: two columns have a correlation (of the normal quantities
-    behind their bins) of ``strength`` (u_a u_b)^2, from 0 to ``strength``, most of them weak.
+    category has a share as 1 / i^CATEGORY_SKEW.  Column c moves with the hidden quantity by a correlation
+    sqrt(``strength``) u_c^2, the u_c evenly spaced from 0 to 1 in random order: two columns have a correlation (of the
+    normal quantities behind their bins) of ``strength`` (u_a u_b)^2, from 0 to ``strength``, most of them weak.
     """
     rng = np.random.default_rng([seed, 2])
     codecs = encoding.codecs
@@ -167,7 +167,7 @@ def _draw_codes(codec: Codec, place: NDArray[np.float64], rng: np.random.Generat
     """
     groups = codec.groups
     bins, first, sizes = np.unique(groups, return_index=True, return_counts=True)
-    shares = 1.0 / (1.0 + rng.permutation(len(bins))) ** SKEW
+    shares = 1.0 / (1.0 + rng.permutation(len(bins))) ** CATEGORY_SKEW
     for start, end in codec.in_order:
         at = (np.arange(end - start) + 0.5) / max(end - start, 1)
         shares[start:end] = at * (1 - at) ** 6

@@ -79,7 +79,7 @@ def simulate_figures(request: Request, fine: CodeTable, seed: int) -> Figures:
     steps, source = build_steps(asked), SeededNoise(seed)
 
     def draw(step: Any, queries: Any) -> noisy.Answers:
-        return noisy.draw_noise(queries, lambda wanted: [source.draw(s, c) for s, c in wanted])
+        return noisy.draw_for_queries(queries, lambda wanted: [source.draw(s, c) for s, c in wanted])
 
     made = MemoryRun(asked, steps, draw, given={"encode": {"encoded_rows": fine.to_arrow()}}).run()
     tables = {name: made[at.split(".")[0]][at.split(".")[1]] for name, at in list_published_files(steps).items()}

@@ -13,7 +13,7 @@ from privsyn.data_contracts.promise import Guarantee
 from privsyn.tasks.privacy.accountant import CapAccountant, convert_epsilon_to_rho, convert_rho_to_epsilon
 
 GENESIS = "0" * 64
-ROUNDING = Fraction(1, 10**6)
+RHO_TOLERANCE = Fraction(1, 10**6)
 """How far the rho of a kept cap may be from what this version gives, as a share of it."""
 
 _COUNTS = {"reserve": 1, "cancel": -1, "spent": 0, "abandon": 0}
@@ -64,7 +64,7 @@ class Dataset:
     @property
     def accountant(self) -> CapAccountant:
         """That of the cap: "tight" for caps of versions that knew no other, and where both would give the same."""
-        return "tight" if self.rho <= _sum_rho(self.cap, "tight") * (1 + ROUNDING) else "gaussian"
+        return "tight" if self.rho <= _sum_rho(self.cap, "tight") * (1 + RHO_TOLERANCE) else "gaussian"
 
     def takes(self, accountant: str) -> bool:
         """Return whether a charge of a release under ``accountant`` has a price in this data set's sum."""
@@ -191,7 +191,7 @@ def audit(entries: Sequence[Entry], datasets: Mapping[str, Dataset], count: int,
         problems += _find_passed_caps(own, dataset)
         problems += _order(own)
         expected = _sum_rho(dataset.cap, dataset.accountant)
-        if abs(dataset.rho - expected) > expected * ROUNDING:
+        if abs(dataset.rho - expected) > expected * RHO_TOLERANCE:
             problems.append(f"the cap of {name!r} is not what its epsilon and delta give")
         if not all(dataset.takes(e.accountant) for e in own if e.event == "reserve"):
             problems.append(f"{name!r} holds a charge that its cap's accountant has no price for")

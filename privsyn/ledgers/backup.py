@@ -17,7 +17,7 @@ from privsyn.base.errors import LedgerError, PrivsynError, RequestError
 from privsyn.base.wording import mention, refer_to_action
 from privsyn.ledgers.database import Database
 from privsyn.ledgers.ledger import Ledger
-from privsyn.ledgers.schema import CHAINS, EARLIEST, ledger_table, metadata
+from privsyn.ledgers.schema import CHAINED_TABLES, FIRST_TABLES, ledger_table, metadata
 from privsyn.storage.disk import OF_THE_DISK, replace_file, translate_os_errors
 
 
@@ -64,14 +64,14 @@ def restore(file: Path, address: str) -> int:
 def _copy_rows(source: Database, target: Database) -> None:
     """Copy every row of one moment of a ledger into one that holds nothing, in one transaction."""
     with source.read() as here, target.write() as there:
-        tables = [*EARLIEST, *(name for name in CHAINS if source.has(here, name))]
+        tables = [*FIRST_TABLES, *(name for name in CHAINED_TABLES if source.has(here, name))]
         for name in tables:
-            if name in CHAINS:
+            if name in CHAINED_TABLES:
                 target.make(there, name)
             rows = here.execute(sa.select(metadata.tables[name])).mappings().all()
             if rows:
                 there.execute(metadata.tables[name].insert(), [dict(row) for row in rows])
-        for own in (ledger_table, *(CHAINS[name] for name in tables if name in CHAINS)):
+        for own in (ledger_table, *(CHAINED_TABLES[name] for name in tables if name in CHAINED_TABLES)):
             row = here.execute(sa.select(own)).mappings().one()
             there.execute(own.update().values({k: v for k, v in row.items() if k != "id"}))
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from privsyn.ledgers.audit import GENESIS, Dataset, find_broken_link, format_canonically
-from privsyn.ledgers.schema import CHAINS, metadata
+from privsyn.ledgers.schema import CHAINED_TABLES, metadata
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def hash_row(row: ChainedRow) -> str:
     return hashlib.sha256(format_canonically(told).encode()).hexdigest()
 
 
-def chain_rows(connection: Connection, table: str, kind: type[Row], dataset: str | None = None) -> list[Row]:
+def list_chain(connection: Connection, table: str, kind: type[Row], dataset: str | None = None) -> list[Row]:
     """Return the rows of a chain, or those of one data set, oldest first; the table must be there."""
     columns = metadata.tables[table].c
     query = sa.select(metadata.tables[table]).order_by(columns.id)
@@ -45,7 +45,7 @@ def chain_rows(connection: Connection, table: str, kind: type[Row], dataset: str
 
 def append_row(connection: Connection, table: str, row: ChainedRow) -> None:
     """Add a row to the end of its chain, with its number and hashes; the transaction holds the ledger's lock."""
-    chain = CHAINS[table]
+    chain = CHAINED_TABLES[table]
     count, head = connection.execute(sa.select(chain.c.rows, chain.c.head)).one()
     row = replace(row, id=int(count) + 1, prev_hash=str(head))
     values = {**asdict(row), "hash": hash_row(row)}
@@ -57,7 +57,7 @@ def audit_chain(
     connection: Connection, table: str, rows: Sequence[ChainedRow], datasets: Mapping[str, Dataset]
 ) -> list[str]:
     """Return what is wrong with the numbers, hashes and length of a chain, in sentences."""
-    chain = CHAINS[table]
+    chain = CHAINED_TABLES[table]
     count, head = connection.execute(sa.select(chain.c.rows, chain.c.head)).one()
     problems = find_broken_link(rows, datasets, f"row {{}} of the {table}", hash_row)
     if len(rows) != count or (rows[-1].hash if rows else GENESIS) != head:

@@ -16,11 +16,11 @@ from privsyn.base.errors import LedgerError, LedgerMissingError, RequestError
 from privsyn.base.paths import expand_path, refuse_undecodable
 from privsyn.ledgers.database_errors import describe_database_error
 from privsyn.ledgers.schema import (
-    CHAINS,
-    EARLIEST,
+    CHAINED_TABLES,
+    FIRST_TABLES,
     GUARD_COUNT,
     POSTGRES_GUARDS,
-    REPLACING,
+    REPLACE_REFUSED_VERSION,
     SCHEMA_VERSION,
     SQLITE_GUARDS,
     ledger_table,
@@ -109,7 +109,7 @@ class Database:
 
     def guards_missing(self, connection: Connection) -> bool:
         """Return whether a trigger that keeps the tables append-only has been taken away."""
-        guarded = (*EARLIEST, *(table for table in CHAINS if self.has(connection, table)))
+        guarded = (*FIRST_TABLES, *(table for table in CHAINED_TABLES if self.has(connection, table)))
         count = GUARD_COUNT[self.url.get_backend_name()]
         needed = POSTGRES_GUARDS
         if self.sqlite:
@@ -123,9 +123,9 @@ class Database:
     def make(self, connection: Connection, table: str) -> None:
         """Make this one of the later tables, with its chain, where it is missing; in a writing transaction."""
         if not self.has(connection, table):
-            metadata.create_all(connection, [metadata.tables[table], CHAINS[table]])
+            metadata.create_all(connection, [metadata.tables[table], CHAINED_TABLES[table]])
             self._guard(connection, table)
-            connection.execute(CHAINS[table].insert().values(id=1, rows=0, head="0" * 64))
+            connection.execute(CHAINED_TABLES[table].insert().values(id=1, rows=0, head="0" * 64))
 
     def _guard(self, connection: Connection, *names: str) -> None:
         """Let these tables only grow."""
@@ -171,26 +171,26 @@ class Database:
         with suppress(sa.exc.OperationalError), self._engine.connect() as writing:
             writing.execution_options(immediate=True)
             with writing.begin():
-                for table in (*EARLIEST, *(table for table in CHAINS if self.has(writing, table))):
+                for table in (*FIRST_TABLES, *(table for table in CHAINED_TABLES if self.has(writing, table))):
                     writing.exec_driver_sql(make_sqlite_replace_guard(table))
-                writing.exec_driver_sql(f"PRAGMA user_version = {REPLACING}")
+                writing.exec_driver_sql(f"PRAGMA user_version = {REPLACE_REFUSED_VERSION}")
 
     def make_all(self) -> None:
         """Make every table that a release may need, so that releases need no right to make any."""
         with self.write() as connection:
-            for table in CHAINS:
+            for table in CHAINED_TABLES:
                 self.make(connection, table)
 
     def _create_tables(self, connection: Connection) -> None:
         if sa.inspect(connection).has_table("ledger"):
             return  # another process was quicker
-        metadata.create_all(connection, [ledger_table, *(metadata.tables[name] for name in EARLIEST)])
-        self._guard(connection, *EARLIEST)
+        metadata.create_all(connection, [ledger_table, *(metadata.tables[name] for name in FIRST_TABLES)])
+        self._guard(connection, *FIRST_TABLES)
         connection.execute(ledger_table.insert().values(id=1, version=SCHEMA_VERSION, entries=0, head="0" * 64))
-        for table in CHAINS:
+        for table in CHAINED_TABLES:
             self.make(connection, table)
         if self.sqlite:
-            connection.exec_driver_sql(f"PRAGMA user_version = {REPLACING}")
+            connection.exec_driver_sql(f"PRAGMA user_version = {REPLACE_REFUSED_VERSION}")
 
     @contextmanager
     def _in_words(self) -> Iterator[None]:
@@ -236,7 +236,7 @@ def _set_manual_transactions(connection: Any, _record: Any) -> None:
 
 
 def _is_replacing_refused(connection: Connection) -> bool:
-    return bool(connection.exec_driver_sql("PRAGMA user_version").scalar_one() >= REPLACING)
+    return bool(connection.exec_driver_sql("PRAGMA user_version").scalar_one() >= REPLACE_REFUSED_VERSION)
 
 
 def _begin(connection: Connection) -> None:

@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection
 
 from privsyn.base.errors import LedgerError
 from privsyn.ledgers.audit import Dataset, Entry
-from privsyn.ledgers.chains import ChainedRow, append_row, audit_chain, chain_rows
+from privsyn.ledgers.chains import ChainedRow, append_row, audit_chain, list_chain
 
 TABLE = "marks"
 
@@ -33,7 +33,7 @@ class Mark(ChainedRow):
 
 def mark_rows(connection: Connection, dataset: str | None = None) -> list[Mark]:
     """Return the marks, or those of one data set, oldest first; the table must be there."""
-    return chain_rows(connection, TABLE, Mark, dataset)
+    return list_chain(connection, TABLE, Mark, dataset)
 
 
 def claim_charge(

@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 
 from privsyn.base.errors import LedgerError, PeriodReleasedError, RequestError
 from privsyn.ledgers.audit import Dataset, Entry, charge_states
-from privsyn.ledgers.chains import ChainedRow, append_row, audit_chain, chain_rows
+from privsyn.ledgers.chains import ChainedRow, append_row, audit_chain, list_chain
 
 TABLE = "periods"
 
@@ -37,7 +37,7 @@ class PeriodRow(ChainedRow):
 
 def list_period_rows(connection: Connection, dataset: str | None = None) -> list[PeriodRow]:
     """Return the rows, oldest first; the table must be there."""
-    return chain_rows(connection, TABLE, PeriodRow, dataset)
+    return list_chain(connection, TABLE, PeriodRow, dataset)
 
 
 def find_latest(rows: Sequence[PeriodRow], dataset: str, period: str) -> PeriodRow | None:

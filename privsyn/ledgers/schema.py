@@ -118,9 +118,9 @@ mark_chain_table = sa.Table(
 )
 """One row: how many rows ``marks`` has, and the last one's hash."""
 
-EARLIEST = ("datasets", "entries")
+FIRST_TABLES = ("datasets", "entries")
 """The append-only tables that every ledger has."""
-CHAINS = {"periods": period_chain_table, "marks": mark_chain_table}
+CHAINED_TABLES = {"periods": period_chain_table, "marks": mark_chain_table}
 """Later append-only table -> the table of its number of rows and last hash."""
 REFUSAL = "the ledger is append-only"
 
@@ -131,7 +131,7 @@ GUARD_COUNT = {
 }
 """How many triggers keep a table append-only."""
 SQLITE_GUARDS, POSTGRES_GUARDS = 3, 2
-REPLACING = 1
+REPLACE_REFUSED_VERSION = 1
 """SQLite's ``user_version`` of a ledger whose tables refuse REPLACE; earlier versions left it 0, without a guard."""
 _UNIQUE = {
     "datasets": "name = NEW.name",

@@ -25,8 +25,8 @@ from privsyn.pipelines.common_steps import (
     RELEASED,
     get_options_as,
     list_released_tables,
-    list_wide_codes,
     publish_noisy,
+    stream_codes,
 )
 from privsyn.pipelines.privsyn import (
     COMBINE_CLIQUES,
@@ -126,12 +126,12 @@ def build_rows_so_far(n: int, stages: Sequence[str]) -> Step:
         core = append_attributes.select_core_marginals(consistent, domain, known.tied)
         settings = get_synthesis(request)
         settings = settings.model_copy(update={"oversample": 1, "seed": residual_scores.derive_seed(settings.seed, n)})
-        number = residual_scores.draw_rows_so_far(estimate_total(recode))
+        number = residual_scores.count_rows_so_far(estimate_total(recode))
         rows = synthesize.synthesize(
             core.marginals, core.domain, settings, number, request.threads, progress, zeros=known.zeros
         )
         codes = append_attributes.append_attributes(rows, consistent, domain, settings.seed, known.tied)
-        return {"codes": list_wide_codes(codes.to_arrow().to_batches(), domain)}
+        return {"codes": stream_codes(codes.to_arrow().to_batches(), domain)}
 
     def settings(request: Request) -> dict[str, Any]:
         key = {**key_synthesis(request), "oversample": 1}

@@ -28,7 +28,7 @@ from privsyn.pipelines.synthesis_steps import build_row_steps
 from privsyn.tasks.knowledge.public_knowledge import Part
 from privsyn.tasks.steps import worst_marginals
 
-LIMIT = (
+TREE_WIDTH_NOTE = (
     "The rows keep the relations of few columns, those that were measured in rounds; any others only as far as they "
     "follow from these."
 )
@@ -52,7 +52,7 @@ def _build_rounds(options: Aim) -> tuple[list[Step], list[str]]:
     """Return the steps of all rounds, and the names of those that measure."""
     first, *further = options.exact_rounds()
     scores = build_scores_step(lambda r: Selection(max_cells=get_options(r).max_cells), first[0])
-    measure = build_first_measurement(first[1], "worst_marginals_1.cliques", LIMIT)
+    measure = build_first_measurement(first[1], "worst_marginals_1.cliques", TREE_WIDTH_NOTE)
     rounds: list[Step] = [scores, _build_choice(1, scores, measure), measure]
     stages = [measure.name]
     limits = Candidates(options.max_cells, options.gamma if options.triples else None)

@@ -18,7 +18,7 @@ from privsyn.data_contracts.columns import CategoricalColumn, DatetimeColumn
 from privsyn.data_contracts.csv_options import USUAL_NULLS, CsvOptions
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.mechanism_options import Mechanism
-from privsyn.data_contracts.publication import WORDS, WRITTEN
+from privsyn.data_contracts.publication import COLUMN_WORDS, COLUMN_WRITING
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import Inputs
@@ -61,13 +61,13 @@ def publish_noisy(name: str, words: str = "") -> dict[str, PublishedFile]:
     }
 
 
-def list_wide_codes(batches: Batches, domain: Domain, *, padded: bool = False) -> Wide:
+def stream_codes(batches: Batches, domain: Domain, *, padded: bool = False) -> Wide:
     """Return a table of codes as a step's output."""
     profile = lambda b: tables.make_code_profile(b, domain, padded=padded)  # noqa: E731
     return Wide(tables.build_code_schema(domain, padded=padded), batches, profile)
 
 
-def key_columns(request: Request, unused: AbstractSet[str] = WORDS) -> dict[str, Any]:
+def key_columns(request: Request, unused: AbstractSet[str] = COLUMN_WORDS) -> dict[str, Any]:
     """Return the released columns without the fields ``unused``; ``zone: UTC`` is what moments meant before zones."""
     key = {}
     for name, column in request.spec.released_columns.items():
@@ -122,7 +122,7 @@ def _key_encoding(request: Request) -> dict[str, Any]:
     """Return what the codes follow from, without rules: columns, unit, nulls, order, wide bins, CSV options."""
     spec = request.spec
     return {
-        "columns": _keep_measured(request, key_columns(request, WORDS | WRITTEN)),
+        "columns": _keep_measured(request, key_columns(request, COLUMN_WORDS | COLUMN_WRITING)),
         "unit": spec.unit.model_dump(),
         "null_values": _key_null_values(spec),
         "order": tuple(_keep_measured(request, dict.fromkeys(request.column_order))),

@@ -30,9 +30,9 @@ from privsyn.pipelines.common_steps import (
     publish_noisy,
 )
 from privsyn.pipelines.privsyn import (
-    ALONE,
     COMBINE_CLIQUES,
-    JOINT,
+    JOINT_COUNTS,
+    SINGLE_COUNTS,
     build_measurement,
     build_scores_step,
     build_selection_step,
@@ -80,7 +80,7 @@ def _build_round(n: int, part: Fraction, run: str, looks: _Looks, options: PrivS
         title=f"Measure more, release {n}",
         chosen=f"select_more_{n}.cliques",
         share=split.exact()[2] * part,
-        look=Look(JOINT, lambda r: ONE_CELL, round=n, alone=ALONE),
+        look=Look(JOINT_COUNTS, lambda r: ONE_CELL, round=n, alone=SINGLE_COUNTS),
         files=publish_noisy(f"measured_{n}", f"has those of release {n}"),
     )
     looks.one_ways.append(one_ways.name)

@@ -30,8 +30,8 @@ from privsyn.pipelines.common_steps import (
     build_one_way_step,
     get_options_as,
     list_released_tables,
-    list_wide_codes,
     publish_noisy,
+    stream_codes,
 )
 from privsyn.pipelines.synthesis_steps import build_row_steps, list_score_tables
 from privsyn.tasks.codecs.level_codecs import list_level_attributes
@@ -41,9 +41,9 @@ from privsyn.tasks.knowledge.public_knowledge import Part
 from privsyn.tasks.steps import combine_cliques, compress_domain, indif_scores, measure_marginals, select_pairs
 
 RECODED = "recode_rows.recoded_rows"
-CHOSEN = "combine_cliques.cliques"
-JOINT, ALONE = "joint counts of the related columns", "counts of single columns once more"
-WHOLE = Fraction(1)
+CLIQUES = "combine_cliques.cliques"
+JOINT_COUNTS, SINGLE_COUNTS = "joint counts of the related columns", "counts of single columns once more"
+WHOLE_BUDGET = Fraction(1)
 """The whole budget."""
 
 
@@ -57,7 +57,7 @@ def build_steps(request: Request) -> tuple[Step, ...]:
     )
 
 
-def build_up_to_measurement(options: PrivSyn, measurement: Fraction, part: Fraction = WHOLE) -> tuple[Step, ...]:
+def build_up_to_measurement(options: PrivSyn, measurement: Fraction, part: Fraction = WHOLE_BUDGET) -> tuple[Step, ...]:
     """Return the steps up to the first measurement, which has the share ``measurement`` of the budget.
 
     ``part``: the part of the whole budget that these steps share; ``measurement`` is of that part.
@@ -84,7 +84,7 @@ def get_options(request: Request) -> PrivSyn:
 def _recode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     recode = inputs.recode()
     rows = compress_domain.recode_rows(inputs.batches(ENCODED), recode)
-    return {"recoded_rows": list_wide_codes(rows, build_coarse_domain(recode), padded=True)}
+    return {"recoded_rows": stream_codes(rows, build_coarse_domain(recode), padded=True)}
 
 
 RECODE_ROWS = Step(
@@ -114,7 +114,7 @@ def _score_exactly(
     return indif_scores.count_exactly(rows, queries, request.threads, expected)
 
 
-def _explain_score_share(selection: Selection) -> str:
+def _explain_score_sensitivity(selection: Selection) -> str:
     if selection.scores == "one_ways":
         return (
             "k: against the noisy one-ways, released before, each of a person's k records changes "
@@ -137,7 +137,7 @@ def build_scores_step(selection: Callable[[Request], Selection], share: Fraction
         share=lambda r: share,
         look=Look(
             "how strongly each pair of columns is related",
-            lambda r: _explain_score_share(selection(r)),
+            lambda r: _explain_score_sensitivity(selection(r)),
             noise_of="a score",
         ),
         rows=RECODED,
@@ -294,7 +294,7 @@ def build_measurement(
 
 def build_first_measurement(
     share: Fraction,
-    chosen: str = CHOSEN,
+    chosen: str = CLIQUES,
     limit: str = "Relations of three and more columns are only kept where they follow from those measured.",
 ) -> ReleaseStep:
     """Return the paper's measurement of the marginals in the table ``chosen``, with this share of the budget."""
@@ -303,7 +303,7 @@ def build_first_measurement(
         title="Measure marginals",
         chosen=chosen,
         share=share,
-        look=Look(JOINT, lambda r: ONE_CELL, alone=ALONE),
+        look=Look(JOINT_COUNTS, lambda r: ONE_CELL, alone=SINGLE_COUNTS),
         files=publish_noisy("measured", "has the joint counts, cell by cell, the last attribute running fastest"),
         limit=limit,
     )

@@ -20,7 +20,7 @@ def release_job(spec: ReleaseSpec, period: str | None = None, new_dataset: str |
 
     Raises RequestError if ``period`` is not a period's label.
     """
-    steps = build_steps(_refuse_unread(spec))
+    steps = build_steps(_drop_prior_rows(spec))
     if period is None:
         return Job(steps, new_dataset=new_dataset)
     asks = {"period": check_period(period)}
@@ -28,7 +28,7 @@ def release_job(spec: ReleaseSpec, period: str | None = None, new_dataset: str |
     return Job(steps, asks=asks, name=name, redraw=NO_REDRAW, period=period, new_dataset=new_dataset)
 
 
-def _refuse_unread(spec: ReleaseSpec) -> Request:
+def _drop_prior_rows(spec: ReleaseSpec) -> Request:
     """Return the request with no row of its prior: the same steps, and no file is opened before the policy is asked."""
     if spec.prior is None:
         return Request(spec)

@@ -13,7 +13,7 @@ from privsyn.data_contracts.step_options import Consistency, Synthesis
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Batches, Output, Progress, PublishedFile, Step, Wide
-from privsyn.pipelines.common_steps import RECODE, key_columns, list_released_tables, list_wide_codes
+from privsyn.pipelines.common_steps import RECODE, key_columns, list_released_tables, stream_codes
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimate_total, sum_coarse_one_ways
 from privsyn.tasks.kernels.counting import CodeTable
@@ -162,7 +162,7 @@ def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = ()) ->
                 )
                 yield from codes.to_arrow().to_batches()
 
-        return {"core_codes": list_wide_codes(batches(), core.domain)}
+        return {"core_codes": stream_codes(batches(), core.domain)}
 
     return Step(
         name="synthesize",
@@ -217,7 +217,7 @@ def _append(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
             whole = hold_totals.hold(whole, quotas.take(s.rows), hold_totals.seed_generator(s.own_seed))
             yield from whole.to_arrow().to_batches()
 
-    return {"codes": list_wide_codes(batches(), domain)}
+    return {"codes": stream_codes(batches(), domain)}
 
 
 def build_appending_step(scores: tuple[str, ...] = ()) -> Step:
@@ -318,7 +318,7 @@ def build_drawing_step(
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         recode = pool_one_ways(request, inputs, stages)
         batches = (b for rows in draw(request, inputs, recode, progress) for b in rows.to_arrow().to_batches())
-        return {"codes": list_wide_codes(batches, build_coarse_domain(recode))}
+        return {"codes": stream_codes(batches, build_coarse_domain(recode))}
 
     return Step(
         name=name,

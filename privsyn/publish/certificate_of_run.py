@@ -26,7 +26,7 @@ from privsyn.publish.unmeasured_note import list_stated_unmeasured
 from privsyn.storage.records import locate_private_records
 from privsyn.tasks.estimation.noisy import read_receipts
 from privsyn.tasks.privacy.accountant import Accountant, convert_rho_to_epsilon
-from privsyn.tasks.privacy.gaussian_dp import LEAKED
+from privsyn.tasks.privacy.gaussian_dp import SAFETY_MARGIN
 
 LISTED_QUERIES = 5_000
 """A group of more queries than this is not listed one by one in the certificate (its receipts table is)."""
@@ -36,7 +36,8 @@ _ZCDP = "zCDP adds up over all queries (Bun and Steinke 2016, Lemma 2.3; PrivSyn
 COMPOSITION: dict[Accountant, str] = {
     "gaussian": "prices add up over all queries, also where later ones depend on earlier answers (Smith and Thakurta "
     "2022; own proof in docs/privacy.md); together they keep mu-Gaussian differential privacy, mu = sqrt(2 rho), at "
-    f"epsilon - {float(LEAKED):g} and delta / (1 + {float(LEAKED):g}), and so (epsilon, delta) by Balle and Wang 2018, "
+    f"epsilon - {float(SAFETY_MARGIN):g} and delta / (1 + {float(SAFETY_MARGIN):g}), and so (epsilon, delta) by "
+    f"Balle and Wang 2018, "
     "Theorem 8",
     "tight": f"{_ZCDP} to (epsilon, delta) by Canonne, Kamath and Steinke 2020, Corollary 13",
     "paper": f"{_ZCDP} to (epsilon, delta) by rho + 2 sqrt(rho ln(1/delta)) = epsilon (PrivSyn, Theorem 2)",

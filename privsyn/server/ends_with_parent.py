@@ -9,10 +9,10 @@ import sys
 import threading
 import time
 
-INTERVAL = 0.5
+CHECK_SECONDS = 0.5
 """Seconds between two looks at the parent."""
 
-GRACE = 5.0
+STOP_SECONDS = 5.0
 """Seconds for ending by itself, once the parent has ended."""
 
 
@@ -23,9 +23,9 @@ def watch(parent: int) -> None:
     started the process has ended.
     """
     while os.getppid() == parent:
-        time.sleep(INTERVAL)
+        time.sleep(CHECK_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(GRACE)
+    time.sleep(STOP_SECONDS)
     os._exit(1)
 
 

@@ -13,10 +13,10 @@ from prefect.states import StateType
 from privsyn.flows.states import ALREADY_RELEASED, BUDGET_LOW, CONTRACT_FAILED, FEW_RELEASES, LEDGER_FAILED, REFUSED
 from privsyn.server.environment import POOL
 
-LATE = timedelta(minutes=15)
+LATE_AFTER = timedelta(minutes=15)
 """How late a run may start before people are told."""
 
-SILENCE = timedelta(seconds=90)
+SILENT_AFTER = timedelta(seconds=90)
 """Three heartbeats: a run that is silent for longer has no process any more."""
 
 HEARTBEAT = "prefect.flow-run.heartbeat"
@@ -69,15 +69,15 @@ NOTICES = (
     _match_ended("privsyn: crashed", "Crashed", "crashed"),
     Notice(
         "privsyn: late",
-        f"A run has not started {LATE.seconds // 60} minutes after it was late.",
-        _match_silent(_match_event("Late"), _match_event("Pending", "Running", *_ENDS), LATE),
+        f"A run has not started {LATE_AFTER.seconds // 60} minutes after it was late.",
+        _match_silent(_match_event("Late"), _match_event("Pending", "Running", *_ENDS), LATE_AFTER),
         "PrivSyn: {{ flow_run.name }} is late",
         "It was scheduled and no worker took it for a quarter of an hour.\n\n{{ flow_run | ui_url }}",
     ),
     Notice(
         "privsyn: no heartbeat",
-        f"A run was silent for {SILENCE.seconds} seconds and is taken for dead.",
-        _match_silent({HEARTBEAT}, {HEARTBEAT, *_match_event(*_ENDS)}, SILENCE),
+        f"A run was silent for {SILENT_AFTER.seconds} seconds and is taken for dead.",
+        _match_silent({HEARTBEAT}, {HEARTBEAT, *_match_event(*_ENDS)}, SILENT_AFTER),
         "PrivSyn: {{ flow_run.name }} gives no sign of life",
         "Its process is gone or hangs. Started again, it finds its finished steps; nothing is charged twice."
         "\n\n{{ flow_run | ui_url }}",

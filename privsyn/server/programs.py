@@ -14,13 +14,13 @@ import psutil
 
 from privsyn.base.errors import PrivsynError
 
-GRACE = 20.0
+STOP_SECONDS = 20.0
 """Seconds that a program, and what it runs, has for stopping by itself; then all of it is killed."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds before a program that ended by itself is started again."""
 
-SETTLED = 60.0
+STEADY_SECONDS = 60.0
 """Seconds after which a program counts as running well."""
 
 _Process = subprocess.Popen[bytes]
@@ -52,7 +52,7 @@ class Programs:
     def tend(self, say: Callable[[str], None]) -> None:
         """Start again each that has ended by itself, after a pause; the others go on.  To be called now and then.
 
-        The pause is FIRST_PAUSE, and twice as long each time it ends again before it has run for SETTLED, up to
+        The pause is FIRST_PAUSE, and twice as long each time it ends again before it has run for STEADY_SECONDS, up to
         LONGEST_PAUSE.
         """
         now = time.monotonic()
@@ -60,7 +60,7 @@ class Programs:
             if process.poll() is None:
                 continue
             if name not in self._due:
-                settled = now - self._since[name] >= SETTLED
+                settled = now - self._since[name] >= STEADY_SECONDS
                 pause = FIRST_PAUSE if settled else min(2 * self._pauses.get(name, FIRST_PAUSE / 2), LONGEST_PAUSE)
                 self._pauses[name], self._due[name] = pause, now + pause
                 say(f"The {name} ended by itself, with exit code {process.returncode}; it starts again in {pause:g} s.")
@@ -111,7 +111,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 def _stop(process: _Process) -> None:
-    """Ask what it runs to end, then itself; GRACE seconds each, then kill what is left.  A second Ctrl-C kills at once.
+    """Ask what it runs to end, then itself; kill what is left after STOP_SECONDS each, or at a second Ctrl-C.
 
     A worker's runs get a signal of their own, so that each can still tell the server that it was cut short; a worker
     that is interrupted kills them, and their pages would say Running for ever.
@@ -122,9 +122,9 @@ def _stop(process: _Process) -> None:
         try:
             for run in runs:
                 run.terminate()
-            psutil.wait_procs(runs, GRACE)
+            psutil.wait_procs(runs, STOP_SECONDS)
             process.send_signal(signal.SIGINT)
-            process.wait(GRACE)
+            process.wait(STOP_SECONDS)
         except (subprocess.TimeoutExpired, KeyboardInterrupt):
             pass
         finally:

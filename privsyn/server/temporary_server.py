@@ -16,7 +16,7 @@ from privsyn.server.login import CLIENT, build_client_login, make_login, make_lo
 if TYPE_CHECKING:
     from prefect.server.api.server import SubprocessASGIServer
 
-PATIENCE = 5.0
+SERVER_TIMEOUT = 5.0
 """Seconds in which a server that is named has to answer."""
 
 
@@ -84,7 +84,7 @@ def _check_named() -> None:
 
     try:
         with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
-            client = get_client(httpx_settings={"timeout": PATIENCE}, sync_client=True)
+            client = get_client(httpx_settings={"timeout": SERVER_TIMEOUT}, sync_client=True)
             problem = client.api_healthcheck()
             if problem is None:
                 client.api_version()

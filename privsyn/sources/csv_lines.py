@@ -20,11 +20,11 @@ import pyarrow.csv as pacsv
 
 from privsyn.sources.private_table import LEFT_OUT, Note, with_valid_text
 
-LONGEST = 1 << 23
+MAX_LINE_BYTES = 1 << 23
 """Bytes that a line may have."""
 
-_BLOCK = LONGEST // 2
-"""Bytes that are read at a time, so that only the first line of a block can be longer than LONGEST."""
+_BLOCK = MAX_LINE_BYTES // 2
+"""Bytes that are read at a time, so that only the first line of a block can be longer than MAX_LINE_BYTES."""
 
 _PIECE = 1 << 16
 """Bytes whose lines are counted at a time, so that they stay in the processor's cache."""
@@ -36,7 +36,7 @@ class LineReader:
     """The records of a CSV file with the columns ``names``, of which ``read`` are kept.
 
     A line ends at a line feed, a carriage return, or both; an empty one is nothing.  A line is a record if its quoting
-    is closed, it has as many fields as there are names, and no more than LONGEST bytes.  Others are left out.
+    is closed, it has as many fields as there are names, and no more than MAX_LINE_BYTES bytes.  Others are left out.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class LineReader:
 
         A record that does not end with its line takes in a later one, at the latest the guard.
         """
-        if len(block) > LONGEST:
+        if len(block) > MAX_LINE_BYTES:
             return None
         quoted = bool(self._quote) and self._quote in block
         try:
@@ -81,7 +81,7 @@ class LineReader:
     def _one_by_one(self, block: bytes, note: Note) -> pa.RecordBatch:
         """Return the rows of those lines of a block that are records."""
         lines = [line for line in _ENDS.split(block) if line]
-        records = [line for line in lines if len(line) <= LONGEST and self._is_record(line)]
+        records = [line for line in lines if len(line) <= MAX_LINE_BYTES and self._is_record(line)]
         note("", +Counter({LEFT_OUT: len(lines) - len(records)}))
         batch = self._parsed(b"\n".join([b"", *records, self._guard]), self._unchecked).slice(0, len(records))
         return with_valid_text(batch, note)
@@ -105,7 +105,7 @@ def build_text_options(read: Sequence[str], null_values: Sequence[str], *, check
 
 
 def _read_blocks(stream: Any) -> Iterator[bytes]:
-    """Yield the stream in blocks of whole lines, the last with an end added; lines far longer than LONGEST are cut.
+    """Yield the stream in blocks of whole lines, the last with an end added; lines beyond MAX_LINE_BYTES are cut.
 
     Each begins with an empty line: pyarrow takes a byte order mark off whatever begins with one.
     """
@@ -116,7 +116,7 @@ def _read_blocks(stream: Any) -> Iterator[bytes]:
             yield b"".join((b"\n", rest, memoryview(chunk)[:end]))
             rest = chunk[end:]
         else:
-            rest = (rest + chunk)[: LONGEST + 1]
+            rest = (rest + chunk)[: MAX_LINE_BYTES + 1]
     if rest:
         yield b"\n" + rest + b"\n"
 

@@ -104,7 +104,7 @@ def _make_computable(values: pa.Array) -> pa.Array:
     return values.cast(pa.float32()) if pa.types.is_float16(values.type) else values
 
 
-def _name_columns(transactions: pa.Array) -> pa.Array:
+def _read_names(transactions: pa.Array) -> pa.Array:
     """Transactions as text; null where a cell names none, so that rows of many persons are not taken for one."""
     text = _to_text(transactions)
     empty = pc.equal(text, "")
@@ -147,7 +147,7 @@ def _is_held(column: pa.Array) -> NDArray[np.bool_]:
 def _read_pairs(batches: Sequence[pa.RecordBatch], layout: PairsLayout, universe: pa.Array) -> Held:
     if not batches:
         return np.empty(0, np.int64), np.empty(0, np.int64), 0, 0
-    names = pa.chunked_array([_name_columns(b.column(layout.transaction)) for b in batches]).combine_chunks()
+    names = pa.chunked_array([_read_names(b.column(layout.transaction)) for b in batches]).combine_chunks()
     items = pa.chunked_array([_to_text(b.column(layout.item)) for b in batches]).combine_chunks()
     encoded = names.dictionary_encode()
     rows = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)

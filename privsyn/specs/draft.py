@@ -39,10 +39,10 @@ MOST_DECIMALS = 15
 """Of a column of numbers (privsyn/data_contracts/columns)."""
 _LONGEST_KEY = 1_000
 
-LOOKED = "PRIVATE: kinds or values were read from rows (`--look`). Check each in a public source before a release."
+LOOKED = "PRIVATE: kinds or values were read from rows, as asked for. Check each in a public source before a release."
 """What stands at the head of a draft that was made with a look at the rows."""
 
-_CATEGORIES_HIDDEN = "the table has categories of its own, which may come from its rows: `--look` lists them, privately"
+_CATEGORIES_HIDDEN = "the table has categories of its own, maybe from its rows: a look at them lists them, privately"
 _CATEGORIES_SHOWN = "PRIVATE: the table's own categories, which may come from its rows"
 
 

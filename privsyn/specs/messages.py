@@ -70,7 +70,7 @@ _PATTERNS: dict[tuple[str | int, ...], str] = {
 }
 _BOUNDS = {"gt": "greater than", "ge": "at least", "lt": "less than", "le": "at most"}
 _LENGTHS = {"min_length": "at least", "max_length": "at most"}
-SHOWN = 3
+MAX_SHOWN_PROBLEMS = 3
 """Problems that one message lists; it counts the rest."""
 
 
@@ -91,10 +91,10 @@ class Problem:
 
 def request_error(problems: Sequence[Problem]) -> RequestError:
     """Return one paragraph on the first few problems; ``problems`` is not empty."""
-    first, others = problems[0], problems[1:SHOWN]
+    first, others = problems[0], problems[1:MAX_SHOWN_PROBLEMS]
     texts = [first.cure, *(text for p in others for text in (p.also(), p.cure))]
-    if len(problems) > SHOWN:
-        texts.append(f"And {len(problems) - SHOWN} more after these")
+    if len(problems) > MAX_SHOWN_PROBLEMS:
+        texts.append(f"And {len(problems) - MAX_SHOWN_PROBLEMS} more after these")
     return RequestError(first.text, join_sentences(texts), first.field, first.line)
 
 

@@ -6,9 +6,9 @@ plain hash of private data would confirm a right guess of the data, so checks an
 fingerprints are HMAC-SHA256 under a key that never leaves the private root.
 
 One look at a file is enough for a run (:meth:`Store.verify`): the store knows it again by device, inode, size and
-the times of its last writing and change, if those lay SETTLED before the look.  The look is there for disks, copies,
-restores and other programs that change files; each such change sets the time of change, which programs cannot set
-back.  It does not defend against a writer in the private root, where the key lies too.  What leaves for the
+the times of its last writing and change, if those lay SETTLED_SECONDS before the look.  The look is there for disks,
+copies, restores and other programs that change files; each such change sets the time of change, which programs cannot
+set back.  It does not defend against a writer in the private root, where the key lies too.  What leaves for the
 released root, and the private table itself, are looked at afresh every time.
 """
 
@@ -46,7 +46,7 @@ _BUFFER = 1 << 20
 _LOOK_EVERY = 0.5
 """Seconds of waiting for a lock after which it is looked whether somebody asked to stop."""
 
-SETTLED = 2.0
+SETTLED_SECONDS = 2.0
 """Seconds.  A file changed just before a look may change again within one tick of its file system's clock."""
 
 Stamp = tuple[int, int, int, int, int]
@@ -138,10 +138,10 @@ class Store:
             if parts:
                 target = folder / label
                 with replace_folder(target, for_good=for_good) as temporary:
-                    _write_parts(temporary, table, _describe_file(schema), parts)
+                    _write_parts(temporary, table, _strip_schema(schema), parts)
             else:
                 with replace_file(target, for_good=for_good) as temporary:
-                    _write_parquet(temporary, table, _describe_file(schema))
+                    _write_parquet(temporary, table, _strip_schema(schema))
         unsigned = ArtifactRef(name=name, step=step, zone=zone, key=key, path=str(target), check="")
         return unsigned.model_copy(update={"check": self._sign(unsigned, self._mac_of(target, self.mac))})
 
@@ -198,7 +198,7 @@ class Store:
             if known is not None and known[0] == before:
                 return known[1]
             mac = self.mac(path)
-            if _read_stamp(path) == before and max(before[3:]) / 1e9 < began - SETTLED:
+            if _read_stamp(path) == before and max(before[3:]) / 1e9 < began - SETTLED_SECONDS:
                 self._macs[path] = (before, mac)
         return mac
 
@@ -284,7 +284,7 @@ def _write_parquet(path: Path, table: pa.Table | Iterable[pa.RecordBatch], schem
             writer.write_batch(batch.replace_schema_metadata(None))
 
 
-def _describe_file(schema: pa.Schema) -> pa.Schema:
+def _strip_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema with nothing more than what pandas reads types from, where it has that.
 
     It is written with it.

@@ -19,13 +19,13 @@ from privsyn.tasks.kernels.counting import CodeTable
 
 Floats = NDArray[np.float64]
 
-OUTSIDE = -1
+UNCOUNTED_CELL = -1
 """The cell of a value that a partial workload does not count."""
 
 
 @dataclass(frozen=True, eq=False)
 class PartialWorkload:
-    """Counting queries of which no value is in two: ``cell[i]`` is the query that counts value i, or OUTSIDE.
+    """Counting queries of which no value is in two: ``cell[i]`` is the query that counts value i, or UNCOUNTED_CELL.
 
     ``cells``: how many queries there are.
     """
@@ -43,11 +43,11 @@ class PartialWorkload:
     @property
     def covers_all(self) -> bool:
         """Whether every value is counted."""
-        return bool((self.cell != OUTSIDE).all())
+        return bool((self.cell != UNCOUNTED_CELL).all())
 
     def answers(self, shares: Floats) -> Floats:
         """Return what the queries say of a distribution, shape (cells,)."""
-        inside = self.cell != OUTSIDE
+        inside = self.cell != UNCOUNTED_CELL
         return np.bincount(self.cell[inside], weights=shares[inside], minlength=self.cells).astype(np.float64)
 
 
@@ -67,7 +67,7 @@ def update_distribution(shares: Floats, workload: PartialWorkload, answers: Floa
     values had no share gives each of them an equal part; so does what is left to the values that no query counts.  A
     query that counts no value of the support loses its answer, and the shares are scaled to sum to 1.
     """
-    inside = workload.cell != OUTSIDE
+    inside = workload.cell != UNCOUNTED_CELL
     found = np.empty_like(shares)
     cell = workload.cell[inside]
     before = workload.answers(shares)

@@ -22,7 +22,7 @@ Answers = list[NDArray[np.int64]]
 """One flat vector per query, in the queries' order, each of length ``query.cells``."""
 
 
-def draw_noise(queries: Sequence[Query], draw: Callable[[list[tuple[float, int]]], Answers]) -> Answers:
+def draw_for_queries(queries: Sequence[Query], draw: Callable[[list[tuple[float, int]]], Answers]) -> Answers:
     """Return noise for each query by ``draw``, a function of a list of (sigma, cells); one sigma is drawn at once."""
     groups = [(sigma, [q.cells for q in group]) for sigma, group in groupby(queries, key=lambda q: q.sigma)]
     drawn = draw([(sigma, sum(cells)) for sigma, cells in groups])

@@ -28,23 +28,24 @@ from privsyn.tasks.estimation.reference import Reference
 
 Floats = NDArray[np.float64]
 
-CAUTION = 0.5
+MIN_SCORE_CAUTION = 0.5
 """Standard deviations of a score's noise that are taken off it, at least."""
 
-HAZY = 0.25
+MAX_CLEAR_SCORE_NOISE = 0.25
 """Noise of a score, as a share of all records, above which more is taken off it."""
 
-MOST_CAUTION = 2.0
-"""Standard deviations that are taken off where the noise is at SILENT; between HAZY and that they rise evenly."""
+MAX_SCORE_CAUTION = 2.0
+"""Standard deviations that are taken off where the noise is at MAX_USABLE_SCORE_NOISE; they rise evenly up to there."""
 
-SILENT = 0.5
+MAX_USABLE_SCORE_NOISE = 0.5
 """Scores whose noise is above this share of all records say nothing: with them, pairs would be chosen by noise."""
 
-WIDE = 1_000
-"""Scores at a time above which HAZY and SILENT rise by the square root of their number, up to twice: the more pairs,
-the further the most related stand out."""
+REFERENCE_SCORE_COUNT = 1_000
+"""Scores at a time above which both limits of the noise rise by the square root of their number, up to twice.
 
-IMPORTANCE = 0.3
+The more pairs, the further the most related stand out."""
+
+ONE_WAY_ERROR_WEIGHT = 0.3
 """In how many of the pairs of its attribute an error of a one-way shows, as a share of them."""
 
 _GROUPS = 6  # of one attribute's codes, each a quarter as large as the one before; a last one holds those at 0
@@ -104,7 +105,7 @@ def _spread(left: Floats, share: Floats, cells: Floats) -> Departures:
 def _shrink_scores(scores: Sequence[float], sigma: float, reference: Reference) -> Floats:
     """Return the scores less a multiple of their noise (:func:`compute_caution`), at least 0.
 
-    All 0 where that hides all (SILENT).
+    All 0 where that hides all (MAX_USABLE_SCORE_NOISE).
     """
     times = compute_caution(sigma, reference.total, len(scores))
     if math.isinf(times):
@@ -115,20 +116,21 @@ def _shrink_scores(scores: Sequence[float], sigma: float, reference: Reference) 
 def compute_caution(sigma: float, total: float, scores: int) -> float:
     """Return how many standard deviations to take off ``scores`` scores of noise ``sigma`` for ``total`` records.
 
-    CAUTION up to HAZY of all records, from there evenly up to MOST_CAUTION at SILENT; infinite above.
+    MIN_SCORE_CAUTION up to MAX_CLEAR_SCORE_NOISE of all records, from there evenly up to MAX_SCORE_CAUTION at
+    MAX_USABLE_SCORE_NOISE; infinite above.
     """
-    noise = sigma / min(2.0, max(1.0, math.sqrt(scores / WIDE)))
-    if noise <= HAZY * total:
-        return CAUTION
-    if noise > SILENT * total:
+    noise = sigma / min(2.0, max(1.0, math.sqrt(scores / REFERENCE_SCORE_COUNT)))
+    if noise <= MAX_CLEAR_SCORE_NOISE * total:
+        return MIN_SCORE_CAUTION
+    if noise > MAX_USABLE_SCORE_NOISE * total:
         return math.inf
-    beyond = (noise / total - HAZY) / (SILENT - HAZY)
-    return CAUTION + (MOST_CAUTION - CAUTION) * beyond
+    beyond = (noise / total - MAX_CLEAR_SCORE_NOISE) / (MAX_USABLE_SCORE_NOISE - MAX_CLEAR_SCORE_NOISE)
+    return MIN_SCORE_CAUTION + (MAX_SCORE_CAUTION - MIN_SCORE_CAUTION) * beyond
 
 
 def estimate_one_way_departures(recode: Recode) -> Departures:
-    """Return one row per attribute: its noisy fine one-way errs by its noise, and so do IMPORTANCE of its pairs."""
-    others = IMPORTANCE * (len(recode) - 1)
+    """Return a row per attribute: the error of its noisy one-way, which shows in ONE_WAY_ERROR_WEIGHT of its pairs."""
+    others = ONE_WAY_ERROR_WEIGHT * (len(recode) - 1)
     tau = [[math.sqrt(r.noise)] for r in recode.values()]
     cells = [[len(r.coarse) * others] for r in recode.values()]
     return Departures(np.array(tau), np.array(cells, dtype=np.float64))

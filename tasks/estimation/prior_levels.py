@@ -21,11 +21,11 @@ from privsyn.tasks.kernels.counting import CodeTable, Countable, count_all
 
 Floats = NDArray[np.float64]
 
-BLEND = 100.0
+UPPER_LEVEL_ROWS = 100.0
 """Rows of the distribution one level above that are added to a group's own public rows; of 0, 10 and 100 the best on
 support2, as good as 20 on stroke_ist."""
 
-TURNS = 20
+UPDATES_PER_MARGINAL = 20
 """Updates by each marginal of a workload (the paper had two, for want of time, and would have more)."""
 
 
@@ -106,7 +106,7 @@ class NoisyLevel:
 
 
 def select_rows(
-    public: CodeTable, levels: Levels, answers: Sequence[Floats], seed: int, *, turns: int = TURNS
+    public: CodeTable, levels: Levels, answers: Sequence[Floats], seed: int, *, turns: int = UPDATES_PER_MARGINAL
 ) -> CodeTable:
     """Synthetic rows: Algorithm 2 from the noisy ``answers`` of :func:`plan`'s queries, each flat, in their order.
 
@@ -161,13 +161,13 @@ class Support:
     def start(self, large: Floats, cell: int) -> Floats:
         """Return distribution that a small group begins with: its own public rows, changed as those of ``large`` were.
 
-        BLEND rows of ``large`` are added: few public rows say little of a group, and none nothing.
+        UPPER_LEVEL_ROWS rows of ``large`` are added: few public rows say little of a group, and none nothing.
         """
         own = np.bincount(self.own.get(cell, np.zeros(0, np.int64)), minlength=self.shares.size).astype(np.float64)
         rows, changed = own.sum(), own * large / self.shares
         if changed.sum() == 0:
             return large
-        return np.asarray((rows * changed / changed.sum() + BLEND * large) / (rows + BLEND))
+        return np.asarray((rows * changed / changed.sum() + UPPER_LEVEL_ROWS * large) / (rows + UPPER_LEVEL_ROWS))
 
     def rows(self, groups: NDArray[np.integer], drawn: NDArray[np.integer]) -> CodeTable:
         """Return the distinct rows ``drawn``, shape (rows,), in ``groups``, codes of shape (rows, columns)."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-FITTING = 20
+MAX_FITTING_PASSES = 20
 """Passes of iterative proportional fitting at most; parts that disagree have no fit, and few passes are enough."""
 
 
@@ -37,7 +37,7 @@ def rake(counts: Floats, parts: Sequence[Floats], close: float = 1e-3) -> Floats
     moves less than the share ``close`` of the first part's total.
     """
     total, fitted = float(parts[0].sum()), counts
-    for _ in range(FITTING):
+    for _ in range(MAX_FITTING_PASSES):
         before = fitted
         for axis, part in enumerate(parts):
             now = fitted.sum(axis=axis)
@@ -55,7 +55,7 @@ def fit_to_sums(shares: Floats, parts: Sequence[Floats]) -> Floats:
     """
     total = max(float(parts[0].sum()), 1e-9)
     found = shares * total + 1e-6 * np.outer(parts[0], parts[1]) / total
-    for _ in range(FITTING):
+    for _ in range(MAX_FITTING_PASSES):
         for axis, part in enumerate(parts):
             now = found.sum(axis=1 - axis)
             found = found * np.expand_dims(np.divide(part, now, out=np.zeros_like(part), where=now > 0), 1 - axis)

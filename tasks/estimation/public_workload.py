@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.tasks.kernels.counting import CodeTable, count_all
 
-RELATED = 0.1
+MIN_RELATED_INFORMATION = 0.1
 """Nats of mutual information from which two columns have an edge."""
 
-INDEPENDENT = 0.05
+MAX_INDEPENDENT_INFORMATION = 0.05
 """Nats of mutual information up to which two columns are nearly independent."""
 
 Information = Mapping[Clique, float]
@@ -41,7 +41,7 @@ def sum_information(counts: NDArray[np.int64]) -> float:
 
 
 def choose_related_cliques(
-    information: Information, domain: Domain, most_cells: int, *, edge: float = RELATED
+    information: Information, domain: Domain, most_cells: int, *, edge: float = MIN_RELATED_INFORMATION
 ) -> list[Clique]:
     """Cliques of the graph whose edges are the pairs of ``edge`` nats or more; a column without an edge is by itself.
 
@@ -73,7 +73,9 @@ def _grow_clique(pair: Clique, edges: Information, names: Clique, domain: Domain
         clique = domain.ordered((*clique, max(sorted(gains), key=gains.__getitem__)))
 
 
-def choose_independent_one_ways(information: Information, domain: Domain, *, most: float = INDEPENDENT) -> list[Clique]:
+def choose_independent_one_ways(
+    information: Information, domain: Domain, *, most: float = MAX_INDEPENDENT_INFORMATION
+) -> list[Clique]:
     """Single columns of which no two share more than ``most`` nats: each next tells most of all the columns.
 
     What a column tells is the sum of its mutual information with every other one.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from privsyn.tasks.estimation.recode import Recode, estimate_total
 
-BITS = 16  # a reference count is a whole number of 2^-16 records
+FRACTION_BITS = 16  # a reference count is a whole number of 2^-16 records
 
 
 MAX_ROWS = 3_000_000_000
@@ -45,7 +45,7 @@ class Reference:
         Shape (size of a + 1, size of b + 1).
         """
         expected = np.multiply.outer(self.shares[a], self.shares[b]) * min(self.total, MAX_ROWS)
-        return np.rint(np.ldexp(expected, BITS)).astype(np.int64)
+        return np.rint(np.ldexp(expected, FRACTION_BITS)).astype(np.int64)
 
 
 class Expected(Protocol):

@@ -31,11 +31,11 @@ Floats = NDArray[np.float64]
 SCALES = 10.0 ** np.arange(-3, 4)
 """Variances of the departures that are mixed, in units of the noise's where the expected count is the median."""
 
-POWER = 1.5
+VARIANCE_POWER = 1.5
 """The variance of a departure grows with the expected count to this power: between counting noise (1) and a constant
 relative departure (2)."""
 
-TEMPERATURE = 8.0
+RISK_TEMPERATURE = 8.0
 """Difference of two risks, in units of the noise's variance, at which their weights are e to 1; from 4 on there is a
 proof, for linear estimates of known noise."""
 
@@ -92,7 +92,7 @@ def shrink_marginal(counts: Floats, expected: Floats, variance: float) -> Shrunk
     worse -= estimate_stein_risk(
         lambda y: compute_posterior_means(y, expected, left, shares).mean, counts, by_cell, variance
     )
-    weight = 1.0 / (1.0 + np.exp(np.clip(worse / TEMPERATURE, -50.0, 50.0)))
+    weight = 1.0 / (1.0 + np.exp(np.clip(worse / RISK_TEMPERATURE, -50.0, 50.0)))
     return Shrunk(weight * around + (1 - weight) * by_cell, empty)
 
 
@@ -113,7 +113,7 @@ def choose_nearer(counts: Floats, usual: tuple[Floats, Shrunk], other: Floats, v
             return compute_posterior_means(y, e, left, shares).mean
 
         risks.append(estimate_stein_risk(again, counts, found.mean, variance))
-    weight = 1.0 / (1.0 + np.exp(np.clip((risks[1] - risks[0]) / TEMPERATURE, -50.0, 50.0)))
+    weight = 1.0 / (1.0 + np.exp(np.clip((risks[1] - risks[0]) / RISK_TEMPERATURE, -50.0, 50.0)))
     return Shrunk(*(weight * o + (1 - weight) * u for o, u in zip(around, usual[1], strict=True)))
 
 
@@ -146,7 +146,7 @@ def compute_posterior_means(
     expected: of the shape of ``counts``, >= 0; variance: of the noise in each cell, > 0; shares: fitted to the counts
     unless they are given.
     """
-    expectation = np.maximum(expected.ravel(), 1e-3) ** POWER
+    expectation = np.maximum(expected.ravel(), 1e-3) ** VARIANCE_POWER
     y, departure = counts.ravel(), (counts - expected).ravel()
     prior = np.multiply.outer(SCALES * variance / float(np.median(expectation)), expectation)
     total = prior + variance

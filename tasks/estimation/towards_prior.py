@@ -20,13 +20,13 @@ Floats = NDArray[np.float64]
 SCALES = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 """Standard deviations of a count's departure, as shares of what is expected."""
 
-WIDEST = 0.25
+UNINFORMATIVE_SCALE = 0.25
 """Standard deviation of the departure of a count of which the public table says nothing, as a share of all rows."""
 
-FAITH = 4.0
+POOLING_CELLS = 4.0
 """So many cells of its own weigh as much for an attribute's shares as all attributes together."""
 
-TRUSTED = 0.5
+MIN_PRIOR_PROBABILITY = 0.5
 """Chance above which the public table is taken to tell of an attribute."""
 
 _ROUNDS = 25
@@ -71,7 +71,7 @@ def shrink_towards_prior(
     odds = _compute_odds({a: fits["public"][a].evidence - fits["even"][a].evidence for a in noisy})
     found = {}
     for a, y in noisy.items():
-        if odds[a] > TRUSTED:
+        if odds[a] > MIN_PRIOR_PROBABILITY:
             follows = fits["public"][a].follows
             mean = expected[a] + follows * (y - expected[a])
             found[a] = Drawn(mean, follows * sigma[a] ** 2, float(follows.sum()))
@@ -123,15 +123,15 @@ def _compute_variances(expected: Floats, rows: float, public_rows: int) -> Float
     """Of a true count's departure from what is expected, by scale; shape (scales + 1, cells), above 0."""
     sampling = np.maximum(expected, rows / public_rows / 2) * (1 + rows / public_rows)
     scaled = np.multiply.outer(np.array(SCALES) ** 2, expected**2) + sampling
-    return np.vstack([scaled, np.full(len(expected), (WIDEST * rows) ** 2)])
+    return np.vstack([scaled, np.full(len(expected), (UNINFORMATIVE_SCALE * rows) ** 2)])
 
 
 def _fit_shares(likelihood: Mapping[str, Floats]) -> dict[str, Floats]:
-    """Return the shares of the scales by attribute, drawn towards those of all cells (FAITH)."""
+    """Return the shares of the scales by attribute, drawn towards those of all cells (POOLING_CELLS)."""
     parts = len(next(iter(likelihood.values())))
     everything = np.concatenate(list(likelihood.values()), axis=1)
     common = _maximize_expectation(everything, np.full(parts, 1.0 / parts), 1.0)
-    return {a: _maximize_expectation(cells, common, FAITH) for a, cells in likelihood.items()}
+    return {a: _maximize_expectation(cells, common, POOLING_CELLS) for a, cells in likelihood.items()}
 
 
 def _maximize_expectation(likelihood: Floats, centre: Floats, weight: float) -> Floats:

@@ -19,7 +19,7 @@ from privsyn.tasks.itemsets.transactions import Transactions
 TOTAL, RANK, ITEMS = "transactions", "count at the rank", "items"
 """What stands for the attributes of a query."""
 
-MARGIN = Fraction(11, 10)
+RANK_MARGIN = Fraction(11, 10)
 """eta: the rank whose count bounds what is frequent, as a multiple of the itemsets asked for (PrivBasis: 1.1)."""
 
 _TOTAL_SHARE, _RANK_SHARE = Fraction(1, 20), Fraction(1, 10)
@@ -32,7 +32,7 @@ def compute_root(number: int) -> int:
 
 def compute_margin_rank(top: int) -> int:
     """Return the rank of the itemset whose count bounds what is frequent."""
-    return math.ceil(MARGIN * top)
+    return math.ceil(RANK_MARGIN * top)
 
 
 def plan(items: int, most: int, top: int | None, rho: Fraction, persons: int) -> list[Query]:

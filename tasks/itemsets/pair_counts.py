@@ -13,7 +13,7 @@ from privsyn.data_contracts.receipts import Query, compute_sigma
 from privsyn.tasks.itemsets.item_counts import compute_root
 from privsyn.tasks.itemsets.transactions import Transactions
 
-PAIRS = "pairs of frequent items"
+ALL_PAIRS = "pairs of frequent items"
 """What stands for the attributes of the query."""
 
 
@@ -27,7 +27,7 @@ def plan(frequent: int, most: int, rho: Fraction, persons: int) -> list[Query]:
     if frequent < 2:
         return []
     bound = persons * max(compute_root(math.comb(min(most, frequent), 2)), 1)
-    return [Query((PAIRS,), math.comb(frequent, 2), bound, compute_sigma(rho, bound))]
+    return [Query((ALL_PAIRS,), math.comb(frequent, 2), bound, compute_sigma(rho, bound))]
 
 
 def count_exactly(rows: Transactions, frequent: Sequence[int]) -> Iterator[NDArray[np.int64]]:

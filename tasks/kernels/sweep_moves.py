@@ -25,7 +25,7 @@ _CHANCES = np.rint(np.exp(-np.arange(_STEPS * _FAR) / (_STEPS / 2)) * 2**20).ast
 
 _PAUSE = 2  # sweeps in which a record that had no better value is not tried again, where rules bind
 
-NEVER = -(1 << 44)
+FORBIDDEN_SUM = -(1 << 44)
 """A sum below all that there are: where no cell is forbidden, no record is in one."""
 
 
@@ -90,7 +90,7 @@ def sweep_block(codes, order, layout, residuals, best, start, heat, urgent, vain
         cost = np.int64(layout.moved[layout.first[a] : layout.first[a + 1]].sum())
         unit = np.int64(max(1.0, np.rint(heat * cost))) if heat > 0 else np.int64(0)
         _load(layout, a, residuals, work)
-        _compute_centre(layout, a, rows, work, means)
+        _centre(layout, a, rows, work, means)
         for begin in range(0, rows, _CHUNK):
             n = min(_CHUNK, rows - begin)
             _sum_chunk(codes, layout, a, begin, n, work, keys, sums)
@@ -148,7 +148,7 @@ def _load(layout, a, residuals, work):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _compute_centre(layout, a, rows, work, means):  # type: ignore[no-untyped-def]
+def _centre(layout, a, rows, work, means):  # type: ignore[no-untyped-def]
     """Take the mean of every line of the workspace off its cells; means: (lines), written.
 
     A line has the cells of one view that differ in ``a`` alone.  Moves keep its sum.  Fixed penalties have no mean, and
@@ -213,8 +213,8 @@ def _choose(layout, a, cost, old, keys, i, work, scores, best, urgent, word, uni
         now += work[np.int64(keys[j - layout.first[a], i]) + old]
     if unit == 0 and now >= -(cost // 4):
         return old
-    marginals = _is_fixed(layout, a, keys, i, work, scores)
-    if marginals < layout.first[a + 1] and _draw_tied(scores, old):
+    marginals = _fill_fixed_penalties(layout, a, keys, i, work, scores)
+    if marginals < layout.first[a + 1] and _is_tied(scores, old):
         return old
     for j in range(layout.first[a], marginals):
         key = np.uint64(keys[j - layout.first[a], i])
@@ -241,7 +241,7 @@ def _choose(layout, a, cost, old, keys, i, work, scores, best, urgent, word, uni
 
 
 @njit(nogil=True, cache=True)
-def _is_fixed(layout, a, keys, i, work, scores):  # type: ignore[no-untyped-def]
+def _fill_fixed_penalties(layout, a, keys, i, work, scores):  # type: ignore[no-untyped-def]
     """Fill scores, (codes of a), with the fixed penalties of row ``i`` of the chunk; returns the first of their views.
 
     They are an attribute's last views, so what has none costs nothing.
@@ -258,7 +258,7 @@ def _is_fixed(layout, a, keys, i, work, scores):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _draw_tied(penalties, old):  # type: ignore[no-untyped-def]
+def _is_tied(penalties, old):  # type: ignore[no-untyped-def]
     """Return whether rules, by their penalties, allow no value but ``old``."""
     if penalties[old] < 0:
         return False

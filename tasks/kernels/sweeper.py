@@ -15,12 +15,12 @@ from threading import Lock
 import numpy as np
 
 from privsyn.tasks.kernels.streams import derive_stream
-from privsyn.tasks.kernels.sweep_moves import NEVER, Layout, share_residuals, sweep_block
+from privsyn.tasks.kernels.sweep_moves import FORBIDDEN_SUM, Layout, share_residuals, sweep_block
 
 SMALLEST_BLOCK = 1 << 14
 """Rows of a block at least: on fewer rows a sweep has fewer blocks than it asks for."""
 
-BLOCKED = 64
+FORBIDDEN_RESIDUAL = 64
 """Rows that the rounding of quotas can add to a residual, and more."""
 
 _SHARE, _MOVE = range(2)  # purposes of random streams
@@ -85,7 +85,7 @@ class Sweeper:
         first, most = self._layout.first, self.columns[0].size + int(np.abs(residuals).max(initial=0))
         largest = max(int(self._layout.moved[a:b].sum()) for a, b in pairwise(first))
         fines = max(int((self._layout.moved[a:b] == 0).sum()) for a, b in pairwise(first))
-        fine = 2 * (most + BLOCKED) * largest
+        fine = 2 * (most + FORBIDDEN_RESIDUAL) * largest
         return fine, np.dtype(np.int32 if (2 + fines) * fine < 1 << 31 else np.int64)
 
     def sweep(self, order: np.ndarray, blocks: int, best: bool, seed: int, *address: int, heat: float = 0.0) -> int:
@@ -107,7 +107,7 @@ class Sweeper:
             share = np.empty(self._residuals.size, self._type)
             share_residuals(self._residuals, block, blocks, derive_stream(seed, *address, _SHARE), share)
             start = derive_stream(seed, *address, _MOVE, block)
-            urgent = -codes.shape[1] if self._forbids else NEVER
+            urgent = -codes.shape[1] if self._forbids else FORBIDDEN_SUM
             vain = np.ascontiguousarray(self._vain[:, here])
             moves = sweep_block(codes, order, self._layout, share, best, start, heat, urgent, vain)
             if vain.size:

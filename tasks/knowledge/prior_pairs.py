@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode, build_coarse_domain
-from privsyn.tasks.estimation.reference import BITS, MAX_ROWS, Reference
+from privsyn.tasks.estimation.reference import FRACTION_BITS, MAX_ROWS, Reference
 from privsyn.tasks.estimation.towards_prior import shrink_towards_prior
 from privsyn.tasks.kernels.counting import CodeTable, count_all
-from privsyn.tasks.synthesis.implied_pairs import DOUBT, list_missing_pairs
+from privsyn.tasks.synthesis.implied_pairs import IMPLIED_SIGMA_FACTOR, list_missing_pairs
 
 Floats = NDArray[np.float64]
 
-LEVEL = 0.5
+DISTANCE_FACTOR_DEVIATION = 0.5
 """Standard deviation of the factor by which chance and noise make distances other than expected, around 1."""
 
 _FITTING = 8  # passes of iterative proportional fitting
@@ -54,7 +54,7 @@ class PriorPairs:
     def counts(self, a: str, b: str) -> NDArray[np.int64]:
         """Return the counts of a pair that the public table expects (``Reference.counts``)."""
         (table,) = self.all([(a, b)])
-        return np.rint(np.ldexp(table * min(self.independent.total, MAX_ROWS), BITS)).astype(np.int64)
+        return np.rint(np.ldexp(table * min(self.independent.total, MAX_ROWS), FRACTION_BITS)).astype(np.int64)
 
     def coarse(self, pair: Clique) -> Floats:
         """Return the pair's shares without filtered values."""
@@ -164,8 +164,8 @@ def is_better(prior: PriorPairs, pairs: Sequence[Clique], scores: Sequence[float
     halfway = np.hypot(known, own / 2) - known
     precision = parts.T @ parts / max(sigma, 1.0) ** 2
     weighed = parts.T @ np.asarray(scores) / max(sigma, 1.0) ** 2
-    precision[0, 0] += LEVEL**-2
-    weighed[0] += LEVEL**-2
+    precision[0, 0] += DISTANCE_FACTOR_DEVIATION**-2
+    weighed[0] += DISTANCE_FACTOR_DEVIATION**-2
     covariance = np.linalg.inv(precision)
     share = float(covariance[1] @ weighed)
     threshold = float(halfway @ parts[:, 1] / np.square(parts[:, 1]).sum())
@@ -197,7 +197,7 @@ def choose_followed(prior: PriorPairs, recode: Recode, consistent: Sequence[Marg
     for pair, shares in zip(missing, prior.all(missing), strict=True):
         counts = total * shares[: domain.size(pair[0]), : domain.size(pair[1])]
         chance = total / math.sqrt(len(codes[0]) * counts.size)
-        pairs.append(Marginal(pair, counts, math.hypot(DOUBT * sigma, chance)))
+        pairs.append(Marginal(pair, counts, math.hypot(IMPLIED_SIGMA_FACTOR * sigma, chance)))
     return Followed(CodeTable(domain, codes), pairs)
 
 

@@ -17,7 +17,7 @@ from privsyn.tasks.estimation.recode import AttributeRecode, Recode
 Cells = Mapping[str, NDArray[np.int32]]
 """Attribute -> the public bin of every fine code but null, -1 of an exact value."""
 
-NEAR = 1
+NEAR_BINS = 1
 """Bins that values of a row may be apart: those beside an edge lie in two."""
 
 
@@ -68,7 +68,7 @@ def gather(
     cells: Cells,
     rng: np.random.Generator,
 ) -> None:
-    """Move values that lie more than NEAR bins from one of their row, drawn evenly, to it.
+    """Move values that lie more than NEAR_BINS bins from one of their row, drawn evenly, to it.
 
     In place: fine ``codes`` and ``places`` in them, shape (rows,) each.
 
@@ -86,7 +86,7 @@ def gather(
         chosen = 1 + np.floor(rng.random(fine.shape[1]) * number[-1])
         carrier = ((number == chosen) & (bins >= 0)).argmax(axis=0)
         rows = np.arange(fine.shape[1])
-        far = (bins >= 0) & (np.abs(bins - bins[carrier, rows]) > NEAR)
+        far = (bins >= 0) & (np.abs(bins - bins[carrier, rows]) > NEAR_BINS)
         for i, a in enumerate(alike):
             codes[a][far[i]] = fine[carrier, rows][far[i]]
             places[a][far[i]] = inside[carrier, rows][far[i]]

@@ -28,7 +28,7 @@ from privsyn.tasks.metrics.marginal_distance import (
 BIAS_COUNT = 250
 """A group whose number of rows is off by more than this gets the worst score."""
 
-WORST = 2.0
+MAX_DENSITY_DIFFERENCE = 2.0
 """Largest difference of two densities: no value in common."""
 
 
@@ -52,7 +52,7 @@ class GroupScores:
 
 def convert_to_score(distance: NDArray[np.float64] | float) -> NDArray[np.float64] | float:
     """Return a mean density difference, 0..2, as a score: (2 - distance) 500, 0..1000, 1000 for equal tables."""
-    return (WORST - distance) * 500
+    return (MAX_DENSITY_DIFFERENCE - distance) * 500
 
 
 def compute_k_marginal_score(
@@ -114,7 +114,7 @@ def compute_group_k_marginal(
     ours, theirs = (_count_group_rows(group, row.size) for group in (number_of[: real.rows], number_of[real.rows :]))
     distance = _compute_distances(real, synthetic, number_of, cliques, (ours, theirs), threads)
     biased = np.abs(ours - theirs) > BIAS_COUNT
-    distance[biased | (ours == 0) | (theirs == 0)] = WORST
+    distance[biased | (ours == 0) | (theirs == 0)] = MAX_DENSITY_DIFFERENCE
     codes = np.stack([stack_columns(real, synthetic, a)[row] for a in by], axis=1)
     worst = np.argsort(-distance, kind="stable")
     scores = np.asarray(convert_to_score(distance))

@@ -17,7 +17,7 @@ from privsyn.tasks.metrics.marginal_distance import check_tables
 
 Floats = NDArray[np.float64]
 
-THRESHOLD = 0.05
+MIN_SLICE_SHARE = 0.05
 """Slices below this share of their pie are set to zero, in each table on its own."""
 
 MISLEADING_PENALTY = 0.2
@@ -71,8 +71,8 @@ def score_pie_charts(real: CodeTable, synthetic: CodeTable, place: str, time: st
 
 
 def denoise(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return counts of pies (last axis: kinds) with the slices below THRESHOLD of their pie's sum set to zero."""
-    return np.where(counts / np.maximum(counts.sum(axis=-1, keepdims=True), 1) < THRESHOLD, 0, counts)
+    """Return counts of pies (last axis: kinds) with the slices below MIN_SLICE_SHARE of their pie's sum set to zero."""
+    return np.where(counts / np.maximum(counts.sum(axis=-1, keepdims=True), 1) < MIN_SLICE_SHARE, 0, counts)
 
 
 def _compute_penalties(real: NDArray[np.int64], synthetic: NDArray[np.int64]) -> Floats:

@@ -68,7 +68,7 @@ def convert_epsilon_to_rho(epsilon: float, delta: float, accountant: Accountant 
     if epsilon < SMALLEST_EPSILON:
         raise ValueError(f"epsilon must be at least {SMALLEST_EPSILON:g} to be accounted for, not {epsilon}")
     low = _convert_paper_epsilon(epsilon, delta)
-    if accountant == "gaussian" and epsilon >= gaussian_dp.SMALLEST and low <= _GAUSSIAN_LARGEST / 8:
+    if accountant == "gaussian" and epsilon >= gaussian_dp.MIN_EPSILON and low <= _GAUSSIAN_LARGEST / 8:
         guess = gaussian_dp.approximate_rho(epsilon, delta, low)
         low = _bisect(low, lambda rho: gaussian_dp.keeps_promise(Fraction(rho), epsilon, delta), guess)
     elif accountant != "paper":
@@ -96,7 +96,9 @@ def convert_rho_to_epsilon(rho: Fraction, delta: float, accountant: Accountant =
     paper = _convert_paper_rho(rho, delta)
     if accountant == "gaussian" and rho <= _GAUSSIAN_LARGEST:
         epsilon = min(paper, _convert_gaussian_rho(rho, delta, paper))
-        return epsilon if epsilon > gaussian_dp.SMALLEST else min(epsilon, convert_rho_to_epsilon(rho, delta, "tight"))
+        return (
+            epsilon if epsilon > gaussian_dp.MIN_EPSILON else min(epsilon, convert_rho_to_epsilon(rho, delta, "tight"))
+        )
     if accountant == "paper" or rho > _OPENDP_LARGEST:
         return paper
     return min(paper, _convert_tight_rho(rho, delta))
@@ -137,7 +139,7 @@ def _convert_gaussian_rho(rho: Fraction, delta: float, most: float) -> float:
 
     ``most`` if none does.
     """
-    low, high = gaussian_dp.SMALLEST, most
+    low, high = gaussian_dp.MIN_EPSILON, most
     if high <= low or gaussian_dp.keeps_promise(rho, low, delta):
         return min(low, high)
     guess = gaussian_dp.approximate_epsilon(float(rho), delta, low, high)

@@ -3,7 +3,7 @@
 Discrete Gaussian noise of scale sigma is, up to a factor within exp(+-4e-26) per count, continuous Gaussian noise of
 variance sigma^2 - SMOOTHING that is rounded at random.  Continuous Gaussian mechanisms whose sum of
 sensitivity^2 / variance is at most mu^2 = 2 rho, whatever was answered, are together no easier to see through than one
-Gaussian of shift mu and variance 1.  docs/privacy.md has both proofs, and why LEAKED covers the factor.
+Gaussian of shift mu and variance 1.  docs/privacy.md has both proofs, and why SAFETY_MARGIN covers the factor.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decima
 from fractions import Fraction
 from typing import Final
 
-LEAKED: Final = Fraction(1, 10**10)
+SAFETY_MARGIN: Final = Fraction(1, 10**10)
 """What is taken off epsilon, and off delta as a share of it, because the noise is discrete.
 
 In a life of 10^15 counts that one person changes (their drawing alone would take three centuries) the proof needs
 8e-11 of epsilon and 4e-11 of delta: see :func:`bound_theta`.
 """
 
-SMALLEST: Final = 1e-6
-"""Below this epsilon, LEAKED would no longer be negligible, and the zCDP conversion is used instead."""
+MIN_EPSILON: Final = 1e-6
+"""Below this epsilon, SAFETY_MARGIN would no longer be negligible, and the zCDP conversion is used instead."""
 
 _DIGITS, _SURE = 60, Decimal(10) ** -40
 _UP = Context(prec=_DIGITS, rounding=ROUND_CEILING, Emin=-(10**13), Emax=10**13)
@@ -37,12 +37,12 @@ def keeps_promise(rho: Fraction, epsilon: float, delta: float) -> bool:
     """Return whether mechanisms of total price ``rho`` (pricing "gaussian") are (epsilon, delta)-DP.
 
     True is proved; False near the border can be caution, by less than one part in 10^9.  ``rho`` > 0,
-    ``epsilon`` >= SMALLEST, 0 < ``delta`` < 1: nothing smaller is ever True.
+    ``epsilon`` >= MIN_EPSILON, 0 < ``delta`` < 1: nothing smaller is ever True.
     """
-    left = Fraction(epsilon) - LEAKED
+    left = Fraction(epsilon) - SAFETY_MARGIN
     if left < 0:
         return False
-    return _UP.multiply(bound_delta(rho, left), _divide(_UP, 1 + LEAKED)) <= Decimal(delta)
+    return _UP.multiply(bound_delta(rho, left), _divide(_UP, 1 + SAFETY_MARGIN)) <= Decimal(delta)
 
 
 def approximate_epsilon(rho: float, delta: float, low: float, high: float) -> float:
@@ -58,12 +58,12 @@ def approximate_epsilon(rho: float, delta: float, low: float, high: float) -> fl
 
 def approximate_rho(epsilon: float, delta: float, low: float) -> float:
     """About the rho at which ``keeps`` changes, from ``low``, which it keeps: where to look for it, proves nothing."""
-    high, least = low, epsilon - float(LEAKED)
+    high, least = low, epsilon - float(SAFETY_MARGIN)
     while not _exceeds(high, least, delta) and math.isfinite(high):
         low, high = high, 2 * high
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        if _exceeds(middle, least, delta / (1 + float(LEAKED))):
+        if _exceeds(middle, least, delta / (1 + float(SAFETY_MARGIN))):
             high = middle
         else:
             low = middle

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -57,10 +58,19 @@ def compress_domain(
     codes = count_codes(noisy, queries) if settings.equal_mass else None
     found: Recode = {}
     for a, y in with_levels(noisy, sigma, levels).items():
-        how = (intervals.get(a, ()), unlisted.get(a), [level.of for level in levels.get(a, ())])
-        found[a] = compress_attribute(y, sigma[a], groups[a], settings, *how)
+        compress = partial(
+            compress_attribute,
+            y,
+            sigma[a],
+            groups[a],
+            settings,
+            in_order=intervals.get(a, ()),
+            added=unlisted.get(a),
+            levels=[level.of for level in levels.get(a, ())],
+        )
+        found[a] = compress()
         if codes is not None and a in intervals and codes < found[a].size:
-            found[a] = compress_attribute(y, sigma[a], groups[a], settings, *how, codes=codes)
+            found[a] = compress(codes=codes)
     return found | {a: as_one_code(found[a]) for a in list_level_attributes(levels)}
 
 

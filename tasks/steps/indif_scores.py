@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.receipts import Query, compute_sigma
-from privsyn.tasks.estimation.reference import BITS, MAX_ROWS, Expected
+from privsyn.tasks.estimation.reference import FRACTION_BITS, MAX_ROWS, Expected
 from privsyn.tasks.kernels.counting import Countable, count_all
 
 SENSITIVITY = 4
@@ -87,7 +87,7 @@ def compute_l1_distance(counts: NDArray[np.int64], reference: NDArray[np.int64])
     """
     if int(counts.sum()) > MAX_ROWS:
         raise ValueError(f"the scores' exact arithmetic holds up to {MAX_ROWS:,} rows")
-    return int(np.abs((counts << BITS) - reference).sum()) >> BITS
+    return int(np.abs((counts << FRACTION_BITS) - reference).sum()) >> FRACTION_BITS
 
 
 def count_exactly(

@@ -28,20 +28,20 @@ Floats = NDArray[np.float64]
 TOLERANCE = 0.5
 """Rounds end early once no shared count differs by more than half a record between marginals."""
 
-GRAIN = 2.0**-10
+COUNT_RESOLUTION = 2.0**-10
 """Shrunken counts, and chances, are whole multiples of it: last bits of linear algebra differ between CPUs, and rows
 must not."""
 
-SURE = 1e-6
+ZERO_VARIANCE_SHARE = 1e-6
 """Variance of a known zero, as a share of that of the marginal's cells: small, and large enough to divide by."""
 
-FAINT = 0.02
+FAINT_PAIR_NOISE_SHARE = 0.02
 """Noise of a pair's cell, as a share of all rows, above which the shrunken pair keeps the sums of its parts."""
 
-TRACE = 1e-6
+FAINT_PAIR_INDEPENDENCE_SHARE = 1e-6
 """Share of independence in every cell of such a pair, so that each row and column can be given its sum."""
 
-DOUBT = 0.01
+LEAST_CELL_VARIANCE_SHARE = 0.01
 """Part of its noise variance that a cell keeps at least, however surely its noisy count says that it is empty."""
 
 
@@ -126,8 +126,8 @@ def make_consistent(
     from what their pairs say (tasks/estimation/shrink_departures.py); faint pairs keep their sums.  Cells that are
     probably empty then take that much less of what averaging moves.
 
-    ``zeros``: cells that no row can be in.  They are 0 with next to no variance (SURE), so that averages move the other
-    cells, and stay 0 when counts are cut and shrunk.
+    ``zeros``: cells that no row can be in.  They are 0 with next to no variance (ZERO_VARIANCE_SHARE), so that averages
+    move the other cells, and stay 0 when counts are cut and shrunk.
 
     ``expected``: pair -> what a public table expects of it, shares of its shape; what noisy counts are nearer to, that
     or independence, they are shrunk to.
@@ -150,7 +150,9 @@ def make_consistent(
     for e in estimates:
         e.zero = None if zeros is None else zeros.on(e.attributes, e.counts.shape)
         e.keep_zeros()
-        e.variance = e.variance if e.zero is None else np.where(e.zero, SURE * e.variance.min(), e.variance)
+        e.variance = (
+            e.variance if e.zero is None else np.where(e.zero, ZERO_VARIANCE_SHARE * e.variance.min(), e.variance)
+        )
     plan = _list_shared_sets([e.attributes for e in estimates])
     groups: list[Sequence[_Member | BlockMember]]
     groups = [*_group_estimates(estimates, plan), *list_tied_blocks(estimates[: len(one_way)], zeros)]
@@ -179,8 +181,8 @@ def make_consistent(
 def _shrink(estimate: _Estimate, shares: Floats | None = None) -> None:
     """Shrink a marginal, measured with equal noise in all cells, towards what its parts say of it, or ``shares``.
 
-    A faint pair (FAINT) keeps the sums of its rows and columns, which averaging has settled: cells that pass for empty
-    would draw those of a rare value off, and in the many pairs of its attribute that adds up.
+    A faint pair (FAINT_PAIR_NOISE_SHARE) keeps the sums of its rows and columns, which averaging has settled: cells
+    that pass for empty would draw those of a rare value off, and in the many pairs of its attribute that adds up.
     """
     total = max(float(estimate.counts.sum()), 0.0)
     if total > 0:
@@ -191,13 +193,17 @@ def _shrink(estimate: _Estimate, shares: Floats | None = None) -> None:
         if shares is not None and variance > 0:
             shrunk = choose_nearer(estimate.counts, (expected, shrunk), fit_to_sums(shares, parts[::-1]), variance)
         mean = shrunk.mean
-        if mean.ndim == 2 and variance > (FAINT * total) ** 2:
-            mean = np.maximum(mean, 0.0) + TRACE * expected
-            mean = rake(mean if estimate.zero is None else np.where(estimate.zero, 0.0, mean), parts, TRACE)
-        estimate.counts = np.rint(mean / GRAIN) * GRAIN
+        if mean.ndim == 2 and variance > (FAINT_PAIR_NOISE_SHARE * total) ** 2:
+            mean = np.maximum(mean, 0.0) + FAINT_PAIR_INDEPENDENCE_SHARE * expected
+            mean = rake(
+                mean if estimate.zero is None else np.where(estimate.zero, 0.0, mean),
+                parts,
+                FAINT_PAIR_INDEPENDENCE_SHARE,
+            )
+        estimate.counts = np.rint(mean / COUNT_RESOLUTION) * COUNT_RESOLUTION
         estimate.keep_zeros()
-        filled = np.rint((1 - shrunk.empty) / GRAIN) * GRAIN
-        estimate.variance = estimate.variance * np.maximum(filled, DOUBT)
+        filled = np.rint((1 - shrunk.empty) / COUNT_RESOLUTION) * COUNT_RESOLUTION
+        estimate.variance = estimate.variance * np.maximum(filled, LEAST_CELL_VARIANCE_SHARE)
 
 
 def remove_interaction(counts: Floats, total: float, zero: NDArray[np.bool_] | None = None) -> Floats:

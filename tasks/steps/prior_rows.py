@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 STANDS_OUT = 3.0
 """Standard deviations of a group's noisy number of rows from which a group that the public table lacks has rows."""
 
-SURELY = 1e-6
+ROW_COUNT_TOLERANCE = 1e-6
 """Numbers of rows that differ by less are taken for the same where they are rounded: last bits must not decide."""
 
 AT_A_TIME = 131_072
@@ -74,8 +74,8 @@ def list_groups_with_rows(
     able &= some if (able & some).any() else True
     cells = np.flatnonzero(able)
     wanted = apply_norm_sub(noisy[cells], float(rows))
-    found = np.floor(wanted + SURELY).astype(np.int64)
-    most = np.argsort(-np.rint((wanted - found) / SURELY), kind="stable")[: rows - int(found.sum())]
+    found = np.floor(wanted + ROW_COUNT_TOLERANCE).astype(np.int64)
+    most = np.argsort(-np.rint((wanted - found) / ROW_COUNT_TOLERANCE), kind="stable")[: rows - int(found.sum())]
     found[most] += 1
     cells, found = cells[found > 0], found[found > 0]
     return Groups(np.stack(np.unravel_index(cells, shape), axis=1).astype(np.int64), found)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.receipts import Query
-from privsyn.tasks.estimation.reference import BITS
+from privsyn.tasks.estimation.reference import FRACTION_BITS
 from privsyn.tasks.estimation.target_weights import NO_TARGETS, Targets
 from privsyn.tasks.kernels.counting import CodeTable, Countable, count_all
 from privsyn.tasks.steps.indif_scores import compute_l1_distance, plan_score_queries
@@ -87,7 +87,7 @@ def plan_queries(cliques: Sequence[Clique], rho: Fraction, records: int) -> list
     return plan_score_queries(cliques, rho, SENSITIVITY * records)
 
 
-def draw_rows_so_far(total: float) -> int:
+def count_rows_so_far(total: float) -> int:
     """Return how many synthetic rows are compared with the private ones, from the noisy total of these."""
     return min(OVERSAMPLE * max(round(total), 0), MOST_ROWS)
 
@@ -109,5 +109,5 @@ def count_exactly(
     scale = max(total, 0.0) / max(synthetic.rows, 1)
     here, so_far = count_all(rows, cliques, threads=threads), count_all(synthetic, cliques, threads=threads)
     for counts, reference in zip(here, so_far, strict=True):
-        wanted = np.rint(np.ldexp(reference * scale, BITS)).astype(np.int64)
+        wanted = np.rint(np.ldexp(reference * scale, FRACTION_BITS)).astype(np.int64)
         yield np.array([compute_l1_distance(counts, wanted)], dtype=np.int64)

@@ -81,8 +81,18 @@ def synthesize(
         targets = [scale_target(m, group, rows, zeros) for m in own]
         if settings.method == "sweep":
             forbidden = [(tuple(group.index(a) for a in c), mask) for c, mask in zeros.tables if set(c) <= set(group)]
-            how = (numbers[0], choose_thread_count(threads), report, shard, leftovers, forbidden)
-            sweep(chosen, domain.shape(group), targets, settings, *how)
+            sweep(
+                chosen,
+                domain.shape(group),
+                targets,
+                settings,
+                component=numbers[0],
+                threads=choose_thread_count(threads),
+                report=report,
+                shard=shard,
+                leftovers=leftovers,
+                forbidden=forbidden,
+            )
         else:
             larger = [target for target in targets if len(target.attributes) > 1]
             run_gum(chosen, larger, settings, numbers[0], choose_thread_count(threads), report)

@@ -4,7 +4,7 @@ McKenna, Mullins, Sheldon, Miklau: *AIM*, PVLDB 15(11), 2022, Algorithm 2: the s
 w_r (|M_r(D) - M_r(D')|_1 - sqrt(2/pi) sigma n_r), what its rows are off by less what its own noise would be.  Here the
 distances have discrete Gaussian noise already, so the choice is a function of released numbers and costs no budget;
 the paper draws one marginal a round by the exponential mechanism.  Among many noisy distances the largest are those
-whose noise was largest: CAUTION standard deviations of it are taken off each, which is not in the paper.
+whose noise was largest: DISTANCE_CAUTION standard deviations of it are taken off each, which is not in the paper.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from privsyn.tasks.estimation.target_weights import NO_TARGETS, Targets
 
 NORMAL_MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
 
-CAUTION = 2.0
+DISTANCE_CAUTION = 2.0
 """Standard deviations of a distance's noise that are taken off it."""
 
 
@@ -43,7 +43,7 @@ def choose_worst_marginals(
     score = {
         i: len(c)
         * float(weights[i])
-        * (distances[i] - CAUTION * noise - NORMAL_MEAN_ABSOLUTE * sigma * domain.cells(c))
+        * (distances[i] - DISTANCE_CAUTION * noise - NORMAL_MEAN_ABSOLUTE * sigma * domain.cells(c))
         for i, c in enumerate(cliques)
     }
     best = sorted((i for i in score if score[i] > 0), key=lambda i: (-score[i], i))[:at_once]

@@ -29,7 +29,7 @@ MOST_CELLS = 4_000_000
 MOST_SWEEPS = 3
 """Most sweeps of the larger table: later ones mend single cells, and the other pairs hardly change."""
 
-DOUBT = 2.0
+IMPLIED_SIGMA_FACTOR = 2.0
 """The sigma of an implied pair is at least this many times that of a measured one, so it has at most half its
 weight."""
 
@@ -57,11 +57,12 @@ def imply_pairs(
 ) -> list[Marginal]:
     """Return the pairs of the ``synthetic`` rows, scaled to ``total``, as if measured with noise.
 
-    Their sigma is DOUBT times ``sigma``, the median of the measured marginals', and the chance in a mean cell's count.
+    Their sigma is IMPLIED_SIGMA_FACTOR times ``sigma``, the median of the measured marginals', and the chance in a mean
+    cell's count.
     """
     scale = total / max(synthetic.rows, 1)
     marginals = []
     for pair, counts in zip(pairs, count_all(synthetic, pairs, threads=threads), strict=True):
         chance = scale * math.sqrt(synthetic.rows / counts.size)
-        marginals.append(Marginal(pair, counts * scale, math.hypot(DOUBT * sigma, chance)))
+        marginals.append(Marginal(pair, counts * scale, math.hypot(IMPLIED_SIGMA_FACTOR * sigma, chance)))
     return marginals

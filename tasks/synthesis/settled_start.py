@@ -56,8 +56,17 @@ def start_settled(
             targets = [scale_target(m, group, rows, zeros) for m in (Marginal((attribute,), ones[attribute]), *own)]
             chosen, sizes, number = [columns[a] for a in group], domain.shape(group), domain.index(attribute)
             residuals = compute_residuals(chosen, sizes, targets, number, threads, Shard(settings.seed), _SETTLE)
-            how = (weigh_marginals(targets), residuals, threads, forbidden, find_empty_cells(targets))
-            with Sweeper(chosen, sizes, [t.attributes for t in targets], *how) as sweeper:
+            sweeper = Sweeper(
+                chosen,
+                sizes,
+                [t.attributes for t in targets],
+                weights=weigh_marginals(targets),
+                residuals=residuals,
+                threads=threads,
+                forbidden=forbidden,
+                empty=find_empty_cells(targets),
+            )
+            with sweeper:
                 alone = np.array([group.index(attribute)])
                 cool(sweeper, alone, min(MOST_SWEEPS, settings.sweeps), (settings.seed, _SETTLE, number))
 

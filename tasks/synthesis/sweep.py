@@ -25,21 +25,21 @@ from privsyn.tasks.kernels.updater import Target
 from privsyn.tasks.synthesis.shards import Leftovers, Shard
 from privsyn.tasks.synthesis.targets import find_empty_cells
 
-BLOCKS = (8, 4, 2)
+FIRST_SWEEP_BLOCKS = (8, 4, 2)
 """Row blocks of the first sweeps; all later ones have as many as the last.  Fewer blocks fit better: a block
 rounds its quotas."""
 
 LEAST_GAIN = 0.05
 """Sweeps end when one of the smallest number of blocks lowers the sum of absolute residuals by less than this share."""
 
-HEATS = (0.3, 0.2, 0.1, 0.05)
+TEMPERATURES = (0.3, 0.2, 0.1, 0.05)
 """Temperatures of the sweeps that free stuck ones, in units of the cost of a move between settled cells."""
 
-STUCK = 0.002
+STUCK_THRESHOLD = 0.002
 """Sweeps of an attribute are stuck if what is wrong beyond noise is, on average over its marginals, at least this share
 of the rows; where it is less, further moves would follow noise."""
 
-_QUIET = 0.5  # residuals up to so many standard deviations of their marginal's noise are put down to it
+_STILL_SHARE = 0.5  # residuals up to so many standard deviations of their marginal's noise are put down to it
 
 _ROUND, _ORDER, _SWEEP, _WARM = 10, 11, 12, 13  # purposes of random streams; no other method's
 _UNIT, _ONE_WAY, _HEAVIEST = 4, 16, 64  # weights of a marginal of median noise and of a one-way, and the largest
@@ -75,13 +75,15 @@ def sweep(
     ) as sweeper:
         cool(sweeper, np.arange(len(columns)), settings.sweeps, address, report)
         stuck = (
-            _is_stuck(sweeper.residuals, targets, len(columns)) if settings.sweeps > len(BLOCKS) else np.zeros(0, int)
+            _is_stuck(sweeper.residuals, targets, len(columns))
+            if settings.sweeps > len(FIRST_SWEEP_BLOCKS)
+            else np.zeros(0, int)
         )
         if stuck.size:
-            for t, heat in enumerate(HEATS):
+            for t, heat in enumerate(TEMPERATURES):
                 shuffle(stuck, derive_stream(settings.seed, _ORDER, component, _WARM, t))
-                sweeper.sweep(stuck, BLOCKS[-1], False, settings.seed, _WARM, component, t, heat=heat)
-            cool(sweeper, np.arange(len(columns)), settings.sweeps, (*address, _WARM), report, len(BLOCKS))
+                sweeper.sweep(stuck, FIRST_SWEEP_BLOCKS[-1], False, settings.seed, _WARM, component, t, heat=heat)
+            cool(sweeper, np.arange(len(columns)), settings.sweeps, (*address, _WARM), report, len(FIRST_SWEEP_BLOCKS))
         if leftovers is not None:
             leftovers[component] = np.array(sweeper.residuals, dtype=np.int64)
     report(settings.sweeps)
@@ -104,26 +106,26 @@ def cool(
     for t in range(first, sweeps):
         shuffle(order, derive_stream(seed, _ORDER, *where, t))
         before = np.abs(sweeper.residuals).sum()
-        blocks = BLOCKS[min(t, len(BLOCKS) - 1)]
+        blocks = FIRST_SWEEP_BLOCKS[min(t, len(FIRST_SWEEP_BLOCKS) - 1)]
         moves = sweeper.sweep(order, blocks, t > 0, seed, _SWEEP, *where, t)
         gained = before - np.abs(sweeper.residuals).sum()
-        if moves == 0 or (t >= len(BLOCKS) and gained < LEAST_GAIN * before):
+        if moves == 0 or (t >= len(FIRST_SWEEP_BLOCKS) and gained < LEAST_GAIN * before):
             break
         report(t + 1)
 
 
 def _is_stuck(residuals: np.ndarray, targets: Sequence[Target], attributes: int) -> np.ndarray:
-    """Return the numbers of the attributes whose sweeps are stuck (STUCK)."""
+    """Return the numbers of the attributes whose sweeps are stuck (STUCK_THRESHOLD)."""
     wrong, holding = np.zeros(attributes), np.zeros(attributes)
     end = 0
     for target in targets:
         end += target.wanted.size
         if len(target.attributes) > 1:
-            noisy = np.abs(residuals[end - target.wanted.size : end]) - _QUIET * target.sigma
+            noisy = np.abs(residuals[end - target.wanted.size : end]) - _STILL_SHARE * target.sigma
             share = np.maximum(noisy, 0.0).sum() / max(target.wanted.sum(), 1.0)
             for a in target.attributes:
                 wrong[a], holding[a] = wrong[a] + share, holding[a] + 1
-    return np.flatnonzero(wrong >= STUCK * np.maximum(holding, 1))
+    return np.flatnonzero(wrong >= STUCK_THRESHOLD * np.maximum(holding, 1))
 
 
 def weigh_marginals(targets: Sequence[Target]) -> list[int]:

@@ -12,13 +12,13 @@ from privsyn.tasks.estimation.known_zeros import KnownZeros
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.updater import Target
 
-FOLLOWS = 0.95
+MIN_IMPLIED_SHARE = 0.95
 """One attribute follows from a value of another if at least this share of the value's rows are wanted in one cell."""
 
-EXPECTED = 2.0
+MIN_EXPECTED_COUNT = 2.0
 """A cell can be known as empty where independence would put at least so many standard deviations of its noise."""
 
-WANTED = 0.1
+MAX_WANTED_DEVIATIONS = 0.1
 """It is, if at most so many standard deviations are wanted in it."""
 
 
@@ -39,8 +39,9 @@ def scale_target(marginal: Marginal, group: Clique, rows: int, zeros: KnownZeros
 def find_empty_cells(targets: Sequence[Target]) -> NDArray[np.bool_]:
     """Return which cells of all targets, one after another in row-major order, are empty beyond what noise can hide.
 
-    Not in the paper.  Pairs with known noise say so: where one attribute follows from a value of the other (FOLLOWS),
-    a cell is empty in which independence would put many rows (EXPECTED) and next to none are wanted (WANTED).
+    Not in the paper.  Pairs with known noise say so: where one attribute follows from a value of the other
+    (MIN_IMPLIED_SHARE), a cell is empty in which independence would put many rows (MIN_EXPECTED_COUNT) and next to none
+    are wanted (MAX_WANTED_DEVIATIONS).
     """
     return np.concatenate([_find_empty(target) for target in targets])
 
@@ -52,7 +53,7 @@ def _find_empty(target: Target) -> NDArray[np.bool_]:
     wanted = target.wanted.reshape(target.shape)
     first, second = wanted.sum(axis=1, keepdims=True), wanted.sum(axis=0, keepdims=True)
     expected = first * second / max(float(wanted.sum()), 1.0)
-    follows = wanted.max(axis=1, keepdims=True) >= FOLLOWS * first
-    follows = follows | (wanted.max(axis=0, keepdims=True) >= FOLLOWS * second)
-    bare = (expected >= EXPECTED * target.sigma) & (wanted <= WANTED * target.sigma)
+    follows = wanted.max(axis=1, keepdims=True) >= MIN_IMPLIED_SHARE * first
+    follows = follows | (wanted.max(axis=0, keepdims=True) >= MIN_IMPLIED_SHARE * second)
+    bare = (expected >= MIN_EXPECTED_COUNT * target.sigma) & (wanted <= MAX_WANTED_DEVIATIONS * target.sigma)
     return known | (follows & bare).ravel()

@@ -1,7 +1,7 @@
 """Errors name fields and actions of the models, and every surface has words for each that the code can name.
 
 The code is walked for what an error can name: the field of an error, or of a function that takes one for its errors,
-and what :func:`mention` and :func:`action` are called with.
+and what :func:`mention` and :func:`refer_to_action` are called with.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def named_in(tree: ast.Module, where: str, functions: dict[str, int]) -> Named:
     for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
         name = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
         place = f"{where}:{call.lineno}"
-        if name in ("mention", "action"):
+        if name in ("mention", "refer_to_action"):
             into = found.fields if name == "mention" else found.actions
             _note(call.args[0], constants, into, found.unknown, place)
         of_an_error = name.endswith("Error") and name not in WITHOUT_A_FIELD
@@ -175,7 +175,7 @@ def test_every_surface_has_words_for_all_that_an_error_can_name() -> None:
     [
         'raise RequestError("a", "b", "release.frehs")',
         'raise LedgerError("a", "Set " + mention("settings.legder"))',
-        'raise LedgerError("a", action("look_it_up"))',
+        'raise LedgerError("a", refer_to_action("look_it_up"))',
         'raise RequestError("a", "b", "--fresh")',
         'raise RequestError("a", "b", "privacy.epsilom")',
         'raise RequestError("a", "b", field="RELEASE")',

@@ -140,7 +140,7 @@ def test_no_rows_and_nothing_measured_are_shown_too() -> None:
 @pytest.fixture(autouse=True)
 def no_step_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine is: a bar is shown where a test asks for it."""
-    monkeypatch.setattr(progress, "AFTER", 600.0)
+    monkeypatch.setattr(progress, "BAR_AFTER_SECONDS", 600.0)
 
 
 @pytest.fixture(scope="module")
@@ -263,7 +263,7 @@ def test_a_refused_first_run_has_no_budget_to_show_and_no_ledger_is_made_for_it(
 def test_a_long_step_has_a_bar_on_its_task_run(
     spec: ReleaseSpec, prefect_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "AFTER", 0.0)
+    monkeypatch.setattr(progress, "BAR_AFTER_SECONDS", 0.0)
     _, shown = run(spec)
     bars = {key: bar for key, bar in shown.items() if key.startswith("progress-")}
     assert set(bars) == {f"progress-{step.name.replace('_', '-')}" for step in STEPS}

@@ -22,8 +22,8 @@ class Bars:
         self.told: list[float] = []
         self.words = ""
         self.refuse = refuse
-        monkeypatch.setattr(progress, "AFTER", 0.0)
-        monkeypatch.setattr(progress, "EVERY", 0.001)
+        monkeypatch.setattr(progress, "BAR_AFTER_SECONDS", 0.0)
+        monkeypatch.setattr(progress, "BAR_EVERY_SECONDS", 0.001)
         monkeypatch.setattr(progress, "create_progress_artifact", self._create)
         monkeypatch.setattr(progress, "update_progress_artifact", self._update)
         monkeypatch.setattr(progress, "get_run_logger", lambda: self)
@@ -99,7 +99,7 @@ def test_12_progress_of_a_failed_step_stays_and_of_a_short_one_is_not_shown(monk
         raise ZeroDivisionError
     assert max(bars.told) == 25.0
     short = Bars(monkeypatch)
-    monkeypatch.setattr(progress, "AFTER", 600.0)
+    monkeypatch.setattr(progress, "BAR_AFTER_SECONDS", 600.0)
     with StepProgress(step) as bar:
         bar.report(step.name, 1, 1)
     assert short.told == []

@@ -175,7 +175,7 @@ def test_17_settings_and_defaults_do_not_depend_on_the_data(places: Path, save: 
     targets["improves"] = {"earlier": earlier, "epsilon": 0.5, "delta": 1e-9}
     targets["prior"] = STATED_PRIOR
     targets["totals"] = [{"rows": 9, "statement": "Rows that anybody may count."}]
-    targets["together"] = [["age", "older"]]
+    targets["together"], targets["like"] = [["age", "older"]], "source"
     columns = {**COLUMNS, "older": COLUMNS["age"]}
     chosen = make_spec(columns, **targets, csv={"line_breaks": True}, rules=[{"never": "happy and age < 20"}])
     assert ReleaseSpec.model_fields.keys() == chosen.public().keys() | {"data", "engine"}

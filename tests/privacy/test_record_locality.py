@@ -69,7 +69,7 @@ def test_21_each_line_is_read_alone(file: list[bytes], end: bytes, width: int) -
 def test_21_wherever_blocks_are_cut(file: list[bytes], end: bytes, block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv_lines, "_BLOCK", block)
-        patch.setattr(csv_lines, "LONGEST", 2 * block)
+        patch.setattr(csv_lines, "MAX_LINE_BYTES", 2 * block)
         assert_lines_are_read_alone(file, end)
 
 

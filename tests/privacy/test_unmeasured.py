@@ -116,7 +116,7 @@ def test_01_mutant_rows_left_out_by_the_private_column(release: Release, monkeyp
         return original(batch.filter(listed), plan, repairs)
 
     original = encode.encode_batch
-    monkeypatch.setattr(file_source, "columns_to_read", lambda columns, spec, where: tuple(columns))
+    monkeypatch.setattr(file_source, "list_columns_to_read", lambda columns, spec, where: tuple(columns))
     monkeypatch.setattr(encode, "encode_batch", known_only)
     monkeypatch.setattr(encode, "_choose_kept_rows", lambda batches, *rest: np.ones(300, bool))
     found = [release(table) for table in neighbours()[:2]]

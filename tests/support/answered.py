@@ -46,7 +46,7 @@ def released(rows: pa.Table, asked: ReleaseSpec, seed: int) -> MemoryCounts:
     steps, noise = build_steps(request), SeededNoise(seed)
 
     def draw(step: object, queries: list) -> noisy.Answers:
-        return noisy.draw_noise(queries, lambda asked: [noise.draw(s, c) for s, c in asked])
+        return noisy.draw_for_queries(queries, lambda asked: [noise.draw(s, c) for s, c in asked])
 
     made = MemoryRun(request, steps, draw, PrivateAccess(lambda repairs=None: rows.to_batches())).run()
     tables = {file: made[at.split(".")[0]][at.split(".")[1]] for file, at in list_published_files(steps).items()}

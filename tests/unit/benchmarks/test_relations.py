@@ -86,6 +86,29 @@ def test_a_release_of_a_small_table_has_every_figure() -> None:
     assert {"spearman", "order", "regression.0.0", "q99"} <= set(found)
 
 
+def test_codes_of_equal_mass_keep_relations_that_32_bins_lose_in_noise() -> None:
+    rng = np.random.default_rng(2)
+    a = np.exp(rng.normal(5, 0.7, 4_000)).round()
+    frame = pd.DataFrame({"a": a, "b": (a * rng.uniform(0.3, 3, 4_000)).round(), "c": rng.integers(0, 90, 4_000)})
+    frame["d"] = frame["c"] + rng.integers(0, 120, 4_000)
+    frame = frame.astype(np.int64)
+    given = Given(
+        "tiny", pa.Table.from_pandas(frame, preserve_index=False), {n: describe_column(frame[n]) for n in frame}
+    )
+    errors = {
+        method: np.mean(
+            [
+                compute_figures(given.table, release_in_memory(given, given.spec(0.5, method), seed), given.shape)[
+                    "spearman"
+                ]
+                for seed in range(3)
+            ]
+        )
+        for method in ("privsyn", "equal-mass")
+    }
+    assert errors["equal-mass"] < 0.7 * errors["privsyn"]
+
+
 def test_the_lists_share_no_table() -> None:
     assert not set(CHOOSING) & set(MEASURING)
     assert len(set(MEASURING)) == 10

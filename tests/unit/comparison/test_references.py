@@ -200,12 +200,12 @@ def test_choices_are_drawn_as_their_weights_say() -> None:
 def test_dual_query_makes_as_many_rows_as_the_budget_pays_for() -> None:
     """1,000 draws at spread 2 t / N cost 1,000 (2 t / N)^2 / 8 after t rounds; the first round is free."""
     rho = Fraction(1, 100)
-    spreads = dual_query.list_spreads(rho, 1, 10_000)
+    spreads = dual_query.compute_spreads(rho, 1, 10_000)
     prices = [Fraction(1_000) * Fraction(2 * t, 10_000) ** 2 / 8 for t in range(len(spreads) + 1)]
     assert [Choices(1_000, s).rho for s in spreads] == prices[:-1]
     assert sum(prices[:-1]) <= rho < sum(prices)
-    assert len(dual_query.list_spreads(Fraction(1, 10**9), 1, 10)) == 1
-    assert len(dual_query.list_spreads(rho, 2, 10_000)) < len(spreads)
+    assert len(dual_query.compute_spreads(Fraction(1, 10**9), 1, 10)) == 1
+    assert len(dual_query.compute_spreads(rho, 2, 10_000)) < len(spreads)
 
 
 def test_dual_query_follows_the_pairs_at_a_huge_budget(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from privsyn.cli import app
-from privsyn.server.programs import GRACE
+from privsyn.server.programs import STOP_SECONDS
 from tests.support.places import ROOT
 
 UNITS = {"privsyn-server.service": "server", "privsyn-worker.service": "worker"}
@@ -43,7 +43,7 @@ def test_it_starts_one_of_our_commands_again_and_again(name: str, command: str) 
 def test_it_is_stopped_as_ctrl_c_does_it_and_has_the_time(name: str) -> None:
     unit = entries(name)
     assert (unit["Service.KillMode"], unit["Service.KillSignal"]) == ("mixed", "SIGTERM")
-    assert int(unit["Service.TimeoutStopSec"]) > 4 * GRACE  # two programs, and what each runs
+    assert int(unit["Service.TimeoutStopSec"]) > 4 * STOP_SECONDS  # two programs, and what each runs
 
 
 @pytest.mark.parametrize("name", UNITS)

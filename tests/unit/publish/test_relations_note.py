@@ -22,7 +22,7 @@ import privsyn
 from privsyn.data_contracts.certificate import NO_RELATION_MEASURED
 from privsyn.engine.step import Look
 from privsyn.flows.run_page.certificate_page import format_certificate_page
-from privsyn.pipelines.privsyn import ALONE, JOINT
+from privsyn.pipelines.privsyn import JOINT_COUNTS, SINGLE_COUNTS
 from privsyn.publish.related_pairs import RelatedPair, list_related_pairs
 from privsyn.publish.relations_picture import MOST_LINES, draw_picture
 from privsyn.storage.released_files import read_certificate
@@ -158,4 +158,4 @@ def test_where_no_pair_was_worth_its_noise_the_costs_name_no_related_columns(pla
     folder = released(save, epsilon=0.05, synthesis={})
     note = (folder / "README.md").read_text(encoding="utf-8")
     assert read_certificate(folder).relations == NO_RELATION_MEASURED
-    assert f"| {ALONE} |" in note and JOINT not in note
+    assert f"| {SINGLE_COUNTS} |" in note and JOINT_COUNTS not in note

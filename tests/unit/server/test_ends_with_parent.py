@@ -41,7 +41,7 @@ def test_it_ends_when_its_parent_is_killed(tmp_path: Path, number: signal.Signal
     while not note.exists():
         assert outer.poll() is None
         time.sleep(0.05)
-    time.sleep(3 * ends_with_parent.INTERVAL)
+    time.sleep(3 * ends_with_parent.CHECK_SECONDS)
     inner = int(note.read_text())
     assert not gone(inner)  # as long as the parent lives, whichever of its threads has ended
     outer.send_signal(number)
@@ -58,4 +58,4 @@ def test_it_is_asked_to_end_and_then_ends_at_once(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(os, "_exit", done.append)
     monkeypatch.setattr(time, "sleep", done.append)
     ends_with_parent.watch(os.getppid() + 1)
-    assert done == [(os.getpid(), signal.SIGTERM), ends_with_parent.GRACE, 1]
+    assert done == [(os.getpid(), signal.SIGTERM), ends_with_parent.STOP_SECONDS, 1]

@@ -55,7 +55,7 @@ def test_one_that_ends_by_itself_ends_the_others() -> None:
 
 
 def test_one_that_does_not_stop_is_killed_with_what_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "GRACE", 0.2)
+    monkeypatch.setattr(programs, "STOP_SECONDS", 0.2)
     note = tmp_path / "pid"
     with stop_together() as together:
         together.start("stubborn", python(STUBBORN, str(note)), os.environ)
@@ -157,7 +157,7 @@ def test_one_that_keeps_ending_is_started_less_and_less_often(monkeypatch: pytes
     pauses = [float(line.rsplit(" in ", 1)[1].removesuffix(" s.")) for line in said]
     assert pauses[:8] == [1, 2, 4, 8, 16, 32, 60, 60]
     assert len(starts) < 12
-    failing._since["worker"] = now[0] - programs.SETTLED - 100  # it has run well since
+    failing._since["worker"] = now[0] - programs.STEADY_SECONDS - 100  # it has run well since
     failing._due.clear()
     failing.tend(said.append)
     assert said[-1].endswith("in 1 s.")

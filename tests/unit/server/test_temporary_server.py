@@ -161,7 +161,7 @@ def test_a_named_server_that_is_silent_is_waited_for_a_moment(
 ) -> None:
     free = threading.Event()
     monkeypatch.setattr(Health, "do_GET", lambda _: free.wait(60))
-    monkeypatch.setattr(temporary_server, "PATIENCE", 0.2)
+    monkeypatch.setattr(temporary_server, "SERVER_TIMEOUT", 0.2)
     try:
         with pytest.raises(RequestError, match="no Prefect server answers"):
             begin(monkeypatch, Fake(), f"http://127.0.0.1:{listening.server_port}/api")

@@ -14,7 +14,7 @@ import pytest
 
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.release_spec import CsvOptions, ReleaseSpec
-from privsyn.sources.csv_lines import LONGEST
+from privsyn.sources.csv_lines import MAX_LINE_BYTES
 from privsyn.sources.file_source import FileSource
 from privsyn.storage.table_files import read_csv_header
 from privsyn.tasks.codecs.parsing import to_keys, to_seconds
@@ -152,7 +152,7 @@ def test_broken_csv(tmp_path: Path, data: bytes, words: list[str]) -> None:
         (b"1,2,3,4", [], {("", "record left out"): 1}),
         (b'1,2,"3', [], {("", "record left out"): 1}),
         (b"\xff\n1,\xff,3,4", [], {("", "record left out"): 2}),
-        (b"7," + b"x" * (LONGEST - 3) + b",3", [], {("", "record left out"): 1}),
+        (b"7," + b"x" * (MAX_LINE_BYTES - 3) + b",3", [], {("", "record left out"): 1}),
         (b"7," + b"x" * 9 + b"\xff,3", [{"a": "7", "b": None}], {("b", "not UTF-8"): 1}),
         (b"7,8,\xff", [{"a": "7", "b": "8"}], {}),
     ],

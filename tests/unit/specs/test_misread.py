@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privsyn.evaluation.misread_columns import MISREAD, Reading, add_misread
+from privsyn.evaluation.misread_columns import MISREAD_BIN, Reading, add_misread
 from privsyn.sources.private_table import LEFT_OUT
 from privsyn.specs.likely_cures import suggest_cures
 from privsyn.specs.misread import count_repaired_rows, find_odd_texts, list_meant_repairs, list_misread_columns
@@ -69,7 +69,7 @@ def test_values_that_become_a_listed_one_are_compared_as_unrepaired() -> None:
     assert columns == ("closed",)
     (codec,) = (c for c in add_misread(plan(SPEC), SPEC, columns).codecs if c.attribute == "closed")
     codes, _ = codec.encode({"closed": pa.array(["a", "b", "x"])})
-    assert [codec.labels()[c] for c in codes] == ["a", "b", MISREAD]
+    assert [codec.labels()[c] for c in codes] == ["a", "b", MISREAD_BIN]
 
 
 VALUES = st.one_of(

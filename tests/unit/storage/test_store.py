@@ -160,7 +160,7 @@ def test_one_look_is_enough_until_the_file_changes(store, monkeypatch):
     looks = []
     mac = Store.mac
     monkeypatch.setattr(Store, "mac", lambda self, path: looks.append(path) or mac(self, path))
-    monkeypatch.setattr("privsyn.storage.store.SETTLED", 0.05)
+    monkeypatch.setattr("privsyn.storage.store.SETTLED_SECONDS", 0.05)
     ref = write(store)
     path = Path(ref.path)
     time.sleep(0.1)

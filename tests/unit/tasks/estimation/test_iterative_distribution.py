@@ -8,7 +8,7 @@ from scipy.optimize import LinearConstraint, minimize
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.tasks.estimation.iterative_distribution import (
-    OUTSIDE,
+    UNCOUNTED_CELL,
     PartialWorkload,
     estimate,
     find_nearest_answers,
@@ -21,7 +21,7 @@ def solved(prior: np.ndarray, workload: PartialWorkload, answers: np.ndarray) ->
     """Least relative entropy under the answers, by a convex solver."""
     matrix = np.zeros((workload.cells + 1, prior.size))
     for i, cell in enumerate(workload.cell):
-        if cell != OUTSIDE:
+        if cell != UNCOUNTED_CELL:
             matrix[cell, i] = 1
     matrix[-1] = 1
     rows = slice(None, -1 if workload.covers_all else None)  # then the whole follows from the answers
@@ -48,7 +48,7 @@ def solved(prior: np.ndarray, workload: PartialWorkload, answers: np.ndarray) ->
 def test_an_update_is_the_distribution_of_least_relative_entropy(seed: int, covers_all: bool) -> None:
     rng = np.random.default_rng(seed)
     prior = rng.dirichlet(np.ones(7))
-    cell = np.array([0, 1, 2, 0, 1, 2, 0] if covers_all else [0, 1, OUTSIDE, 0, 1, OUTSIDE, 0])
+    cell = np.array([0, 1, 2, 0, 1, 2, 0] if covers_all else [0, 1, UNCOUNTED_CELL, 0, 1, UNCOUNTED_CELL, 0])
     workload = PartialWorkload(cell, 3 if covers_all else 2)
     answers = rng.dirichlet(np.ones(3))[: workload.cells]
     found = update_distribution(prior, workload, answers)
@@ -57,7 +57,7 @@ def test_an_update_is_the_distribution_of_least_relative_entropy(seed: int, cove
 
 
 def test_the_four_cases_by_hand() -> None:
-    cell = np.array([0, 0, 1, 1, OUTSIDE, OUTSIDE])
+    cell = np.array([0, 0, 1, 1, UNCOUNTED_CELL, UNCOUNTED_CELL])
     workload, answers = PartialWorkload(cell, 2), np.array([0.5, 0.3])
     prior = np.array([0.3, 0.1, 0.0, 0.0, 0.4, 0.2])
     assert update_distribution(prior, workload, answers) == pytest.approx([0.375, 0.125, 0.15, 0.15, 0.4 / 3, 0.2 / 3])

@@ -10,12 +10,12 @@ import pytest
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.tasks.estimation.pair_departures import (
-    CAUTION,
-    HAZY,
-    IMPORTANCE,
-    MOST_CAUTION,
-    SILENT,
-    WIDE,
+    MAX_CLEAR_SCORE_NOISE,
+    MAX_SCORE_CAUTION,
+    MAX_USABLE_SCORE_NOISE,
+    MIN_SCORE_CAUTION,
+    ONE_WAY_ERROR_WEIGHT,
+    REFERENCE_SCORE_COUNT,
     compute_caution,
     estimate_clique_departures,
     estimate_one_way_departures,
@@ -53,13 +53,13 @@ def test_noise_of_the_score_and_of_the_one_ways_is_taken_off() -> None:
     recode = recoded({"a": [500, 500], "b": [500, 500]}, sigma)
     own = MEAN * 4 * math.sqrt(2 * (sigma * 0.5) ** 2)
     found = estimate_pair_departures([("a", "b")], [100.0], 10.0, recode, noisy_reference=True)
-    assert found.error(np.zeros(1)) == pytest.approx([math.sqrt((100 - CAUTION * 10) ** 2 - own**2)])
+    assert found.error(np.zeros(1)) == pytest.approx([math.sqrt((100 - MIN_SCORE_CAUTION * 10) ** 2 - own**2)])
     exact = estimate_pair_departures([("a", "b")], [100.0], 10.0, recode, noisy_reference=False)
-    assert exact.error(np.zeros(1)) == pytest.approx([100 - CAUTION * 10])
+    assert exact.error(np.zeros(1)) == pytest.approx([100 - MIN_SCORE_CAUTION * 10])
     uneven = recoded({"a": [900, 100], "b": [250, 250, 250, 250]}, 10.0, 25.0)
     own_uneven = MEAN * sum(4 * math.hypot(10 * 0.25, 25 * share) for share in (0.9, 0.1))
     found = estimate_pair_departures([("a", "b")], [100.0], 10.0, uneven, noisy_reference=True)
-    assert found.error(np.zeros(1)) == pytest.approx([math.sqrt((100 - CAUTION * 10) ** 2 - own_uneven**2)])
+    assert found.error(np.zeros(1)) == pytest.approx([math.sqrt((100 - MIN_SCORE_CAUTION * 10) ** 2 - own_uneven**2)])
     for score in (own, 0.0, -50.0):
         nothing = estimate_pair_departures([("a", "b")], [score], 10.0, recode, noisy_reference=True)
         assert nothing.error(np.zeros(1)) == pytest.approx([0.0])
@@ -68,7 +68,7 @@ def test_noise_of_the_score_and_of_the_one_ways_is_taken_off() -> None:
 def test_scores_in_which_noise_hides_everything_say_nothing() -> None:
     recode = recoded({"a": [600, 400], "b": [500, 500]}, 1.0)
     total = Reference.of(recode).total
-    for sigma, heard in ((total * SILENT * 0.99, True), (total * SILENT * 1.01, False)):
+    for sigma, heard in ((total * MAX_USABLE_SCORE_NOISE * 0.99, True), (total * MAX_USABLE_SCORE_NOISE * 1.01, False)):
         found = estimate_pair_departures([("a", "b")], [2_900.0], sigma, recode, noisy_reference=True)
         again = estimate_clique_departures([("a", "b")], [2_900.0], sigma, recode)
         assert (found.error(np.zeros(1)) > 1_000).all() == (again.error(np.zeros(1)) > 1_000).all() == heard
@@ -76,26 +76,32 @@ def test_scores_in_which_noise_hides_everything_say_nothing() -> None:
 
 
 def test_more_is_taken_off_where_noise_is_a_large_part_of_the_table() -> None:
-    assert compute_caution(0.0, 1_000.0, 9) == compute_caution(HAZY * 1_000, 1_000.0, WIDE) == CAUTION
-    assert compute_caution((HAZY + SILENT) / 2 * 1_000, 1_000.0, 9) == pytest.approx((CAUTION + MOST_CAUTION) / 2)
-    assert compute_caution(SILENT * 1_000, 1_000.0, 9) == pytest.approx(MOST_CAUTION)
-    assert compute_caution(SILENT * 1_000 + 1, 1_000.0, 9) == math.inf
+    assert (
+        compute_caution(0.0, 1_000.0, 9)
+        == compute_caution(MAX_CLEAR_SCORE_NOISE * 1_000, 1_000.0, REFERENCE_SCORE_COUNT)
+        == MIN_SCORE_CAUTION
+    )
+    assert compute_caution((MAX_CLEAR_SCORE_NOISE + MAX_USABLE_SCORE_NOISE) / 2 * 1_000, 1_000.0, 9) == pytest.approx(
+        (MIN_SCORE_CAUTION + MAX_SCORE_CAUTION) / 2
+    )
+    assert compute_caution(MAX_USABLE_SCORE_NOISE * 1_000, 1_000.0, 9) == pytest.approx(MAX_SCORE_CAUTION)
+    assert compute_caution(MAX_USABLE_SCORE_NOISE * 1_000 + 1, 1_000.0, 9) == math.inf
     recode = recoded({"a": [600, 400], "b": [500, 500]}, 1e-3)
-    sigma = 0.9 * SILENT * Reference.of(recode).total
+    sigma = 0.9 * MAX_USABLE_SCORE_NOISE * Reference.of(recode).total
     left = 3_000 - compute_caution(sigma, Reference.of(recode).total, 1) * sigma
     found = estimate_pair_departures([("a", "b")], [3_000.0], sigma, recode, noisy_reference=True)
-    assert left < 3_000 - CAUTION * sigma and found.error(np.zeros(1)) == pytest.approx([left])
+    assert left < 3_000 - MIN_SCORE_CAUTION * sigma and found.error(np.zeros(1)) == pytest.approx([left])
 
 
 def test_of_many_scores_more_noise_is_borne() -> None:
-    for many in (4 * WIDE, 40 * WIDE):
-        assert compute_caution(2 * HAZY * 1_000, 1_000.0, many) == CAUTION
+    for many in (4 * REFERENCE_SCORE_COUNT, 40 * REFERENCE_SCORE_COUNT):
+        assert compute_caution(2 * MAX_CLEAR_SCORE_NOISE * 1_000, 1_000.0, many) == MIN_SCORE_CAUTION
         assert (
-            compute_caution(SILENT * 1_500, 1_000.0, many)
-            == compute_caution(SILENT * 750, 1_000.0, WIDE)
-            < MOST_CAUTION
+            compute_caution(MAX_USABLE_SCORE_NOISE * 1_500, 1_000.0, many)
+            == compute_caution(MAX_USABLE_SCORE_NOISE * 750, 1_000.0, REFERENCE_SCORE_COUNT)
+            < MAX_SCORE_CAUTION
         )
-        assert compute_caution(SILENT * 2_000 + 1, 1_000.0, many) == math.inf
+        assert compute_caution(MAX_USABLE_SCORE_NOISE * 2_000 + 1, 1_000.0, many) == math.inf
 
 
 def test_codes_without_a_count_depart_by_nothing() -> None:
@@ -116,4 +122,4 @@ def test_variances_add_up_over_fine_codes_without_the_filtered_ones() -> None:
 
 def test_a_one_way_errs_by_its_noise_in_a_part_of_its_pairs() -> None:
     found = estimate_one_way_departures(recoded({"a": [500, 500], "b": [500, 300, 200], "c": [900, 100]}, 20.0))
-    assert found.error(np.zeros(3)) == pytest.approx([MEAN * 20 * n * IMPORTANCE * 2 for n in (2, 3, 2)])
+    assert found.error(np.zeros(3)) == pytest.approx([MEAN * 20 * n * ONE_WAY_ERROR_WEIGHT * 2 for n in (2, 3, 2)])

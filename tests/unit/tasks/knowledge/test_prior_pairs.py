@@ -11,7 +11,7 @@ import pytest
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode
-from privsyn.tasks.estimation.reference import BITS
+from privsyn.tasks.estimation.reference import FRACTION_BITS
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.prior_pairs import PriorPairs, choose_followed, fit_shares, is_better, smooth_counts
 from privsyn.tasks.steps.indif_scores import compute_l1_distance
@@ -136,7 +136,7 @@ def test_one_record_moves_a_distance_from_the_prior_by_at_most_one() -> None:
         more = counts.copy()
         more[cell] += 1
         assert abs(compute_l1_distance(more, reference) - before) <= 1
-    assert reference.sum() >> BITS == pytest.approx(ROWS, abs=2)
+    assert reference.sum() >> FRACTION_BITS == pytest.approx(ROWS, abs=2)
 
 
 def test_rows_take_its_rows_without_filtered_values_and_pairs_that_were_not_measured() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from privsyn.data_contracts.receipts import SMOOTHING, compute_sigma
 from privsyn.tasks.privacy import gaussian_dp
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho, convert_rho_to_epsilon
-from privsyn.tasks.privacy.gaussian_dp import LEAKED, bound_delta, bound_tail, bound_theta, keeps_promise
+from privsyn.tasks.privacy.gaussian_dp import SAFETY_MARGIN, bound_delta, bound_tail, bound_theta, keeps_promise
 
 EPSILONS = (0.1, 0.3, 1.0, 2.0, 5.0, 10.0)
 
@@ -79,7 +79,7 @@ def test_the_callers_decimal_context_changes_nothing():
 
 
 def test_the_discreteness_costs_epsilon_and_delta():
-    rho, delta, leaked = Fraction(1, 10), float(bound_delta(Fraction(1, 10), Fraction(1))), float(LEAKED)
+    rho, delta, leaked = Fraction(1, 10), float(bound_delta(Fraction(1, 10), Fraction(1))), float(SAFETY_MARGIN)
     assert keeps_promise(rho, 1 + 1.01 * leaked, delta * (1 + 1.01 * leaked))
     assert not keeps_promise(rho, 1 + 1.01 * leaked, delta * (1 + 0.9 * leaked))
     assert not keeps_promise(rho, 1 + 0.5 * leaked, delta * (1 + 1.01 * leaked))
@@ -126,8 +126,8 @@ def test_random_rounding_of_continuous_noise_gives_the_discrete_one_but_for_thet
 def test_what_is_taken_off_covers_ten_to_the_fifteen_counts():
     at, counts = Fraction(bound_theta(Fraction(SMOOTHING))), 10**15
     # ln((1 + t) / (1 - t)) = 2 t + 2 t^3 / 3 + ... <= 2 t (1 + t), and (1 + t)^n <= 1 + 2 n t where n t <= 1
-    assert counts * 2 * at * (1 + at) <= LEAKED
-    assert 2 * counts * at <= LEAKED
+    assert counts * 2 * at * (1 + at) <= SAFETY_MARGIN
+    assert 2 * counts * at <= SAFETY_MARGIN
 
 
 # Composition: the best adaptive adversary against exact discrete Gaussians, by backward induction
@@ -259,7 +259,7 @@ def test_the_known_gain_over_the_paper(epsilon, gain):
 
 @pytest.mark.parametrize("delta", [1e-300, 1e-9, 0.01])
 def test_below_a_millionth_the_zcdp_conversion_takes_over_upwards(delta):
-    at = gaussian_dp.SMALLEST
+    at = gaussian_dp.MIN_EPSILON
     below = at * (1 - 1e-9)
     assert (
         convert_epsilon_to_rho(below, delta, "gaussian")

@@ -7,7 +7,7 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.tasks.estimation.known_zeros import KnownZeros
-from privsyn.tasks.estimation.prior_levels import BLEND, NoisyLevel, Support, iterate_group_shares
+from privsyn.tasks.estimation.prior_levels import UPPER_LEVEL_ROWS, NoisyLevel, Support, iterate_group_shares
 from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps.prior_rows import coarsen_rows, draw_rows, list_groups_with_rows, list_possible_rows
@@ -74,7 +74,7 @@ def test_counts_are_believed_or_drawn_to_what_the_public_table_says(noise: float
 def test_a_group_begins_with_its_own_public_rows_and_some_of_the_table() -> None:
     support = Support.of(PUBLIC, ("g",))
     own, whole = np.array([0.5, 0.5, 0.0]), np.array([1 / 6, 4 / 6, 1 / 6])
-    assert support.start(whole, 0) == pytest.approx((2 * own + BLEND * whole) / (2 + BLEND))
+    assert support.start(whole, 0) == pytest.approx((2 * own + UPPER_LEVEL_ROWS * whole) / (2 + UPPER_LEVEL_ROWS))
     assert support.start(whole, 3) == pytest.approx(whole)
 
 

@@ -17,8 +17,8 @@ from privsyn.tasks.steps.residual_scores import (
     MOST_ROWS,
     OVERSAMPLE,
     count_exactly,
+    count_rows_so_far,
     derive_seed,
-    draw_rows_so_far,
     list_candidates,
     plan_queries,
 )
@@ -117,6 +117,6 @@ def test_rows_so_far_are_not_those_that_are_released_nor_those_of_another_round(
 
 
 def test_rows_so_far_follow_the_noisy_total_up_to_a_public_limit() -> None:
-    assert draw_rows_so_far(100.4) == 100 * OVERSAMPLE
-    assert draw_rows_so_far(-7.0) == 0
-    assert draw_rows_so_far(1e12) == MOST_ROWS
+    assert count_rows_so_far(100.4) == 100 * OVERSAMPLE
+    assert count_rows_so_far(-7.0) == 0
+    assert count_rows_so_far(1e12) == MOST_ROWS

@@ -86,7 +86,7 @@ def test_rows_keep_to_rules_from_the_start() -> None:
 def test_heat_frees_stuck_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
     true = tied_table()
     freed = synthesize(marginals_of(true), DOMAIN, Synthesis(seed=3), true.rows)
-    monkeypatch.setattr(sweep, "STUCK", 2.0)
+    monkeypatch.setattr(sweep, "STUCK_THRESHOLD", 2.0)
     stuck = synthesize(marginals_of(true), DOMAIN, Synthesis(seed=3), true.rows)
     assert wrong(list(freed.columns), true) < 0.8 * wrong(list(stuck.columns), true)
 
@@ -94,7 +94,7 @@ def test_heat_frees_stuck_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_noise_explains_heats_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same rows wanted, but known with much noise: no sweep is at heat."""
     true = tied_table()
-    monkeypatch.setattr(sweep, "HEATS", ())
+    monkeypatch.setattr(sweep, "TEMPERATURES", ())
     none = synthesize(marginals_of(true, 500.0), DOMAIN, Synthesis(seed=3, oversample=1), true.rows)
     monkeypatch.undo()
     made = synthesize(marginals_of(true, 500.0), DOMAIN, Synthesis(seed=3, oversample=1), true.rows)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from privsyn.tasks.kernels import streams, sweep_moves
-from privsyn.tasks.kernels.sweep_moves import NEVER, share_residuals, sweep_block
+from privsyn.tasks.kernels.sweep_moves import FORBIDDEN_SUM, share_residuals, sweep_block
 from privsyn.tasks.kernels.sweeper import Sweeper, build_layout
 
 MASK = (1 << 64) - 1
@@ -42,7 +42,7 @@ def one_block(
     residuals = np.asarray(wanted) - counted(codes, sizes, cliques)
     layout = build_layout(sizes, cliques, weights or [1] * len(cliques))
     ordered = np.array(order if order is not None else range(len(sizes)))
-    moves = sweep_block(codes, ordered, layout, residuals, best, np.uint64(start), 0.0, NEVER, NONE_IN_VAIN)
+    moves = sweep_block(codes, ordered, layout, residuals, best, np.uint64(start), 0.0, FORBIDDEN_SUM, NONE_IN_VAIN)
     return moves, codes, residuals
 
 
@@ -248,7 +248,9 @@ def heated(codes: np.ndarray, sizes: Sequence[int], wanted: Sequence[int], heat:
     made = codes.copy()
     residuals = np.asarray(wanted) - counted(codes, sizes, cliques)
     layout = build_layout(sizes, cliques, [1])
-    sweep_block(made, np.arange(len(sizes)), layout, residuals, False, np.uint64(start), heat, NEVER, NONE_IN_VAIN)
+    sweep_block(
+        made, np.arange(len(sizes)), layout, residuals, False, np.uint64(start), heat, FORBIDDEN_SUM, NONE_IN_VAIN
+    )
     np.testing.assert_array_equal(residuals, np.asarray(wanted) - counted(made, sizes, cliques))
     return made
 
@@ -323,7 +325,7 @@ def test_a_surplus_that_all_values_share_is_no_reason_to_look(monkeypatch: pytes
         True,
         np.uint64(1),
         0.0,
-        NEVER,
+        FORBIDDEN_SUM,
         NONE_IN_VAIN,
     )
     assert (sweep_block.py_func(*given), looks) == (0, [])
@@ -349,7 +351,7 @@ def test_scores_of_both_widths_are_drawn_alike() -> None:
     made = []
     for kind in (np.int32, np.int64):
         own, residuals = codes.copy(), (wanted - counted(codes, [7, 9], [(0, 1)])).astype(kind)
-        sweep_block(own, np.arange(2), layout, residuals, False, np.uint64(1), 0.4, NEVER, NONE_IN_VAIN)
+        sweep_block(own, np.arange(2), layout, residuals, False, np.uint64(1), 0.4, FORBIDDEN_SUM, NONE_IN_VAIN)
         made.append(own)
     np.testing.assert_array_equal(made[0], made[1])
 
