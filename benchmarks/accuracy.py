@@ -27,7 +27,7 @@ from privsyn.tasks.metrics.marginal_distance import average_l1, draw_cliques, li
 from privsyn.tasks.privacy.noise import SeededNoise
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "docs" / "algorithm.md"
+PAGE = HERE.parent / "docs" / "notes" / "2026-11-21-defaults-against-the-paper.md"
 MARKERS = {
     "accuracy": ("<!-- accuracy: begin -->", "<!-- accuracy: end -->"),
     "tables": ("<!-- tables: begin -->", "<!-- tables: end -->"),

@@ -1,4 +1,4 @@
-"""The comparison with the peers as Markdown, between the markers in docs/results.md."""
+"""The comparison with the peers as Markdown: all runs in docs/results/peers.md, verdicts in docs/results.md."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from benchmarks.compare_store import Run, stopped
 from benchmarks.peers import PEERS, SHORT
 from privsyn.comparison.methods import METHODS
 
-PAGE = Path(__file__).parents[1] / "docs" / "results.md"
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE, FRONT = DOCS / "results" / "peers.md", DOCS / "results.md"
 BEGIN, END = "<!-- compare: begin -->", "<!-- compare: end -->"
 REAL = "real rows"
 """The training rows in place of synthetic ones: what a perfect method would reach."""
@@ -191,9 +192,40 @@ def page(runs: Runs) -> list[str]:
     return lines
 
 
-def write(found: Iterable[Run], page_path: Path = PAGE) -> None:
-    """Put the tables between the markers of the page."""
-    before, rest = page_path.read_text(encoding="utf-8").split(BEGIN)
-    after = rest.split(END)[1]
-    content = "\n".join(page(Runs(found)))
-    page_path.write_text(f"{before}{BEGIN}\n{content}\n{END}{after}", encoding="utf-8")
+def front(runs: Runs) -> list[str]:
+    """Return the verdicts: a line a table, by how much the default is ahead, **bold** where it is behind."""
+    pairs, svm, cpu = FIGURES[0], FIGURES[3], COSTS[1]
+    heads = [f"{name}, {epsilon:g}" for name in ("pairs", "SVM") for epsilon in runs.epsilons]
+    lines = [
+        "| table, epsilon | " + " | ".join(heads) + " | CPU s | AIM's |",
+        "|---|" + "---|" * (len(heads) + 2),
+    ]
+    for table in runs.tables:
+        leads = [short_lead(runs, table, epsilon, column) for column in (pairs, svm) for epsilon in runs.epsilons]
+        if any(leads):
+            seconds = [s for epsilon in runs.epsilons if (s := runs.mean(DEFAULT, table, epsilon, cpu)) is not None]
+            times = next((f for epsilon in runs.epsilons if (f := faster(runs, table, epsilon))), "")
+            cost = f"{min(seconds):.2g} to {max(seconds):.2g}" if seconds else ""
+            lines.append("| " + " | ".join([table, *leads, cost, times]) + " |")
+    return lines
+
+
+def short_lead(runs: Runs, table: str, epsilon: float, column: Column) -> str:
+    """Return a lead without the other method's name, bold where the default is behind."""
+    text = lead(runs, table, epsilon, column).split(" on ")[0]
+    if " against " in text:
+        ours, other = text.split(",")[0].split(" against ")
+        behind = column.better * (float(ours) - float(other)) < 0
+        text = f"{ours} against {other}"
+    else:
+        behind = text.startswith("-")
+    return f"**{text}**" if behind else text
+
+
+def write(found: Iterable[Run], page_path: Path = PAGE, front_path: Path = FRONT) -> None:
+    """Put the tables between the markers of both pages."""
+    runs = Runs(found)
+    for path, lines in ((page_path, page(runs)), (front_path, front(runs))):
+        before, rest = path.read_text(encoding="utf-8").split(BEGIN)
+        after = rest.split(END)[1]
+        path.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n{END}{after}", encoding="utf-8")

@@ -214,11 +214,11 @@ def cost_table(runs: Sequence[Run]) -> list[str]:
 
 
 def page(runs: Sequence[Run]) -> list[str]:
-    """Return the generated part of docs/results.md."""
+    """Return the generated part of docs/results/papers.md."""
     seeds = len({r.seed for r in runs if r.method != REAL})
     lines = [f"Mean and standard deviation of up to {seeds} seeds; delta = 1/n^2. Runs: {runs[-1].machine}.", ""]
     for name, (title, methods) in FIGURES.items():
-        lines += [f"### {title}", "", f"![{title}](img/{name}.png)", "", *errors_table(runs, methods), ""]
+        lines += [f"### {title}", "", f"![{title}](../img/{name}.png)", "", *errors_table(runs, methods), ""]
     return [*lines, "### Time and memory (Tables 6 and 7)", "", *cost_table(runs), ""]
 
 

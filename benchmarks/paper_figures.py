@@ -1,6 +1,6 @@
 """Figures of the papers that need no run of a method: ``python -m benchmarks.paper_figures``, or ``make results``.
 
-Figure 2 of the DPSyn report and Tables 3 and 4 of PrivSyn, into docs/results.md.  Seconds.
+Figure 2 of the DPSyn report and Tables 3 and 4 of PrivSyn, into docs/results/papers.md.  Seconds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from fractions import Fraction
 from itertools import combinations
 
 from benchmarks.accuracy import TABLES
-from benchmarks.results import DOCS, PAGE
+from benchmarks.results import DOCS
 from benchmarks.tables import measured_only
 from privsyn.comparison import compositions, dependency_metrics
 from privsyn.comparison.plot import COLORS, draw_chart
@@ -24,6 +24,7 @@ from privsyn.tasks.kernels.counting import CodeTable, count_all
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from privsyn.tasks.privacy.noise import SeededNoise
 
+PAGE = DOCS / "results" / "papers.md"
 COMPOSITIONS = ("<!-- compositions: begin -->", "<!-- compositions: end -->")
 DEPENDENCY = ("<!-- dependency: begin -->", "<!-- dependency: end -->")
 EPSILON, REPEATS = 2.0, 1_000

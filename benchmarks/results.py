@@ -27,7 +27,7 @@ from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.specs.spec_file import load_spec, override_options
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGE = DOCS / "results.md"
+PAGE = DOCS / "results" / "adult.md"
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 EPSILONS = (0.2, 0.5, 1.0, 2.0)
 LABEL = "income"
@@ -126,7 +126,7 @@ def page(results: Comparison) -> list[str]:
         *list_markdown_methods(results),
         "",
     ]
-    rows += [f"![{title}](img/{name}.png)\n" for name, (_, title) in FIGURES.items()]
+    rows += [f"![{title}](../img/{name}.png)\n" for name, (_, title) in FIGURES.items()]
     rows += [
         "### Does the shape come out?",
         "Difference: the second method's mean error less the first's, over the first's. Seeds: where the first is "

@@ -5,16 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from benchmarks.compare import STORE
 from benchmarks.compare_page import (
     BEGIN,
     COSTS,
     END,
     FIGURES,
+    FRONT,
     PAGE,
     REAL,
     Runs,
     cell,
     faster,
+    front,
     lead,
     missing,
     page,
@@ -22,7 +25,7 @@ from benchmarks.compare_page import (
     why_not,
     write,
 )
-from benchmarks.compare_store import Run
+from benchmarks.compare_store import Run, Store
 from benchmarks.peers import PEERS
 
 
@@ -122,16 +125,30 @@ def test_the_page_shows_every_method_and_the_real_rows() -> None:
 
 
 def test_writing_twice_changes_nothing_and_leaves_the_rest(tmp_path: Path) -> None:
-    target = tmp_path / "page.md"
+    target, verdicts = tmp_path / "page.md", tmp_path / "front.md"
+    verdicts.write_text(f"{BEGIN}\nold\n{END}\n", encoding="utf-8")
     target.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
-    write([run("default", 0.3)], target)
+    write([run("default", 0.3)], target, verdicts)
     once = target.read_text(encoding="utf-8")
-    write([run("default", 0.3)], target)
+    write([run("default", 0.3)], target, verdicts)
     assert target.read_text(encoding="utf-8") == once
     assert once.startswith("before\n") and once.endswith("\nafter\n")
     assert "old" not in once and "0.3000" in once
+    assert "old" not in verdicts.read_text(encoding="utf-8")
 
 
-def test_the_page_has_the_markers_once() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    assert text.count(BEGIN) == text.count(END) == 1
+def test_the_verdicts_say_where_the_default_is_behind() -> None:
+    """Pairs 0.1 against 0.2: half.  SVM 0.3 against 0.25: 20 % behind; 0.3 against 0.1: the figures themselves."""
+    ours = run("default", figures={"l1_2way": 0.1, "svm": 0.3}, cpu=2.0)
+    aim = run("aim-dpmm", figures={"l1_2way": 0.2, "svm": 0.25}, cpu=8.0)
+    assert front(Runs([ours, aim]))[2] == "| t | +50% | **-20%** | 2 to 2 | 4× |"
+    far = run("aim-dpmm", figures={"l1_2way": 0.2, "svm": 0.1}, cpu=8.0)
+    assert front(Runs([ours, far]))[2] == "| t | +50% | **0.3000 against 0.1000** | 2 to 2 | 4× |"
+
+
+def test_both_pages_say_what_the_kept_runs_say() -> None:
+    runs = Runs(Store(STORE).runs.values())
+    for path, lines in ((PAGE, page(runs)), (FRONT, front(runs))):
+        text = path.read_text(encoding="utf-8")
+        assert text.count(BEGIN) == text.count(END) == 1
+        assert text.split(BEGIN)[1].split(END)[0].strip("\n").splitlines() == lines, "run: make compare --only page"

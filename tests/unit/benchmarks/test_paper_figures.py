@@ -1,4 +1,4 @@
-"""The generated parts of docs/results.md: what stands between markers is replaced, and nothing else."""
+"""The generated parts of docs/results/papers.md: what stands between markers is replaced, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
-"""The generated part of docs/results.md: verdicts and overlaps by hand, and the page is a generated one."""
+"""The generated part of docs/results/adult.md: verdicts and overlaps by hand, and the page is a generated one."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.results import BEGIN, END, FIGURES, PAGE, errors_needed, marginals, overlap, page, shape, subset
+from benchmarks.results import BEGIN, DOCS, END, FIGURES, PAGE, errors_needed, marginals, overlap, page, shape, subset
 from privsyn.comparison.methods import METHODS
 from privsyn.data_contracts.comparison_results import ComparedMethod, Comparison, MethodRun
 from privsyn.data_contracts.evaluation_results import Metric
@@ -92,7 +91,7 @@ def test_the_page_is_generated_with_every_method_and_picture() -> None:
     for name in shown:
         assert f"| {name} | " in made, name
     for name in FIGURES:
-        assert f"](img/{name}.png)" in made
-        assert (Path(PAGE).parent / "img" / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
+        assert f"](../img/{name}.png)" in made
+        assert (DOCS / "img" / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
     written = [line for line in page(comparison(run("default", 0, 0.1))) if line.startswith("#")]
     assert re.findall(r"^#.*$", made, re.MULTILINE) == written
