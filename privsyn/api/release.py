@@ -16,6 +16,7 @@ from privsyn.api.draft import AnySpec, load_any_spec
 from privsyn.api.open_release import Release
 from privsyn.api.progress import show_progress
 from privsyn.base.errors import PeriodReleasedError, RequestError
+from privsyn.base.interrupts import defer_interrupts
 from privsyn.base.loading import pause_gc
 from privsyn.base.notebook import is_in_notebook
 from privsyn.base.paths import expand_path
@@ -160,15 +161,16 @@ def release_in_process(
     the run not private and keeps it private.  Guarantee and errors as ``release``; PeriodReleasedError for a
     period that has its release.
     """
-    with pause_gc():
-        from privsyn.engine.open_run import open_run
-        from privsyn.engine.runner import run_steps
-        from privsyn.pipelines.release_job import release_job
-        from privsyn.publish.folder import publish, summarize
+    with defer_interrupts():
+        with pause_gc():
+            from privsyn.engine.open_run import open_run
+            from privsyn.engine.runner import run_steps
+            from privsyn.pipelines.release_job import release_job
+            from privsyn.publish.folder import publish, summarize
 
-    job = release_job(spec, period, new_dataset)
-    with open_run(spec, settings, fresh=fresh, report=report, noise=noise, job=job, data=data) as run:
-        return summarize(run, publish(run, run_steps(run.steps, run.run_reported)))
+        job = release_job(spec, period, new_dataset)
+        with open_run(spec, settings, fresh=fresh, report=report, noise=noise, job=job, data=data) as run:
+            return summarize(run, publish(run, run_steps(run.steps, run.run_reported)))
 
 
 def evaluate(

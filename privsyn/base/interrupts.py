@@ -1,42 +1,58 @@
-"""Stopping a run by Ctrl-C or SIGTERM at a place of the run's choosing.
+"""Stopping by Ctrl-C or SIGTERM at a place where it does no harm.
 
-Python raises KeyboardInterrupt wherever the main thread is.  Raised inside an import it can leave that module's lock
-held for good, and threads that import the module then wait for ever, with the main thread waiting for them.  While a
-run is open its signals are therefore noted, and delivered where the run looks: between steps, queries and batches.
+Python raises KeyboardInterrupt wherever the main thread is.  Inside the machinery of imports that can leave the lock of
+all imports held for good: raised in one of its callbacks, the exception is dropped, and the program goes on until the
+first thread that imports anything waits for ever.  So signals are noted first.  They are delivered outside imports,
+and while a run is open where the run looks: between steps, queries and batches.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TypeVar
 
 GRACE = 3.0
-"""Seconds after which a signal is delivered wherever the run is, if it has not looked."""
+"""Seconds after which a signal is delivered wherever a run is, if it has not looked, or an import, if it lasts."""
+
+_AGAIN = 0.1
+"""Seconds after which a signal is tried again that came in an import."""
 
 Item = TypeVar("Item")
 
 
 class _Deferred:
-    """The signals that are held back, and the handlers that get them in the end."""
+    """The signals that are held back, and the handlers that get them in the end.
 
-    def __init__(self) -> None:
+    ``grace``: seconds that a look is waited for; 0: none is, only the end of an import.
+    """
+
+    def __init__(self, grace: float) -> None:
         numbers = (signal.SIGINT, signal.SIGTERM)
         self.handlers = {n: h for n in numbers if callable(h := signal.getsignal(n)) and not isinstance(h, int)}
+        self.grace, self.since, self.closed = grace, 0.0, False
         self.waiting: list[int] = []
         self.changed, self.ended = threading.Event(), threading.Event()
+        self.watcher = threading.Thread(target=self.insist, name="deferred interrupts", daemon=True)
 
     def note(self, number: int, frame: FrameType | None) -> None:
-        """Note a first signal; deliver at once if another one waits already."""
-        if self.waiting:
-            self.waiting.clear()
-            self.handlers[signal.Signals(number)](number, frame)
+        """Note a first signal; deliver at once if nothing is to be waited for, or another one waits already."""
+        first = not self.waiting
+        if first:
+            self.since = time.monotonic()
+            self.waiting.append(number)
+        if self.closed:
             return
-        self.waiting.append(number)
-        self.changed.set()
+        if (first and self.grace > 0) or _is_importing(frame, lately=time.monotonic() - self.since < GRACE):
+            self.changed.set()
+            return
+        self.waiting.clear()
+        self.handlers[signal.Signals(number)](number, frame)
 
     def deliver(self) -> None:
         """Call the handlers of the signals that came."""
@@ -45,41 +61,78 @@ class _Deferred:
             self.handlers[signal.Signals(number)](number, None)
 
     def insist(self) -> None:
-        """Send a signal again that was not looked at within GRACE, so that it is delivered; ends with the run."""
+        """Send a signal again that still waits, until it is delivered; ends with the block."""
         while self.changed.wait() and not self.ended.is_set():
             self.changed.clear()
-            if not self.ended.wait(GRACE) and self.waiting:
+            delay = self.grace or _AGAIN
+            while not self.ended.wait(delay) and self.waiting:
                 signal.pthread_kill(threading.main_thread().ident or 0, self.waiting[0])
+                delay = _AGAIN
+
+    def close(self) -> None:
+        """Give the handlers back, with the signals that wait."""
+        self.closed = True
+        self.ended.set()
+        self.changed.set()
+        self.watcher.join()  # what it sent is noted by now
+        for number, handler in self.handlers.items():
+            signal.signal(number, handler)
+        self.deliver()
+
+
+def _is_importing(frame: FrameType | None, *, lately: bool) -> bool:
+    """Return whether the main thread is inside the machinery of imports or, ``lately``, in a module that it loads."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back if lately else None
+    return False
 
 
 _deferred: _Deferred | None = None
 
 
 @contextmanager
-def defer_interrupts() -> Iterator[None]:
-    """Hold SIGINT and SIGTERM back until :func:`check_interrupts`, a second signal, GRACE seconds, or the end.
+def defer_interrupts(grace: float = GRACE) -> Iterator[None]:
+    """Hold SIGINT and SIGTERM back until :func:`check_interrupts`, a second signal, ``grace`` seconds, or the end.
 
-    Signals that are ignored, or end the process at once, stay as they are.  In a thread other than the main one, which
-    gets no signal, and inside another such block it does nothing.
+    ``grace`` 0: only while something is imported.  Inside another such block the longer grace holds.  Signals that are
+    ignored, or end the process at once, stay as they are.  In a thread other than the main one, which gets no signal,
+    it does nothing.
     """
     global _deferred
-    if _deferred is not None or threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread():
         yield
-        return
-    deferred = _Deferred()
-    threading.Thread(target=deferred.insist, name="deferred interrupts", daemon=True).start()
-    try:
-        _deferred = deferred
-        for number in deferred.handlers:
-            signal.signal(number, deferred.note)
-        yield
-    finally:
-        _deferred = None
-        for number, handler in deferred.handlers.items():
+    elif _deferred is not None:
+        outer, _deferred.grace = _deferred.grace, max(_deferred.grace, grace)
+        try:
+            yield
+        finally:
+            _deferred.grace = outer
+            _deferred.deliver()
+    else:
+        deferred = _Deferred(grace)
+        deferred.watcher.start()
+        try:
+            _deferred = deferred
+            for number in deferred.handlers:
+                signal.signal(number, deferred.note)
+            yield
+        finally:
+            _deferred = None
+            deferred.close()
+
+
+def _give_back_in_child() -> None:
+    """Give a forked child its handlers back: it has no thread that sends a signal again."""
+    global _deferred
+    if _deferred is not None:
+        for number, handler in _deferred.handlers.items():
             signal.signal(number, handler)
-        deferred.ended.set()
-        deferred.changed.set()
-        deferred.deliver()
+        _deferred = None
+
+
+os.register_at_fork(after_in_child=_give_back_in_child)
 
 
 def check_interrupts() -> None:

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.text import Text
 
 from privsyn.base.errors import PrivsynError, RequestError
+from privsyn.base.interrupts import defer_interrupts
 from privsyn.base.paths import expand_path, refuse_undecodable
 from privsyn.cli.vocabulary import COMMAND_LINE
 from privsyn.storage.disk import OF_THE_DISK
@@ -81,7 +82,8 @@ class Interrupts:
         numbers = (signal.SIGINT, signal.SIGTERM)
         before = [signal.signal(number, self._interrupt) for number in numbers]
         try:
-            yield
+            with defer_interrupts(grace=0):
+                yield
         finally:
             for number, handler in zip(numbers, before, strict=True):
                 signal.signal(number, handler)

@@ -13,7 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
-from privsyn.tasks.kernels.counting import CodeTable, add_counts, check_cells, choose_thread_count, reshape_counts
+from privsyn.tasks.kernels.counting import (
+    CodeTable,
+    add_counts,
+    check_cells,
+    choose_thread_count,
+    load_compiled_counting,
+    reshape_counts,
+)
 
 PASS_CELLS = 1 << 24
 """Cells (int64) that one pass over the rows counts into at most; a larger marginal has a pass of its own."""
@@ -67,6 +74,7 @@ def count_blocks(
     counts = [np.zeros(check_cells(_get_shape(domain, c, padded), c), np.int64) for c in cliques]
     threads = choose_thread_count(threads)
     number = min(len(cliques), _SHARES * threads)
+    load_compiled_counting()
     with ThreadPoolExecutor(threads) as pool:
         for block in blocks:
 

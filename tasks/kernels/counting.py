@@ -149,6 +149,11 @@ def count(table: CodeTable, clique: Clique, *, padded_result: bool = False) -> n
     return reshape_counts(counts, shape, filtered=not table.padded or padded_result)
 
 
+def load_compiled_counting() -> None:
+    """Import the compiled code of counting, in the thread that calls: other threads then import nothing."""
+    import privsyn.tasks.kernels.tallies  # noqa: F401 - here: compiled code loads slowly
+
+
 def add_counts(table: CodeTable, clique: Clique, counts: np.ndarray) -> None:
     """Add every row of ``table`` to its cell of ``counts``: int64, flat, with the cells of ``table.shape(clique)``."""
     from privsyn.tasks.kernels.tallies import tally, tally_pair  # here: compiled code loads slowly
@@ -206,6 +211,7 @@ def _count_in_memory(
         yield from (count(table, clique, padded_result=padded_result) for clique in cliques)
         return
     pending: deque[Future[list[np.ndarray]]] = deque()
+    load_compiled_counting()
     pool = ThreadPoolExecutor(threads)
     try:
         for group in _group_cliques(table, cliques):

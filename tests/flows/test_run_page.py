@@ -286,7 +286,7 @@ def test_the_link_says_where_the_private_report_lies(spec: ReleaseSpec, first: F
 
 
 @pytest.mark.parametrize(
-    "place", [(drawing_process, "picture_apart"), (overviews, "overview")], ids=["picture", "figures"]
+    "place", [(drawing_process, "draw_in_subprocess"), (overviews, "build_overview")], ids=["picture", "figures"]
 )
 def test_an_error_in_the_overview_fails_nothing_and_is_told_by_its_type(
     spec: ReleaseSpec, first: First, monkeypatch: pytest.MonkeyPatch, place: tuple[Any, str]

@@ -158,13 +158,13 @@ def test_27_any_text_is_shown_as_it_is(text: str) -> None:
         assert_words_only(page, text.replace("\t", "\ufffd"))
 
 
-@pytest.mark.parametrize("mutant", ["plain", "paragraph", "code"])
+@pytest.mark.parametrize("mutant", ["escape_text", "format_paragraph", "format_code"])
 def test_27_mutant_text_as_it_is(
     monkeypatch: pytest.MonkeyPatch, places: Path, save: Callable[..., str], mutant: str
 ) -> None:
     """Planted mutants: names and descriptions go into the note as they are; so do values between backticks."""
     spec = hostile_spec(save(hostile_table()))
-    monkeypatch.setattr(release_note, mutant, lambda text: f"`{text}`" if mutant == "code" else text)
+    monkeypatch.setattr(release_note, mutant, lambda text: f"`{text}`" if mutant == "format_code" else text)
     folder = Path(release_in_process(spec, Settings()).released)
     with pytest.raises(AssertionError):
         assert_words_only((folder / "README.md").read_text(encoding="utf-8"), *HOSTILE.values())

@@ -110,6 +110,6 @@ def test_17_mutant_an_evaluation_beside_the_release(places: Path, save: Save, mo
         folder.mkdir(parents=True)
         return folder
 
-    monkeypatch.setattr(evaluation, "private_folder", beside)
+    monkeypatch.setattr(evaluation, "locate_private_folder", beside)
     with pytest.raises(AssertionError):
         evaluated(save(people(200)), save(people(100, seed=1), "holdout.parquet"))

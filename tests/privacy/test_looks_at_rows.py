@@ -136,9 +136,9 @@ def test_03_mutant_rare_values_merged_by_their_exact_counts(
         start(source, *arguments, **named)
         sources.append(source)
 
-    def by_exact_counts(*arguments: Any) -> Any:
+    def by_exact_counts(*arguments: Any, **named: Any) -> Any:
         sum(batch.num_rows for batch in sources[-1].batches())
-        return original(*arguments)
+        return original(*arguments, **named)
 
     monkeypatch.setattr(FileSource, "__init__", keep)
     monkeypatch.setattr(compress_domain, "compress_domain", by_exact_counts)

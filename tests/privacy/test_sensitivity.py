@@ -40,7 +40,7 @@ PUBLIC = CodeTable(DOMAIN, table(ROWS).columns)
 
 
 def answers(step: object, queries: list[Query], rows: list[tuple[int, int]]) -> list[np.ndarray]:
-    return list(step.exact(table(rows), queries, 1))  # type: ignore[attr-defined]
+    return list(step.count_exactly(table(rows), queries, 1))  # type: ignore[attr-defined]
 
 
 def worst(step: object, queries: list[Query], records: int, largest: int) -> list[float]:
@@ -83,7 +83,7 @@ def test_05_scores_against_noisy_one_ways(records: int, seed: int) -> None:
     shares = {a: rng.dirichlet(np.ones(size + 1)) for a, size in zip(DOMAIN.attributes, DOMAIN.sizes, strict=True)}
     reference = Reference(shares, total=float(rng.uniform(0, 6)))
     queries = indif_scores.plan_queries(DOMAIN, Fraction(1), records, indif_scores.REFERENCE_SENSITIVITY)
-    step = SimpleNamespace(exact=partial(indif_scores.count_exactly, reference=reference))
+    step = SimpleNamespace(count_exactly=partial(indif_scores.count_exactly, reference=reference))
     (found,) = worst(step, queries, records, 5)
     assert 0 < found <= queries[0].sensitivity == records
 
@@ -97,7 +97,7 @@ def test_05_mutant_a_reference_from_the_rows() -> None:
         yield from indif_scores.count_exactly(rows, queries, threads, Reference(shares, float(rows.rows)))
 
     queries = indif_scores.plan_queries(DOMAIN, Fraction(1), 1, indif_scores.REFERENCE_SENSITIVITY)
-    (found,) = worst(SimpleNamespace(exact=exact), queries, 1, 6)
+    (found,) = worst(SimpleNamespace(count_exactly=exact), queries, 1, 6)
     assert found > queries[0].sensitivity
 
 
@@ -163,7 +163,7 @@ def test_05_mutant_rows_so_far_scaled_to_the_private_number_of_rows() -> None:
     def exact(rows: CodeTable, queries: list[Query], threads: int) -> Iterator[np.ndarray]:
         return residual_scores.count_exactly(rows, made, float(rows.rows), queries, threads)
 
-    (found,) = worst(SimpleNamespace(exact=exact), queries, 1, 4)
+    (found,) = worst(SimpleNamespace(count_exactly=exact), queries, 1, 4)
     assert found > queries[0].sensitivity
 
 
@@ -189,7 +189,7 @@ def looks_of(mechanism: str, records: int) -> Iterator[tuple[str, list[Query], S
         inputs = Inputs({name: partial(tables.get, name) for name in step.inputs})  # type: ignore[arg-type]
         if isinstance(step, ReleaseStep):
             queries = step.plan(request, inputs, step.rho(request))
-            yield step.name, queries, SimpleNamespace(exact=partial(_counted, step, request, inputs))
+            yield step.name, queries, SimpleNamespace(count_exactly=partial(_counted, step, request, inputs))
             noise = [np.arange(q.cells, dtype=np.int64) + 900 for q in queries]
             tables[f"{step.name}.noisy"] = noisy.tabulate_answers(noise)
             tables[f"{step.name}.receipts"] = noisy.tabulate_receipts(queries)

@@ -1,6 +1,7 @@
 """The picture of a run page, drawn here and the same one once: a process of its own takes longer than a run.
 
-Belongs here: what stands in for that process.  Does not belong here: its tests; they import ``picture_apart`` by name.
+Belongs here: what stands in for that process.  Does not belong here: its tests,
+which import ``draw_in_subprocess`` by name.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,10 @@ from privsyn.api.release import release_in_process
 from privsyn.base import interrupts
 from privsyn.base.interrupts import check_interrupts, defer_interrupts, watch_interrupts
 from privsyn.base.settings import Settings
+from privsyn.data_contracts.domain import Domain
 from privsyn.storage.store import Store
+from privsyn.tasks.kernels import blocks, counting
+from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy import noise
 from tests.support.releases import few
 from tests.support.specs import people
@@ -73,6 +77,53 @@ def test_signals_between_items_are_delivered_between_them() -> None:
             if item == 3:
                 signal.raise_signal(signal.SIGINT)
     assert taken == [0, 1, 2, 3]
+
+
+class Interrupting:
+    """A finder of modules that raises a signal, and finds nothing."""
+
+    def find_spec(self, *arguments: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("grace", [0, 60])
+def test_an_import_ends_before_a_signal_is_delivered(
+    grace: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether anything looks or not: raised inside an import, the lock of all imports may stay held for good."""
+    (tmp_path / "some_module.py").write_text("WHOLE = True\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "meta_path", [Interrupting(), *sys.meta_path])
+    with pytest.raises(KeyboardInterrupt), defer_interrupts(grace=grace):
+        whole = importlib.import_module("some_module").WHOLE
+        check_interrupts()
+        threading.Event().wait(60)
+    assert whole
+    del sys.modules["some_module"]
+
+
+def test_without_grace_a_signal_outside_imports_is_delivered_at_once() -> None:
+    with defer_interrupts(grace=0), pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_the_longer_grace_holds_inside_and_what_came_is_delivered_when_it_ends() -> None:
+    with defer_interrupts(grace=0):
+        with pytest.raises(KeyboardInterrupt), defer_interrupts(grace=60):
+            signal.raise_signal(signal.SIGINT)
+            reached = True
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert reached
+
+
+def test_a_forked_child_has_the_handlers_of_before() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with defer_interrupts():
+        child = os.fork()
+        if not child:
+            os._exit(0 if signal.getsignal(signal.SIGINT) is before else 1)
+        assert os.waitpid(child, 0)[1] == 0
 
 
 def test_a_signal_that_is_ignored_or_ends_the_process_stays_so() -> None:
@@ -178,3 +229,27 @@ def test_a_stream_is_interrupted_between_batches() -> None:
         next(iter(rows))
         signal.raise_signal(signal.SIGINT)
         list(rows)
+
+
+@pytest.mark.parametrize("module", [blocks, counting], ids=lambda module: module.__name__.rsplit(".")[-1])
+def test_all_that_counting_imports_is_there_before_its_threads(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    tallies = "privsyn.tasks.kernels.tallies"
+    before: list[bool] = []
+
+    class Pool(ThreadPoolExecutor):
+        def __init__(self, threads: int) -> None:
+            before.append(tallies in sys.modules)
+            super().__init__(threads)
+
+    domain = Domain(("a", "b"), (2, 3))
+    codes = np.zeros(4, dtype=np.uint8)
+    table = CodeTable(domain, (codes, codes))
+    monkeypatch.setattr(module, "ThreadPoolExecutor", Pool)
+    monkeypatch.delitem(sys.modules, tallies, raising=False)
+    cliques = [("a",), ("b",), ("a", "b")]
+    counts = (
+        blocks.count_blocks([table], domain, cliques, threads=2)
+        if module is blocks
+        else list(counting.count_all(table, cliques, threads=2))
+    )
+    assert before == [True] and [int(c.sum()) for c in counts] == [4, 4, 4]

@@ -315,7 +315,7 @@ def test_a_surplus_that_all_values_share_is_no_reason_to_look(monkeypatch: pytes
     monkeypatch.setattr(sweep_moves, "_choose", lambda *given: looks.append(given[1]) or real.py_func(*given))
     codes = np.array([[0, 1] * 20, [0] * 40], np.uint8)
     residuals = np.array([5, 20, 5, 20]) - counted(codes, [2, 2], [(0, 1)])
-    for jitted in ("_load", "_centre", "_store", "_record", "_sum_chunk", "_largest_sizes"):
+    for jitted in ("_load", "_centre", "_store", "_record_move", "_sum_chunk", "_find_largest_sizes"):
         monkeypatch.setattr(sweep_moves, jitted, getattr(sweep_moves, jitted).py_func)
     given = (
         codes,
