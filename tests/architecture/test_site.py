@@ -112,3 +112,20 @@ def test_what_a_browser_would_fetch_elsewhere_is_seen(page: str) -> None:
 def test_links_and_own_files_are_no_loads() -> None:
     page = '<a href="https://a.example/">x</a><link rel="canonical" href="https://a.example/"><img src="img/x.png">'
     assert list_foreign_loads(page) == []
+
+
+RUN_ON = re.compile(r"^(?!- |\d+\. |\s|#|<|\||```).+\n(?:- |\d+\. |\| ).*", re.MULTILINE)
+"""A list or a table right below a line of text, which the site shows as a part of that line."""
+
+
+@pytest.mark.parametrize(
+    ("text", "runs_on"), [("so:\n- a", True), ("so:\n\n- a", False), ("# so\n- a", False), ("- a\n- b", False)]
+)
+def test_what_runs_on_is_seen(text: str, runs_on: bool) -> None:
+    assert bool(RUN_ON.search(text)) is runs_on
+
+
+def test_lists_and_tables_stand_below_an_empty_line() -> None:
+    for page in (ROOT / "docs").rglob("*.md"):
+        text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+        assert RUN_ON.findall(text) == [], page.name
