@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +13,6 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from privsyn.answers.conditions import Language
-from privsyn.base.errors import RequestError
 from privsyn.data_contracts.certificate import Manifest
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.receipts import Query
@@ -22,7 +20,7 @@ from privsyn.data_contracts.rules import infer_type
 from privsyn.engine.request import Request
 from privsyn.engine.step import Step, release_steps
 from privsyn.pipelines.registry import build_steps
-from privsyn.storage.released_files import list_synthetic_names, read_manifest, read_public_spec
+from privsyn.storage.released_files import check_released_file, list_synthetic_names, read_manifest, read_public_spec
 from privsyn.tasks.codecs import EncodingPlan, find_evenly_cut_columns
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encoding_plan import plan_every_column
@@ -206,18 +204,7 @@ class ReleasedCounts:
 
     def read(self, name: str) -> pa.Table:
         """Return a table of the folder.  Raises RequestError unless it is the file of the manifest, byte for byte."""
-        try:
-            content = (self.folder / name).read_bytes()
-        except OSError:
-            content = b""
-        known = self.manifest.files.get(name)
-        if known is None or hashlib.sha256(content).hexdigest() != known.sha256:
-            raise RequestError(
-                f"{name} of {self.manifest.run} is missing or was changed after its publication: it is not the file of "
-                "manifest.json",
-                "Get the folder again from its publisher",
-                FIELD,
-            )
+        content = check_released_file(self.folder, self.manifest, name, FIELD).read_bytes()
         # Not read_table: a thread of its scanner can outlive the interpreter, which then ends with SIGABRT.
         return pq.ParquetFile(pa.BufferReader(content), pre_buffer=False).read(use_threads=False)
 

@@ -21,6 +21,7 @@ from privsyn.base.settings import load_settings
 from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.storage.released_files import (
+    check_released_file,
     list_synthetic_names,
     read_certificate,
     read_manifest,
@@ -65,7 +66,8 @@ class Release(Questions):
 
     @cached_property
     def certificate(self) -> Certificate:
-        """The promise, and every number from which it follows; RequestError where it is not readable."""
+        """The promise, and every number from which it follows; RequestError if it is not readable or changed."""
+        self._checked("certificate.json")
         return read_certificate(self.folder)
 
     @property
@@ -81,7 +83,7 @@ class Release(Questions):
     @property
     def note(self) -> str:
         """The data-release note, Markdown."""
-        return (self.folder / "README.md").read_text(encoding="utf-8")
+        return self._checked("README.md").read_text(encoding="utf-8")
 
     @cached_property
     def table(self) -> pa.Table:
@@ -102,8 +104,8 @@ class Release(Questions):
         ``recode``) and ``sigma``, the standard deviation of a count's noise as it was measured.  ``one_way``,
         ``scores`` and ``measured`` have the counts as they were measured, and their ``_receipts`` what each cost.
         """
-        files = sorted((self.folder / "marginals").glob("*.parquet"))
-        return {file.stem: pq.read_table(file) for file in files}
+        names = [name for name in sorted(self.manifest.files) if name.startswith("marginals/")]
+        return {Path(name).stem: pq.read_table(self._checked(name)) for name in names}
 
     @property
     def cost(self) -> str:
@@ -114,9 +116,13 @@ class Release(Questions):
             f"lifetime cap of {total.epsilon_cap:g} was used."
         )
 
-    @property
+    @cached_property
     def _files(self) -> list[Path]:
-        return [self.folder / name for name in list_synthetic_names(self.manifest)]
+        return [self._checked(name) for name in list_synthetic_names(self.manifest)]
+
+    def _checked(self, name: str) -> Path:
+        """Return the path of a file of the folder; RequestError unless it is the published one."""
+        return check_released_file(self.folder, self.manifest, name, _FIELD)
 
     def _head(self) -> pa.Table:
         """Return the first rows, read alone: the table may be larger than memory."""
@@ -151,14 +157,15 @@ def open_release(release: str | Path, *, out: str | Path | None = None) -> Relea
         out: The folder with ``released/``; default: ``PRIVSYN_OUT``, else ``privsyn-out`` in the working folder.
 
     Returns:
-        The release; its table and marginals are read when they are asked for.
+        The release; its table and marginals are read when they are asked for, and each file is checked by its hash.
 
     Raises:
-        RequestError: It is not a release, is one of another version, or was made with test noise.
+        RequestError: It is not a release, is one of another version, was made with test noise, or its certificate is
+            not the published one.  Other files are checked when they are first used.
 
     Privacy: reads nothing but the released folder, draws nothing and spends nothing.
     """
     opened = Release(release_folder(str(release), load_settings(out), _FIELD))
     read_public_spec(opened.manifest, _FIELD)
-    read_certificate(opened.folder)
+    _ = opened.certificate
     return opened

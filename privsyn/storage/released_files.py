@@ -148,6 +148,23 @@ def read_certificate(folder: Path) -> Certificate:
     return _read(Certificate, folder / "certificate.json")
 
 
+def check_released_file(folder: Path, manifest: Manifest, name: str, field: str) -> Path:
+    """Return the path of a released file, once its bytes are those that the manifest states.
+
+    Raises RequestError, about ``field``, for a file that is missing, unknown to the manifest or changed.
+    """
+    known, path = manifest.files.get(name), folder / name
+    try:
+        with path.open("rb") as file:
+            whole = known is not None and hashlib.file_digest(file, "sha256").hexdigest() == known.sha256
+    except OSError:
+        whole = False
+    if not whole:
+        problem = f"{name} of {manifest.run} is missing or was changed after its publication: it is not the file of "
+        raise RequestError(problem + "manifest.json", "Get the folder again from its publisher", field)
+    return path
+
+
 def _read(model: type[_Model], path: Path) -> _Model:
     kind, known = model.__name__.lower(), model.model_fields["schema_version"].default
     try:

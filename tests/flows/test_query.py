@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,30 @@ def test_a_changed_file_is_refused_and_only_where_it_is_needed(alone: Path) -> N
         privsyn.open_release(alone).count("region")
     done = command("query", alone, "region")
     assert done.exit_code == 2 and done.stdout == "" and done.stderr.startswith("privsyn: RELEASE: marginals/one_way")
+
+
+def test_an_edited_certificate_opens_nothing(alone: Path) -> None:
+    certificate = alone / "certificate.json"
+    certificate.write_text(certificate.read_text().replace('"epsilon":', '"epsilon": 0.01, "was":', 1))
+    with pytest.raises(privsyn.RequestError, match=r"certificate\.json of .* was changed after its publication"):
+        privsyn.open_release(alone)
+
+
+@pytest.mark.parametrize(
+    ("name", "use"),
+    [
+        ("synthetic.parquet", lambda r: r.table),
+        ("synthetic.parquet", lambda r: r.to_pandas()),
+        ("synthetic.parquet", lambda r: r._repr_html_()),
+        ("README.md", lambda r: r.note),
+        ("marginals/consistent.parquet", lambda r: r.marginals),
+    ],
+)
+def test_an_edited_file_is_shown_to_nobody(alone: Path, name: str, use: Callable[[privsyn.Release], object]) -> None:
+    assert use(privsyn.open_release(alone)) is not None
+    (alone / name).write_bytes((alone / name).read_bytes() + b" ")
+    with pytest.raises(privsyn.RequestError, match=f"{name} of .* was changed after its publication"):
+        use(privsyn.open_release(alone))
 
 
 def test_the_command_prints_a_table_json_csv_and_a_picture(alone: Path, tmp_path: Path) -> None:
