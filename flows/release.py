@@ -1,4 +1,22 @@
-"""The release flow: private table in, differentially private synthetic table out."""
+"""The release flow: private table in, differentially private synthetic table out.
+
+Its tasks, by their names in the UI and in the order of PrivSyn's Algorithm 3; budget is spent by the releases alone:
+
+    Encode              transform       the rows' values as codes of the public domain
+    One-way marginals   release         rho1: every column on its own
+    Compress domain     postprocess     rare values are combined, by their noisy counts
+    Recode rows         transform       the codes, combined
+    InDif scores        release         rho2: how strongly every pair is related
+    Select pairs        postprocess     DenseMarg, or the least expected error
+    Combine cliques     postprocess     small overlapping pairs become cliques
+    Measure marginals   release         rho3: the cliques' counts, weighted Gaussian noise
+    Make consistent     postprocess     all counts agree, none is negative
+    Synthesize          postprocess     rows that follow the counts (GUM, or sweeps)
+    Append attributes   postprocess     attributes in no larger clique
+    Decode              postprocess     codes become values
+
+Other mechanisms have other steps (privsyn/pipelines/); every flow runs those of its request.
+"""
 
 from __future__ import annotations
 
