@@ -219,11 +219,18 @@ def list_parquet_columns(file: Path) -> tuple[tuple[str, ...], dict[str, pa.Data
     return tuple(schema.names), dict(zip(schema.names, schema.types, strict=True))
 
 
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:", re.IGNORECASE)
+"""The part of a path that was a URL; what follows it may hold a password, and is not shown."""
+
+
 def _list_files(path: Path) -> tuple[Path, ...]:
     try:
         if path.is_dir():
             return _list_folder_files(path)
         if not path.exists():
+            if scheme := next((part for part in path.parts if _SCHEME.fullmatch(part)), None):
+                cure = "Copy the table to a file or folder here, and name its path"
+                raise RequestError(f"is a URL ({scheme}//), and URLs are not read", cure, "data")
             another = "Check the path, or give another with " + mention("release.data")
             raise RequestError(f"there is no file or folder {path}", another, "data")
         if not path.is_file():

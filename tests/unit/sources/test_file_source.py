@@ -16,6 +16,7 @@ from privsyn.base.errors import RequestError
 from privsyn.data_contracts.release_spec import CsvOptions, ReleaseSpec
 from privsyn.sources.csv_lines import MAX_LINE_BYTES
 from privsyn.sources.file_source import FileSource
+from privsyn.sources.open_source import list_table_columns
 from privsyn.storage.table_files import read_csv_header
 from privsyn.tasks.codecs.parsing import to_keys, to_seconds
 from privsyn.tasks.steps.encode import Repairs
@@ -336,3 +337,10 @@ def test_a_huge_name_is_no_header_whatever_limit_another_package_set(tmp_path: P
             read_csv_header(table)
     finally:
         csv.field_size_limit(before)
+
+
+@pytest.mark.parametrize("url", ["s3://user:secret@bucket/x.parquet", "postgresql://user:secret@host/db"])
+def test_a_url_is_refused_by_that_name_and_shows_no_password(url: str) -> None:
+    with pytest.raises(RequestError, match="URLs are not read") as refused:
+        list_table_columns(str(Path(url).absolute()), spec_of("a"))
+    assert "secret" not in str(refused.value)
