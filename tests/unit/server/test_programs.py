@@ -95,9 +95,9 @@ def test_what_a_worker_runs_can_say_that_it_was_cut_short(tmp_path: Path) -> Non
 def test_either_signal_stops_them_even_where_it_was_ignored(number: signal.Signals, tmp_path: Path) -> None:
     """As a shell starts what it puts into the background: with interrupts ignored."""
     code = (
-        "import os, sys, time; from pathlib import Path; from privsyn.server.programs import stopping_together\n"
+        "import os, sys, time; from pathlib import Path; from privsyn.server.programs import stop_together\n"
         "try:\n"
-        "    with stopping_together() as all:\n"
+        "    with stop_together() as all:\n"
         f"        all.start('one', [sys.executable, '-c', {POLITE!r}], os.environ); time.sleep(0.5)\n"
         "        Path(sys.argv[1]).write_text(str(all.started['one'].pid)); time.sleep(60)\n"
         "except KeyboardInterrupt:\n"
