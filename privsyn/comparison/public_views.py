@@ -7,7 +7,6 @@ from itertools import combinations
 
 import numpy as np
 
-from privsyn.comparison import covering_designs
 from privsyn.comparison.method import MethodResult, Trial
 from privsyn.comparison.variants import Steps, vary_paper
 from privsyn.data_contracts import tables
@@ -77,7 +76,7 @@ def list_covering_views(domain: Domain, most: int) -> list[Clique]:
     of them that fit, and greedy views for the pairs left; or greedy views only, where these are fewer.
     """
     names, limit = domain.attributes, min(most, CELLS)
-    lines = [tuple(names[i] for i in line) for line in covering_designs.build_affine_plane(len(names))]
+    lines = [tuple(names[i] for i in line) for line in build_affine_plane(len(names))]
     plane = list_greedy_views(domain, most, [line for line in lines if domain.cells(line) <= limit])
     greedy = list_greedy_views(domain, most)
     return plane if len(plane) < len(greedy) else greedy
@@ -162,3 +161,46 @@ def _build_choice_step(choose: Choose) -> Step:
         settings=lambda r: get_options(r).selection.max_cells,
         run=run,
     )
+
+
+_FIELDS = {2: 0, 3: 0, 4: 0b111, 5: 0, 7: 0, 8: 0b1011}
+"""Order of a field -> the irreducible polynomial over GF(2) that it is taken modulo, in bits; 0: integers modulo q."""
+
+LARGEST = max(_FIELDS) ** 2
+"""Points at most of a plane here."""
+
+
+def build_affine_plane(points: int) -> list[tuple[int, ...]]:
+    """Return the lines of the smallest affine plane with at least so many points, cut to these, each ascending.
+
+    Points are 0 to ``points`` - 1; every pair of them is on exactly one line.  Lines of fewer than two are left out.
+    Empty for more than LARGEST points.
+    """
+    order = next((q for q in _FIELDS if points <= q * q), None)
+    if order is None:
+        return []
+    elements = range(order)
+    sloped = [
+        [x * order + _add(_multiply(slope, x, order), offset, order) for x in elements]
+        for slope in elements
+        for offset in elements
+    ]
+    upright = [[x * order + y for y in elements] for x in elements]
+    lines = [tuple(sorted(p for p in line if p < points)) for line in (*upright, *sloped)]
+    return [line for line in lines if len(line) > 1]
+
+
+def _add(a: int, b: int, order: int) -> int:
+    return a ^ b if _FIELDS[order] else (a + b) % order
+
+
+def _multiply(a: int, b: int, order: int) -> int:
+    modulus = _FIELDS[order]
+    if not modulus:
+        return a * b % order
+    product = 0
+    while b:
+        product ^= a if b & 1 else 0
+        a, b = a << 1, b >> 1
+        a ^= modulus if a & order else 0
+    return product

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,12 +19,12 @@ from numpy.typing import NDArray
 from privsyn.data_contracts import itemset_tables as contracts
 from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.itemset_spec import ItemsetSpec
+from privsyn.data_contracts.itemset_tables import ITEMSETS
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.tables import PROFILE_SCHEMA, REPAIRS
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step, Wide
-from privsyn.itemsets.itemset_table import build_itemset_table
 from privsyn.pipelines.common_steps import RELEASED, check_unchanged, list_released_tables, publish_noisy
 from privsyn.sources.transaction_source import iterate_held_items
 from privsyn.tasks.itemsets import basis_marginals, basis_set, estimates, item_counts, pair_counts
@@ -311,3 +313,35 @@ def _estimate_itemsets(asked: ItemsetSpec) -> Step:
         run=run,
         published={"itemsets": PublishedFile("itemsets.parquet", "has the itemsets, the most frequent first")},
     )
+
+
+_Z = NormalDist().inv_cdf(0.975)
+
+
+def build_itemset_table(
+    found: Sequence[tuple[Sequence[int], float, float]], names: Sequence[str], total: float, sigma: float
+) -> pa.Table:
+    """Return the contract ITEMSETS from (places, count, variance of its noise) in order of rank.
+
+    ``names``: of the items by place; ``total``: the noisy number of transactions, at least 1; ``sigma``: of its noise.
+    The share's variance is that of a ratio to first order, (v + s^2 sigma^2) / total^2; its 95 % interval is cut to
+    what a share can be, 0 to 1.
+    """
+    rows = []
+    for rank, (places, count, variance) in enumerate(found, 1):
+        share = count / total
+        error = math.sqrt(variance + (share * sigma) ** 2) / total
+        rows.append(
+            {
+                "rank": rank,
+                "items": sorted(names[p] for p in places),
+                "size": len(places),
+                "count": count,
+                "count_std_error": math.sqrt(variance),
+                "support": share,
+                "std_error": error,
+                "low": min(max(share - _Z * error, 0.0), 1.0),
+                "high": max(min(share + _Z * error, 1.0), 0.0),
+            }
+        )
+    return pa.Table.from_pylist(rows, schema=ITEMSETS.schema)

@@ -40,9 +40,32 @@ from privsyn.ledgers.released_periods import (
 )
 from privsyn.ledgers.released_periods import append as append_period
 from privsyn.ledgers.released_periods import close as close_period
-from privsyn.ledgers.rows import read_datasets, read_entries
-from privsyn.ledgers.schema import datasets_table, ledger_table
+from privsyn.ledgers.schema import datasets_table, entries_table, ledger_table
 from privsyn.tasks.privacy.accountant import CapAccountant, convert_epsilon_to_rho
+
+
+def read_entries(connection: Connection, dataset: str | None = None) -> list[Entry]:
+    """Return the entries of the ledger, or of one data set, oldest first.
+
+    Raises LedgerError for a row that cannot be read.
+    """
+    query = sa.select(entries_table).order_by(entries_table.c.id)
+    if dataset is not None:
+        query = query.where(entries_table.c.dataset == dataset)
+    return [_read(Entry.from_row, row) for row in connection.execute(query).mappings()]
+
+
+def read_datasets(connection: Connection) -> dict[str, Dataset]:
+    """Return every data set by its name.  Raises LedgerError for a row that cannot be read."""
+    rows = connection.execute(sa.select(datasets_table).order_by(datasets_table.c.name)).mappings()
+    return {row["name"]: _read(Dataset.from_row, row) for row in rows}
+
+
+def _read(make: Any, row: Any) -> Any:
+    try:
+        return make(row)
+    except (ValueError, TypeError, ZeroDivisionError) as error:
+        raise LedgerError("the ledger holds a row that cannot be read", "Restore it from a backup") from error
 
 
 class Ledger:

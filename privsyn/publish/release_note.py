@@ -19,6 +19,7 @@ from privsyn.data_contracts.columns import (
     TimeColumn,
 )
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.rules import Derive, LookupRule, Never, OneOf
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
 from privsyn.engine.step import Look, ReleaseStep, Step, release_steps
@@ -29,9 +30,6 @@ from privsyn.publish.prior_note import write_prior_note
 from privsyn.publish.related_pairs import RelatedPair
 from privsyn.publish.relations_note import list_measured_relations, write_loading, write_relations
 from privsyn.publish.relations_picture import NAME
-from privsyn.publish.rules_note import write_rules_note
-from privsyn.publish.targets_note import write_targets_note
-from privsyn.publish.together_note import write_together_note
 from privsyn.publish.totals_note import write_totals_note
 from privsyn.publish.unmeasured_note import write_unmeasured_note
 from privsyn.tasks.synthesis.shards import plan_shards
@@ -312,4 +310,62 @@ def _write_unlinked(records: int) -> str:
         f"- Rows of one person are not linked. A person may have up to {records:,} records in the private table; here "
         "every row was drawn by itself and none says whose it is. Records per person, their order and changes over "
         "time cannot be computed from this table, and it counts records, not people.\n"
+    )
+
+
+def write_rules_note(spec: ReleaseSpec) -> str:
+    """Markdown: every rule, in the spec's order; empty without rules."""
+    if not spec.rules:
+        return ""
+    lines = ["## Rules", "", "Public statements that every row keeps. A column that they compute was not measured.", ""]
+    for rule in spec.rules:
+        match rule:
+            case Never():
+                lines.append(f"- never {format_code(rule.never)}")
+            case Derive():
+                lines += [f"- {escape_text(name)} is {format_code(text)}" for name, text in rule.derive.items()]
+            case LookupRule(lookup=lookup):
+                lines.append(
+                    f"- {_join_names(lookup.to)} by {_join_names(lookup.from_)}: a public table of "
+                    f"{len(lookup.rows):,} rows"
+                )
+            case OneOf():
+                many = "at most one" if rule.or_none else "exactly one"
+                lines.append(f"- {many} of {_join_names(rule.one_of)} is 1")
+    return "\n".join(lines)
+
+
+def _join_names(columns: tuple[str, ...]) -> str:
+    return ", ".join(map(escape_text, columns))
+
+
+def write_targets_note(spec: ReleaseSpec) -> str:
+    """Markdown: the columns and sets of columns that counted more; empty without targets."""
+    lines = []
+    if spec.focus is not None:
+        names = ", ".join(map(escape_text, spec.focus.columns))
+        lines.append(f"- relations with {names}: {spec.focus.weight:g} times")
+    for marginal in spec.workload:
+        names = ", ".join(map(escape_text, marginal.columns))
+        lines.append(f"- relations between {names}: {marginal.weight:g} times")
+    if not lines:
+        return ""
+    told = (
+        "The request, which is public, wanted some relations to be kept better than others: an error there counted "
+        "more where relations were chosen and the privacy budget was shared. It changes nothing of what is promised."
+    )
+    return "\n".join(["## Targets", "", told, "", *lines])
+
+
+def write_together_note(spec: ReleaseSpec) -> str:
+    """Markdown: the groups, in the spec's order, and what they say of differences; empty without groups."""
+    if not spec.together:
+        return ""
+    groups = "\n".join(f"- {', '.join(map(escape_text, group))}" for group in spec.together)
+    return (
+        "## Columns that move together\n\n"
+        "It is a public statement that the values of these columns lie close together in every row. In the synthetic "
+        "table they lie at one place of their bins, and what noise put more than a bin apart was brought together. How "
+        "far apart they are inside bins was not measured.\n\n"
+        f"{groups}"
     )

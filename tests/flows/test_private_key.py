@@ -12,7 +12,7 @@ from privsyn.base.errors import PrivsynError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.ledgers.ledger import Ledger
-from privsyn.storage.private_key import CHECK, NAME
+from privsyn.storage.store import CHECK, NAME
 from tests.support.opened import watched
 from tests.support.releases import few, run
 from tests.support.specs import people

@@ -11,8 +11,7 @@ from prefect.client.orchestration import get_client
 
 from privsyn.base.errors import RequestError
 from privsyn.flows.states import BUDGET_LOW
-from privsyn.server.notices import HEARTBEAT, NOTICES
-from privsyn.server.notifications import BLOCK, VARIABLE, set_up
+from privsyn.server.notifications import BLOCK, HEARTBEAT, NOTICES, VARIABLE, set_up
 
 HOOK = {VARIABLE: "https://chat.example/hooks/token"}
 NAMES = [notice.name for notice in NOTICES]

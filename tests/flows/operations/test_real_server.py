@@ -30,7 +30,7 @@ import sqlalchemy as sa
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.states import LEDGER_FAILED
 from privsyn.ledgers.ledger import Ledger
-from privsyn.server.notices import HEARTBEAT, NOTICES
+from privsyn.server.notifications import HEARTBEAT, NOTICES
 from tests.support import postgres
 from tests.support.places import ROOT
 from tests.support.specs import make_spec, people

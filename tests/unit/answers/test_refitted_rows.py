@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from privsyn.answers.best_linear import estimate_best_linear
-from privsyn.answers.refitted_rows import refit_rows
-from privsyn.answers.simulated import answer_function, answer_regression
+from privsyn.answers.simulated import answer_function, answer_regression, refit_rows
 from privsyn.answers.simulation import iterate_replicates
 from tests.support.answered import released, spec, table
 

@@ -8,10 +8,10 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from privsyn.comparison import covering_designs, public_views
-from privsyn.comparison.covering_designs import LARGEST, build_affine_plane
+from privsyn.comparison import public_views
 from privsyn.comparison.method import MethodSettings
 from privsyn.comparison.methods import METHODS
+from privsyn.comparison.public_views import LARGEST, build_affine_plane
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.focus import NamedMarginal
 from tests.unit.comparison.test_methods import trial
@@ -32,7 +32,7 @@ def test_a_whole_plane_has_the_known_number_of_lines(order: int) -> None:
 
 def test_integers_modulo_8_are_no_field(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: 2 times 4 is 0 there, so that two points are on several lines."""
-    monkeypatch.setitem(covering_designs._FIELDS, 8, 0)
+    monkeypatch.setitem(public_views._FIELDS, 8, 0)
     assert max(Counter(pair for line in build_affine_plane(64) for pair in combinations(line, 2)).values()) > 1
 
 

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.publish.targets_note import write_targets_note
+from privsyn.publish.release_note import write_targets_note
 
 BASE: dict[str, Any] = {
     "dataset": "people",
