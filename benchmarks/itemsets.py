@@ -82,7 +82,7 @@ def most_frequent(rows: Transactions, top: int) -> dict[tuple[int, ...], int]:
     """Return the ``top`` most frequent itemsets of 1 to LARGEST items, ascending codes, with their exact counts."""
     least, counts = max(rows.find_support_at_rank(top, LARGEST), 1), rows.count_items()
     order = sorted(int(i) for i in np.flatnonzero(counts >= least))
-    held = rows.columns(order)
+    held = rows.mark_items(order)
     found: dict[tuple[int, ...], int] = {}
 
     def extend(prefix: tuple[int, ...], inside: NDArray[np.bool_], begin: int) -> None:
@@ -130,7 +130,7 @@ def scores(table: Baskets, top: int, epsilon: float, seed: int) -> tuple[float, 
     missing = float(np.mean([s not in found for s in exact]))
     errors = []
     for itemset, count in found.items():
-        true = exact.get(itemset, int(table.whole.columns(itemset).all(axis=0).sum()))
+        true = exact.get(itemset, int(table.whole.mark_items(itemset).all(axis=0).sum()))
         errors.append(abs(count - true) / max(true, 1))
     return missing, float(np.median(errors)) if errors else float("nan")
 
