@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import combinations
 
+from benchmarks import compositions, dependency_metrics
 from benchmarks.accuracy import TABLES
 from benchmarks.results import DOCS
 from benchmarks.tables import measured_only
-from privsyn.comparison import compositions, dependency_metrics
 from privsyn.comparison.plot import COLORS, draw_chart
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.coded_tables import encode_table

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from privsyn.comparison import graphical_model, paper_variants, public_views, variants
+from privsyn.comparison import variants
 from privsyn.comparison.method import Method
-from privsyn.comparison.references import REFERENCES
+from privsyn.comparison.papers import graphical_model, paper_variants, public_views
+from privsyn.comparison.papers.references import REFERENCES
 
 PAPER = "Zhang et al., PrivSyn, USENIX Security 2021"
 

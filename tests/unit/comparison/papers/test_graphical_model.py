@@ -6,9 +6,9 @@ import importlib.util
 
 import pytest
 
-from privsyn.comparison import graphical_model
 from privsyn.comparison.method import DomainTooLargeError
 from privsyn.comparison.methods import METHODS
+from privsyn.comparison.papers import graphical_model
 from tests.unit.comparison.test_methods import l1, trial
 
 NAME = "non-private-selection-pgm"

@@ -8,10 +8,10 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from privsyn.comparison import public_views
 from privsyn.comparison.method import MethodSettings
 from privsyn.comparison.methods import METHODS
-from privsyn.comparison.public_views import LARGEST, build_affine_plane
+from privsyn.comparison.papers import public_views
+from privsyn.comparison.papers.public_views import LARGEST, build_affine_plane
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.focus import NamedMarginal
 from tests.unit.comparison.test_methods import trial

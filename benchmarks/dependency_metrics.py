@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privsyn.comparison.papers.exponential_network import INDIF_SENSITIVITY, compute_in_dif
 from privsyn.data_contracts.receipts import compute_sigma
 from privsyn.tasks.privacy.noise import NoiseSource
 
@@ -27,10 +28,6 @@ REPORTED = {
     "entropy": (41.8, 7.4, 6.3, 4.2, 3.1, 2.5),
 }
 """Table 3: n times the noise-range ratio, at n = ROWS and c in CODES."""
-
-INDIF_SENSITIVITY = 4
-"""Lemma 4, adding or removing one row; replacing one row moves InDif by up to twice as much."""
-
 
 _GRAIN = 2.0**20  # the noise is drawn in whole numbers; this many make one standard deviation
 
@@ -60,14 +57,6 @@ def list_noise_range_ratios(n: int, codes: int) -> dict[str, float]:
         "mutual information": n * compute_information_sensitivity(n) / width,
         "entropy": n * compute_entropy_sensitivity(n) / width,
     }
-
-
-def compute_in_dif(counts: NDArray[np.int64]) -> float:
-    """InDif (section 4.1): L1 distance from the counts of independent columns, in rows; 0 without rows."""
-    n = counts.sum()
-    if n == 0:
-        return 0.0
-    return float(np.abs(counts - np.outer(counts.sum(axis=1), counts.sum(axis=0)) / n).sum())
 
 
 def compute_entropy(counts: NDArray[np.int64]) -> float:

@@ -14,9 +14,8 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.comparison.dependency_metrics import INDIF_SENSITIVITY, compute_in_dif
-from privsyn.comparison.full_domain import TOTAL_SHARE, measure_number_of_rows, split_rho, spread_for
 from privsyn.comparison.method import Choices, DomainTooLargeError, MethodResult, Trial
+from privsyn.comparison.papers.full_domain import TOTAL_SHARE, measure_number_of_rows, split_rho, spread_for
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.mechanism_options import PrivBayes
 from privsyn.data_contracts.receipts import Query, compute_sigma
@@ -30,6 +29,9 @@ NETWORK_SHARE = Fraction(3, 10)
 
 MOST_CANDIDATES = 20_000
 """Of one choice: each is a count of all rows."""
+
+INDIF_SENSITIVITY = 4
+"""Lemma 4, adding or removing one row; replacing one row moves InDif by up to twice as much."""
 
 
 def privbayes_exponential(trial: Trial) -> MethodResult:
@@ -106,3 +108,11 @@ def _count_candidates(
         candidates, count_all(rows, [(c, *parents) for c, parents in candidates], threads=threads), strict=True
     ):
         yield counts.reshape(rows.domain.size(child), -1)
+
+
+def compute_in_dif(counts: NDArray[np.int64]) -> float:
+    """InDif (section 4.1): L1 distance from the counts of independent columns, in rows; 0 without rows."""
+    n = counts.sum()
+    if n == 0:
+        return 0.0
+    return float(np.abs(counts - np.outer(counts.sum(axis=1), counts.sum(axis=0)) / n).sum())

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment
 
-from privsyn.comparison import dual_query, exponential_network, full_domain
 from privsyn.comparison.compare_methods import run_method
-from privsyn.comparison.full_domain import LAPLACE_CELLS, MWEM_CELLS, find_cells, project, split_rho, spread_for
 from privsyn.comparison.method import Choices, DomainTooLargeError, Trial
 from privsyn.comparison.methods import METHODS
-from privsyn.comparison.min_cost_flow import change_rows, find_fewest_changes, follow
-from privsyn.comparison.public_views import list_covering_views
+from privsyn.comparison.papers import dual_query, exponential_network, full_domain
+from privsyn.comparison.papers.full_domain import LAPLACE_CELLS, MWEM_CELLS, find_cells, project, split_rho, spread_for
+from privsyn.comparison.papers.min_cost_flow import change_rows, find_fewest_changes, follow
+from privsyn.comparison.papers.public_views import list_covering_views
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import sum_rho
 from privsyn.tasks.estimation.marginals import Marginal

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from privsyn.comparison import min_cost_flow
 from privsyn.comparison.method import MethodResult, Trial
+from privsyn.comparison.papers import min_cost_flow
 from privsyn.comparison.variants import Steps, vary_paper
 from privsyn.data_contracts.mechanism_options import PrivBayes
 from privsyn.data_contracts.step_options import Rows, Synthesis

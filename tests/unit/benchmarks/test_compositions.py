@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from privsyn.comparison.compositions import (
+from benchmarks.compositions import (
     COMPOSITIONS,
     REPORTED,
     SETTINGS,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from privsyn.comparison import dual_query, exponential_network, full_domain, min_cost_flow, public_views
 from privsyn.comparison.method import Method, MethodResult, Trial
+from privsyn.comparison.papers import dual_query, exponential_network, full_domain, min_cost_flow, public_views
 from privsyn.tasks.kernels.counting import CodeTable
 
 

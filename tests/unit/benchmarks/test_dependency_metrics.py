@@ -10,7 +10,7 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 
-from privsyn.comparison.dependency_metrics import (
+from benchmarks.dependency_metrics import (
     CODES,
     INDIF_SENSITIVITY,
     REPORTED,
