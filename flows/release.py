@@ -37,6 +37,7 @@ from pydantic import Field
 from privsyn.base.errors import BudgetRefusedError, ContractError, PeriodReleasedError, PrivsynError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.contract_checks import validate_with_great_expectations
 from privsyn.engine.execute import ReportProgress, Run
 from privsyn.engine.open_run import open_run
 from privsyn.engine.runner import run_steps
@@ -95,6 +96,7 @@ def run_release(
             job = release_job(spec, period, new_dataset)
             log_lock_holder(spec.dataset, Settings())
             with open_run(spec, Settings(), fresh=fresh, report=_report, job=job) as run:
+                run.validate = validate_with_great_expectations
                 name_run(run.name)
                 refs = run_steps(run.steps, partial(_run_step, run))
                 published = publish(run, refs)

@@ -22,7 +22,7 @@ from prefect.context import FlowRunContext
 from privsyn.base.errors import BudgetRefusedError, ContractError
 from privsyn.base.settings import Settings
 from privsyn.engine.execute import Run
-from privsyn.engine.step_tables import StepRefs
+from privsyn.engine.step_tables import StepRefs, read_verdicts
 from privsyn.flows.form_vocabulary import FORM
 from privsyn.flows.metrics import note_success
 from privsyn.flows.run_page.budget import format_budget_page, read_budget
@@ -69,6 +69,13 @@ def show_release(run: Run, refs: Mapping[str, StepRefs], published: Published) -
         _show_budget(run.ledger, run.dataset, _collect_charges(run), _format_paid(run))
         if run.drawn:
             emit_low_budget(run.ledger.summary(run.dataset)[0], run.request.total_rho)
+    with ignore_page_errors("list of contracts"):
+        create_table_artifact(
+            table=list_contract_rows(run),
+            key=format_artifact_key("contracts", run.dataset),
+            description=f"The rules that the tables between the steps were held to by Great Expectations: {what}. "
+            "Each blocks: a table that breaks one is not written.",
+        )
     with ignore_page_errors("gauge"):
         note_success(run.ledger.summary(run.dataset)[0], Settings())
     with ignore_page_errors("list of files"):
@@ -86,6 +93,27 @@ def show_release(run: Run, refs: Mapping[str, StepRefs], published: Published) -
             key=format_artifact_key("release-note", run.dataset),
             description=f"The release in plain words: {what}",
         )
+
+
+def list_contract_rows(run: Run) -> list[dict[str, str]]:
+    """Return one row a rule of every step's tables: step, table, column, rule, and whether it held."""
+    rows = []
+    for step in run.steps:
+        verdicts = read_verdicts(run.keys[step.name], run.records)
+        rows += [
+            {
+                "step": step.title,
+                "table": verdict.table,
+                "column": verdict.column,
+                "rule": verdict.expectation,
+                "held": "yes" if verdict.held else "no",
+            }
+            for verdict in verdicts
+        ]
+        if not verdicts:
+            held = "yes, when an earlier run wrote it; that run kept no list" if step.outputs else "no tables"
+            rows.append({"step": step.title, "table": ", ".join(step.outputs), "column": "", "rule": "", "held": held})
+    return rows
 
 
 def _add_picture(published: Published) -> str:

@@ -1,9 +1,10 @@
 """Blocking contract checks, run by the run at every boundary.
 
-A contract is a list of expectations of Great Expectations.  Each kind that our contracts have is a fact that Arrow can
-compute, so Arrow answers first, in microseconds; Great Expectations, which takes seconds to load, is asked about a
-table that does not surely meet its contract, and names what is broken.  A table passes only if Arrow finds that all
-holds, so neither can let through what the other refuses; tests hold their answers against each other.
+A contract is a list of expectations of Great Expectations, which validates every table of a run in Prefect.  Each kind
+that our contracts have is also a fact that Arrow can compute, in microseconds where Great Expectations takes seconds to
+load; a release in its own process therefore asks Arrow first, and Great Expectations about what Arrow doubts.  A table
+passes only if Arrow finds that all holds, so neither can let through what the other refuses; tests hold their answers
+against each other.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import lru_cache, partial
 from typing import Any
@@ -27,9 +29,30 @@ from privsyn.engine.step import Wide
 USED_UP = Fraction(999_999, 1_000_000)
 """A stage's receipts cost at least this part of its budget; the rest is sigma rounded up to a float."""
 
+_ROUNDING = 1e-9
+"""Relative; a sum of floats against a total of fractions."""
+
 FAULT = "This is a fault of the program or of a file changed from outside; nothing was released from it"
 
 Failure = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether one expectation of a contract held.  Observed values and numbers of rows are private: none is in it."""
+
+    table: str
+    column: str
+    expectation: str
+    held: bool
+
+    def to_failure(self) -> Failure:
+        """Return table, column and expectation by name, for an error."""
+        return {name: value for name, value in asdict(self).items() if name != "held"}
+
+
+Validate = Callable[[str, Sequence[Expectation], pa.Table], list[Verdict]]
+"""Called with the table's name, its expectations and the table; returns a verdict on each, in their order."""
 
 PROFILE_FAILURES: dict[str, Callable[[Any], bool]] = {
     "outside": lambda count: count != 0,
@@ -39,12 +62,17 @@ PROFILE_FAILURES: dict[str, Callable[[Any], bool]] = {
 """When a row of a profile breaks PROFILE_EXPECTATIONS, by the profile's column."""
 
 
-def check_table(contract: TableContract, table: pa.Table) -> None:
-    """Raise ContractError unless ``table`` meets ``contract``: the whole table, or its profile if wide."""
+def check_table(contract: TableContract, table: pa.Table, validate: Validate | None = None) -> list[Verdict]:
+    """Return a verdict on each expectation of ``contract``, all of which hold on ``table``, or on its profile if wide.
+
+    ``validate``: who answers; :func:`validate_quickly` if None.  An empty table meets every expectation unasked.
+    Raises ContractError if the schema is another or an expectation does not hold.
+    """
     expected = PROFILE_SCHEMA if contract.wide else contract.schema
-    failures = _check_schema(contract, table, expected)
+    failures, verdicts = _check_schema(contract, table, expected), []
     if not failures and table.num_rows:
-        failures = _run(contract.name, contract.expectations, table)
+        verdicts = (validate or validate_quickly)(contract.name, contract.expectations, table)
+        failures = [verdict.to_failure() for verdict in verdicts if not verdict.held]
         if contract.wide:
             failures = [named for failure in failures for named in _group_by_attribute(failure, table)]
     if failures:
@@ -54,12 +82,16 @@ def check_table(contract: TableContract, table: pa.Table) -> None:
             failures,
             FAULT,
         )
+    return verdicts
 
 
-def check_stream(contract: TableContract, wide: Wide) -> Iterator[pa.RecordBatch]:
+def check_stream(
+    contract: TableContract, wide: Wide, validate: Validate | None = None, verdicts: list[Verdict] | None = None
+) -> Iterator[pa.RecordBatch]:
     """Pass batches through, profile each, and check the contract before the stream ends.
 
-    A writer that commits only after the last batch therefore never commits a table that fails.
+    A writer that commits only after the last batch therefore never commits a table that fails.  The verdicts are
+    appended to ``verdicts``.
     """
     profiles = []
     for batch in wide.batches:
@@ -68,7 +100,9 @@ def check_stream(contract: TableContract, wide: Wide) -> Iterator[pa.RecordBatch
     if not profiles:
         empty = pa.RecordBatch.from_pylist([], schema=wide.schema)
         profiles.append(wide.profile([empty]))
-    check_table(contract, pa.concat_tables(profiles))
+    found = check_table(contract, pa.concat_tables(profiles), validate)
+    if verdicts is not None:
+        verdicts.extend(found)
 
 
 def check_stage(stage: str, queries: Iterable[Query], budget: Fraction) -> None:
@@ -96,12 +130,33 @@ def _format_field(field: pa.Field) -> str:
     return f"{field.name} ({field.type}{'' if field.nullable else ', not null'})"
 
 
-def _run(name: str, expectations: Iterable[Expectation], table: pa.Table) -> list[Failure]:
-    """Return what ``table`` fails, in the expectations' order."""
-    in_doubt = tuple(e for e in expectations if not surely_holds(e, table))
-    if not in_doubt:
-        return []
-    return validate_with_great_expectations(name, in_doubt, table) or [_make_failure(name, e) for e in in_doubt]
+def validate_quickly(name: str, expectations: Sequence[Expectation], table: pa.Table) -> list[Verdict]:
+    """Return Arrow's verdicts; where Arrow doubts one, Great Expectations says which of those in doubt are broken."""
+    in_doubt = [e for e in expectations if not surely_holds(e, table)]
+    asked = iter(_ask_great_expectations(in_doubt, table) if in_doubt else [])
+    held = [e not in in_doubt or next(asked) for e in expectations]
+    if in_doubt and all(held):  # what only Arrow finds broken is broken
+        held = [e not in in_doubt for e in expectations]
+    return [_make_verdict(name, e, held=h) for e, h in zip(expectations, held, strict=True)]
+
+
+def validate_with_great_expectations(name: str, expectations: Sequence[Expectation], table: pa.Table) -> list[Verdict]:
+    """Return the verdicts of Great Expectations on all expectations; what Arrow finds broken is broken, too."""
+    return [
+        _make_verdict(name, e, held=held and (e.type not in _ANSWERS or surely_holds(e, table)))
+        for e, held in zip(expectations, _ask_great_expectations(expectations, table), strict=True)
+    ]
+
+
+def validate_receipts(stage: str, queries: Sequence[Query], budget: Fraction) -> list[Verdict]:
+    """Return the verdict of Great Expectations on what a stage's receipts cost together, against its budget.
+
+    Prices as floats, so up to rounding; :func:`check_stage` is exact, comes first, and blocks.
+    """
+    prices = pa.table({"rho": pa.array([float(query.rho) for query in queries], pa.float64())})
+    least, most = float(budget * USED_UP) * (1 - _ROUNDING), float(budget) * (1 + _ROUNDING)
+    total = Expectation("expect_column_sum_to_be_between", {"column": "rho", "min_value": least, "max_value": most})
+    return [_make_verdict(f"receipts of {stage}", total, held=_ask_great_expectations([total], prices)[0])]
 
 
 def surely_holds(expectation: Expectation, table: pa.Table) -> bool:
@@ -157,26 +212,28 @@ _ANSWERS: dict[str, tuple[Callable[..., bool], frozenset[str]]] = {
 """How Arrow answers: kind of expectation -> function, and the arguments that it knows."""
 
 
-def validate_with_great_expectations(name: str, expectations: Iterable[Expectation], table: pa.Table) -> list[Failure]:
-    """Return what Great Expectations finds broken in the columns that the expectations name."""
-    asked = tuple(expectations)
-    named = {c for e in asked for c in (e.kwargs.get("column_list") or [e.kwargs["column"]])}
+def _ask_great_expectations(expectations: Sequence[Expectation], table: pa.Table) -> list[bool]:
+    """Return whether each expectation holds, as Great Expectations finds by the columns that they name.
+
+    BOOLEAN_ONLY: observed values and counts of elements are private, and are neither returned nor kept.
+    """
+    named = {c for e in expectations for c in (e.kwargs.get("column_list") or [e.kwargs["column"]])}
     frame = table.select([c for c in table.column_names if c in named]).to_pandas()
     gx, whole = _get_context(), _build_batch_definition()
-    suite = gx.ExpectationSuite(name=name)
-    for e in asked:
+    suite = gx.ExpectationSuite(name="contract")
+    for position, e in enumerate(expectations):
         kind = getattr(gx.expectations, "".join(part.capitalize() for part in e.type.split("_")))
-        suite.add_expectation(kind(**e.kwargs))
+        suite.add_expectation(kind(**e.kwargs, meta={"position": position}))
     batch = whole.get_batch(batch_parameters={"dataframe": frame})
     outcomes = batch.validate(suite, result_format="BOOLEAN_ONLY").results
     # An expectation that could not run reports success=False too, with the reason in exception_info.
-    broken = (o.expectation_config for o in outcomes if not o.success)
-    return [_make_failure(name, Expectation(str(config.type), config.kwargs)) for config in broken]
+    held = {o.expectation_config.meta["position"]: bool(o.success) for o in outcomes}
+    return [held.get(position, False) for position in range(len(expectations))]
 
 
-def _make_failure(name: str, expectation: Expectation) -> Failure:
+def _make_verdict(name: str, expectation: Expectation, *, held: bool) -> Verdict:
     column = expectation.kwargs.get("column") or ", ".join(expectation.kwargs.get("column_list", []))
-    return {"table": name, "column": str(column), "expectation": expectation.type}
+    return Verdict(table=name, column=str(column), expectation=expectation.type, held=held)
 
 
 def _group_by_attribute(failure: Failure, profile: pa.Table) -> list[Failure]:

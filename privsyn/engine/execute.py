@@ -12,7 +12,7 @@ each draw before its look and takes one a charge, which copies of a private fold
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from privsyn.base.interrupts import check_interrupts
 from privsyn.base.wording import Text, refer_to_action
 from privsyn.data_contracts.artifacts import ArtifactRef, Kind, Zone
 from privsyn.data_contracts.receipts import Query, sum_rho
-from privsyn.engine.contract_checks import check_stage
+from privsyn.engine.contract_checks import Validate, Verdict, check_stage, validate_receipts
 from privsyn.engine.inputs import Inputs, PrivateAccess
 from privsyn.engine.plan import Plan, compute_digest
 from privsyn.engine.request import Request
@@ -54,6 +54,8 @@ class Run:
     ``name``: the run's public name, and its folders'.
 
     ``redraw``: how its operator asks for new noise, for the message when a paid table is lost.
+
+    ``validate``: who checks tables against their contracts and keeps the verdicts; None checks quickly and keeps none.
     """
 
     plan: Plan
@@ -67,6 +69,7 @@ class Run:
     report: ReportProgress = lambda step, done, total: None
     drawn: list[str] = field(default_factory=list)
     redraw: Text = REDRAW
+    validate: Validate | None = None
 
     @property
     def request(self) -> Request:
@@ -215,7 +218,8 @@ class Run:
         """Draw the noise, then count the rows, then add: the only place where private counts become releasable."""
         key, tables_in = self.keys[step.name], self._inputs(step, inputs)
         queries = self.planned(step, inputs)
-        check_stage(step.name, queries, step.rho(self.request))
+        budget = step.rho(self.request)
+        check_stage(step.name, queries, budget)
         noise = self._noise(step, key, queries)
         answers = []
         if queries:
@@ -228,7 +232,8 @@ class Run:
                 self.report(step.name, i + 1, len(queries))
             self.drawn.append(step.name)
         receipts = noisy.tabulate_receipts(queries)
-        return self._write(step, {"noisy": noisy.tabulate_answers(answers), "receipts": receipts})
+        totals = validate_receipts(step.name, queries, budget) if self.validate and queries else []
+        return self._write(step, {"noisy": noisy.tabulate_answers(answers), "receipts": receipts}, totals)
 
     def planned(self, step: ReleaseStep, inputs: Mapping[str, StepRefs]) -> list[Query]:
         """Return what the step asks of the rows, priced: a function of the public request and of released tables."""
@@ -318,8 +323,16 @@ class Run:
     def _reader(self, ref: ArtifactRef, *, wide: bool) -> Callable[[], object]:
         return (lambda: self.store.stored(ref)) if wide else (lambda: self.store.read_table(ref))
 
-    def _write(self, step: Step, outputs: Mapping[str, Output]) -> StepRefs:
-        return write_outputs(step, outputs, self.keys[step.name], self.store, self.records)
+    def _write(self, step: Step, outputs: Mapping[str, Output], verdicts: Sequence[Verdict] = ()) -> StepRefs:
+        return write_outputs(
+            step,
+            outputs,
+            self.keys[step.name],
+            self.store,
+            self.records,
+            validate=self.validate,
+            verdicts=verdicts,
+        )
 
     def _recorded(self, step: Step) -> StepRefs | None:
         return read_recorded_outputs(step, self.keys[step.name], self.store, self.records)

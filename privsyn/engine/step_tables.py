@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
 from pydantic import BaseModel, ConfigDict
 
 from privsyn.base.interrupts import watch_interrupts
 from privsyn.data_contracts.artifacts import ArtifactRef, Kind
-from privsyn.engine.contract_checks import check_stream, check_table
+from privsyn.engine.contract_checks import Validate, Verdict, check_stream, check_table
 from privsyn.engine.step import Output, Step, Wide
 from privsyn.storage.records import Records
 from privsyn.storage.store import Store
@@ -24,26 +25,42 @@ class StepRefs(BaseModel):
     tables: dict[str, ArtifactRef]
 
 
-def write_outputs(step: Step, outputs: Mapping[str, Output], key: str, store: Store, records: Records) -> StepRefs:
+def write_outputs(
+    step: Step,
+    outputs: Mapping[str, Output],
+    key: str,
+    store: Store,
+    records: Records,
+    *,
+    validate: Validate | None = None,
+    verdicts: Sequence[Verdict] = (),
+) -> StepRefs:
     """Check every output against its contract, write it atomically, and record the whole step last.
 
-    ``key``: the step's lineage key.  Raises ContractError, having recorded nothing.
+    ``key``: the step's lineage key.  ``validate``: who checks; its verdicts, after ``verdicts``, are kept beside the
+    step's record.  Raises ContractError, having recorded nothing.
     """
-    refs = {}
+    refs, found = {}, list(verdicts)
     for name, contract in step.outputs.items():
         output = outputs[name]
         if callable(output):
             output = output()
         parts: tuple[int, ...] = ()
         if isinstance(output, Wide):
-            rows, schema, parts = watch_interrupts(check_stream(contract, output)), output.schema, output.parts
+            rows, schema, parts = (
+                watch_interrupts(check_stream(contract, output, validate, found)),
+                output.schema,
+                output.parts,
+            )
         else:
-            check_table(contract, output)
+            found += check_table(contract, output, validate)
             rows, schema = output, output.schema
         # What follows from released tables is made again where it is lost; noise and what was counted are not.
         for_good = step.kind is not Kind.POSTPROCESS
         where = (name, step.name, key, contract.zone)
         refs[name] = store.write_table(rows, schema, *where, parts=parts, for_good=for_good)
+    if validate is not None:
+        records.save(f"contracts-{key}", {"step": step.name, "verdicts": [asdict(verdict) for verdict in found]})
     done = StepRefs(step=step.name, key=key, tables=refs)
     records.save(format_record_name(key), done.model_dump(mode="json"))
     return done
@@ -60,6 +77,12 @@ def read_recorded_outputs(step: Step, key: str, store: Store, records: Records) 
     if refs.tables.keys() != step.outputs.keys():
         raise records.damaged(format_record_name(key))
     return refs if all(store.verify(ref) for ref in refs.tables.values()) else None
+
+
+def read_verdicts(key: str, records: Records) -> list[Verdict]:
+    """Return what was found of the step's tables when they were written, table by table; nothing if it was not kept."""
+    kept = records.load(f"contracts-{key}")
+    return [Verdict(**verdict) for verdict in kept["verdicts"]] if kept else []
 
 
 def format_record_name(key: str) -> str:

@@ -19,6 +19,7 @@ from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRun
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.step import ReleaseStep
 from privsyn.evaluation.coded_tables import open_release, read_table
 from privsyn.evaluation.private_evaluation import FIGURES, REPORT, report_folder
 from privsyn.flows.release import release
@@ -51,7 +52,7 @@ First = tuple[ReleaseSummary, dict[str, Artifact]]
 
 SHOWN = tuple(
     f"{kind}-people"
-    for kind in ("release-note", "certificate", "budget", "files", "columns", "overview", "private-report")
+    for kind in ("release-note", "certificate", "budget", "files", "contracts", "columns", "overview", "private-report")
 )
 
 
@@ -220,6 +221,30 @@ def test_the_run_page_shows_what_the_released_folder_says_and_nothing_else(first
     drawn = "This run drew the noise of: One-way marginals, InDif scores, Measure marginals."
     assert shown["budget-people"].data == format_budget_page(budget, ledger.name, drawn)
     assert all("zanzibar" not in str(a.data) + str(a.description) for a in shown.values())
+
+
+def test_great_expectations_validated_every_rule_of_every_table_and_the_page_shows_them(
+    first: First, spec: ReleaseSpec
+) -> None:
+    """Rules come from the declared contracts, and beside them the receipts of each release step against its total."""
+    _, shown = first
+    told = json.loads(str(shown["contracts-people"].data))
+    wanted = {
+        (step.title, contract.name, expectation.type)
+        for step in STEPS
+        for contract in step.outputs.values()
+        for expectation in contract.expectations
+    } | {
+        (step.title, f"receipts of {step.name}", "expect_column_sum_to_be_between")
+        for step in STEPS
+        if isinstance(step, ReleaseStep)
+    }
+    assert {(row["step"], row["table"], row["rule"]) for row in told} == wanted
+    assert {row["held"] for row in told} == {"yes"} and {row["step"] for row in told} == {s.title for s in STEPS}
+    kept = sorted((Settings().private_root).rglob("contracts-*.json"))
+    assert len(kept) == len(STEPS)
+    assert not any(word in path.read_text() for path in kept for word in ("observed", "element_count", "zanzibar"))
+    assert json.loads(str(run(spec)[1]["contracts-people"].data)) == told  # a cached run shows what was found then
 
 
 def test_the_budget_tells_this_release_from_others_and_a_run_that_costs_nothing(

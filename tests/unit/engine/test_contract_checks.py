@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from privsyn.base.errors import ContractError
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import Zone
+from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.data_contracts.tables import Expectation, TableContract
 from privsyn.engine import contract_checks as checks
 from tests.support.places import ROOT
@@ -77,13 +80,13 @@ def test_great_expectations_is_asked_about_what_arrow_doubts_and_nothing_else(
     kind: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    original = checks.validate_with_great_expectations
+    original = checks._ask_great_expectations
 
-    def counted(name: str, expectations: tuple[Expectation, ...], table: pa.Table) -> list[checks.Failure]:
+    def counted(expectations: Sequence[Expectation], table: pa.Table) -> list[bool]:
         asked.extend(e.type for e in expectations)
-        return original(name, expectations, table)
+        return original(expectations, table)
 
-    monkeypatch.setattr(checks, "validate_with_great_expectations", counted)
+    monkeypatch.setattr(checks, "_ask_great_expectations", counted)
     if kind is None:
         checks.check_table(CONTRACT, GOOD)
         assert asked == []
@@ -100,13 +103,33 @@ def test_an_expectation_that_arrow_is_not_taught_is_asked_of_great_expectations(
         (Expectation("expect_column_max_to_be_between", {"column": "a", "max_value": 2, "strict_max": True}), False),
     ):
         assert not checks.surely_holds(expectation, GOOD)
-        assert (checks.validate_with_great_expectations("few", [expectation], GOOD) == []) == holds
+        assert checks._ask_great_expectations([expectation], GOOD) == [holds]
 
 
 def test_what_only_arrow_finds_broken_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "validate_with_great_expectations", lambda *a: [])
-    with pytest.raises(ContractError, match="a: expect_column_values_to_be_unique"):
-        checks.check_table(CONTRACT, broken("expect_column_values_to_be_unique"))
+    monkeypatch.setattr(checks, "_ask_great_expectations", lambda expectations, table: [True] * len(expectations))
+    for validate in (None, checks.validate_with_great_expectations):
+        with pytest.raises(ContractError, match="a: expect_column_values_to_be_unique"):
+            checks.check_table(CONTRACT, broken("expect_column_values_to_be_unique"), validate)
+
+
+@pytest.mark.parametrize("kind", [*BROKEN, None])
+def test_in_full_great_expectations_is_asked_of_every_rule_and_gives_the_quick_verdicts(kind: str | None) -> None:
+    table = GOOD if kind is None else broken(kind)
+    quick, full = (
+        validate(CONTRACT.name, CONTRACT.expectations, table)
+        for validate in (checks.validate_quickly, checks.validate_with_great_expectations)
+    )
+    assert quick == full and len(full) == len(CONTRACT.expectations)
+    assert all(verdict.held for verdict in full) == (kind is None)
+
+
+def test_great_expectations_holds_receipts_to_the_stage_s_total() -> None:
+    queries = [Query(("a",), 2, 1, 10.0), Query(("b",), 3, 1, 10.0)]
+    budget = sum_rho(queries)
+    assert [v.held for v in checks.validate_receipts("stage", queries, budget)] == [True]
+    for factor in (Fraction(99, 100), Fraction(101, 100)):
+        assert [v.held for v in checks.validate_receipts("stage", queries, budget * factor)] == [False]
 
 
 VALUES = {
@@ -149,7 +172,7 @@ def test_arrow_is_never_surer_than_great_expectations(question: tuple[pa.Table, 
     """Where Arrow finds that an expectation holds, so does Great Expectations; without nulls they agree both ways."""
     table, expectation = question
     sure = checks.surely_holds(expectation, table)
-    holds = checks.validate_with_great_expectations("few", [expectation], table) == []
+    (holds,) = checks._ask_great_expectations([expectation], table)
     named = expectation.kwargs.get("column_list") or [expectation.kwargs["column"]]
     whole = all(checks._has_no_nulls(table, column) for column in named)
     assert sure == holds if whole else not sure or holds
