@@ -131,21 +131,25 @@ def _format_field(field: pa.Field) -> str:
 
 
 def validate_quickly(name: str, expectations: Sequence[Expectation], table: pa.Table) -> list[Verdict]:
-    """Return Arrow's verdicts; where Arrow doubts one, Great Expectations says which of those in doubt are broken."""
-    in_doubt = [e for e in expectations if not surely_holds(e, table)]
+    """Return Arrow's verdicts; where Arrow doubts some, Great Expectations says which of those are broken."""
+    sure = [surely_holds(e, table) for e in expectations]
+    in_doubt = [e for e, holds in zip(expectations, sure, strict=True) if not holds]
     asked = iter(_ask_great_expectations(in_doubt, table) if in_doubt else [])
-    held = [e not in in_doubt or next(asked) for e in expectations]
-    if in_doubt and all(held):  # what only Arrow finds broken is broken
-        held = [e not in in_doubt for e in expectations]
-    return [_make_verdict(name, e, held=h) for e, h in zip(expectations, held, strict=True)]
+    return _give_verdicts(name, expectations, sure, [holds or next(asked) for holds in sure])
 
 
 def validate_with_great_expectations(name: str, expectations: Sequence[Expectation], table: pa.Table) -> list[Verdict]:
-    """Return the verdicts of Great Expectations on all expectations; what Arrow finds broken is broken, too."""
-    return [
-        _make_verdict(name, e, held=held and (e.type not in _ANSWERS or surely_holds(e, table)))
-        for e, held in zip(expectations, _ask_great_expectations(expectations, table), strict=True)
-    ]
+    """Return the verdicts of Great Expectations on all expectations; Arrow, which is stricter, answers beside it."""
+    sure = [surely_holds(e, table) for e in expectations]
+    return _give_verdicts(name, expectations, sure, _ask_great_expectations(expectations, table))
+
+
+def _give_verdicts(
+    name: str, expectations: Sequence[Expectation], sure: Sequence[bool], held: Sequence[bool]
+) -> list[Verdict]:
+    """Return Great Expectations' verdicts; what only Arrow finds broken (nulls it skips, say) is broken, too."""
+    final = sure if all(held) else held
+    return [_make_verdict(name, e, held=holds) for e, holds in zip(expectations, final, strict=True)]
 
 
 def validate_receipts(stage: str, queries: Sequence[Query], budget: Fraction) -> list[Verdict]:
