@@ -134,7 +134,7 @@ def release(name: str, epsilon: float, seed: int) -> tuple[MemoryCounts, MemoryC
 
 @dataclass
 class Tally:
-    """Of one kind of answers: how many, how many intervals hold the truth, widths and naive ones."""
+    """Coverage of one kind of answers: how many, how many intervals hold the truth, widths and naive ones."""
 
     answers: int = 0
     held: int = 0

@@ -24,9 +24,9 @@ from privsyn.tasks.kernels.counting import CodeTable
 HERE = Path(__file__).parent
 ENVIRONMENTS = HERE.parent / ".venv-peers"
 LIMITS = Limits(seconds=20 * 60, megabytes=16 * 1024)
-"""Of one run: 20 minutes and 16 GB."""
+"""Limits of one run: 20 minutes and 16 GB."""
 LONG = Limits(seconds=2 * 60 * 60, megabytes=16 * 1024)
-"""Of a peer with settings that take hours: it is run only where it is named."""
+"""Limits of a peer with settings that take hours: it is run only where it is named."""
 
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
@@ -146,7 +146,7 @@ _ALL = (
 PEERS = {peer.name: peer for peer in _ALL}
 """Every peer by its name, in the order in which they are run."""
 SHORT = tuple(name for name, peer in PEERS.items() if peer.limits is not LONG)
-"""Those that are run at every table, whether or not they are named."""
+"""Peers that are run at every table, whether or not they are named."""
 
 
 _MORE = (

@@ -36,7 +36,7 @@ from privsyn.tasks.metrics.marginal_distance import average_l1, draw_cliques, li
 from privsyn.tasks.privacy.noise import SeededNoise
 
 TABLES = ("stroke_ist", "support2", "adult", "gss_happiness")
-"""Those that the estimates were chosen on."""
+"""Tables that the estimates were chosen on."""
 GROUPS = {
     "stroke_ist": ["COUNTRY"],
     "support2": ["dzgroup"],

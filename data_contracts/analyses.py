@@ -57,7 +57,7 @@ class Analysis(FrozenModel):
 
     @property
     def title(self) -> str:
-        """Its name, or what it computes."""
+        """The analysis' name, or what it computes."""
         if self.name:
             return self.name
         words = {

@@ -77,7 +77,7 @@ class PublishedTheorems(_Model):
 
 
 class Certificate(_Model):
-    """What is promised, to whom, and from which numbers it follows.
+    """The promise, to whom it is made, and the numbers from which it follows.
 
     ``ledger`` and ``by_published_theorems``: None in certificates of earlier versions, which leave them out.
     ``targets``: the fields ``focus`` and ``workload`` of the public request, None where it has none.
@@ -137,7 +137,7 @@ class ManifestFile(_Model):
 
 
 class Manifest(_Model):
-    """What was released, from which public request, by which versions."""
+    """The manifest of a release: its files, its public request and the versions that made it."""
 
     schema_version: Literal[1] = 1
     run: str

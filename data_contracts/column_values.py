@@ -1,4 +1,4 @@
-"""Which values the domain of a column holds, by its description."""
+"""The values that a column's domain holds, by its description."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ class Mst(Mechanism):
 
     @property
     def package(self) -> tuple[str, str] | None:
-        """As for every mechanism."""
+        """The module and the extra that the options need; None if no extra."""
         return ("mbi", "pgm") if self.rows_by == "mbi" else None
 
 

@@ -265,7 +265,7 @@ class ReleaseSpec(FrozenModel):
 
     @property
     def measured_columns(self) -> dict[str, Any]:
-        """Those that are not drawn without a look at the private table."""
+        """The released columns that are measured: those not drawn without a look at the private table."""
         return {name: c for name, c in self.released_columns.items() if c.measured}
 
     @property

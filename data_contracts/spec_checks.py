@@ -15,7 +15,7 @@ COUNTING = ("exact", "heaps", "levels")
 """Fields of a column that say what is counted of it."""
 
 NOT_MEASURED = "was not measured: its values were drawn at random and tell nothing of the private table"
-"""What is said of such a column wherever somebody could take it for one of the others."""
+"""Warning beside such a column wherever somebody could take it for one of the others."""
 
 MIN_OVERLAP = 0.5
 """What bins of the same number in two columns of ``together`` have in common at least, as a share of the wider one."""
@@ -39,7 +39,7 @@ class Named(Protocol):
 
     @property
     def unmeasured_columns(self) -> dict[str, Any]:
-        """Those that are not measured."""
+        """The columns that are not measured."""
 
 
 def check_unmeasured(spec: Named) -> None:

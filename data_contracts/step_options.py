@@ -103,7 +103,7 @@ class Compression(FrozenModel):
 
 
 class Selection(FrozenModel):
-    """Which marginals are measured (paper, Algorithms 1 and 2)."""
+    """Options of the choice of marginals (paper, Algorithms 1 and 2)."""
 
     scores: Literal["one_ways", "indif"] = Field(
         default="one_ways",

@@ -161,7 +161,7 @@ def _sum_without(released: ReleasedCounts, columns: Clique) -> Noisy:
 
 
 def combine_totals(released: ReleasedCounts) -> tuple[float, float]:
-    """Of every measurement of all rows: the sum of totals, each weighted by its precision, and that of precisions."""
+    """Return the sum of all measured totals, each weighted by its precision, and the sum of the precisions."""
     known = released.cache.get("totals")
     if known is None:
         every = [c for parts in released.single.values() for c in parts]

@@ -1,4 +1,7 @@
-"""Which cells a question is about: the levels of its columns, and the part of each cell that a condition holds in."""
+"""The cells that a question is about.
+
+These are the levels of its columns, and the part of each cell that a condition holds in.
+"""
 
 from __future__ import annotations
 

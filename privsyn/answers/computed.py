@@ -182,7 +182,7 @@ def compute_row_numbers(released: ReleasedCounts, name: str) -> Floats:
 
 
 def locate_computed_columns(cells: Cells, name: str) -> tuple[Floats, Floats, Floats]:
-    """As ``counted.places``, of a column that was not counted: by values drawn inside the cells behind it."""
+    """Locate a column that was not counted, as ``counted.places`` does: by values drawn inside the cells behind it."""
     released = cells.released
     behind = released.language.behind((name,))
     drawn = compute_numbers(released, name, cells.drawn(behind))

@@ -37,7 +37,10 @@ def list_number_columns(released: ReleasedCounts) -> list[str]:
 
 
 def answer_correlations(released: ReleasedCounts, columns: Sequence[str], level: float) -> list[Correlation]:
-    """Of every pair of ``columns``: by its noisy counts, by the model where it was not measured."""
+    """Return the correlation of every pair of ``columns``.
+
+    By its noisy counts, by the model where it was not measured.
+    """
     return [_answer_correlation(released, pair, compute_normal_factor(level)) for pair in combinations(columns, 2)]
 
 

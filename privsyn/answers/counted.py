@@ -142,7 +142,10 @@ def _list_number_cells(asked: Question, column: str) -> tuple[tuple[Floats, Floa
 
 
 def locate_cells(cells: Cells, column: str) -> tuple[Floats, Floats, Floats]:
-    """Of every cell, flat: the middle of the column's numbers, half their spread, and the part that is not null."""
+    """Return where the numbers of every cell lie: three flat arrays.
+
+    The middle of the column's numbers, half their spread, and the part that is not null.
+    """
     released = cells.released
     lowest, highest = released.reach[column] or (np.zeros(0), np.zeros(0))
     present = np.isfinite(lowest).astype(np.float64)

@@ -50,7 +50,7 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True)
 class ReleasedCounts:
-    """What was measured, from the released folder ``folder`` and nothing else.
+    """The measured counts, from the released folder ``folder`` and nothing else.
 
     Single columns are in fine codes, larger sets of columns in the coarse codes of :attr:`recode`.  ``cache``: what was
     worked out from it once.
@@ -62,7 +62,7 @@ class ReleasedCounts:
 
     @classmethod
     def of(cls, folder: Path) -> ReleasedCounts:
-        """Of a released folder.  Raises RequestError if it is none."""
+        """Read a released folder.  Raises RequestError if it is none."""
         return cls(folder, read_manifest(folder))
 
     @cached_property
@@ -95,7 +95,7 @@ class ReleasedCounts:
 
     @cached_property
     def attributes(self) -> tuple[str, ...]:
-        """What was counted: the columns, and what stands for the dummies of a ``one_of``."""
+        """The counted columns, and the attribute that stands for the dummies of a ``one_of``."""
         return tuple(a for a, columns in self.written.items() if columns)
 
     @cached_property

@@ -20,7 +20,7 @@ from privsyn.tasks.privacy.accountant import convert_rho_to_epsilon
 RUN = "improve.release"
 EPSILON = "improve.epsilon"
 MOST_EPSILON = 1e6
-"""As large as a spec's epsilon may be."""
+"""Largest epsilon of an improvement: a spec's largest."""
 
 
 def build_improved_spec(

@@ -44,7 +44,7 @@ class Verified:
 
     @property
     def counted(self) -> str:
-        """What was looked at, in words."""
+        """The verified things, in words."""
         counts = f"{self.datasets} data sets, {self.entries} entries, {self.certificates} certificates"
         lacking = self.charges_without_certificate
         return counts + (f"; {lacking} spent charges without a certificate" if lacking else "")

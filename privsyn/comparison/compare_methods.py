@@ -52,7 +52,9 @@ Report = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class CompareRequest:
-    """What is compared: the spec names the table, the columns, delta and the settings of the method ``default``.
+    """A request to compare methods.
+
+    The spec names the table, the columns, delta and the settings of the method ``default``.
 
     ``seeds``: number of repetitions, with the seeds 0, 1, ...; holdout: path of real rows that no method sees.
     """

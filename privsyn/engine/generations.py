@@ -1,4 +1,4 @@
-"""Which noise of a request is the current one, and the names of requests and runs."""
+"""The generation of a request, which tells its current noise from earlier noise, and the names of requests and runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def request_name(spec: ReleaseSpec, job: Job) -> str:
 
 @dataclass(frozen=True)
 class Generation:
-    """Which noise of a request is the current one; saved once the ledger has reserved it.
+    """Generation of a request's noise, the current one; saved once the ledger has reserved it.
 
     Numbers are given out once a table of codes (``counter``, ``last``), so that ``fresh`` shares no noise with
     any other request.  ``finished``: a run with this noise is published.  ``killed_fresh``: it was begun by

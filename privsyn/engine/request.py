@@ -55,7 +55,7 @@ class Request:
 
     @cached_property
     def public(self) -> PublicKnowledge:
-        """What is public about the rows.  Raises RequestError for a column whose known counts have no codes."""
+        """The public knowledge about the rows.  Raises RequestError for a column whose known counts have no codes."""
         try:
             return PublicKnowledge.of(self.spec, self.encoding, self.prior)
         except FieldError as error:

@@ -120,7 +120,7 @@ class Look:
 
     @property
     def words(self) -> str:
-        """What is looked at, with the number of its round where there are several."""
+        """The name of the look, with the number of its round where there are several."""
         return self.what if self.round is None else f"{self.what}, round {self.round}"
 
     def words_of(self, *, related: bool) -> str:

@@ -36,7 +36,7 @@ MOST_VALUES = 1 << 21
 
 @dataclass
 class _Values:
-    """What is known of one column of one table: exact sums, a thinned list, and how often exact values stand.
+    """Statistics of one column of one table: exact sums, a thinned list, and how often exact values stand.
 
     Sums are about ``origin``, a public value of the column, so that large numbers keep their digits.
     """
@@ -207,7 +207,7 @@ class _Noise:
 
     @classmethod
     def of(cls, codec: OrderedCodec, noise: AttributeRecode, made: _Values) -> _Noise:
-        """Of this column."""
+        """Return the noise of one column that ``codec`` reads."""
         middles = _compute_middles(codec)
         there = ~np.isnan(middles)
         of_code = {i: float(v) for i, v in enumerate(noise.variance)}

@@ -87,7 +87,7 @@ class MisreadCodec(Codec):
         self._codec, self._keeping = codec, keeping
 
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
-        """As the codec, but for the values that it repairs."""
+        """Encode as the codec does, and keep apart the values that it repairs."""
         codes, repairs = self._codec.encode(columns)
         codes = codes.astype(choose_code_dtype(self.size))
         if set(repairs) - self._keeping:

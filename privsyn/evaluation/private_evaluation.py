@@ -42,7 +42,7 @@ REPORT, FIGURES = "report.html", "evaluation.json"
 
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """What is evaluated: a run's name or folder, and the tables it is compared with.
+    """A request to evaluate: a run's name or folder, and the tables it is compared with.
 
     Tables are paths or tables in memory; ``data`` None: the one that the run remembers.
     """

@@ -42,19 +42,19 @@ ASSUMPTION_NOTE = (
     "on the shapes of columns too. How many pairs are measured, from which strength on, and the random sample depend "
     "on how the private columns are related: there the assumption enters."
 )
-"""Which figures the assumption enters."""
+"""Says which figures depend on the assumption."""
 
 UNKNOWN_NOTE = (
     "Made-up rows are related as most tables are and as yours may not be: a figure after ~ is a guess, off by more "
     "than a factor of 1.5 in two of five cases. The error of a mean is not known for columns that may be null. "
     "Name a public table or an earlier release to know more."
 )
-"""What is not known where no table stands in."""
+"""Sentence about what a forecast without a stand-in table does not know."""
 
 UNMEASURED_NOTE = (
     "Not in the tables, since they are not measured and tell nothing of the private table at any epsilon: "
 )
-"""What is said of columns that are drawn at random."""
+"""Sentence about columns that are drawn at random."""
 
 Progress = Callable[[int, int], None]
 """Called with (releases done, of how many)."""

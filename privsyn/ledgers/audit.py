@@ -24,7 +24,7 @@ class Link(Protocol):
 
     @property
     def id(self) -> int:
-        """Its number, from 1."""
+        """The entry's number, from 1."""
 
     @property
     def dataset(self) -> str:
@@ -63,7 +63,7 @@ class Dataset:
 
     @property
     def accountant(self) -> CapAccountant:
-        """That of the cap: "tight" for caps of versions that knew no other, and where both would give the same."""
+        """The cap's accountant: "tight" for caps of versions that knew no other, and where both would give the same."""
         return "tight" if self.rho <= _sum_rho(self.cap, "tight") * (1 + RHO_TOLERANCE) else "gaussian"
 
     def takes(self, accountant: str) -> bool:

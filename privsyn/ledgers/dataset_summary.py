@@ -25,17 +25,17 @@ class DatasetSummary:
 
     @property
     def epsilon(self) -> float:
-        """What was spent, as an epsilon."""
+        """The spent part of the cap, as an epsilon."""
         return convert_rho_to_epsilon(self.rho, self.cap.delta, self.accountant)
 
     @property
     def remaining_rho(self) -> Fraction:
-        """What is left of the cap."""
+        """The remaining part of the cap, in rho."""
         return max(self.cap_rho - self.rho, Fraction(0))
 
     @property
     def remaining_epsilon(self) -> float:
-        """What is left of the cap, as an epsilon."""
+        """The remaining part of the cap, as an epsilon."""
         return convert_rho_to_epsilon(self.remaining_rho, self.cap.delta, self.accountant)
 
 

@@ -70,7 +70,7 @@ periods_table = sa.Table(
         postgresql_where=sa.text("event = 'release'"),
     ),
 )
-"""Which run began and which released each period of a data set, chained like the entries.
+"""Table: the runs that began and that released each period of a data set, chained like the entries.
 
 Made when the first period is begun: ledgers of versions before have neither this table nor the next.
 """

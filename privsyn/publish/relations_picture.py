@@ -10,7 +10,7 @@ from html import escape
 from privsyn.publish.related_pairs import RelatedPair
 
 NAME = "relations.svg"
-"""Its file in a released folder."""
+"""Name of the picture's file in a released folder."""
 
 MOST_LINES = 120
 """Pairs that are drawn, the strongest ones."""

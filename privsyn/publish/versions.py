@@ -1,4 +1,4 @@
-"""Which versions made a release: those of the run that made its tables, whenever its folder is written."""
+"""The versions that made a release: those of the run that made its tables, whenever its folder is written."""
 
 from __future__ import annotations
 

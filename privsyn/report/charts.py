@@ -252,7 +252,7 @@ def _lay_out_grid(columns: Sequence[str], step: float, *, labels: bool = True, r
 
 
 def _finish_chart(chart: alt.Chart | alt.LayerChart) -> dict[str, Any]:
-    """As JSON: no background, one font, no accessibility text on thousands of marks (the page describes each chart)."""
+    """Return the chart as JSON: no background, one font, no accessibility text on marks (the page describes charts)."""
     configured = (
         chart.configure(background="transparent", font=_FONT, aria=False, padding=2)
         .configure_view(stroke=None)

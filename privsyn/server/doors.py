@@ -1,4 +1,4 @@
-"""Which host names and which pages' origins the server answers: its own, so that no other page can speak for a person.
+"""Check of Host and Origin against DNS rebinding and CSRF: the server answers its own names and pages only.
 
 A page of another origin in a browser on the same computer reaches the server's port, and a page whose name is bound
 anew to the loopback address looks like the server's own: the first is told by its Origin, the second by its Host.

@@ -13,7 +13,7 @@ from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.release_spec import ReleaseSpec
 
 NOT_A_NUMBER = "not a number: "
-"""What is put before a text with other marks than the spec's, so that 1.5 is not taken for fifteen."""
+"""Prefix of a text with other marks than the spec's, so that 1.5 is not taken for fifteen."""
 
 
 def as_written(batch: pa.RecordBatch, spec: ReleaseSpec) -> pa.RecordBatch:

@@ -36,7 +36,7 @@ from privsyn.specs.yaml_text import TODO, format_comment, format_flow, format_fl
 from privsyn.storage.table_files import read_csv_header, read_layout
 
 MOST_DECIMALS = 15
-"""Of a column of numbers (privsyn/data_contracts/columns)."""
+"""Fields of a column of numbers (privsyn/data_contracts/columns)."""
 _LONGEST_KEY = 1_000
 
 LOOKED = "PRIVATE: kinds or values were read from rows, as asked for. Check each in a public source before a release."

@@ -17,7 +17,7 @@ Scalar = bool | int | float | str | dt.datetime
 
 @dataclass
 class Facts:
-    """What is publicly known about one column; None if the dictionary does not say.
+    """Public facts about one column; None if the dictionary does not say.
 
     ``labels``: what each of ``values`` is called, in their order; ``decimals``: of a number;
     ``universe``: whose answers the column holds, a condition in the language of rules or words.

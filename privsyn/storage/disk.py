@@ -46,7 +46,10 @@ def replace_file(target: Path, *, for_good: bool = True) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replace_folder(target: Path, *, for_good: bool = True) -> Iterator[Path]:
-    """As :func:`replace_file`, for a folder of plain files; what stood in its place is removed just before."""
+    """Replace, as :func:`replace_file` does, a folder of plain files.
+
+    What stood in its place is removed just before.
+    """
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     temporary.mkdir(mode=0o700)
     try:

@@ -25,7 +25,7 @@ class RequestRecord(_Record):
 
 
 class GenerationRecord(_Record):
-    """Which noise of a request is the current one."""
+    """Record of a request's current generation of noise."""
 
     generation: Count
     finished: bool
@@ -51,7 +51,10 @@ class DataRecord(_Record):
 
 
 class LedgerRecord(_Record):
-    """Which ledger the data set is charged to, and how far its history went; versions before kept ``created`` only."""
+    """Record of the ledger that a data set is charged to, and of how far its history went.
+
+    Versions before kept ``created`` only.
+    """
 
     created: str
     entries: Count = 0

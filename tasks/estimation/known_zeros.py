@@ -128,7 +128,7 @@ def _build_known_zeros(plan: EncodingPlan, rules: CompiledRules, recode: Recode)
 
 
 def _find_contradictions(plan: EncodingPlan) -> Iterator[tuple[Clique, Bools]]:
-    """Of each codec that is split by a computed column: the joint codes whose computed value lies in another bin."""
+    """Yield, for each codec that a computed column splits, the joint codes whose computed value lies in another bin."""
     for codec in plan.codecs:
         if isinstance(codec, SplitCodec):
             names = [codec.attribute, *(other.attribute for other in codec.others)]

@@ -90,7 +90,7 @@ def count_exactly(rows: Countable, queries: Sequence[Query], threads: int) -> It
 
 @dataclass(frozen=True, eq=False)
 class NoisyLevel:
-    """What is known of the groups of one level.
+    """Estimates of the groups of one level.
 
     ``group``: their columns, empty where the whole table is one; ``number``: rows by group, shape (groups,); ``of``:
     the sets of other columns that were measured in every group; ``counts``: of each, shape (groups, cells); ``noise``:
@@ -146,7 +146,10 @@ class Support:
 
     @classmethod
     def of(cls, public: CodeTable, group: Clique) -> Support:
-        """Of the public rows.  ``group``: the columns of the small groups; another column is needed."""
+        """Build the levels of the public rows.
+
+        ``group``: the columns of the small groups; another column is needed.
+        """
         names = [a for a in public.domain.attributes if a not in group]
         every = np.stack([public.column(a) for a in names], axis=1)
         rows, which, number = np.unique(every, axis=0, return_inverse=True, return_counts=True)

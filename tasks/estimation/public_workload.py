@@ -25,7 +25,7 @@ Information = Mapping[Clique, float]
 
 
 def compute_mutual_information(public: CodeTable, attributes: Clique, threads: int = 0) -> dict[Clique, float]:
-    """Of every pair of ``attributes`` (in domain order), in the public rows."""
+    """Return the score of every pair of ``attributes`` (in domain order) in the public rows."""
     pairs = list(combinations(attributes, 2))
     return {
         p: sum_information(counts) for p, counts in zip(pairs, count_all(public, pairs, threads=threads), strict=True)

@@ -48,7 +48,10 @@ class Shrunk(NamedTuple):
 
 
 class Posterior(NamedTuple):
-    """As Shrunk, with the fitted ``shares`` of SCALES and, last, of empty cells; shape (scales + 1,)."""
+    """An estimate as :class:`Shrunk`, with the fitted ``shares`` of SCALES and, last, of empty cells.
+
+    Shape (scales + 1,).
+    """
 
     mean: Floats
     shares: Floats

@@ -120,7 +120,10 @@ def count_noisy_rows(noisy: Sequence[Floats], sigma: Sequence[float]) -> float:
 
 
 def _compute_variances(expected: Floats, rows: float, public_rows: int) -> Floats:
-    """Of a true count's departure from what is expected, by scale; shape (scales + 1, cells), above 0."""
+    """Return the variance of a true count's departure from what is expected, by scale.
+
+    Shape (scales + 1, cells), above 0.
+    """
     sampling = np.maximum(expected, rows / public_rows / 2) * (1 + rows / public_rows)
     scaled = np.multiply.outer(np.array(SCALES) ** 2, expected**2) + sampling
     return np.vstack([scaled, np.full(len(expected), (UNINFORMATIVE_SCALE * rows) ** 2)])

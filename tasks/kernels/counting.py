@@ -86,7 +86,7 @@ class CodeTable:
         return _count_in_memory(self, cliques, threads, padded_result)
 
     def to_arrow(self) -> pa.Table:
-        """As an Arrow table in the schema of ``code_schema``; columns of the right type are not copied."""
+        """Return an Arrow table in the schema of ``code_schema``; columns of the right type are not copied."""
         schema = build_code_schema(self.domain, padded=self.padded)
         codes = [
             pa.array(column.astype(choose_code_dtype(size + int(self.padded)), copy=False))

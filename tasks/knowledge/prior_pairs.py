@@ -46,7 +46,7 @@ class PriorPairs:
 
     @classmethod
     def of(cls, public: CodeTable, recode: Recode) -> PriorPairs:
-        """Of public rows in fine codes, by a released recoding."""
+        """Return the knowledge of pairs that public rows in fine codes give, under a released recoding."""
         known = frozenset(a for a, r in recode.items() if r.by_prior) | _find_attributes_covered(public, recode)
         errors = {a: _compute_expected_error(r) for a, r in recode.items()}
         return cls(_coarsen(public, recode), Reference.of(recode), known, errors)

@@ -1,4 +1,4 @@
-"""What is public about the rows, as one object: rules, prior, totals, targets and columns that move together.
+"""Public knowledge about the rows, as one object: rules, prior, totals, targets and columns that move together.
 
 A step declares which parts it reads.  Its cache key has the keys of these parts, and its function is handed an object
 that answers for no other, so that a part that changes a step's result cannot be missing from its key.
@@ -160,7 +160,7 @@ class PublicKnowledge:
 
 @dataclass(frozen=True, eq=False)
 class KnowledgeInCodes:
-    """What is public about the rows, in the coarse codes of a released recoding."""
+    """Public knowledge about the rows, in the coarse codes of a released recoding."""
 
     public: PublicKnowledge
     recode: Recode

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Final
 
 SAFETY_MARGIN: Final = Fraction(1, 10**10)
-"""What is taken off epsilon, and off delta as a share of it, because the noise is discrete.
+"""Margin taken off epsilon, and off delta as a share of it, because the noise is discrete.
 
 In a life of 10^15 counts that one person changes (their drawing alone would take three centuries) the proof needs
 8e-11 of epsilon and 4e-11 of delta: see :func:`bound_theta`.

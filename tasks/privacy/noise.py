@@ -121,7 +121,7 @@ class NoNoise:
         return np.zeros(cells, dtype=np.int64)
 
     def draw_laplace(self, scale: float, cells: int) -> Counts:
-        """As :meth:`draw`: zeros."""
+        """Return the zeros that :meth:`draw` gives."""
         return self.draw(scale, cells)
 
     def choose(self, log_weights: npt.NDArray[np.float64], times: int) -> Counts:

@@ -98,7 +98,7 @@ def compress_towards(
     added: Mapping[str, int] | None = None,
     levels: Levels = NO_LEVELS,
 ) -> Recode:
-    """As :func:`compress_domain`, by noisy counts drawn towards those of the ``public`` table's rows in fine codes.
+    """Compress by noisy counts drawn towards those of the ``public`` table's rows in fine codes.
 
     Attributes with ``levels`` are not drawn.
     """

@@ -67,7 +67,10 @@ def decode(
 def _list_common_places(
     coarse: Mapping[str, NDArray[Any]], together: Sequence[Sequence[str]], rng: np.random.Generator
 ) -> dict[str, NDArray[np.float64]]:
-    """Of every attribute of a group, where in its code each row's value lies, shape (rows,): one draw for the group."""
+    """Return for every attribute of a group where in its code each row's value lies, shape (rows,).
+
+    One draw for the group.
+    """
     found: dict[str, NDArray[np.float64]] = {}
     for group in together:
         found |= dict.fromkeys(group, rng.random(len(coarse[group[0]])))

@@ -82,7 +82,7 @@ def list_groups_with_rows(
 
 
 def list_possible_rows(support: Support, zeros: KnownZeros | None) -> Sequence[NDArray[np.bool_]] | None:
-    """Of every group's cell, which distinct public rows can be in it by ``zeros``; None where all can."""
+    """Return for every group's cell the distinct public rows that ``zeros`` allows in it; None where all can be."""
     if zeros is None or not zeros.cliques:
         return None
     cells, shape = support.domain.cells(support.group), support.domain.shape(support.group)

@@ -19,7 +19,7 @@ MIN_EXPECTED_COUNT = 2.0
 """A cell can be known as empty where independence would put at least so many standard deviations of its noise."""
 
 MAX_WANTED_DEVIATIONS = 0.1
-"""It is, if at most so many standard deviations are wanted in it."""
+"""A cell counts as empty if at most so many standard deviations are wanted in it."""
 
 
 def scale_target(marginal: Marginal, group: Clique, rows: int, zeros: KnownZeros | None = None) -> Target:

@@ -27,7 +27,9 @@ STARTS, SWEEPS = 32, 50
 
 
 def dual_query(trial: Trial) -> MethodResult:
-    """As many rows as the budget allows: each round asks SAMPLE queries, drawn where the rows so far are most wrong.
+    """Make as many rows as the budget allows.
+
+    Each round asks SAMPLE queries, drawn where the rows so far are most wrong.
 
     The queries are the cells of all pairs and their negations.  After t rounds a query q, which c real rows fulfil, has
     the weight exp(STEP (t c / N - number of rows so far that fulfil it)), and sampling by it is the exponential

@@ -28,7 +28,7 @@ NETWORK_SHARE = Fraction(3, 10)
 """beta: part of the budget for the network; the families get the rest."""
 
 MOST_CANDIDATES = 20_000
-"""Of one choice: each is a count of all rows."""
+"""Most candidates of one choice: each is a count of all rows."""
 
 INDIF_SENSITIVITY = 4
 """Lemma 4, adding or removing one row; replacing one row moves InDif by up to twice as much."""

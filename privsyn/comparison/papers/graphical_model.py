@@ -38,7 +38,7 @@ def _use_model(request: Request) -> Steps:
 
 
 def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    """As the step's own, from the noisy counts in the place of the consistent ones, which the model fits itself."""
+    """Make rows as the step does, from the noisy counts instead of the consistent ones, which the model fits itself."""
     domain, settings = inputs.domain(), get_synthesis(request)
     core = append_attributes.select_core_marginals(marginals.from_table(inputs.table(MARGINALS), domain), domain).domain
     recode = pool_one_ways(request, inputs, ["measure_marginals"])

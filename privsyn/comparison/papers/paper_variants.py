@@ -29,7 +29,7 @@ def privbayes_selection(trial: Trial) -> MethodResult:
 
 
 def exact_privbayes_selection(trial: Trial) -> MethodResult:
-    """As :func:`privbayes_selection`, the scores without noise: NOT private."""
+    """Run :func:`privbayes_selection` on scores without noise: NOT private."""
     return vary_paper(trial, _use_families, exact_scores=True)
 
 

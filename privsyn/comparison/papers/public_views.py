@@ -42,7 +42,7 @@ def priview(trial: Trial) -> MethodResult:
 
 
 def random_views(trial: Trial) -> MethodResult:
-    """As many views as the covering has, of attributes drawn with the trial's seed."""
+    """Draw as many views as the covering has, of attributes drawn with the trial's seed."""
 
     def choose(domain: Domain, most: int) -> list[Clique]:
         generator = np.random.default_rng([trial.seed, 0x71E5])
