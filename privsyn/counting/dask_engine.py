@@ -56,6 +56,7 @@ class DaskEngine:
             raise RequestError(
                 "the operator's cluster has the workers that it has", "Leave out `workers`", "engine.workers"
             )
+        self._scratch = settings.private_root / "dask"  # never a folder that others of the machine share
         self._cluster: Any = None
         self._client: Any = None
 
@@ -81,7 +82,7 @@ class DaskEngine:
                 self._cluster = distributed.LocalCluster(
                     n_workers=self._workers or choose_thread_count(0), threads_per_worker=1, processes=True,
                     dashboard_address=None, scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
-                    security=True, memory_limit=_NO_LIMIT, silence_logs=50,
+                    security=True, memory_limit=_NO_LIMIT, silence_logs=50, local_directory=str(self._scratch),
                 )  # fmt: skip
         try:
             where, security = self._cluster or self._address, None

@@ -74,7 +74,7 @@ def open_run(
         request_record = request_name(spec, job)
         source = (job.opened or open_source)(spec.data if data is None else data, spec)
         fingerprint, *file_fingerprints = source.fingerprints(store)
-        refuse_private_prior(spec, (fingerprint, *file_fingerprints), store, ledger, settings.private_root)
+        refuse_private_prior(spec, source, (fingerprint, *file_fingerprints), store, ledger, settings.private_root)
         plan = job.plan(Request(spec, job.order or _list_released_order(source, spec), settings.threads))
         private = PrivateAccess(source.batches, lambda: source.fingerprint(store) == fingerprint, engine)
         source_of_noise = noise or OpenDPNoise()
@@ -166,7 +166,7 @@ def check_request(
     with _hold_lock(spec, settings, fresh=fresh, job=job) as (store, records, ledger):
         source = (job.opened or open_source)(spec.data if data is None else data, spec)
         if spec.prior is not None:
-            refuse_private_prior(spec, source.fingerprints(store), store, ledger, settings.private_root)
+            refuse_private_prior(spec, source, source.fingerprints(store), store, ledger, settings.private_root)
         if records.load_as(request_name(spec, job), RequestRecord) is None:
             source.check_rows()
 

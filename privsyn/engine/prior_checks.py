@@ -11,7 +11,9 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.names_of_tables import find_names, map_fingerprints
 from privsyn.ledgers.known_tables import KnownTable
 from privsyn.ledgers.ledger import Ledger
-from privsyn.sources.public_table import check_file
+from privsyn.sources.canonical_bytes import compute_rows_fingerprint
+from privsyn.sources.private_table import Source
+from privsyn.sources.public_table import check_file, compute_prior_fingerprint
 from privsyn.storage.store import Store
 
 _UNUSED_NAME = ""
@@ -19,12 +21,13 @@ _UNUSED_NAME = ""
 
 
 def refuse_private_prior(
-    spec: ReleaseSpec, own: Collection[str], store: Store, ledger: Ledger, private_root: Path
+    spec: ReleaseSpec, source: Source, own: Collection[str], store: Store, ledger: Ledger, private_root: Path
 ) -> None:
     """Raise RequestError if the prior's file is the run's private table or one of a data set of the ledger.
 
-    ``own``: the fingerprints of the run's table and of its files.  The same rows in another file format, or some of
-    them, have another fingerprint and are not caught.
+    ``source``: the run's table; ``own``: the fingerprints of it and of its files.  Its rows in another order or file
+    format, and its measured columns alone, are caught.  Some of its rows are not: to look for rows that two tables
+    share would tell who is in the private one.
     """
     if spec.prior is None:
         return
@@ -36,6 +39,10 @@ def refuse_private_prior(
         raise RequestError("lies in the private folder, where nothing is public; nothing was spent", cure, field)
     if fingerprint in own:
         raise RequestError("is the private table itself, or a file of it; nothing was spent", cure, field)
+    if compute_prior_fingerprint(spec, path) == compute_rows_fingerprint(
+        source.batches(), sorted(spec.measured_columns)
+    ):
+        raise RequestError("holds the rows of the private table; nothing was spent", cure, field)
     known = find_names(map_fingerprints(private_root, ledger.entries()), {fingerprint})
     table = KnownTable((fingerprint,), partial(store.mark, "table"), known)
     try:

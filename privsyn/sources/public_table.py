@@ -15,8 +15,9 @@ from privsyn.data_contracts.prior import Prior
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import build_code_schema
+from privsyn.sources.canonical_bytes import RowsFingerprint, compute_rows_fingerprint
 from privsyn.sources.open_source import list_table_columns, open_source
-from privsyn.storage.released_files import check_measured, read_manifest_if_readable
+from privsyn.storage.released_files import check_measured, check_released_file, read_manifest_if_readable
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps.encode import Repairs, encode_batch
@@ -34,7 +35,11 @@ def locate_public_file(prior: Prior) -> Path:
     """Return the file of the public rows.  Raises RequestError where there is none, or it is too large."""
     field = "prior.table" if prior.table else "prior.release"
     path = Path(prior.place)
-    if prior.release and path.is_dir():
+    if prior.release:
+        if not path.is_dir():
+            raise RequestError(
+                "is not the folder of a release", "Name the folder of a release, or its table by `table`", field
+            )
         tables = [path / f"synthetic{suffix}" for suffix in _SUFFIXES if (path / f"synthetic{suffix}").is_file()]
         if not tables and (path / "synthetic").is_dir():
             raise RequestError(
@@ -53,7 +58,7 @@ def locate_public_file(prior: Prior) -> Path:
                 "Name the folder of a release, or its table by `table`",
                 field,
             )
-        path = tables[0]
+        path = check_released_file(path, manifest, tables[0].name, field)
     if not path.is_file() or not path.stat().st_size:  # a file of the system, which may have no end, has size 0
         raise RequestError("is not there, or is no file with rows", "Name a CSV or Parquet file beside the spec", field)
     if path.stat().st_size > MAX_BYTES:
@@ -115,6 +120,14 @@ class _Plan:
 
     def __hash__(self) -> int:
         return hash(self._key)
+
+
+def compute_prior_fingerprint(spec: ReleaseSpec, path: Path) -> RowsFingerprint | None:
+    """Return the fingerprint of the rows of the prior's file; None where a measured column is missing."""
+    public = _read_for_prior(spec, str(path))
+    if not spec.measured_columns.keys() <= set(list_table_columns(str(path), public)):
+        return None
+    return compute_rows_fingerprint(open_source(str(path), public).batches(), sorted(spec.measured_columns))
 
 
 @lru_cache(maxsize=4)

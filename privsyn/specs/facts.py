@@ -67,6 +67,14 @@ def format_value(value: Any) -> str:
     return "" if value is None else str(value).strip()
 
 
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,14})")
+
+
+def parse_whole_number(text: str) -> int | None:
+    """Return a whole number of at most 15 digits without zeros in front; None for any other text."""
+    return int(text) if _WHOLE.fullmatch(text) else None
+
+
 def bound_of(value: Any, kind: str | None) -> Scalar | None:
     """Return a bound of the kind's own type, moments as UTC without a zone; None if it is none."""
     if kind == "datetime" and isinstance(value, str):

@@ -64,7 +64,8 @@ def refuse_private(path: Path, spec: ReleaseSpec, folder: Path, field: str) -> N
     """Raise RequestError for a public table that is the spec's private one, or a file of it."""
     if spec.data:
         private = (folder / spec.data).resolve()
-        if path.resolve() == private or private in path.resolve().parents:
+        linked = path.exists() and private.exists() and path.samefile(private)  # hard links, too
+        if linked or path.resolve() == private or private in path.resolve().parents:
             raise RequestError("is the private table itself", "Name a public table: its rows are released", field)
 
 

@@ -317,3 +317,12 @@ def test_errors_of_workers_keep_their_words_to_themselves() -> None:
         raise FileNotFoundError("/mnt/elsewhere/secret")
     assert "secret" not in str(told.value)
     assert told.value.__cause__ is None
+
+
+def test_the_scratch_of_a_cluster_of_ones_own_lies_in_the_private_folder(places: Path) -> None:
+    settings = Settings()
+    with open_engine(EngineChoice(kind="dask", workers=1), settings) as engine:
+        assert isinstance(engine, DaskEngine)
+        engine.open()
+        (scratch,) = engine._client.run(lambda dask_worker: dask_worker.local_directory).values()
+    assert Path(scratch).is_relative_to(settings.private_root / "dask")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -82,6 +85,50 @@ def test_a_release_states_its_prior_and_pays_the_same(save: Any, tmp_path: Path)
     pq.write_table(table.slice(1), tmp_path / "last_year.parquet")
     with pytest.raises(RequestError, match="names no file of the content that its `sha256` says"):
         release(spec)
+
+
+def write_copy(rows: Any, folder: Path, form: str) -> str:
+    """Write the private rows as somebody would who takes them for public ones."""
+    mixed = rows.take(np.random.default_rng(3).permutation(len(rows)))
+    if form == "csv":
+        pacsv.write_csv(mixed, folder / "copy.csv")
+        return "copy.csv"
+    if form == "columns":
+        mixed = mixed.select(["region", "age"]).append_column("more", pa.array(range(len(rows))))
+    pq.write_table(rows if form == "compressed" else mixed, folder / "copy.parquet", compression="zstd")
+    return "copy.parquet"
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+@pytest.mark.parametrize("form", ["csv", "columns", "compressed", "mixed"])
+def test_the_private_rows_in_another_form_are_no_prior(save: Any, tmp_path: Path, form: str, in_memory: bool) -> None:
+    rows = people(300)
+    data = save(rows)
+    spec = with_public(data, tmp_path, None, table=write_copy(rows, tmp_path, form))
+    with pytest.raises(RequestError, match=r"prior.table: holds the rows of the private table; nothing was spent"):
+        release_in_process(spec, Settings(), data=rows if in_memory else None)
+    assert spent() == 0
+
+
+def test_a_prior_that_shares_most_rows_with_the_private_table_is_taken(save: Any, tmp_path: Path) -> None:
+    """To refuse it would tell who is in the private table."""
+    rows = people(300)
+    assert release(with_public(save(rows), tmp_path, rows.slice(1))).rows
+
+
+def test_a_release_whose_table_was_replaced_is_no_prior(save: Any, tmp_path: Path) -> None:
+    data = save(people(300))
+    folder = tmp_path / "received"
+    shutil.copytree(release(few(data)).released, folder)
+    folder.chmod(0o700)
+    (folder / "synthetic.parquet").unlink()
+    pq.write_table(people(40), folder / "synthetic.parquet")
+    for place, problem in (
+        (folder, "missing or was changed after its publication"),
+        (folder / "synthetic.parquet", "is not the folder of a release"),
+    ):
+        with pytest.raises(RequestError, match=problem):
+            with_prior(few(data, prior={"release": str(place), "statement": STATEMENT}), tmp_path)
 
 
 def test_a_private_table_given_as_a_prior_is_refused_and_nothing_is_spent(save: Any, tmp_path: Path) -> None:

@@ -181,3 +181,10 @@ def test_the_example_of_the_docs_is_released(save: Save, tmp_path: Path) -> None
     assert any(warning.startswith("totals: counts of 300 rows") for warning in check(spec).warnings)
     made = run(spec)
     assert counted(made.released, "region") == {("north",): 160, ("south",): 79, ("other",): 61}
+
+
+def test_a_hard_link_to_the_private_table_is_no_total(save: Save, tmp_path: Path) -> None:
+    spec = few(save(people(20)), totals=[{"columns": ["region"], "table": "link.parquet", "statement": STATEMENT}])
+    (tmp_path / "link.parquet").hardlink_to(spec.data)
+    with pytest.raises(RequestError, match="is the private table itself"):
+        with_totals(spec, tmp_path)

@@ -17,6 +17,7 @@ from privsyn.specs.facts import (
     make_missing_package_error,
     make_unreadable_error,
     parse_range,
+    parse_whole_number,
 )
 
 _FORM = "DDI codebook"
@@ -60,8 +61,8 @@ def _read_column(variable: Any) -> Facts:
     elif is_text:
         facts.kind = "categorical"
     else:
-        decimals = format_value(variable.get("dcml"))
-        facts.decimals = int(decimals) if decimals.isdigit() and 0 < int(decimals) <= 15 else None
+        decimals = parse_whole_number(format_value(variable.get("dcml"))) or 0
+        facts.decimals = decimals if 0 < decimals <= 15 else None
         facts.kind = "number" if facts.decimals else "integer"
     _read_bounds(variable, facts, label)
     return facts
@@ -84,8 +85,8 @@ def _read_bounds(variable: Any, facts: Facts, label: str) -> None:
 
 def _parse_numbers(codes: list[str]) -> list[Any]:
     """Return codes as whole numbers where all are, and none has a zero in front."""
-    plain = all(code.lstrip("-").isdigit() and str(int(code)) == code for code in codes)
-    return [int(code) for code in codes] if plain else list(codes)
+    numbers = [parse_whole_number(code) for code in codes]
+    return list(codes) if None in numbers else numbers
 
 
 def _get_tag(element: Any) -> str:

@@ -19,6 +19,7 @@ from privsyn.specs.facts import (
     make_missing_package_error,
     make_unreadable_error,
     parse_range,
+    parse_whole_number,
 )
 
 ENDINGS = (".csv", ".tsv", ".xlsx")
@@ -94,7 +95,8 @@ def _read_column(rows: list[dict[str, str]]) -> Facts:
     said = cells.get("kind", "").lower()
     facts.kind = _KIND_OF.get(re.split(r"[\s(]", said)[0]) if said else None
     facts.type = "date" if said.startswith("date") and "time" not in said else None
-    facts.decimals = int(cells["decimals"]) if cells.get("decimals", "").isdigit() else None
+    decimals = parse_whole_number(cells.get("decimals", ""))
+    facts.decimals = decimals if decimals is not None and 0 <= decimals <= 15 else None
     facts.nullable = not _is_yes(cells["required"]) if "required" in cells else _is_yes(cells.get("nullable", "yes"))
     span = _SPAN.fullmatch(cells.get("values", ""))
     pairs = [(row["value"], row.get("value_label", "")) for row in rows if "value" in row]
@@ -130,8 +132,8 @@ def _parse_pairs(text: str) -> list[tuple[str, str]]:
 def _parse_numbers(codes: list[str], said: str) -> list[Any]:
     """Return codes as whole numbers if all are, none has a leading zero, and the codebook does not call them text."""
     text = said.startswith(("string", "text", "char"))
-    plain = all(re.fullmatch(r"-?(0|[1-9]\d{0,14})", code) for code in codes)
-    return [int(code) for code in codes] if plain and not text else list(codes)
+    numbers = [parse_whole_number(code) for code in codes]
+    return list(codes) if text or None in numbers else numbers
 
 
 def _is_yes(text: str) -> bool:

@@ -20,6 +20,7 @@ from privsyn.specs.facts import (
     list_values,
     make_missing_package_error,
     make_unreadable_error,
+    parse_whole_number,
     pick,
 )
 
@@ -137,7 +138,7 @@ class _Schema:
         if name in _INTEGERS:
             facts.kind = "integer"
         elif name in _NUMBERS:
-            scale = int(parameters[1]) if len(parameters) > 1 and parameters[1].isdigit() else None
+            scale = parse_whole_number(parameters[1]) if len(parameters) > 1 else None
             whole = name == "DECIMAL" and bool(parameters) and not scale
             facts.kind, facts.decimals = ("integer", None) if whole else ("number", scale)
         elif name == "BOOLEAN":
@@ -231,7 +232,8 @@ class _Schema:
             case exp.Literal() if node.is_string:
                 return str(node.this)
             case exp.Literal():
-                return int(node.this) if str(node.this).isdigit() else float(node.this)
+                whole = parse_whole_number(str(node.this))
+                return float(node.this) if whole is None else whole
         return None
 
 

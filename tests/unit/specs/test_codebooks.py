@@ -168,6 +168,17 @@ def test_ddi_takes_nothing_that_was_counted_in_the_rows(tmp_path: Path) -> None:
     assert found.min is None and "read off the data" in found.remarks[0]
 
 
+@pytest.mark.parametrize("text", ["²", "--5", "9" * 5_000, "٣", "-"])
+def test_what_only_looks_like_a_number_is_text(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.csv").write_text(f"name,type,values,decimals\na,category,{text};1,{text}\n", encoding="utf-8")
+    found = read_dictionary(tmp_path / "a.csv", "a").columns["a"]
+    assert found.values == [text, "1"] and found.decimals is None
+    codes = "".join(f"<catgry><catValu>{c}</catValu><labl>x</labl></catgry>" for c in (text, "1"))
+    variables = f'<var name="a"><labl>A</labl>{codes}</var><var name="b" dcml="{text}"><labl>B</labl></var>'
+    (tmp_path / "a.xml").write_text(f"<codeBook><dataDscr>{variables}</dataDscr></codeBook>", encoding="utf-8")
+    assert read_dictionary(tmp_path / "a.xml", "a").columns["a"].values == [text, "1"]
+
+
 def test_sql(tmp_path: Path) -> None:
     content = drafted(tmp_path, *codebook(tmp_path, "sql"))[1]
     assert content["visit_id"]["kind"] == "drop"
