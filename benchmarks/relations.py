@@ -95,6 +95,14 @@ CSV = {
 OURS: dict[str, dict[str, Any]] = {
     "privsyn": {},
     "equal-mass": {"mechanism": {"name": "privsyn", "compression": {"equal_mass": True}}},
+    "relations": {
+        "mechanism": {
+            "name": "privsyn",
+            "compression": {"equal_mass": True},
+            "consistency": {"pooled": True},
+            "synthesis": {"related_inside": True},
+        }
+    },
     "independent": {"mechanism": {"name": "independent"}},
     "mst": {"mechanism": {"name": "mst"}},
 }

@@ -134,6 +134,8 @@ class Selection(FrozenModel):
 class Consistency(FrozenModel):
     """Post-processing of the noisy marginals (paper, section 4.3)."""
 
+    LATER: ClassVar[frozenset[str]] = frozenset({"pooled"})
+
     rounds: int = Field(
         default=10, ge=1, le=1_000, description="Rounds of averaging and projection; 10 is always enough."
     )
@@ -148,6 +150,11 @@ class Consistency(FrozenModel):
         default=True,
         description="Whether a pair is drawn to what its one-ways say of independence, by what its noise explains of "
         "the difference (empirical Bayes, cell by cell and around a low-rank part); not in the paper.",
+    )
+    pooled: bool = Field(
+        default=False,
+        description="Whether what all pairs together say of trends tells noise from signal in each, so that many weak "
+        "relations can be measured; with `shrink` and `criterion: expected_error`. Not in the paper.",
     )
 
 
@@ -180,6 +187,8 @@ class Rows(FrozenModel):
 class Synthesis(Rows):
     """How rows are made from the marginals, and how many."""
 
+    LATER: ClassVar[frozenset[str]] = frozenset({"related_inside"})
+
     method: Literal["gum", "sweep"] = Field(
         default="sweep",
         description="`sweep` starts along a tree and moves one value at a time towards all marginals at once; `gum` is "
@@ -208,4 +217,9 @@ class Synthesis(Rows):
         le=1,
         description="`gum`: share of growing records made by copying a whole record; the rest replaces the marginal's "
         "attributes only. The paper mixes both in equal parts; a tenth did best over two public tables.",
+    )
+    related_inside: bool = Field(
+        default=False,
+        description="Whether relations of numbers and moments go on inside their codes, as a normal model of the made "
+        "rows continues them; else values inside a code are drawn apart. Not in the paper.",
     )

@@ -190,7 +190,9 @@ def _key_criterion(request: Request) -> dict[str, Any]:
 
 def key_choice(request: Request, measure: ReleaseStep) -> dict[str, Any]:
     """Return the settings of every choice of what ``measure`` is to measure."""
-    return {**measure.priced(request), "again": get_options(request).split.remeasure_one_ways}
+    options = get_options(request)
+    pooled = {"pooled": True} if options.consistency.pooled else {}  # earlier keys have no such field
+    return {**measure.priced(request), "again": options.split.remeasure_one_ways, **pooled}
 
 
 def build_selection_step(measure: ReleaseStep) -> Step:
@@ -208,6 +210,7 @@ def build_selection_step(measure: ReleaseStep) -> Step:
             options.selection,
             remeasure_one_ways=options.split.remeasure_one_ways,
             targets=request.public.targets,
+            pooled=options.consistency.pooled,
         )
         return {"pairs": pairs}
 

@@ -34,7 +34,8 @@ def get_consistency(request: Request) -> Consistency:
 def key_consistency(request: Request) -> dict[str, Any]:
     """Return the settings of consistency by the names that they have in keys."""
     settings = get_consistency(request)
-    return {"rounds": settings.rounds, "firm": settings.one_way_weight, "shrink": settings.shrink}
+    pooled = {"pooled": True} if settings.pooled else {}  # earlier keys have no such field
+    return {"rounds": settings.rounds, "firm": settings.one_way_weight, "shrink": settings.shrink, **pooled}
 
 
 def get_synthesis(request: Request) -> Synthesis:
@@ -48,7 +49,7 @@ def key_synthesis(request: Request) -> dict[str, Any]:
 
     ``kappa`` was one until 0.3.0, and was 0.
     """
-    return {**get_synthesis(request).model_dump(), "kappa": 0.0}
+    return {**get_synthesis(request).model_dump(exclude={"related_inside"}), "kappa": 0.0}
 
 
 def _key_shards(request: Request) -> dict[str, Any]:
@@ -81,6 +82,8 @@ def read_consistent_marginals(
         zeros=known.zeros,
         expected=None if known.prior_pairs is None else known.prior_pairs.coarse,
         known=request.public.totals,
+        pooled=settings.pooled,
+        ordered={a for a, sections in request.encoding.in_order.items() if sections},
     )
 
 
@@ -248,11 +251,14 @@ def build_decoding_step(stages: Sequence[str], name: str = CODES) -> Step:
         recode, encoding = pool_one_ways(request, inputs, stages), request.encoding
         domain = build_coarse_domain(recode)
         parts, held = _list_shards(request, inputs, name), request.public.held_by_rules
+        related = get_synthesis(request).related_inside
 
         def rows() -> Batches:
             for s, part in shards.iterate_shards(inputs.batches(name), parts):
                 codes = CodeTable.from_arrow(part, domain)
-                yield from decode.decode(codes, recode, encoding, request.column_order, s.own_seed, held)
+                yield from decode.decode(
+                    codes, recode, encoding, request.column_order, s.own_seed, held, related=related
+                )
 
         ranges = {name: encoding.ranges()[name] for name in request.column_order}
         profile = lambda batches: tables.make_value_profile(batches, ranges)  # noqa: E731
@@ -265,7 +271,7 @@ def build_decoding_step(stages: Sequence[str], name: str = CODES) -> Step:
         kind=Kind.POSTPROCESS,
         inputs=(name, RECODE, *list_released_tables(stages)),
         outputs={"synthetic": tables.SYNTHETIC},
-        settings=lambda r: {**_key_shards(r), "order": r.column_order, "columns": key_columns(r)},
+        settings=_key_decoding,
         reads=(Part.RULES, Part.TOGETHER),
         inherits=(Part.TOTALS,) if name == CODES else (),
         run=run,
@@ -274,10 +280,16 @@ def build_decoding_step(stages: Sequence[str], name: str = CODES) -> Step:
     )
 
 
+def _key_decoding(request: Request) -> dict[str, Any]:
+    inside = {"inside": "related"} if get_synthesis(request).related_inside else {}  # earlier keys have no such field
+    return {**_key_shards(request), "order": request.column_order, "columns": key_columns(request), **inside}
+
+
 def _describe_inside_bins(request: Request) -> str:
     falling = ", in wide bins as the noisy counts of their cells fall" if request.encoding.wide else ""
     common = ", those of columns that move together at one place of their bins" if request.public.together else ""
-    return f"inside a bin values are drawn evenly{falling}{common}{_describe_never_read(request)}"
+    related = ", along the relations of the row's other values" if get_synthesis(request).related_inside else ""
+    return f"inside a bin values are drawn evenly{falling}{common}{related}{_describe_never_read(request)}"
 
 
 def _describe_never_read(request: Request) -> str:

@@ -48,16 +48,27 @@ The more pairs, the further the most related stand out."""
 ONE_WAY_ERROR_WEIGHT = 0.3
 """In how many of the pairs of its attribute an error of a one-way shows, as a share of them."""
 
+POOLED_ONE_WAY_ERROR_WEIGHT = 0.5
+"""The same where pooled coefficients are to tell weak relations from noise: else pairs would have all of the budget."""
+
 _GROUPS = 6  # of one attribute's codes, each a quarter as large as the one before; a last one holds those at 0
 
 
 def estimate_pair_departures(
-    pairs: Sequence[tuple[str, str]], scores: Sequence[float], sigma: float, recode: Recode, *, noisy_reference: bool
+    pairs: Sequence[tuple[str, str]],
+    scores: Sequence[float],
+    sigma: float,
+    recode: Recode,
+    *,
+    noisy_reference: bool,
+    pooled: bool = False,
 ) -> Departures:
     """Return a row per pair: expected L1 departure (rho 0), the score less what noise explains of it, at least 0.
 
     scores: in records, with noise of standard deviation ``sigma``; ``noisy_reference``: whether they were taken
-    against the noisy one-ways of ``recode`` (whose own noise then is in them) or against the exact ones (InDif).
+    against the noisy one-ways of ``recode`` (whose own noise then is in them) or against the exact ones (InDif);
+    ``pooled``: whether pooled coefficients will tell weak relations from noise; then nothing is taken off for the
+    noise of a score, for a pair that is measured in vain does no harm.
     """
     reference = Reference.of(recode)
     _, noise = sum_coarse_one_ways(recode)
@@ -66,7 +77,8 @@ def estimate_pair_departures(
     first = _stack_columns(grouped, [a for a, _ in pairs], axis=2)
     second = _stack_columns(grouped, [b for _, b in pairs], axis=1)
     share, cells = first[0] * second[0], first[1] * second[1]
-    left = _shrink_scores(scores, sigma, reference)
+    raw = np.maximum(np.asarray(scores, dtype=np.float64), 0.0)
+    left = raw if pooled else _shrink_scores(scores, sigma, reference)
     if noisy_reference:
         explained = np.sqrt(first[2] * second[0] ** 2 + first[0] ** 2 * second[2])
         own = NORMAL_MEAN_ABSOLUTE * (cells * explained).sum(axis=(1, 2))
@@ -128,9 +140,9 @@ def compute_caution(sigma: float, total: float, scores: int) -> float:
     return MIN_SCORE_CAUTION + (MAX_SCORE_CAUTION - MIN_SCORE_CAUTION) * beyond
 
 
-def estimate_one_way_departures(recode: Recode) -> Departures:
+def estimate_one_way_departures(recode: Recode, *, pooled: bool = False) -> Departures:
     """Return a row per attribute: the error of its noisy one-way, which shows in ONE_WAY_ERROR_WEIGHT of its pairs."""
-    others = ONE_WAY_ERROR_WEIGHT * (len(recode) - 1)
+    others = (POOLED_ONE_WAY_ERROR_WEIGHT if pooled else ONE_WAY_ERROR_WEIGHT) * (len(recode) - 1)
     tau = [[math.sqrt(r.noise)] for r in recode.values()]
     cells = [[len(r.coarse) * others] for r in recode.values()]
     return Departures(np.array(tau), np.array(cells, dtype=np.float64))

@@ -17,7 +17,7 @@ on Information Theory 52, 2006).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -64,12 +64,15 @@ _LEFT = 0.05  # of the noise at least is left in the cells, whatever directions 
 _STEP = 0.1  # of the noise's standard deviation: by how much counts are moved to see how an estimate follows
 
 
-def shrink_marginal(counts: Floats, expected: Floats, variance: float) -> Shrunk:
+def shrink_marginal(
+    counts: Floats, expected: Floats, variance: float, other: Callable[[Floats], Floats] | None = None
+) -> Shrunk:
     """Return estimate of every cell, and the chance that it is empty.
 
     counts: unbiased noisy counts; expected: non-negative counts that agree with those of all parts of one attribute
     less; variance: of the noise as measured in each cell, >= 0, of which averaging with the parts has taken a degree
     of freedom per cell of theirs. Without noise, or where nothing is expected anywhere, the counts stay as they are.
+    other: one more estimator of a pair's cells, whose estimate is averaged with these two in the same way.
     """
     if variance <= 0 or not (expected > 0).any():
         return Shrunk(counts, np.zeros(counts.shape))
@@ -79,24 +82,33 @@ def shrink_marginal(counts: Floats, expected: Floats, variance: float) -> Shrunk
     by_cell, shares, empty = compute_posterior_means(counts, expected, left)
     if counts.ndim != 2:
         return Shrunk(by_cell, empty)
+    candidates = [(by_cell, lambda y: compute_posterior_means(y, expected, left, shares).mean)]
     sigma = float(np.sqrt(variance))
     directions = estimate_low_rank(counts - expected, sigma)
-    if not directions.degrees:
-        return Shrunk(by_cell, empty)
-    rest = left * max(_LEFT, 1 - directions.degrees / directions.all_degrees)
-    trend = np.maximum(expected + directions.estimate, 0.0)
-    around, around_shares, _ = compute_posterior_means(counts, trend, rest)
+    if directions.degrees:
+        rest = left * max(_LEFT, 1 - directions.degrees / directions.all_degrees)
+        trend = np.maximum(expected + directions.estimate, 0.0)
+        around, around_shares, _ = compute_posterior_means(counts, trend, rest)
 
-    def around_directions(y: Floats) -> Floats:
-        trend = np.maximum(expected + estimate_low_rank(y - expected, sigma).estimate, 0.0)
-        return compute_posterior_means(y, trend, rest, around_shares).mean
+        def around_directions(y: Floats) -> Floats:
+            trend = np.maximum(expected + estimate_low_rank(y - expected, sigma).estimate, 0.0)
+            return compute_posterior_means(y, trend, rest, around_shares).mean
 
-    worse = estimate_stein_risk(around_directions, counts, around, variance)
-    worse -= estimate_stein_risk(
-        lambda y: compute_posterior_means(y, expected, left, shares).mean, counts, by_cell, variance
-    )
-    weight = 1.0 / (1.0 + np.exp(np.clip(worse / RISK_TEMPERATURE, -50.0, 50.0)))
-    return Shrunk(weight * around + (1 - weight) * by_cell, empty)
+        candidates.append((around, around_directions))
+    if other is not None:
+        candidates.append((other(counts), other))
+    return Shrunk(_average_by_risk(counts, candidates, variance), empty)
+
+
+def _average_by_risk(
+    counts: Floats, candidates: Sequence[tuple[Floats, Callable[[Floats], Floats]]], variance: float
+) -> Floats:
+    """Return the average of estimates, each with its estimator, with weights that fall with Stein's risk of each."""
+    if len(candidates) == 1:
+        return candidates[0][0]
+    risks = [estimate_stein_risk(estimator, counts, estimate, variance) for estimate, estimator in candidates]
+    weights = np.exp(-np.minimum((np.array(risks) - min(risks)) / RISK_TEMPERATURE, 50.0))
+    return np.asarray(np.tensordot(weights / weights.sum(), np.stack([e for e, _ in candidates]), axes=1))
 
 
 def choose_nearer(counts: Floats, usual: tuple[Floats, Shrunk], other: Floats, variance: float) -> Shrunk:

@@ -22,6 +22,7 @@ from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.together import gather, with_common_shapes
 from privsyn.tasks.rules.feasibility import find_valid_row
 from privsyn.tasks.rules.repair import repair_rows
+from privsyn.tasks.synthesis.related_places import fit_related_places
 
 BATCH_ROWS = 131_072
 """Rows decoded at a time: memory depends on the width of the table, not on its length."""
@@ -34,23 +35,30 @@ def decode(
     column_order: Sequence[str],
     seed: int,
     held: Sequence[str] = (),
+    *,
+    related: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the synthetic table as batches of :func:`build_decoded_schema`; rows in random order.
 
     Post-processing of noisy tables only; the same ``seed`` gives the same rows.  No row breaks a rule of the plan.
-    ``held``: attributes of one value a code, which are not changed where a row is mended.
+    ``held``: attributes of one value a code, which are not changed where a row is mended.  ``related``: whether
+    relations go on inside codes (tasks/synthesis/related_places.py).
     """
     rng = seed_generator(seed)
     recode, plan = with_tails(with_common_shapes(recode, plan.together, plan.interval_bins), plan)
     schema, ranges = build_decoded_schema(plan, column_order), plan.ranges()
     draws = {a: _Refiner(recode[a]) for a in codes.domain.attributes}
+    helped = {codec.attribute for codec in plan.codecs if codec.helpers}  # these say where in a fine code values lie
+    model = fit_related_places(codes, recode, plan.in_order, plan.groups) if related else None
 
     def make(coarse: dict[str, NDArray[Any]]) -> dict[str, pa.Array]:
         common = _list_common_places(coarse, plan.together, rng)
+        if model is not None:
+            common = model.draw(coarse, rng) | common
         fine = {a: refine(coarse[a], rng) for a, refine in draws.items() if a not in common}
         followed = {a: draws[a].at(coarse[a], places) for a, places in common.items()}
         codes = {a: code for a, (code, _) in followed.items()}
-        places = {a: place for a, (_, place) in followed.items()}
+        places = {a: place for a, (_, place) in followed.items() if a not in helped}
         gather(codes, places, plan.together, plan.interval_bins, rng)
         return plan.decode(fine | codes, rng, places)
 

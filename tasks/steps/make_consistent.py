@@ -7,6 +7,7 @@ used: the one-ways of the first stage take part with the weight of their own noi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +19,16 @@ from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.estimation.known_zeros import KnownZeros
 from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.pooled_coefficients import NoisyPair, fit_pooled_coefficients
 from privsyn.tasks.estimation.projection import apply_norm_sub, fit_to_sums, rake
 from privsyn.tasks.estimation.shrink_departures import choose_nearer, shrink_marginal
 from privsyn.tasks.estimation.tied_blocks import BlockMember, list_tied_blocks
 from privsyn.tasks.knowledge.totals import KnownTotals
 
 Floats = NDArray[np.float64]
+
+Estimator = Callable[[Floats], Floats]
+"""From noisy counts to estimates of their cells, of the same shape."""
 
 TOLERANCE = 0.5
 """Rounds end early once no shared count differs by more than half a record between marginals."""
@@ -110,6 +115,8 @@ def make_consistent(
     zeros: KnownZeros | None = None,
     expected: Callable[[Clique], Floats] | None = None,
     known: KnownTotals | None = None,
+    pooled: bool = False,
+    ordered: AbstractSet[str] = frozenset(),
 ) -> list[Marginal]:
     """Consistent, non-negative marginals with one common total: the one-ways, then the measured cliques.
 
@@ -134,6 +141,9 @@ def make_consistent(
 
     ``known``: public totals. Marginals of these attributes and pairs, with the noise of a known count, stay as they
     are, and all have the total's rows.
+
+    ``pooled``: pairs without known zeros are also shrunk by what all pairs together say of their coefficients
+    (tasks/estimation/pooled_coefficients.py), the attributes ``ordered`` by their order.
 
     Each result carries the noise that it was measured with as ``sigma`` (its root mean square over the cells).
     """
@@ -161,8 +171,10 @@ def make_consistent(
         if _measure_inconsistency(groups) <= TOLERANCE:
             break
     with threadpool_limits(1, "blas"):  # sums in one order, whatever the number of cores
-        for e in [e for e in estimates[len(one_way) :] if e.known is None] if shrink else ():
-            _shrink(e, expected(e.attributes) if expected and len(e.attributes) == 2 else None)
+        shrinking = [e for e in estimates[len(one_way) :] if e.known is None] if shrink else []
+        estimators = _fit_pooled(shrinking, ordered) if pooled else [None] * len(shrinking)
+        for e, estimator in zip(shrinking, estimators, strict=True):
+            _shrink(e, expected(e.attributes) if expected and len(e.attributes) == 2 else None, estimator)
     if one_way_weight != 1:
         for e in estimates[: len(one_way)]:
             e.variance = e.variance / one_way_weight
@@ -178,8 +190,25 @@ def make_consistent(
     return [Marginal(e.attributes, e.counts, s) for e, s in zip(estimates, noise, strict=True)]
 
 
-def _shrink(estimate: _Estimate, shares: Floats | None = None) -> None:
+def _fit_pooled(estimates: Sequence[_Estimate], ordered: AbstractSet[str]) -> list[Estimator | None]:
+    """Return the estimators by pooled coefficients; None of what is no pair, has no noise, no rows or known zeros."""
+    fitted = [
+        len(e.attributes) == 2 and e.zero is None and e.counts.sum() > 0 and e.variance.max() > 0 for e in estimates
+    ]
+    pairs = [
+        NoisyPair(e.attributes, e.counts, remove_interaction(e.counts, float(e.counts.sum())), float(e.variance.mean()))
+        for e, fits in zip(estimates, fitted, strict=True)
+        if fits
+    ]
+    found = iter(fit_pooled_coefficients(pairs, ordered))
+    return [next(found) if fits else None for fits in fitted]
+
+
+def _shrink(estimate: _Estimate, shares: Floats | None = None, pooled: Estimator | None = None) -> None:
     """Shrink a marginal, measured with equal noise in all cells, towards what its parts say of it, or ``shares``.
+
+    ``pooled``: one more estimator of its cells.
+
 
     A faint pair (FAINT_PAIR_NOISE_SHARE) keeps the sums of its rows and columns, which averaging has settled: cells
     that pass for empty would draw those of a rare value off, and in the many pairs of its attribute that adds up.
@@ -189,7 +218,7 @@ def _shrink(estimate: _Estimate, shares: Floats | None = None) -> None:
         expected = remove_interaction(estimate.counts, total, estimate.zero)
         parts = [apply_norm_sub(estimate.counts.sum(axis=axis), total) for axis in range(estimate.counts.ndim)]
         variance = float(estimate.variance.mean() if estimate.zero is None else estimate.variance.max())
-        shrunk = shrink_marginal(estimate.counts, expected, variance)
+        shrunk = shrink_marginal(estimate.counts, expected, variance, pooled)
         if shares is not None and variance > 0:
             shrunk = choose_nearer(estimate.counts, (expected, shrunk), fit_to_sums(shares, parts[::-1]), variance)
         mean = shrunk.mean

@@ -81,12 +81,14 @@ def select(
     *,
     remeasure_one_ways: bool,
     targets: Targets = NO_TARGETS,
+    pooled: bool = False,
 ) -> pa.Table:
     """Return the contract PAIRS by ``settings.criterion``.
 
     queries: of the scores, one per pair, all of one sigma; scores: their noisy answers; ``rho``: the third stage's
     budget; ``remeasure_one_ways``: whether one-ways compete for it, too; ``targets``: the pairs whose errors count more
-    (both with ``expected_error`` only).
+    (both with ``expected_error`` only), and ``pooled`` as of
+    :func:`privsyn.tasks.estimation.pair_departures.estimate_pair_departures`.
     """
     pairs = [(q.attributes[0], q.attributes[1]) for q in queries]
     domain = build_coarse_domain(recode)
@@ -94,9 +96,11 @@ def select(
     if settings.criterion == "dense_marg" or not pairs:
         return select_pairs(pairs, scores, cells, rho, records, settings.max_cells)
     noisy_reference = settings.scores == "one_ways"
-    departures = estimate_pair_departures(pairs, scores, queries[0].sigma, recode, noisy_reference=noisy_reference)
+    departures = estimate_pair_departures(
+        pairs, scores, queries[0].sigma, recode, noisy_reference=noisy_reference, pooled=pooled
+    )
     departures = targets.weighted(departures, pairs)
-    one_ways = estimate_one_way_departures(recode) if remeasure_one_ways else None
+    one_ways = estimate_one_way_departures(recode, pooled=pooled) if remeasure_one_ways else None
     return select_by_expected_error(pairs, scores, cells, departures, rho, records, settings.max_cells, one_ways)
 
 

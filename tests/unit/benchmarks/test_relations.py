@@ -86,7 +86,7 @@ def test_a_release_of_a_small_table_has_every_figure() -> None:
     assert {"spearman", "order", "regression.0.0", "q99"} <= set(found)
 
 
-def test_codes_of_equal_mass_keep_relations_that_32_bins_lose_in_noise() -> None:
+def test_codes_of_equal_mass_keep_relations_that_32_bins_lose_in_noise_and_pooling_more() -> None:
     rng = np.random.default_rng(2)
     a = np.exp(rng.normal(5, 0.7, 4_000)).round()
     frame = pd.DataFrame({"a": a, "b": (a * rng.uniform(0.3, 3, 4_000)).round(), "c": rng.integers(0, 90, 4_000)})
@@ -104,9 +104,10 @@ def test_codes_of_equal_mass_keep_relations_that_32_bins_lose_in_noise() -> None
                 for seed in range(3)
             ]
         )
-        for method in ("privsyn", "equal-mass")
+        for method in ("privsyn", "equal-mass", "relations")
     }
     assert errors["equal-mass"] < 0.7 * errors["privsyn"]
+    assert errors["relations"] < 0.8 * errors["equal-mass"]
 
 
 def test_the_lists_share_no_table() -> None:

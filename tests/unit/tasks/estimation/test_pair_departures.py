@@ -15,6 +15,7 @@ from privsyn.tasks.estimation.pair_departures import (
     MAX_USABLE_SCORE_NOISE,
     MIN_SCORE_CAUTION,
     ONE_WAY_ERROR_WEIGHT,
+    POOLED_ONE_WAY_ERROR_WEIGHT,
     REFERENCE_SCORE_COUNT,
     compute_caution,
     estimate_clique_departures,
@@ -123,3 +124,14 @@ def test_variances_add_up_over_fine_codes_without_the_filtered_ones() -> None:
 def test_a_one_way_errs_by_its_noise_in_a_part_of_its_pairs() -> None:
     found = estimate_one_way_departures(recoded({"a": [500, 500], "b": [500, 300, 200], "c": [900, 100]}, 20.0))
     assert found.error(np.zeros(3)) == pytest.approx([MEAN * 20 * n * ONE_WAY_ERROR_WEIGHT * 2 for n in (2, 3, 2)])
+
+
+def test_pooled_pairs_have_nothing_taken_off_for_noise_and_one_ways_count_in_more_of_them() -> None:
+    recode = recoded({"a": [600, 400], "b": [500, 500]}, 1e-3)
+    for sigma in (30.0, 900.0):
+        found = estimate_pair_departures([("a", "b")], [120], sigma, recode, noisy_reference=False, pooled=True)
+        assert found.error(np.zeros(1))[0] == pytest.approx(120, rel=1e-3)
+    silent = estimate_pair_departures([("a", "b")], [120], 900.0, recode, noisy_reference=False)
+    assert silent.error(np.zeros(1))[0] == 0
+    usual, pooled = estimate_one_way_departures(recode), estimate_one_way_departures(recode, pooled=True)
+    assert pooled.cells == pytest.approx(usual.cells * POOLED_ONE_WAY_ERROR_WEIGHT / ONE_WAY_ERROR_WEIGHT)

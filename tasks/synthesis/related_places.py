@@ -1,0 +1,164 @@
+"""Where in their codes the values of a row lie, so that what codes are related by goes on inside them.
+
+Not in the paper, where values inside a code are drawn apart from all others of the row: over three codes of equal mass
+a tenth of every correlation is lost by that.  The ordered attributes of a row are taken for cuts of one normal vector
+(Pearson's polychoric model: Olsson, "Maximum Likelihood Estimation of the Polychoric Correlation Coefficient",
+Psychometrika 44, 1979).  Its correlations are estimated from the synthetic codes; given its codes, a row's vector is
+drawn by a Gibbs sampler of truncated normals, and the rank of an entry among those of its code is the value's place
+there, so the values inside a code keep their shares.  Post-processing: only synthetic codes and public order are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.tasks.estimation.recode import AttributeRecode, Recode, Sections
+from privsyn.tasks.kernels.counting import CodeTable
+
+Floats = NDArray[np.float64]
+
+LEAST_CORRELATION = 0.1
+"""Correlation with another attribute from which on an attribute's places follow it."""
+
+MOST_CORRELATION = 0.98
+"""Larger ones are taken for this: no place follows from another for sure."""
+
+MOST_KEPT_VARIANCE = 0.99
+"""Share of an attribute's variance between its codes from which on nothing is lost inside them."""
+
+MODEL_ROWS = 50_000
+"""Rows, at most, by which correlations are estimated."""
+
+_GIBBS_SWEEPS = 4
+_LEAST_EIGENVALUE = 0.02
+_RESOLUTION = 2.0**-12  # of the regression weights: last bits of linear algebra differ between CPUs
+_TAIL = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class _Cuts:
+    """Ends of each code's interval of a standard normal, and its mean there; without an order, all of it and 0.
+
+    All of shape (codes,).
+    """
+
+    low: Floats
+    high: Floats
+    score: Floats
+    kept_variance: float
+
+
+@dataclass(frozen=True, eq=False)
+class RelatedPlaces:
+    """The normal model of the ordered attributes of a table of codes.
+
+    ``moved``: positions, among ``attributes``, of those whose places follow the others; ``weights``: of a regression of
+    each on all, shape (attributes, attributes), 0 on the diagonal; ``spread``: standard deviation of what is left.
+    """
+
+    attributes: tuple[str, ...]
+    cuts: tuple[_Cuts, ...]
+    moved: tuple[int, ...]
+    weights: Floats
+    spread: Floats
+
+    def draw(self, codes: Mapping[str, NDArray[np.unsignedinteger]], rng: np.random.Generator) -> dict[str, Floats]:
+        """Return by attribute where in its code each row's value lies, shape (rows,), from 0 to below 1."""
+        from scipy.special import ndtr, ndtri
+
+        if not self.moved:
+            return {}
+        own = [codes[a] for a in self.attributes]
+        vector = np.stack([cut.score[code] for cut, code in zip(self.cuts, own, strict=True)], axis=1)
+        for _ in range(_GIBBS_SWEEPS):
+            for j in self.moved:
+                low, high, spread = self.cuts[j].low[own[j]], self.cuts[j].high[own[j]], self.spread[j]
+                centre = vector @ self.weights[j]
+                first, last = ndtr((low - centre) / spread), ndtr((high - centre) / spread)
+                drawn = first + rng.random(len(centre)) * (last - first)
+                vector[:, j] = np.clip(centre + spread * ndtri(drawn.clip(_TAIL, 1 - _TAIL)), low, high)
+        return {self.attributes[j]: _rank_inside(own[j], vector[:, j], rng) for j in self.moved}
+
+
+def fit_related_places(
+    codes: CodeTable, recode: Recode, sections: Mapping[str, Sections], groups: Mapping[str, NDArray[np.int32]]
+) -> RelatedPlaces:
+    """Return the model of a table of codes; ``sections`` and ``groups`` as of the compress step."""
+    names = [a for a in codes.domain.attributes if sections.get(a)]
+    every = max(1, codes.rows // MODEL_ROWS)
+    sample = {a: codes.column(a)[::every] for a in names}
+    ordered = {a: _mark_ordered_codes(recode[a], sections[a], groups[a]) for a in names}
+    cuts = {a: _cut(np.bincount(sample[a], minlength=recode[a].size), ordered[a]) for a in names}
+    names = [a for a in names if cuts[a].kept_variance > 0]
+    scores = np.stack([cuts[a].score[sample[a]] for a in names], axis=1) if names else np.zeros((0, 0))
+    there = np.stack([ordered[a][sample[a]] for a in names], axis=1).astype(np.float64) if names else scores
+    kept = np.array([cuts[a].kept_variance for a in names])
+    correlation = np.clip(
+        scores.T @ scores / np.maximum(there.T @ there, 1.0) / np.multiply.outer(kept, kept),
+        -MOST_CORRELATION,
+        MOST_CORRELATION,
+    )
+    np.fill_diagonal(correlation, 1.0)
+    follows = (np.abs(correlation - np.eye(len(names))) >= LEAST_CORRELATION).any(axis=0) if names else []
+    moved = tuple(
+        j
+        for j, a in enumerate(names)
+        if follows[j] and kept[j] < MOST_KEPT_VARIANCE and _has_several(recode[a], ordered[a])
+    )
+    if not moved:
+        return RelatedPlaces((), (), (), np.zeros((0, 0)), np.zeros(0))
+    values, vectors = np.linalg.eigh(correlation)
+    positive = (vectors * np.maximum(values, _LEAST_EIGENVALUE)) @ vectors.T
+    scale = np.sqrt(np.diag(positive))
+    precision = np.linalg.inv(positive / np.multiply.outer(scale, scale))
+    weights = -precision / np.diag(precision)[:, None]
+    np.fill_diagonal(weights, 0.0)
+    weights = np.rint(weights / _RESOLUTION) * _RESOLUTION
+    return RelatedPlaces(tuple(names), tuple(cuts[a] for a in names), moved, weights, 1 / np.sqrt(np.diag(precision)))
+
+
+def _mark_ordered_codes(recode: AttributeRecode, sections: Sections, groups: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return which codes stand for intervals, shape (codes,)."""
+    ordered = np.zeros(recode.size, dtype=bool)
+    for start, end in sections:
+        inside = recode.kept & (groups >= start) & (groups < end)
+        ordered[recode.coarse[inside]] = True
+    return ordered
+
+
+def _has_several(recode: AttributeRecode, ordered: NDArray[np.bool_]) -> bool:
+    """Return whether an interval stands for several fine codes."""
+    return bool((np.bincount(recode.coarse[recode.kept], minlength=recode.size)[ordered] > 1).any())
+
+
+def _cut(counts: NDArray[np.int64], ordered: NDArray[np.bool_]) -> _Cuts:
+    """Cut a standard normal by the counts of the codes in order."""
+    from scipy.special import ndtri
+
+    mass = np.where(ordered, counts, 0).astype(np.float64)
+    whole = mass.sum()
+    if whole <= 0:
+        free = np.full(len(counts), np.inf)
+        return _Cuts(-free, free, np.zeros(len(counts)), 0.0)
+    share = mass / whole
+    upper = np.cumsum(share).clip(max=1.0)
+    low, high = ndtri((upper - share).clip(0.0, 1.0)), ndtri(upper)
+    density = lambda z: np.exp(-np.minimum(z**2, 1400.0) / 2) / np.sqrt(2 * np.pi)  # noqa: E731
+    score = np.divide(density(low) - density(high), share, out=np.zeros(len(share)), where=share > 0)
+    low, high = np.where(ordered, low, -np.inf), np.where(ordered, high, np.inf)
+    return _Cuts(low, high, score, float((share * score**2).sum()))
+
+
+def _rank_inside(code: NDArray[np.unsignedinteger], value: Floats, rng: np.random.Generator) -> Floats:
+    """Return each row's rank among those of its code as a share from 0 to below 1, at random between two ranks."""
+    order = np.lexsort((value, code))
+    counts = np.bincount(code)
+    first = np.cumsum(counts) - counts
+    places = np.empty(len(code))
+    sorted_codes = code[order]
+    places[order] = (np.arange(len(code)) - first[sorted_codes] + rng.random(len(code))) / counts[sorted_codes]
+    return np.minimum(places, 1 - 1e-9)

@@ -1,0 +1,73 @@
+"""Pooled coefficients: the basis loses nothing, many noisy pairs tell of each, and noise alone is taken off."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from privsyn.tasks.estimation.pooled_coefficients import NoisyPair, fit_pooled_coefficients
+
+ORDERED = frozenset(f"c{i}" for i in range(40))
+
+
+def _make_pair(
+    number: int, trend: float, noise: float, rng: np.random.Generator, sizes: tuple[int, int] = (3, 3)
+) -> tuple[NoisyPair, np.ndarray]:
+    """Return a pair of even one-ways and 4,500 rows with a trend, and its true counts."""
+    first, second = (np.linspace(-1.2, 1.2, size) for size in sizes)
+    expected = np.full(sizes, 4_500 / (sizes[0] * sizes[1]))
+    true = expected * (1 + trend * np.outer(first, second))
+    noisy = true + rng.normal(0, noise, sizes)
+    noisy += noisy.mean() - noisy.mean(axis=0) - noisy.mean(axis=1, keepdims=True) + expected.mean() - noisy.mean()
+    return NoisyPair((f"c{2 * number}", f"c{2 * number + 1}"), noisy, expected, noise**2), true
+
+
+def test_counts_far_above_their_noise_stay_as_they_are() -> None:
+    rng = np.random.default_rng(1)
+    for ordered in (ORDERED, frozenset[str]()):
+        pair, true = _make_pair(0, 0.4, 0.01, rng, (5, 4))
+        (estimate,) = fit_pooled_coefficients([pair], ordered)
+        assert estimate(pair.counts) == pytest.approx(true, abs=0.2)
+
+
+def test_one_ways_stay_what_they_are() -> None:
+    rng = np.random.default_rng(2)
+    pairs = [_make_pair(i, 0.2, 60, rng)[0] for i in range(6)]
+    for pair, estimate in zip(pairs, fit_pooled_coefficients(pairs, ORDERED), strict=True):
+        found = estimate(pair.counts)
+        assert found.sum(axis=0) == pytest.approx(pair.expected.sum(axis=0))
+        assert found.sum(axis=1) == pytest.approx(pair.expected.sum(axis=1))
+
+
+def test_many_pairs_tell_a_trend_from_noise_better_than_one() -> None:
+    together, alone, raw = [], [], []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        made = [_make_pair(i, trend, 84, rng) for i, trend in enumerate(rng.choice([0.0, 0.0, 0.05, 0.3], 20))]
+        pairs = [pair for pair, _ in made]
+        for (pair, true), estimate in zip(made, fit_pooled_coefficients(pairs, ORDERED), strict=True):
+            (own,) = fit_pooled_coefficients([pair], ORDERED)
+            together.append(np.abs(estimate(pair.counts) - true).sum())
+            alone.append(np.abs(own(pair.counts) - true).sum())
+            raw.append(np.abs(pair.counts - true).sum())
+    assert np.mean(together) < 0.9 * np.mean(alone) < 0.9 * np.mean(raw)
+
+
+def test_noise_alone_is_taken_off_without_and_with_an_order() -> None:
+    for ordered in (ORDERED, frozenset[str]()):
+        rng = np.random.default_rng(3)
+        pairs = [_make_pair(i, 0.0, 50, rng, (6, 6))[0] for i in range(20)]
+        left = [
+            np.abs(estimate(pair.counts) - pair.expected).sum() / np.abs(pair.counts - pair.expected).sum()
+            for pair, estimate in zip(pairs, fit_pooled_coefficients(pairs, ordered), strict=True)
+        ]
+        assert np.mean(left) < 0.1
+
+
+def test_an_attribute_of_one_code_or_without_rows_does_no_harm() -> None:
+    counts = np.array([[400.0], [600.0]])
+    (estimate,) = fit_pooled_coefficients([NoisyPair(("c0", "c1"), counts, counts, 9.0)], ORDERED)
+    assert estimate(counts) == pytest.approx(counts)
+    counts = np.array([[500.0, 0], [500.0, 0]])
+    (estimate,) = fit_pooled_coefficients([NoisyPair(("c0", "c1"), counts, counts, 9.0)], ORDERED)
+    assert np.isfinite(estimate(counts)).all()

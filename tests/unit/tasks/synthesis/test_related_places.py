@@ -1,0 +1,91 @@
+"""Places inside codes: relations go on there, shares inside codes stay, and what is not related is left alone."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from privsyn.data_contracts.domain import Domain
+from privsyn.tasks.estimation.recode import AttributeRecode
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.synthesis.related_places import RelatedPlaces, fit_related_places
+
+ROWS, FINE = 6_000, 30
+GROUPS = np.arange(FINE + 1, dtype=np.int32)  # the last fine code is null
+
+
+def _recode(codes: int) -> AttributeRecode:
+    coarse = np.append(np.arange(FINE) * codes // FINE, codes).astype(np.int32)
+    shares = 1.0 / np.bincount(coarse)[coarse]
+    return AttributeRecode(coarse, np.ones(FINE + 1, bool), shares, np.full(FINE + 1, 100.0), np.ones(FINE + 1))
+
+
+def _fit(values: dict[str, np.ndarray], codes: int, ordered: tuple[str, ...]) -> tuple[RelatedPlaces, CodeTable]:
+    """Return the model of values from 0 to 1 (NaN: null), cut into so many codes of equal mass."""
+    cut = {}
+    for name, v in values.items():
+        rank = np.argsort(np.argsort(np.where(np.isnan(v), -1, v)))
+        cut[name] = np.where(np.isnan(v), codes, rank * codes // len(v)).astype(np.uint8)
+    table = CodeTable(Domain.of(dict.fromkeys(values, codes + 1)), tuple(cut.values()))
+    recode = dict.fromkeys(values, _recode(codes))
+    sections = {name: ((0, FINE),) if name in ordered else () for name in values}
+    return fit_related_places(table, recode, sections, dict.fromkeys(values, GROUPS)), table
+
+
+def _draw_normal(correlation: float, seed: int = 1) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    both = rng.multivariate_normal([0, 0], [[1, correlation], [correlation, 1]], ROWS)
+    return {"a": both[:, 0], "b": both[:, 1], "c": rng.random(ROWS)}
+
+
+def _draw(model: RelatedPlaces, table: CodeTable, seed: int = 2) -> dict[str, np.ndarray]:
+    codes = {a: table.column(a) for a in table.domain.attributes}
+    return model.draw(codes, np.random.default_rng(seed))
+
+
+def test_a_relation_between_codes_goes_on_inside_them() -> None:
+    for correlation in (0.6, -0.6):
+        values = _draw_normal(correlation)
+        model, table = _fit(values, 3, ("a", "b", "c"))
+        places = _draw(model, table)
+        made = {a: table.column(a) + places[a] for a in ("a", "b")}
+        real = np.corrcoef(*(np.argsort(np.argsort(values[a])) for a in "ab"))[0, 1]
+        apart = np.corrcoef(table.column("a"), table.column("b"))[0, 1]
+        kept = np.corrcoef(*(np.argsort(np.argsort(made[a])) for a in "ab"))[0, 1]
+        assert abs(kept - real) < 0.02 < abs(apart * 8 / 9 - real)
+
+
+def test_places_of_every_code_are_spread_evenly() -> None:
+    model, table = _fit(_draw_normal(0.9), 3, ("a", "b", "c"))
+    places = _draw(model, table)["a"]
+    for code in range(3):
+        inside = np.sort(places[table.column("a") == code])
+        assert np.abs(inside - (np.arange(len(inside)) + 0.5) / len(inside)).max() < 1 / len(inside)
+    assert places.min() >= 0
+    assert places.max() < 1
+
+
+def test_what_is_related_to_nothing_has_no_order_or_fine_codes_of_its_own_is_left_alone() -> None:
+    model, table = _fit(_draw_normal(0.7), 3, ("a", "b", "c"))
+    assert set(_draw(model, table)) == {"a", "b"}
+    model, table = _fit(_draw_normal(0.7), 3, ("b", "c"))
+    assert _draw(model, table) == {}
+    model, table = _fit(_draw_normal(0.7), FINE, ("a", "b", "c"))
+    assert _draw(model, table) == {}
+
+
+def test_null_takes_no_part_and_nothing_goes_wrong_at_the_edges() -> None:
+    values = _draw_normal(0.95)
+    values["a"][::5] = np.nan
+    values["d"] = values["a"] + 1e-9 * values["c"]
+    model, table = _fit(values, 2, ("a", "b", "c", "d"))
+    places = _draw(model, table)
+    assert {"a", "b", "d"} <= set(places)
+    assert all(np.isfinite(p).all() and (p >= 0).all() and (p < 1).all() for p in places.values())
+    empty = CodeTable(table.domain, tuple(table.column(a)[:0] for a in table.domain.attributes))
+    assert all(p.size == 0 for p in _draw(model, empty).values())
+
+
+def test_the_same_generator_gives_the_same_places() -> None:
+    model, table = _fit(_draw_normal(0.5), 4, ("a", "b", "c"))
+    first, again = _draw(model, table), _draw(model, table)
+    assert all((first[a] == again[a]).all() for a in first)
