@@ -43,6 +43,7 @@ class Given:
     queries: tuple[RangeQuery, ...]
     settings: MethodSettings = field(default_factory=MethodSettings)
     in_order: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    open_bins: frozenset[str] = frozenset()
 
     def trial(self, epsilon: float, seed: int, rows: CodeTable | None = None) -> Trial:
         """Return the trial of every method; ``rows`` in place of the training rows, for a warm-up."""
@@ -60,6 +61,7 @@ class Given:
             threads=1,
             settings=self.settings,
             in_order=self.in_order,
+            open_bins=self.open_bins,
         )
 
 
@@ -68,11 +70,21 @@ def given(name: str) -> Given:
     """Return the table by the public rule, split by a public seed; SUBSET has no hold-out."""
     source = "national2019" if name == SUBSET else name
     spec, rows = table_spec(source), rows_of(source).bins
-    settings, in_order = MethodSettings.of(spec), plan(spec).in_order
+    settings, encoding = MethodSettings.of(spec), plan(spec)
     train, holdout = (only(rows, DEMOGRAPHIC), None) if name == SUBSET else split(rows, HOLDOUT_SHARE, SPLIT_SEED)
     triples = draw_cliques(train.domain, 3, TRIPLES, 0)
     queries = draw_privsyn_queries(train.domain)
-    return Given(name, train, holdout, list_all_cliques(train.domain, 2), triples, queries, settings, in_order)
+    return Given(
+        name,
+        train,
+        holdout,
+        list_all_cliques(train.domain, 2),
+        triples,
+        queries,
+        settings,
+        encoding.in_order,
+        encoding.open_bins,
+    )
 
 
 def only(table: CodeTable, attributes: Sequence[str]) -> CodeTable:

@@ -32,7 +32,17 @@ def trial(epsilon: float, seed: int) -> Trial:
     groups = {a: made.groups[a] for a in rows.domain.attributes}
     order = {a: runs for a, runs in made.in_order.items() if a in groups}
     return Trial(
-        rows, groups, epsilon, made.delta, 1, SeededNoise(seed), seed, 1, settings=made.settings, in_order=order
+        rows,
+        groups,
+        epsilon,
+        made.delta,
+        1,
+        SeededNoise(seed),
+        seed,
+        1,
+        settings=made.settings,
+        in_order=order,
+        open_bins=made.open_bins & groups.keys(),
     )
 
 

@@ -94,15 +94,8 @@ CSV = {
 
 OURS: dict[str, dict[str, Any]] = {
     "privsyn": {},
-    "equal-mass": {"mechanism": {"name": "privsyn", "compression": {"equal_mass": True}}},
-    "relations": {
-        "mechanism": {
-            "name": "privsyn",
-            "compression": {"equal_mass": True},
-            "consistency": {"pooled": True},
-            "synthesis": {"related_inside": True},
-        }
-    },
+    "preset-0.3": {"preset": "0.3"},
+    "equal-mass": {"preset": "0.3", "mechanism": {"name": "privsyn", "compression": {"equal_mass": True}}},
     "independent": {"mechanism": {"name": "independent"}},
     "mst": {"mechanism": {"name": "mst"}},
 }

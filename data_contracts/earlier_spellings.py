@@ -27,12 +27,21 @@ ROUNDS = {"rounds": "rounds", "share": "rounds_share", "scores": "scores_share",
 """Fields of the earlier section ``adaptive`` -> options of the mechanism of that name."""
 
 
+PRESETS = {"default": "0.3", 0.3: "0.3", 0.4: "0.4"}
+"""Earlier names of presets, and those that YAML takes for numbers -> today's names."""
+
+
 def translate_to_current(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``content`` with today's names, every option under ``mechanism``.
+
+    A spec that says ``preset: default``, as every manifest before 0.4.0 does, keeps the defaults of 0.3.
 
     Raises FieldError where an option is given twice.
     """
     current = dict(content)
+    preset = current.get("preset")
+    if isinstance(preset, str | float) and preset in PRESETS:
+        current["preset"] = PRESETS[preset]
     given = current.pop("mechanism", {})
     if isinstance(given, str):
         given = {"name": given}

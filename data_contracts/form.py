@@ -50,15 +50,24 @@ def leave_to_preset(field: Schema, default: Any, preset: str, value: Any) -> Non
         _describe(field, f"Empty: {_format_value(default)}; with the preset `{preset}`, {_format_value(value)}.")
 
 
-def leave_options(options: Schema, preset: Mapping[str, Any], resolve: Callable[[Schema], Schema]) -> None:
-    """Show a mechanism's options empty, in place, those in its sections likewise; ``preset``: the paper's values."""
+def leave_options(
+    options: Schema, preset: Mapping[str, Any], open_bins: Mapping[str, Any], resolve: Callable[[Schema], Schema]
+) -> None:
+    """Show a mechanism's options empty, in place, those in its sections likewise.
+
+    ``preset``: the paper's values; ``open_bins``: the default preset's where a column's bins are left open.
+    """
     for name, field in options.items():
         if "$ref" in field:
             field.pop("default", None)
-            leave_options(resolve(field)["properties"], preset.get(name, {}), resolve)
+            leave_options(resolve(field)["properties"], preset.get(name, {}), open_bins.get(name, {}), resolve)
         elif "default" in field and name != "name":  # mechanisms share sections: each is said once
             default = field["default"]
-            leave_to_preset(field, default, "paper", preset.get(name, default))
+            if name in open_bins:
+                default = (
+                    f"{_format_value(open_bins[name])} where a column of numbers or moments has no bins of its own"
+                )
+            leave_to_preset(field, default, "paper", preset.get(name, field["default"]))
 
 
 def merge_into_one_object(field: Schema, resolve: Callable[[Schema], Schema]) -> None:

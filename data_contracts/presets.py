@@ -17,6 +17,16 @@ PAPER: dict[str, Any] = {
 }
 """The paper's values of the options of ``privsyn``, where they are not the defaults."""
 
+RELATIONS: dict[str, Any] = {
+    "compression": {"equal_mass": True},
+    "consistency": {"pooled": True},
+    "synthesis": {"related_inside": True},
+}
+"""Values of the options of ``privsyn`` since 0.4.0 for tables with numbers or moments whose bins are left open."""
+
+ORDERED_KINDS = frozenset({"integer", "number", "datetime", "date", "time"})
+"""Kinds of columns that have bins."""
+
 PAPER_ACCOUNTANT: Literal["paper"] = "paper"
 """The accountant of ``preset: paper``: Theorem 2."""
 
@@ -33,6 +43,26 @@ def fill_preset(content: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[s
         else:
             whole.setdefault(name, dict(value) if isinstance(value, Mapping) else value)
     return whole
+
+
+def leaves_bins_open(columns: Any) -> bool:
+    """Return whether some column of numbers or moments has neither bins nor edges; ``columns``: as they are written."""
+    return isinstance(columns, Mapping) and any(_leaves_bins_open(column) for column in columns.values())
+
+
+def _leaves_bins_open(column: Any) -> bool:
+    content = column if isinstance(column, Mapping) else getattr(column, "__dict__", {})
+    return str(content.get("kind")) in ORDERED_KINDS and content.get("bins") is None and content.get("edges") is None
+
+
+def find_open_values(preset: str, columns: Any) -> Mapping[str, Any]:
+    """Return the values of ``preset`` for options that a spec leaves open; none for the defaults of 0.3.
+
+    ``columns``: as they are written.
+    """
+    if preset == "paper":
+        return PAPER
+    return RELATIONS if preset == "0.4" and leaves_bins_open(columns) else {}
 
 
 def apply_paper_preset(options: Mechanism) -> PrivSyn:

@@ -22,7 +22,14 @@ from privsyn.data_contracts.form import Schema, leave_options, leave_to_preset, 
 from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, PrivSyn
 from privsyn.data_contracts.pooled_releases import Improvement, check_poolable
-from privsyn.data_contracts.presets import PAPER, PAPER_ACCOUNTANT, PRESET_MECHANISMS, fill_preset
+from privsyn.data_contracts.presets import (
+    PAPER,
+    PAPER_ACCOUNTANT,
+    PRESET_MECHANISMS,
+    RELATIONS,
+    fill_preset,
+    find_open_values,
+)
 from privsyn.data_contracts.prior import Prior, check_prior
 from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.publication import About, Format, check_known_formats
@@ -77,10 +84,11 @@ class ReleaseSpec(FrozenModel):
         "`derive: {COLUMN: EXPRESSION}`, `lookup: {from: [...], to: [...], table: FILE}`, `one_of: [COLUMN, ...]`. No "
         "released row breaks one.",
     )
-    preset: Literal["default", "paper"] = Field(
-        default="default",
-        description="Where the fields below that the spec does not give come from: this project's defaults, or the "
-        "paper's method and settings. Either way they are constants.",
+    preset: Literal["0.4", "0.3", "paper"] = Field(
+        default="0.4",
+        description="Where the fields below that the spec does not give come from: this project's defaults, those of "
+        "0.3, or the paper's method and settings. They are constants. `0.4` differs from `0.3` where a column of "
+        "numbers or moments has neither `bins` nor `edges`: then `equal_mass`, `pooled` and `related_inside` are true.",
     )
     accountant: Literal["gaussian", "tight", "paper"] = Field(
         default="gaussian",
@@ -154,7 +162,9 @@ class ReleaseSpec(FrozenModel):
         fields = whole["properties"]
         leave_to_preset(fields["accountant"], cls.model_fields["accountant"].default, "paper", PAPER_ACCOUNTANT)
         for choice in fields["mechanism"]["oneOf"]:
-            leave_options(handler.resolve_ref_schema(choice)["properties"], PAPER, handler.resolve_ref_schema)
+            leave_options(
+                handler.resolve_ref_schema(choice)["properties"], PAPER, RELATIONS, handler.resolve_ref_schema
+            )
         merge_into_one_object(fields["mechanism"], handler.resolve_ref_schema)
         return schema
 
@@ -164,12 +174,13 @@ class ReleaseSpec(FrozenModel):
         if not isinstance(content, Mapping):
             return content
         current = translate_to_current(content)
-        if current.get("preset") != "paper":
-            return current
-        current.setdefault("accountant", PAPER_ACCOUNTANT)
+        preset = current.get("preset", cls.model_fields["preset"].default)
+        values = find_open_values(preset, current.get("columns"))
+        if preset == "paper":
+            current.setdefault("accountant", PAPER_ACCOUNTANT)
         options = current["mechanism"]
-        if isinstance(options, Mapping) and options["name"] in PRESET_MECHANISMS:
-            current["mechanism"] = fill_preset(options, PAPER)
+        if values and isinstance(options, Mapping) and options["name"] in PRESET_MECHANISMS:
+            current["mechanism"] = fill_preset(options, values)
         return current
 
     @field_validator("columns")

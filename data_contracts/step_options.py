@@ -89,8 +89,8 @@ class Compression(FrozenModel):
     equal_mass: bool = Field(
         default=False,
         description="Whether bins of numbers and moments are joined into few codes of about equal noisy mass, as many "
-        "as rows, budget and number of columns pay for: correlations are kept far better, and values inside a code "
-        "follow the column by itself.",
+        "as rows, budget and number of columns pay for, where a column has neither `bins` nor `edges` and `enabled` is "
+        "true: correlations are kept far better. Values inside a code follow the column by itself.",
     )
 
     def key(self) -> dict[str, Any]:

@@ -15,4 +15,4 @@ def read_spec(path: str) -> dict[str, Any]:
     which it shows as JSON, stay short.  Raises RequestError if the spec is wrong.
     """
     spec = load_spec(Path(path))
-    return {"spec": spec.model_dump(mode="json", exclude_defaults=spec.preset == "default")}
+    return {"spec": spec.model_dump(mode="json", exclude_defaults=spec.preset != "paper")}

@@ -59,6 +59,11 @@ class Binned(Nullable):
         default=None, ge=1, le=10_000, description="Number of equal-width bins used in joint marginals."
     )
 
+    @property
+    def leaves_bins_open(self) -> bool:
+        """Whether the spec says neither bins nor edges: joint counts may take the codes that the noise allows."""
+        return self.bins is None and getattr(self, "edges", None) is None
+
     def edge_values(self) -> tuple[float, ...]:
         """Return the bin edges as numbers, ascending, length ``number of bins + 1`` (closed at the top)."""
         raise NotImplementedError

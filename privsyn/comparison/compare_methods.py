@@ -202,6 +202,7 @@ def _iterate_runs(
             threads=threads,
             settings=MethodSettings.of(spec),
             in_order=encoding.in_order,
+            open_bins=encoding.open_bins,
             added=encoding.added,
             prior=public,
         )

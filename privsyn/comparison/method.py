@@ -58,7 +58,8 @@ class Trial:
 
     rows: the real training rows in fine codes; groups: fine code -> public bin, by attribute; in_order: the
     sections of an attribute's intervals and
-    added: the bin of what its spec does not list (:class:`privsyn.tasks.codecs.Codec`); epsilon, delta: the promise to
+    added: the bin of what its spec does not list (:class:`privsyn.tasks.codecs.Codec`); open_bins: the attributes of
+    which it says no bins; epsilon, delta: the promise to
     keep for adding or removing one person with at most ``records`` rows; seed: of the post-processing;
     noise: seeded as well; threads: 0 for all cores.
     """
@@ -74,6 +75,7 @@ class Trial:
     settings: MethodSettings = MethodSettings()
     in_order: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     added: Mapping[str, int] = field(default_factory=dict)
+    open_bins: frozenset[str] = frozenset()
     prior: CodeTable | None = None
 
     @property

@@ -34,13 +34,14 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress, ReleaseStep, Step
 from privsyn.pipelines.common_steps import ENCODE, list_released_tables
 from privsyn.pipelines.registry import build_steps
-from privsyn.pipelines.synthesis_steps import pool_one_ways
+from privsyn.pipelines.synthesis_steps import get_synthesis, pool_one_ways
 from privsyn.tasks.codecs.level_codecs import Levels
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.recode import build_coarse_domain
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.accountant import convert_rho_to_epsilon
 from privsyn.tasks.steps import decode
+from privsyn.tasks.synthesis.related_places import fit_related_places
 
 Steps = tuple[Step, ...]
 _SCORES = re.compile("(indif|residual)_scores")
@@ -211,11 +212,13 @@ def _decode_fine_rows(step: Step) -> Step:
         codes = CodeTable.from_arrow(list(inputs.batches(step.inputs[0])), build_coarse_domain(recode))
         generator = decode.seed_generator(request.spec.mechanism.synthesis.seed)
         schema = tables.build_code_schema(fine)
+        encoding, related = request.encoding, get_synthesis(request).related_inside
+        model = fit_related_places(codes, recode, encoding.in_order, encoding.groups) if related else None
         batches = [
             pa.RecordBatch.from_arrays(
                 [pa.array(part[f.name].astype(f.type.to_pandas_dtype())) for f in schema], schema=schema
             )
-            for part in decode.iterate_fine_codes(codes, recode, generator)
+            for part in decode.iterate_fine_codes(codes, recode, generator, model)
         ]
         return {"fine": pa.Table.from_batches(batches, schema=schema)}
 
@@ -261,6 +264,7 @@ class CodeEncoding:
     groups: Mapping[str, NDArray[np.int32]]
     in_order: Mapping[str, tuple[tuple[int, int], ...]]
     added: Mapping[str, int]
+    open_bins: frozenset[str] = frozenset()
     levels: Levels = field(default_factory=dict)
 
     def attributes_of(self, columns: Collection[str]) -> tuple[str, ...]:
@@ -285,7 +289,8 @@ class CodeRequest(Request):
     def encoding(self) -> CodeEncoding:  # type: ignore[override]
         """The trial's domain and bins."""
         assert self.trial is not None  # noqa: S101 - always given
-        return CodeEncoding(self.trial.rows.domain, self.trial.groups, self.trial.in_order, self.trial.added)
+        trial = self.trial
+        return CodeEncoding(trial.rows.domain, trial.groups, trial.in_order, trial.added, trial.open_bins)
 
 
 def request_of(trial: Trial, mechanism: AnyMechanism) -> CodeRequest:

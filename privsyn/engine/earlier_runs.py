@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.presets import find_open_values
 from privsyn.data_contracts.publication import COLUMN_WORDS
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import Run
@@ -45,7 +46,7 @@ def refuse_silent_redraw(current: Run, settings: Settings, fingerprint: str, ask
         if program is None or content is None:
             continue
         free = FIELDS_WITHOUT_NOISE | _list_free_fields(current.plan, content)
-        if any(True for _ in _find_unlike(spec, content, free, explicit_only=True)):
+        if any(True for _ in _find_unlike(spec, content, free | _list_preset_fields(spec), explicit_only=True)):
             continue
         if program == version("privsyn-flows") and not _has_other_steps(run, settings, current):
             continue
@@ -130,6 +131,14 @@ def _list_free_fields(plan: Plan, earlier: ReleaseSpec) -> frozenset[str]:
     there = {name: getattr(earlier.mechanism.synthesis, name, None) for name in type(synthesis).model_fields}
     free = {f"mechanism.synthesis.{n}" for n, value in there.items() if value is None or of_rows(n, value) == asked}
     return frozenset(free | ({"null_values"} if settings(null_values=earlier.null_values) == asked else set()))
+
+
+def _list_preset_fields(spec: ReleaseSpec) -> frozenset[str]:
+    """Return the fields, dotted, that the default preset may have filled in: nobody has asked for their values."""
+    if spec.preset == "paper":
+        return frozenset()
+    values = find_open_values(spec.preset, spec.columns)
+    return frozenset(f"mechanism.{section}.{name}" for section, fields in values.items() for name in fields)
 
 
 def _describe_this(program: str) -> str:

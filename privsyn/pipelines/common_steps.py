@@ -183,6 +183,7 @@ def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[s
         in_order=encoding.in_order,
         added=encoding.added,
         levels=encoding.levels,
+        open_bins=encoding.open_bins,
     )
     return {"recode": recode_to_table(request.public.add_known_codes(recode), request.encoding.labels())}
 

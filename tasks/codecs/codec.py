@@ -34,6 +34,7 @@ class Codec(ABC):
     sections of bins that are intervals, each as its first bin and the first bin after it, ascending; intervals of one
     section may be combined with each other.  ``helpers``: other attributes whose codes decoding reads, as a mapping.
     ``added``: the bin of what the spec does not list, which shows in the release only if its noisy count is not low.
+    ``bins_open``: whether the spec says neither bins nor edges of an ordered attribute.
     """
 
     attribute: str
@@ -42,6 +43,7 @@ class Codec(ABC):
     sources: tuple[str, ...]
     groups: NDArray[np.int32]
     in_order: tuple[tuple[int, int], ...] = ()
+    bins_open: bool = False
 
     @property
     def size(self) -> int:

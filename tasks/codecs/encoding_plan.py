@@ -80,6 +80,11 @@ class EncodingPlan:
         return {c.attribute: c.in_order for c in self.codecs}
 
     @property
+    def open_bins(self) -> frozenset[str]:
+        """The ordered attributes of which the spec says neither bins nor edges."""
+        return frozenset(c.attribute for c in self.codecs if c.bins_open)
+
+    @property
     def added(self) -> dict[str, int]:
         """Attribute -> the bin of what its spec does not list, where it has one (:class:`Codec`)."""
         return {c.attribute: c.added for c in self.codecs if c.added is not None}

@@ -80,7 +80,7 @@ class OrderedCodec(Codec):
         )
         null_bin = [len(self.cells.bins)] if column.nullable else []
         self.groups = np.concatenate([self.cells.bin_of, np.array(null_bin, dtype=np.int32)]).astype(np.int32)
-        self.in_order = self.cells.sections
+        self.in_order, self.bins_open = self.cells.sections, column.leaves_bins_open
         self._is_exact = np.array([cell.exact for cell in self.cells.fine])
         self._low, self._high = (
             np.array([getattr(cell, side) for cell in self.cells.fine], dtype=np.float64) for side in ("low", "high")

@@ -8,6 +8,7 @@ this is better than the noisy counts alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
 
@@ -43,19 +44,21 @@ def compress_domain(
     in_order: Mapping[str, Sections] | None = None,
     added: Mapping[str, int] | None = None,
     levels: Levels = NO_LEVELS,
+    open_bins: AbstractSet[str] | None = None,
 ) -> Recode:
     """Recode every attribute by its noisy one-way and its public bins.
 
     ``groups``: fine code -> public bin, by attribute; ``in_order``: its sections of intervals, by attribute, none for
     attributes that it does not name; ``added``: the bin of what its spec does not list, by attribute; ``levels``: of
     attributes with very many values, whose counts are those of all levels, and the levels' own attributes one code.
-    With ``settings.equal_mass``, attributes in order have as many codes of equal noisy mass as
-    :func:`privsyn.tasks.estimation.equal_mass.count_codes` says, where those are fewer than otherwise.
+    With ``settings.equal_mass``, attributes in order whose bins are open have as many codes of equal noisy mass as
+    :func:`privsyn.tasks.estimation.equal_mass.count_codes` says, where those are fewer than otherwise; ``open_bins``:
+    these, None for all.
     """
     intervals, unlisted = in_order or {}, added or {}
     sigma = {q.attributes[0]: q.sigma for q in queries}
     noisy = {q.attributes[0]: y.astype(np.float64) for q, y in zip(queries, answers, strict=True)}
-    codes = count_codes(noisy, queries) if settings.equal_mass else None
+    codes = count_codes(noisy, queries) if settings.enabled and settings.equal_mass else None
     found: Recode = {}
     for a, y in with_levels(noisy, sigma, levels).items():
         compress = partial(
@@ -69,9 +72,13 @@ def compress_domain(
             levels=[level.of for level in levels.get(a, ())],
         )
         found[a] = compress()
-        if codes is not None and a in intervals and codes < found[a].size:
+        if codes is not None and a in intervals and _is_open(a, open_bins) and codes < found[a].size:
             found[a] = compress(codes=codes)
     return found | {a: as_one_code(found[a]) for a in list_level_attributes(levels)}
+
+
+def _is_open(attribute: str, open_bins: AbstractSet[str] | None) -> bool:
+    return open_bins is None or attribute in open_bins
 
 
 def recode_rows(batches: Iterable[pa.RecordBatch], recode: Recode) -> Iterator[pa.RecordBatch]:
@@ -97,6 +104,7 @@ def compress_towards(
     in_order: Mapping[str, Sections] | None = None,
     added: Mapping[str, int] | None = None,
     levels: Levels = NO_LEVELS,
+    open_bins: AbstractSet[str] | None = None,
 ) -> Recode:
     """Compress by noisy counts drawn towards those of the ``public`` table's rows in fine codes.
 
@@ -106,7 +114,7 @@ def compress_towards(
     looks = [(q.attributes[0], y) for q, y in zip(queries, answers, strict=True)]
     noisy = {a: y.astype(np.float64) for a, y in looks if a not in beside}
     sigma = {q.attributes[0]: q.sigma for q in queries if q.attributes[0] in noisy}
-    found = compress_domain(answers, queries, groups, settings, in_order, added, levels)
+    found = compress_domain(answers, queries, groups, settings, in_order, added, levels, open_bins)
     if not noisy:
         return found
     for a, drawn in shrink_towards_prior(noisy, sigma, {a: public.column(a) for a in noisy}).items():
@@ -116,7 +124,7 @@ def compress_towards(
             continue
         noise = float(np.sqrt(drawn.variance.mean()))
         sections, unlisted = (in_order or {}).get(a, ()), (added or {}).get(a)
-        codes = found[a].size if settings.equal_mass and sections else None
+        codes = found[a].size if settings.equal_mass and sections and _is_open(a, open_bins) else None
         r = compress_attribute(drawn.mean, noise, groups[a], settings, sections, unlisted, codes=codes)
         weight = np.zeros(len(r.coarse))
         weight[r.kept] = weigh_inside(drawn.mean[r.kept], 0.0, groups[a][r.kept], r.coarse[r.kept])

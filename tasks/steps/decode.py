@@ -22,7 +22,7 @@ from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.together import gather, with_common_shapes
 from privsyn.tasks.rules.feasibility import find_valid_row
 from privsyn.tasks.rules.repair import repair_rows
-from privsyn.tasks.synthesis.related_places import fit_related_places
+from privsyn.tasks.synthesis.related_places import RelatedPlaces, fit_related_places
 
 BATCH_ROWS = 131_072
 """Rows decoded at a time: memory depends on the width of the table, not on its length."""
@@ -91,15 +91,18 @@ def seed_generator(seed: int) -> np.random.Generator:
 
 
 def iterate_fine_codes(
-    codes: CodeTable, recode: Recode, rng: np.random.Generator
+    codes: CodeTable, recode: Recode, rng: np.random.Generator, model: RelatedPlaces | None = None
 ) -> Iterator[dict[str, NDArray[np.int64]]]:
     """Yield fine codes by attribute, at most BATCH_ROWS rows at a time; the rows come in random order.
 
-    Each coarse code is replaced by one of its fine codes, drawn by the recode's weights.
+    Each coarse code is replaced by one of its fine codes, drawn by the recode's weights; ``model``: of where in their
+    codes values lie.
     """
     draws = {a: _Refiner(recode[a]) for a in codes.domain.attributes}
     for coarse in _iterate_batches(codes, rng):
-        yield {a: refine(coarse[a], rng) for a, refine in draws.items()}
+        places = {} if model is None else model.draw(coarse, rng)
+        fine = {a: refine(coarse[a], rng) for a, refine in draws.items() if a not in places}
+        yield fine | {a: draws[a].at(coarse[a], place)[0] for a, place in places.items()}
 
 
 def _iterate_batches(codes: CodeTable, rng: np.random.Generator) -> Iterator[dict[str, NDArray[Any]]]:

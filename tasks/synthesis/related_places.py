@@ -30,6 +30,9 @@ MOST_CORRELATION = 0.98
 MOST_KEPT_VARIANCE = 0.99
 """Share of an attribute's variance between its codes from which on nothing is lost inside them."""
 
+LEAST_KEPT_VARIANCE = 0.4
+"""The same below which an attribute takes no part: one code has nearly all rows, of which others tell little."""
+
 MODEL_ROWS = 50_000
 """Rows, at most, by which correlations are estimated."""
 
@@ -93,7 +96,7 @@ def fit_related_places(
     sample = {a: codes.column(a)[::every] for a in names}
     ordered = {a: _mark_ordered_codes(recode[a], sections[a], groups[a]) for a in names}
     cuts = {a: _cut(np.bincount(sample[a], minlength=recode[a].size), ordered[a]) for a in names}
-    names = [a for a in names if cuts[a].kept_variance > 0]
+    names = [a for a in names if cuts[a].kept_variance > LEAST_KEPT_VARIANCE]
     scores = np.stack([cuts[a].score[sample[a]] for a in names], axis=1) if names else np.zeros((0, 0))
     there = np.stack([ordered[a][sample[a]] for a in names], axis=1).astype(np.float64) if names else scores
     kept = np.array([cuts[a].kept_variance for a in names])

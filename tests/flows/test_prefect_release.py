@@ -320,4 +320,4 @@ def test_the_run_form_has_every_field_with_its_description_limits_and_choices() 
     assert "default" not in models["Synthesis"]["properties"]["decay"]  # or a form would send it
     assert models["Synthesis"]["properties"]["decay"]["description"].endswith("Empty: `step`.")
     assert models["Selection"]["properties"]["gamma"]["description"].endswith("From 1 to 10,000,000. Empty: `5000`.")
-    assert fields["preset"]["enum"] == ["default", "paper"]
+    assert fields["preset"]["enum"] == ["0.4", "0.3", "paper"]

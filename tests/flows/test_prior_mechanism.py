@@ -163,7 +163,12 @@ def test_the_method_that_is_compared_makes_the_same_rows(save: Save, tmp_path: P
     encoding = plan(spec)
     expected = encode_table(pq.read_table(Path(summary.released) / "synthetic.parquet").to_batches(), encoding).bins
     rows = encode_table(open_source(spec.data, spec).batches(), encoding).fine
-    how = {"settings": MethodSettings.of(spec), "in_order": encoding.in_order, "added": encoding.added}
+    how = {
+        "settings": MethodSettings.of(spec),
+        "in_order": encoding.in_order,
+        "added": encoding.added,
+        "open_bins": encoding.open_bins,
+    }
     public = Request(spec, tuple(spec.released_columns)).prior
     trial = Trial(rows, encoding.groups, 4.0, 1e-9, 1, SeededNoise(7), 3, prior=public, **how)
     found = METHODS["default"].run(trial).table

@@ -211,6 +211,22 @@ def test_a_default_that_was_another_when_it_was_said_is_no_other_request(home: P
     assert RUN in refusal(home, ReleaseSpec.model_validate({**content, "accountant": "tight"})).problem
 
 
+@each_age
+def test_a_spec_with_open_bins_is_not_drawn_by_the_preset_of_today_in_silence(
+    home: Path, grow_old: Callable[[Settings, str], None]
+) -> None:
+    content = load_spec(home / "default.yaml").model_dump(exclude_unset=True, mode="json")
+    content["columns"]["age"] |= {"bins": None, "edges": None}
+    asked = {**content, "dataset": "elsewhere"}
+    made = ask(home, ReleaseSpec.model_validate({**asked, "preset": "0.3"}))
+    grow_old(settings_of(home), made.run)
+    today = ReleaseSpec.model_validate({name: value for name, value in asked.items() if name != "mechanism"})
+    assert today.mechanism.compression.equal_mass
+    problem = refusal(home, today).problem
+    assert made.run in problem and "mechanism.compression.equal_mass" in problem
+    assert ask(home, ReleaseSpec.model_validate({**asked, "preset": "0.3"})).drawn == ()
+
+
 def test_other_data_is_another_request(home: Path) -> None:
     table = pq.read_table(home / "people.parquet")
     pq.write_table(table.slice(1), home / "people.parquet")

@@ -61,7 +61,8 @@ class Page(HTMLParser):
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
+        if (tag, dict(attrs).get("src")) != ("img", "relations.svg"):  # the note's own picture
+            self.tags.add(tag)
 
     def handle_data(self, data: str) -> None:
         self.words.append(data)

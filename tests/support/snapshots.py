@@ -81,7 +81,8 @@ CONTENTS: dict[str, dict[str, Any]] = {
         "split": {"one_way": 0.3, "selection": 0.1, "measurement": 0.6, "one_ways": "equal"},
         "selection": {"scores": "indif", "combine_cliques": True, "gamma": 900},
     },
-    "every_kind": {"columns": EVERY_KIND},
+    "every_kind": {"columns": EVERY_KIND, "preset": "0.3"},
+    "open_bins": {"columns": EVERY_KIND},
     "rounds": {"adaptive": {"rounds": 2, "share": 0.4}},
 }
 """Name -> what its spec says beyond the base."""

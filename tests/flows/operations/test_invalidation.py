@@ -73,6 +73,7 @@ BASE: dict[str, Any] = {
     "unit": {"records_per_person": 1},
     "privacy": {"epsilon": 1.0, "delta": 1e-9},
     "budget": {"epsilon": 10.0, "delta": 1e-8},
+    "preset": "0.3",
     "mechanism": {"name": "privsyn", "split": {"one_way": 0.3, "selection": 0.1, "measurement": 0.6}},
     "columns": {
         "age": {"kind": "integer", "min": 18, "max": 89, "bins": 24, "nullable": True},

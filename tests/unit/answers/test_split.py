@@ -37,7 +37,9 @@ def rows() -> pa.Table:
 @cache
 def release() -> Asked:
     promise = {"epsilon": 3.0, "delta": 1e-9}
-    found = Asked(released(rows(), make_spec(COLUMNS, privacy=promise, rules=RULES, synthesis={"sweeps": 2}), 1))
+    found = Asked(
+        released(rows(), make_spec(COLUMNS, privacy=promise, rules=RULES, preset="0.3", synthesis={"sweeps": 2}), 1)
+    )
     assert "split by" not in found._counts.columns and found._counts.codecs["hour"].size == 40
     return found
 

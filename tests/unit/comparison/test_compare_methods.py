@@ -61,6 +61,7 @@ def trial(spec: ReleaseSpec, seed: int) -> Trial:
         seed=spec.mechanism.synthesis.seed,
         settings=MethodSettings.of(spec),
         in_order=encoding.in_order,
+        open_bins=encoding.open_bins,
     )
 
 

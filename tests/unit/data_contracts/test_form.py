@@ -117,7 +117,7 @@ def from_form(preset: str, mechanism: str, *, its_own: bool = False) -> ReleaseS
 
 
 @pytest.mark.parametrize("mechanism", ["privsyn", "adaptive", "independent", "mst", "privbayes", "aim"])
-@pytest.mark.parametrize("preset", ["default", "paper"])
+@pytest.mark.parametrize("preset", ["0.4", "0.3", "paper"])
 def test_the_form_s_defaults_leave_the_preset_as_it_is(preset: str, mechanism: str) -> None:
     assert from_form(preset, mechanism) == make_spec(preset=preset, mechanism=mechanism)
 
@@ -126,14 +126,14 @@ def test_a_form_that_sends_every_default_would_overrule_the_preset(monkeypatch: 
     """The planted fault: fields of the preset, and those of one mechanism, shown with a default."""
     for module in (specs, form):
         monkeypatch.setattr(module, "leave_to_preset", lambda *how: None)
-    assert from_form("default", "adaptive", its_own=True) == make_spec(mechanism="adaptive")
+    assert from_form("0.3", "adaptive", its_own=True) == make_spec(preset="0.3", mechanism="adaptive")
     paper = make_spec(preset="paper", mechanism="adaptive")
     overruled = from_form("paper", "adaptive", its_own=True)
     assert isinstance(overruled.mechanism, Adaptive) and isinstance(paper.mechanism, Adaptive)
     assert (overruled.accountant, overruled.mechanism.split) != (paper.accountant, paper.mechanism.split)
     assert overruled.mechanism.split == Adaptive().split
     with pytest.raises(ValidationError, match="rounds"):
-        from_form("default", "privsyn")
+        from_form("0.3", "privsyn")
 
 
 def test_a_preset_s_field_that_is_chosen_in_the_form_goes_before_the_preset() -> None:

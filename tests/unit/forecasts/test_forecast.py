@@ -69,7 +69,7 @@ def test_a_public_table_stands_in_where_columns_have_levels(tmp_path: Path) -> N
     columns = {**COLUMNS, "region": {**COLUMNS["region"], "levels": ["happy"]}}
     made = privsyn.forecast(make_spec(columns, rules=[half]), 300, public=public, epsilons=[], seeds=1)
     assert {"region", "age"} <= {c.column for c in made.at[0].columns}
-    independent = privsyn.forecast(SPEC, 2_000, strength=0, epsilons=[], seeds=1)
+    independent = privsyn.forecast(make_spec(COLUMNS, preset="0.3"), 2_000, strength=0, epsilons=[], seeds=1)
     assert independent.at[0].pairs == 0 and independent.at[0].seen is None
 
 
@@ -131,9 +131,11 @@ def test_with_a_prior_the_rows_are_like_the_priors_and_made_up_ones_are_refused(
     pq.write_table(related(2_000), tmp_path / "public.parquet")
     digest = sha256((tmp_path / "public.parquet").read_bytes()).hexdigest()
     stated = {"table": str(tmp_path / "public.parquet"), "sha256": digest, "statement": "Made up for this test."}
-    spec = make_spec(COLUMNS, prior=stated)
+    spec = make_spec(COLUMNS, prior=stated, preset="0.3")
     known = privsyn.forecast(spec, 300, epsilons=[], seeds=1)
-    alone = privsyn.forecast(SPEC, 300, public=tmp_path / "public.parquet", epsilons=[], seeds=1)
+    alone = privsyn.forecast(
+        make_spec(COLUMNS, preset="0.3"), 300, public=tmp_path / "public.parquet", epsilons=[], seeds=1
+    )
     assert "spec's prior, which cannot fit better" in known.words[1]
     assert known.at[0].columns[0].misplaced < alone.at[0].columns[0].misplaced / 2
     assert known.at[0].sample is not None and known.at[0].sample > (alone.at[0].sample or 0)
