@@ -8,6 +8,9 @@ from privsyn.tasks.metrics.subsample import SHARES
 NOISE_FACTOR = 2.0
 """A column's error counts as noise up to this many times the L1 that noise alone would be expected to make."""
 
+LEAST_NAMED_LOSS = 0.1
+"""Change of the worst pair's association from which on the verdict says it."""
+
 SHOWN_MISREAD = 5
 """Misread columns that the verdict names; it counts the rest."""
 
@@ -64,9 +67,19 @@ def list_worst_columns(evaluation: Evaluation) -> list[OneWay]:
     return sorted(evaluation.one_ways, key=lambda o: -o.l1)
 
 
+def measure_lost_association(pair: Pair) -> float:
+    """Return by how much the association of a pair differs from the real one, 0..2; 0 where one is undefined."""
+    if pair.association_real is None or pair.association_synthetic is None:
+        return 0.0
+    return abs(pair.association_synthetic - pair.association_real)
+
+
 def list_worst_pairs(evaluation: Evaluation) -> list[Pair]:
-    """Return all pairs by L1 error, worst first."""
-    return sorted(evaluation.pairs, key=lambda p: -p.l1)
+    """Return all pairs, worst first: by the share of rows that are wrong, or by the association lost if that is more.
+
+    A correlation can be lost while hardly a row is in a wrong cell.
+    """
+    return sorted(evaluation.pairs, key=lambda p: -max(p.l1 / 2, measure_lost_association(p)))
 
 
 def list_headlines(evaluation: Evaluation) -> list[Metric]:
@@ -150,4 +163,7 @@ def _describe_worst(evaluation: Evaluation) -> str:
     worst = list_worst_pairs(evaluation)[0]
     because = {"noise": "mostly noise", "synthesis": "mostly from synthesis", "misread": "one is misread"}
     why = because.get(worst.cause, "the pair was not selected for measuring")
-    return f"the worst pair is {worst.a} with {worst.b} ({why})"
+    moved = ""
+    if measure_lost_association(worst) >= LEAST_NAMED_LOSS:
+        moved = f", whose association went from {worst.association_real:.2f} to {worst.association_synthetic:.2f}"
+    return f"the worst pair is {worst.a} with {worst.b}{moved} ({why})"

@@ -23,6 +23,9 @@ ROWS_A_CELL = 6.0
 LEAST_CODES = 3
 """Codes of a column at least: with two, a relation that rises and falls cannot be seen."""
 
+ENOUGH_CODES = 8
+"""So many codes keep a relation well: a column has them in place of twice as many only, as finer codes tell more."""
+
 PAIRS_BUDGET = 3.0
 """Budget of the pairs in that of the one-ways, as codes are counted by it: about that of the default split."""
 
@@ -38,6 +41,11 @@ def count_codes(noisy: Mapping[str, Floats], queries: Sequence[Query]) -> int:
     rho = PAIRS_BUDGET * sum(1 / (2 * q.sigma**2) for q in queries)
     noise = math.sqrt(pairs / (2 * rho))
     return max(LEAST_CODES, round(math.sqrt(max(rows, 0.0) / (ROWS_A_CELL * noise))))
+
+
+def are_worth_joining(size: int, codes: int) -> bool:
+    """Return whether an attribute of ``size`` codes is better measured in ``codes`` of equal mass."""
+    return codes < size if codes < ENOUGH_CODES else 2 * codes <= size
 
 
 def mark_first_of_equal_mass(total: Floats, codes: int) -> NDArray[np.bool_]:

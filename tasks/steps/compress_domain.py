@@ -20,7 +20,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import build_code_schema
 from privsyn.tasks.codecs.level_codecs import NO_LEVELS, Levels, list_level_attributes
-from privsyn.tasks.estimation.equal_mass import count_codes
+from privsyn.tasks.estimation.equal_mass import are_worth_joining, count_codes
 from privsyn.tasks.estimation.fine_weights import weigh_inside
 from privsyn.tasks.estimation.level_counts import with_levels
 from privsyn.tasks.estimation.recode import (
@@ -52,8 +52,8 @@ def compress_domain(
     attributes that it does not name; ``added``: the bin of what its spec does not list, by attribute; ``levels``: of
     attributes with very many values, whose counts are those of all levels, and the levels' own attributes one code.
     With ``settings.equal_mass``, attributes in order whose bins are open have as many codes of equal noisy mass as
-    :func:`privsyn.tasks.estimation.equal_mass.count_codes` says, where those are fewer than otherwise; ``open_bins``:
-    these, None for all.
+    :func:`privsyn.tasks.estimation.equal_mass.count_codes` says, where these are enough fewer than otherwise;
+    ``open_bins``: their names, None for all.
     """
     intervals, unlisted = in_order or {}, added or {}
     sigma = {q.attributes[0]: q.sigma for q in queries}
@@ -72,7 +72,7 @@ def compress_domain(
             levels=[level.of for level in levels.get(a, ())],
         )
         found[a] = compress()
-        if codes is not None and a in intervals and _is_open(a, open_bins) and codes < found[a].size:
+        if codes is not None and a in intervals and _is_open(a, open_bins) and are_worth_joining(found[a].size, codes):
             found[a] = compress(codes=codes)
     return found | {a: as_one_code(found[a]) for a in list_level_attributes(levels)}
 

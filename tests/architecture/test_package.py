@@ -112,8 +112,11 @@ def test_the_linked_folders_are_links_that_hold_in_any_place() -> None:
 def test_the_version_of_the_metadata_is_that_of_the_citation_and_the_changelog(monkeypatch: pytest.MonkeyPatch) -> None:
     version = configuration(monkeypatch).get_version()
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    headings = re.findall(r"^## (\S+) - \d{4}-\d{2}-\d{2}$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
-    assert headings[0] == version
+    headings = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
+    is_released = ".dev" not in version
+    assert re.fullmatch(
+        rf"{re.escape(version)} - \d{{4}}-\d{{2}}-\d{{2}}" if is_released else "Unreleased", headings[0]
+    )
 
 
 def test_names_beside_the_package_are_seen() -> None:

@@ -29,15 +29,15 @@ function fillPairs(details) {
   for (const p of rowsOf("pairs").slice(Number(details.dataset.shown))) {
     const row = body.insertRow();
     const figure = (value) => (value === null ? "–" : Number(value.toPrecision(3)).toString());
-    for (const text of [p.a, p.b, p.cells.toLocaleString("en"), figure(p.l1), figure(p.consistent), p.cause]) {
+    for (const text of [p.a, p.b, p.cells.toLocaleString("en"), figure(p.l1), figure(p.consistent), figure(p.real), figure(p.synthetic), p.cause]) {
       row.insertCell().textContent = text;
     }
     row.cells[0].className = row.cells[1].className = "name";
-    for (const i of [2, 3, 4]) row.cells[i].className = "num";
+    for (const i of [2, 3, 4, 5, 6]) row.cells[i].className = "num";
     const cause = document.createElement("span");
     cause.className = "cause " + p.cause.replace(" ", "-");
     cause.textContent = p.cause;
-    row.cells[5].replaceChildren(cause);
+    row.cells[7].replaceChildren(cause);
   }
 }
 

@@ -115,4 +115,18 @@ def test_the_verdict_of_a_table_without_rows_says_only_that(real: int, synthetic
 def test_worst_first() -> None:
     evaluation = make_evaluation(22)
     assert [o.l1 for o in list_worst_columns(evaluation)] == sorted((o.l1 for o in evaluation.one_ways), reverse=True)
-    assert [p.l1 for p in list_worst_pairs(evaluation)] == sorted((p.l1 for p in evaluation.pairs), reverse=True)
+    same = [p.model_copy(update={"association_real": 0.1, "association_synthetic": 0.1}) for p in evaluation.pairs]
+    alike = _changed(evaluation, pairs=tuple(same))
+    assert [p.l1 for p in list_worst_pairs(alike)] == sorted((p.l1 for p in alike.pairs), reverse=True)
+
+
+def test_a_lost_correlation_is_worse_than_rows_in_wrong_cells_and_is_said() -> None:
+    evaluation = make_evaluation(3)
+    pairs = [p.model_copy(update={"association_real": None, "l1": 0.3}) for p in evaluation.pairs]
+    lost = {"association_real": 0.95, "association_synthetic": 0.23, "l1": 0.05, "cause": "noise"}
+    pairs[-1] = pairs[-1].model_copy(update=lost)
+    changed = _changed(evaluation, pairs=tuple(pairs))
+    assert list_worst_pairs(changed)[0] == pairs[-1]
+    worst = pairs[-1]
+    said = f"the worst pair is {worst.a} with {worst.b}, whose association went from 0.95 to 0.23 (mostly noise)"
+    assert said in write_verdict(changed)

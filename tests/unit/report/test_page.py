@@ -228,7 +228,8 @@ def test_bins_of_one_name_stay_apart() -> None:
 def test_pairs_are_embedded_once_worst_first() -> None:
     evaluation = make_evaluation(22)
     pairs = build_tables(evaluation)["pairs"]
-    l1 = [row[pairs["fields"].index("l1")] for row in pairs["rows"]]
-    assert len(l1) == 231 and l1 == sorted(l1, reverse=True)
+    l1, lost = ([row[pairs["fields"].index(name)] for row in pairs["rows"]] for name in ("l1", "difference"))
+    worst = [round(max(a / 2, abs(b or 0)), 4) for a, b in zip(l1, lost, strict=True)]
+    assert len(l1) == 231 and worst == sorted(worst, reverse=True)
     html = unescape(render(evaluation))
     assert html.count(f'"{pairs["rows"][200][0]}", "{pairs["rows"][200][1]}", {pairs["rows"][200][2]}') == 1

@@ -10,7 +10,7 @@ import pytest
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
-from privsyn.tasks.estimation.equal_mass import LEAST_CODES, count_codes, mark_first_of_equal_mass
+from privsyn.tasks.estimation.equal_mass import LEAST_CODES, are_worth_joining, count_codes, mark_first_of_equal_mass
 from privsyn.tasks.estimation.recode import build_coarse_domain, compress_attribute
 from privsyn.tasks.estimation.reference import Reference
 from privsyn.tasks.kernels.counting import CodeTable
@@ -118,3 +118,18 @@ def test_mutant_codes_cut_by_the_rows_themselves_move_a_score_by_more() -> None:
             fewer = [np.delete(r, gone) for r in rows]
             moved = max(moved, abs(_score(fewer, [np.bincount(r, minlength=32) for r in fewer]) - whole))
     assert moved > 1
+
+
+def test_many_codes_of_equal_mass_take_the_place_of_twice_as_many_only() -> None:
+    assert are_worth_joining(7, 6) and not are_worth_joining(6, 6)
+    assert are_worth_joining(16, 8) and not are_worth_joining(15, 8)
+
+
+def test_a_column_with_bins_of_its_own_keeps_them() -> None:
+    answers = [np.full(32, 200.0), np.full(32, 200.0)]
+    queries = [Query((a,), 32, 1, 20.0) for a in ("open", "own")]
+    groups, in_order = dict.fromkeys(("open", "own"), EACH), dict.fromkeys(("open", "own"), ((0, 32),))
+    found = compress_domain(answers, queries, groups, ON, in_order, open_bins=frozenset({"open"}))
+    assert found["open"].size < 32 and found["own"].size == 32
+    off = Compression(equal_mass=True, enabled=False)
+    assert compress_domain(answers, queries, groups, off, in_order)["open"].size == 32
