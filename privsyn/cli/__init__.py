@@ -11,6 +11,8 @@ import atexit
 import gc
 import os
 import sys
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
@@ -31,6 +33,30 @@ from privsyn.cli import spec_command as spec
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Differentially private synthetic tables."
 )
+
+
+def _show_version(*, wanted: bool) -> None:
+    """Print the version and end, if it is asked for."""
+    if wanted:
+        typer.echo(f"privsyn {version('privsyn-flows')}")
+        raise typer.Exit
+
+
+@app.callback()
+def show_version(
+    wanted: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            help="Show the version and exit.",
+            callback=lambda wanted: _show_version(wanted=wanted),
+            is_eager=True,
+        ),
+    ] = False,
+) -> None:
+    """Differentially private synthetic tables."""
+
+
 app.command("release")(release.release_command)
 app.command("improve")(improve.improve_command)
 app.command("query")(query.query_command)

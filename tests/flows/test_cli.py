@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,11 @@ def direct(monkeypatch: pytest.MonkeyPatch) -> None:
 def shown(result: Result) -> str:
     """Standard error as running text; rich breaks lines at the width of the terminal."""
     return " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    result = privsyn("--version")
+    assert (result.exit_code, result.stdout) == (0, f"privsyn {version('privsyn-flows')}\n")
 
 
 OPENING = "This opens the data set"
