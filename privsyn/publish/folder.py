@@ -27,13 +27,14 @@ from privsyn.engine.step_tables import StepRefs
 from privsyn.publish.certificate_of_run import build_certificate
 from privsyn.publish.formats.described import list_files
 from privsyn.publish.formats.writing import write_descriptions, write_note, write_tables
-from privsyn.publish.related_pairs import RelatedPair, list_related_pairs
+from privsyn.publish.related_pairs import RelatedPair, find_column_codes, list_related_pairs
 from privsyn.publish.release_note import release_note
 from privsyn.publish.versions import list_file_versions
 from privsyn.storage.record_kinds import FormatsRecord
 from privsyn.storage.records import Records, write_json
 from privsyn.storage.released_files import read_certificate, read_manifest, read_manifest_if_readable, request_of
 from privsyn.storage.store import Store
+from privsyn.tasks.estimation.recode import recode_from_table
 
 REPAIRS = "repairs.json"
 """In a run's private folder: what reading and encoding its rows repaired."""
@@ -98,7 +99,9 @@ def publish(run: Run, refs: Mapping[str, StepRefs]) -> Published:
 
 def _list_pairs(run: Run, refs: Mapping[str, StepRefs]) -> list[RelatedPair]:
     """Return the measured pairs of columns, from the run's consistent counts, which are released."""
-    return list_related_pairs(run.store.read_table(refs["make_consistent"].tables["marginals"]))
+    consistent = run.store.read_table(refs["make_consistent"].tables["marginals"])
+    recode = recode_from_table(run.store.read_table(refs["compress_domain"].tables["recode"]))
+    return list_related_pairs(consistent, find_column_codes(recode, run.request.encoding.codecs))
 
 
 def _add_formats(run: Run) -> Run:

@@ -20,12 +20,13 @@ from privsyn.pipelines.release_job import plan_of
 from privsyn.publish.folder import is_whole, read_added_formats
 from privsyn.publish.formats.described import list_files
 from privsyn.publish.formats.writing import write_descriptions, write_note, write_tables
-from privsyn.publish.related_pairs import list_related_pairs
+from privsyn.publish.related_pairs import find_column_codes, list_related_pairs
 from privsyn.publish.release_note import release_note
 from privsyn.storage.records import Records
 from privsyn.storage.released_files import read_certificate, read_manifest, read_public_spec, release_folder
 from privsyn.storage.safe_names import SAFE_NAME
 from privsyn.storage.store import Store
+from privsyn.tasks.estimation.recode import recode_from_table
 
 FIELD = "add_formats.release"
 
@@ -95,7 +96,10 @@ def _build(new: Path, old: Path, manifest: Manifest, certificate: Certificate, s
     order = tuple(manifest.column_order)
     write_tables(new, spec, order)
     plan = plan_of(spec, order)
-    pairs = list_related_pairs(pq.read_table(new / "marginals" / "consistent.parquet"))
+    released = new / "marginals" / "recode.parquet"
+    recode = recode_from_table(pq.read_table(released)) if released.exists() else {}  # 0.2.0 did not release it
+    codes = find_column_codes(recode, plan.request.encoding.codecs)
+    pairs = list_related_pairs(pq.read_table(new / "marginals" / "consistent.parquet"), codes)
     write_note(new, release_note(plan, certificate, manifest.rows, pairs, private=True), pairs)
     write_descriptions(new, plan, certificate, manifest.rows, manifest.versions)
     asked = spec.public()

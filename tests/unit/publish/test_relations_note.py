@@ -19,14 +19,19 @@ import pyarrow.parquet as pq
 import pytest
 
 import privsyn
+from privsyn.api.release import release_in_process
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.certificate import NO_RELATION_MEASURED
 from privsyn.engine.step import Look
 from privsyn.flows.run_page.certificate_page import format_certificate_page
 from privsyn.pipelines.privsyn import JOINT_COUNTS, SINGLE_COUNTS
-from privsyn.publish.related_pairs import RelatedPair, list_related_pairs
+from privsyn.pipelines.release_job import plan_of
+from privsyn.publish.related_pairs import RelatedPair, find_column_codes, list_related_pairs
 from privsyn.publish.relations_picture import MOST_LINES, draw_picture
 from privsyn.storage.released_files import read_certificate
+from privsyn.tasks.estimation.recode import recode_from_table
 from tests.support.answered import spec, table
+from tests.support.specs import make_spec
 
 Save = Callable[..., str]
 
@@ -125,10 +130,37 @@ def test_a_pair_inside_a_larger_marginal_has_the_noise_of_its_sums() -> None:
             "sigma": [sigma for _, _, sigma in rows],
         }
     )
-    first, *others = list_related_pairs(table)
+    first, *others = list_related_pairs(table, {})
     assert first.columns == ("a", "b") and first.sigma == pytest.approx(2 * 3**0.5)
     assert first.strength == pytest.approx(0.5 * 4 * 0.25 * 0.75)  # four cells, each off by p (1 - p)
     assert [p.strength for p in others] == pytest.approx([0, 0]) and others[0].sigma == pytest.approx(2 * 2**0.5)
+
+
+def test_the_strength_of_a_split_column_is_that_of_the_column(places: Path, save: Save) -> None:
+    """A computed column splits the hour's codes; rows of one hour with other minutes are no other hour."""
+    rng = np.random.default_rng(3)
+    hour, minute = rng.integers(0, 24, 5_000), rng.integers(0, 60, 5_000)
+    data = pa.table({"hour": hour, "minute": minute, "time": 100 * hour + minute, "late": minute + hour > 40})
+    columns = {
+        "hour": {"kind": "integer", "min": 0, "max": 23},
+        "minute": {"kind": "integer", "min": 0, "max": 59},
+        "time": {"kind": "integer", "min": 0, "max": 2400, "bins": 32},
+        "late": {"kind": "boolean"},
+    }
+    how = {"preset": "0.3", "privacy": {"epsilon": 50.0, "delta": 1e-9}, "budget": {"epsilon": 99.0, "delta": 1e-9}}
+    spec = make_spec(columns, data=save(data), rules=[{"derive": {"time": "hour * 100 + minute"}}], **how)
+    folder = Path(release_in_process(spec, Settings()).released)
+    request = plan_of(spec, ("hour", "minute", "time", "late")).request
+    recode = recode_from_table(pq.read_table(folder / "marginals" / "recode.parquet"))
+    codes = find_column_codes(recode, request.encoding.codecs)
+    assert list(codes) == ["hour"] and codes["hour"].max() + 1 == 24 < recode["hour"].size
+    joint = np.zeros((24, 2))
+    np.add.at(joint, (hour, data["late"].to_numpy(zero_copy_only=False).astype(int)), 1 / 5_000)
+    real = 0.5 * np.abs(joint - np.outer(joint.sum(axis=1), joint.sum(axis=0))).sum()
+    consistent = pq.read_table(folder / "marginals" / "consistent.parquet")
+    found = {pair.columns: pair.strength for pair in list_related_pairs(consistent, codes)}
+    assert found["hour", "late"] == pytest.approx(real, abs=0.01)
+    assert {p.columns: p.strength for p in list_related_pairs(consistent, {})}["hour", "late"] > real + 0.01
 
 
 def test_the_picture_escapes_names_and_leaves_out_the_weakest() -> None:
