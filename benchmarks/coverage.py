@@ -57,6 +57,8 @@ SMALL = {
     "social_diagnosis2011-small": ("age", "sex", "income", "edu", "marital"),
 }
 """Tables of a few columns and SMALL_ROWS rows, drawn once, for what is simulated."""
+OPEN = "-open"
+"""Ends the name of a table without bins of its own."""
 SMALL_ROWS = 4_000
 ZEROS = {"census_income-zeros": "wage_per_hour", "national2019-zeros": "PINCP"}
 """Tables one of whose columns has 0 as an exact value, as its codebook says: no wage, no income."""
@@ -77,6 +79,10 @@ class Truth:
 
 def spec_of(name: str, epsilon: float) -> ReleaseSpec:
     """Return the table's spec at this epsilon."""
+    if name.endswith(OPEN):
+        content = spec_of(name.removesuffix(OPEN), epsilon).model_dump(mode="json", exclude_unset=True)
+        columns = {c: {k: v for k, v in column.items() if k != "bins"} for c, column in content["columns"].items()}
+        return ReleaseSpec.model_validate({**content, "columns": columns, "mechanism": {"name": "privsyn"}})
     if name in SMALL:
         spec = spec_of(name.removesuffix("-small"), epsilon)
         columns = {c: spec.columns[c] for c in SMALL[name]}
@@ -99,7 +105,7 @@ def truth_of(name: str) -> Truth:
     """Return the table's own rows."""
     spec = spec_of(name, 1.0)
     source = pq.read_table(spec.data)
-    if name in SMALL:
+    if name.removesuffix(OPEN) in SMALL:
         source = source.take(np.sort(np.random.default_rng(0).permutation(source.num_rows)[:SMALL_ROWS]))
     order = tuple(c for c in source.column_names if c in spec.released_columns)
     request = Request(spec, order, 1)
@@ -430,11 +436,14 @@ def main() -> None:
     parser.add_argument("--tables", nargs="*", default=[])
     parser.add_argument("--markdown", action="store_true", help="print the table of the finished releases only")
     parser.add_argument("--simulated", action="store_true", help="regressions and medians, with simulated errors")
+    parser.add_argument("--open-bins", action="store_true", help="the small tables without bins of their own")
     arguments = parser.parse_args()
     every = SMALL if arguments.simulated else TABLES
     tables = arguments.tables or [t for t in every if (FOLDER / f"{t.removesuffix('-small')}.parquet").is_file()]
     parts = {"simulated": measure_simulated, "logistic": measure_logistic} if arguments.simulated else {"": measure}
     done = {(line["table"], line["epsilon"], line["seed"], line.get("part", "")) for line in kept()}
+    if arguments.open_bins:
+        tables = [f"{t}{OPEN}" for t in arguments.tables or SMALL if not t.startswith("ma2019")]  # held out
     jobs = product(range(0 if arguments.markdown else arguments.seeds), tables, EPSILONS, parts)
     for seed, name, epsilon, part in jobs:
         if (name, epsilon, seed, part) not in done:
@@ -442,7 +451,7 @@ def main() -> None:
             with KEPT.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(found) + "\n")
             print(name, epsilon, seed, part, found["seconds"], flush=True)
-    print("\n".join(summary(kept())))
+    print("\n".join(summary([line for line in kept() if line["table"].endswith(OPEN) == arguments.open_bins])))
 
 
 if __name__ == "__main__":

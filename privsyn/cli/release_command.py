@@ -236,6 +236,9 @@ def _print_summary(request: ReleaseSpec, summary: ReleaseSummary, seconds: float
     grid.add_row("Promise", f"{promise} for adding or removing {request.unit.describe()}")
     grid.add_row("This run cost", cost)
     grid.add_row("Budget", _draw_budget_bar(state.epsilon, state.cap.epsilon, state.cap.delta))
+    if summary.delta < state.cap.delta:
+        less = f"counted at the cap's delta, where what is promised at {summary.delta:g} has a smaller epsilon"
+        grid.add_row("", less)
     grid.add_row("Files", f"{summary.released}  (give away)")
     grid.add_row("", f"{summary.private}  (keep: private)")
     grid.add_row("Time", f"{seconds:g} s")

@@ -29,15 +29,17 @@ function fillPairs(details) {
   for (const p of rowsOf("pairs").slice(Number(details.dataset.shown))) {
     const row = body.insertRow();
     const figure = (value) => (value === null ? "–" : Number(value.toPrecision(3)).toString());
-    for (const text of [p.a, p.b, p.cells.toLocaleString("en"), figure(p.l1), figure(p.consistent), figure(p.real), figure(p.synthetic), p.cause]) {
+    const association = (value) => (value === null ? "–" : value.toFixed(2));
+    const both = (p) => association(p.real) + " → " + association(p.synthetic);
+    for (const text of [p.a, p.b, p.cells.toLocaleString("en"), figure(p.l1), figure(p.consistent), both(p), p.cause]) {
       row.insertCell().textContent = text;
     }
     row.cells[0].className = row.cells[1].className = "name";
-    for (const i of [2, 3, 4, 5, 6]) row.cells[i].className = "num";
+    for (const i of [2, 3, 4, 5]) row.cells[i].className = "num";
     const cause = document.createElement("span");
     cause.className = "cause " + p.cause.replace(" ", "-");
     cause.textContent = p.cause;
-    row.cells[7].replaceChildren(cause);
+    row.cells[6].replaceChildren(cause);
   }
 }
 
