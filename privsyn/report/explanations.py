@@ -31,6 +31,11 @@ def format_number(value: float | None) -> str:
     return f"{value:.3g}"
 
 
+def format_association(value: float | None) -> str:
+    """Return two decimals; a dash for None."""
+    return "–" if value is None else f"{value:.2f}"
+
+
 def format_percent(share: float) -> str:
     """Return a share (0..1) as a percentage of two significant digits: 12 %, 0.4 %."""
     value = 100 * share

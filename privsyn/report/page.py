@@ -57,7 +57,7 @@ def render(evaluation: Evaluation) -> str:
     environment.filters |= {
         "number": words.format_number,
         "percent": words.format_percent,
-        "association": lambda value: "–" if value is None else f"{value:.2f}",
+        "association": words.format_association,
         "like_a_sample": words.compare_to_sample,
         "sentence": words.make_sentence,
         "breakable": _allow_breaks,
