@@ -21,7 +21,11 @@ class Unit(FrozenModel):
         default=None, description="Column that identifies the person; rows without it are left out of the release."
     )
     max_records: int | None = Field(
-        default=None, ge=1, le=10_000, description="At most this many records a person are kept, before anything else."
+        default=None,
+        ge=1,
+        le=10_000,
+        description="At most this many records a person are kept, before anything else: every count, share and mean "
+        "of the release is of the kept rows.",
     )
 
     @model_validator(mode="after")

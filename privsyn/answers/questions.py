@@ -128,7 +128,7 @@ class Questions:
         from privsyn.answers.answer_table import answer_table
         from privsyn.answers.quantiles import answer_quantiles
         from privsyn.answers.question import Question
-        from privsyn.answers.released_counts import describe_known_totals
+        from privsyn.answers.released_counts import describe_kept_rows, describe_known_totals
 
         wanted = [probabilities] if isinstance(probabilities, int | float) else list(probabilities)
         asked = Question.of(self._counts, _list_names(by), where, (column,))
@@ -137,7 +137,10 @@ class Questions:
         about = f"quantiles of {column}{_describe_groups(asked.by)}{_describe_condition(where)}"
         columns: dict[str, Sequence[Any]] = {**labels, "probability": q.probabilities}
         table = answer_table(columns, q.estimate, np.nan, q.low, q.high, q.sources, about)
-        table.attrs["words"] += describe_known_totals(asked.released, asked.columns)
+        table.attrs["words"] += [
+            *describe_known_totals(asked.released, asked.columns),
+            *describe_kept_rows(asked.released),
+        ]
         return table
 
     def correlation(self, *columns: str, level: float = LEVEL) -> pd.DataFrame:
@@ -145,6 +148,7 @@ class Questions:
         from privsyn.answers.answer_table import answer_table
         from privsyn.answers.computed import check_column
         from privsyn.answers.correlations import answer_correlations, list_number_columns
+        from privsyn.answers.released_counts import describe_kept_rows
 
         released = self._counts
         numbers = list_number_columns(released)
@@ -161,7 +165,9 @@ class Questions:
         found = answer_correlations(released, columns or numbers, _check_level(level))
         estimate, error, low, high = np.array([c[2:6] for c in found], dtype=np.float64).reshape(-1, 4).T
         pairs = {"a": [c.a for c in found], "b": [c.b for c in found]}
-        return answer_table(pairs, estimate, error, low, high, [c.source for c in found], "correlation")
+        table = answer_table(pairs, estimate, error, low, high, [c.source for c in found], "correlation")
+        table.attrs["words"] += describe_kept_rows(released)
+        return table
 
     def regress(self, formula: str, kind: Kind | None = None, level: float = LEVEL) -> pd.DataFrame:
         """Coefficients of ``"y ~ a + b"``: least squares where y holds numbers, logistic where it has two values.
@@ -172,7 +178,7 @@ class Questions:
 
         with self._simulating() as progress:
             found, chosen = answer_regression(self._counts, formula, kind, _check_level(level), progress)
-        return _build_simulated_table(found, "term", f"{chosen} regression {formula}")
+        return _build_simulated_table(self._counts, found, "term", f"{chosen} regression {formula}")
 
     def estimate(
         self, function: Callable[[pd.DataFrame], Any], columns: Sequence[str] = (), level: float = LEVEL
@@ -187,7 +193,8 @@ class Questions:
         released = self._counts
         with self._simulating() as progress:
             found = answer_function(released, function, columns or released.columns, _check_level(level), progress)
-        return _build_simulated_table(found, "figure", f"estimate of {getattr(function, '__name__', 'a function')}")
+        about = f"estimate of {getattr(function, '__name__', 'a function')}"
+        return _build_simulated_table(released, found, "figure", about)
 
     def compare(self, earlier: Questions) -> Comparison:
         """Return the differences to an earlier release, such as of two periods: ``compare(other).count("sex")``."""
@@ -252,21 +259,26 @@ class Questions:
 
 def _build_answer_table(asked: Question, found: Figures, about: str) -> pd.DataFrame:
     from privsyn.answers.answer_table import NOT_A_SAMPLE, POPULATION_NOTE, answer_table
-    from privsyn.answers.released_counts import describe_known_totals
+    from privsyn.answers.released_counts import describe_kept_rows, describe_known_totals
 
     sources = np.where(np.isnan(found.low), "not known", found.source)
     table = answer_table(collect_labels(asked.by, found.labels), *found[1:5], sources.tolist(), about)
-    table.attrs["words"] += describe_known_totals(asked.released, asked.columns)
+    table.attrs["words"] += [
+        *describe_known_totals(asked.released, asked.columns),
+        *describe_kept_rows(asked.released),
+    ]
     if asked.population:
         table.attrs["words"] = [POPULATION_NOTE if word == NOT_A_SAMPLE else word for word in table.attrs["words"]]
     return table
 
 
-def _build_simulated_table(found: Simulated, what: str, about: str) -> pd.DataFrame:
+def _build_simulated_table(released: ReleasedCounts, found: Simulated, what: str, about: str) -> pd.DataFrame:
     from privsyn.answers.answer_table import answer_table
+    from privsyn.answers.released_counts import describe_kept_rows
 
     sources = np.where(np.isnan(found.low), "not known", found.source).tolist()
     table = answer_table({what: found.names}, *found[1:5], sources, about)
+    table.attrs["words"] += describe_kept_rows(released)
     if found.missing:
         pairs = ", ".join(f"{a} and {b}" for a, b in found.missing[:5])
         more = f" and {len(found.missing) - 5} more pairs" if len(found.missing) > 5 else ""

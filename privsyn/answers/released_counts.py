@@ -220,6 +220,17 @@ class ReleasedCounts:
         return found
 
 
+def describe_kept_rows(released: ReleasedCounts) -> list[str]:
+    """Return what an answer says where a person's rows were capped; nothing where every row was counted."""
+    unit = released.request.spec.unit
+    if unit.person_id is None:
+        return []
+    return [
+        f"At most {unit.records} rows of a person were kept, and every answer is about the kept rows: counts, "
+        "shares and means of the whole private table are others."
+    ]
+
+
 def describe_known_totals(released: ReleasedCounts, columns: Clique) -> list[str]:
     """Return what an answer by ``columns`` says of those with known totals; nothing where there are none.
 

@@ -38,6 +38,9 @@ def render(report: CheckReport, console: Console) -> None:
 
 def _render_fit(fit: Fit, console: Console) -> None:
     cut = "" if fit.cut is None else f" {fit.cut:,} of them are left out by the unit of protection."
+    if fit.cut and fit.rows:
+        caps = ", ".join(f"{cap}: {_share(many, fit.rows)}" for cap, many in fit.cut_by.items())
+        cut += f" Left out by `max_records`, {caps}. A larger cap keeps more rows, and multiplies the noise."
     if fit.unread:
         cut += f" {fit.unread:,} more records cannot be read and are left out (fields, quotation marks, length)."
     console.print(

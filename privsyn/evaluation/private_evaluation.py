@@ -29,6 +29,7 @@ from privsyn.sources.private_table import SupportsArrowStream
 from privsyn.storage.disk import replace_file, translate_os_errors
 from privsyn.storage.zones import get_roots, locate_private_folder
 from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.metrics.marginal_distance import average_l1, list_all_cliques
 
 Result = TypeVar("Result")
 RunStage = Callable[[str, Callable[[], Result]], Result]
@@ -225,7 +226,7 @@ def _list_notes(release: Release, tables: _Tables) -> list[str]:
     if not release.manifest.differentially_private:
         notes.append("This run was made with test noise: it is not private, whatever epsilon says.")
     if release.spec.unit.person_id is not None:
-        notes.append("Of the real table, only the rows that a release keeps are compared: a bounded number a person.")
+        notes.append(_compare_with_whole_table(release, tables))
     unmeasured = ", ".join(release.spec.unmeasured_columns)
     if unmeasured:
         notes.append(f"Not compared, since they were not measured and are drawn at random: {unmeasured}.")
@@ -236,6 +237,19 @@ def _list_notes(release: Release, tables: _Tables) -> list[str]:
             "release has seen."
         )
     return notes
+
+
+def _compare_with_whole_table(release: Release, tables: _Tables) -> str:
+    """Return how the rows that a release keeps of each person, and the release, differ from the whole table."""
+    everything = open_table(release.private_table, release.encoding, release.spec, "evaluate.data")
+    whole, kept = everything.read(as_if=tables.encoding).bins, tables.real.bins
+    columns = list_all_cliques(whole.domain, 1)
+    of_kept, of_release = (average_l1(whole, t, columns) for t in (kept, tables.compared["release"].bins))
+    return (
+        f"Compared are the rows that a release keeps: at most {release.spec.unit.records} of a person, {kept.rows:,} "
+        f"of the {whole.rows:,} real rows. From the whole table single columns of the kept rows differ by an L1 of "
+        f"{of_kept:.3g} on average, those of the release by {of_release:.3g}."
+    )
 
 
 def _write(folder: Path, evaluation: Evaluation) -> Report:

@@ -18,6 +18,7 @@ from privsyn.data_contracts.columns import (
     NumberColumn,
     TimeColumn,
 )
+from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import Derive, LookupRule, Never, OneOf
 from privsyn.engine.plan import Plan
@@ -79,8 +80,19 @@ def _write_heading(request: Request, certificate: Certificate, rows: int, *, pri
         f"# Synthetic table `{certificate.dataset}`, release `{certificate.run}`{warning}\n\n"
         f"{rows:,} synthetic rows in `{where}`. No row belongs to a person: the rows were drawn from noisy "
         "counts of a private table, so that statistics of the two agree as far as the noise allows. The number of rows "
-        f"{size}."
+        f"{size}.{_write_kept_rows(request.spec.unit)} It is not for following people: no row is linked to another, "
+        "nor to rows of other tables; and what a few hundred rows say is mostly noise."
         f"{_write_about(request)}"
+    )
+
+
+def _write_kept_rows(unit: Unit) -> str:
+    """Return what a cap on the rows of a person did to the counts; nothing where every row was counted."""
+    if unit.person_id is None:
+        return ""
+    return (
+        f" **At most {unit.records} rows of a person were kept**, and every count, share and mean here is of "
+        "the kept rows, not of the whole private table; how many rows were not kept is not said."
     )
 
 
@@ -296,18 +308,21 @@ def _write_limits(plan: Plan) -> str:
         "## Limits\n\n"
         f"- Small groups are blurred: a count below about three times its noise is not told from zero{merged}.\n"
         f"{''.join(f'- {step.limit}{chr(10)}' for step in plan.steps if step.limit)}"
-        f"{_write_unlinked(plan.request.spec.unit.records)}"
+        f"{_write_unlinked(plan.request.spec.unit)}"
         "- Do not treat the rows as a sample for confidence intervals: add the noise's variance.\n"
         "- Do not look up a person here: a matching row is chance."
     )
 
 
-def _write_unlinked(records: int) -> str:
-    """Return what a table without persons cannot say, where a person may have several ``records``."""
-    if records == 1:
+def _write_unlinked(unit: Unit) -> str:
+    """Return what a table without persons cannot say, where a person may have several records."""
+    if unit.records == 1 and unit.person_id is None:
         return ""
+    many = f"A person may have up to {unit.records:,} records in the private table"
+    if unit.person_id is not None:
+        many = f"Of the records of a person at most {unit.records:,} were kept"
     return (
-        f"- Rows of one person are not linked. A person may have up to {records:,} records in the private table; here "
+        f"- Rows of one person are not linked. {many}; here "
         "every row was drawn by itself and none says whose it is. Records per person, their order and changes over "
         "time cannot be computed from this table, and it counts records, not people.\n"
     )

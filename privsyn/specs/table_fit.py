@@ -40,17 +40,23 @@ class ColumnFit:
     cures: list[str] = field(default_factory=list, repr=False)
 
 
+CAPS = (1, 2, 3, 5, 10, 20, 50, 100)
+"""Caps of the rows of a person of which is said what they would leave out."""
+
+
 @dataclass
 class Fit:
     """PRIVATE: the whole table.
 
-    ``cut`` are rows left out by unit.person_id and unit.max_records; ``unread`` records that cannot be read, which are
+    ``cut`` are rows left out by unit.person_id and unit.max_records, ``cut_by`` those that other caps would leave out;
+    ``unread`` records that cannot be read, which are
     not among ``rows``; ``misread`` are columns of which so much would be repaired that the spec is likely wrong.
     """
 
     rows: int
     columns: list[ColumnFit]
     cut: int | None = None
+    cut_by: Mapping[int, int] = field(default_factory=dict, repr=False)
     unread: int = 0
     misread: tuple[Misread, ...] = field(default=(), repr=False)
 
@@ -89,7 +95,9 @@ def fit_of(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...]) -> Fit:
     shares = {m.column: m.repairs for m in misread}
     for name, fit in fits.items():
         fit.cures = list(suggest_cures(spec.columns[name], odd[name], shares.get(name, {})))
-    return Fit(rows, list(fits.values()), _cut(people, spec), unread, misread)
+    cut_by = {} if spec.unit.person_id is None else {cap: _cut(people, cap) for cap in CAPS}
+    cut = None if spec.unit.person_id is None else _cut(people, spec.unit.records)
+    return Fit(rows, list(fits.values()), cut, cut_by, unread, misread)
 
 
 def _add(fit: ColumnFit, codec: Codec, data: Mapping[str, pa.Array]) -> Counter[str]:
@@ -113,11 +121,9 @@ def _count_values(array: pa.Array) -> dict[str | None, int]:
     return dict(zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True))
 
 
-def _cut(people: Counter[Any], spec: ReleaseSpec) -> int | None:
-    if spec.unit.person_id is None:
-        return None
-    without = people.pop(None, 0)
-    return without + sum(max(0, n - spec.unit.records) for n in people.values())
+def _cut(people: Mapping[Any, int], cap: int) -> int:
+    """Return the rows that are left out with a cap: those beyond it of each person, and all without a person."""
+    return sum(n if person is None else max(0, n - cap) for person, n in people.items())
 
 
 def make_printable(value: Any) -> str:

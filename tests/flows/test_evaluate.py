@@ -368,6 +368,9 @@ def test_only_the_rows_that_a_release_keeps_are_compared(places: Path, save: Sav
     report = report_on(release_in_process(spec, Settings()))
     assert report.evaluation.rows_real == 5
     assert report.evaluation.one_ways[0].real == pytest.approx((3 / 5, 2 / 5))
+    # of all rows 10 of 13 are happy, of the kept ones 2 of 5: an L1 of 2 (10/13 - 2/5)
+    assert "at most 2 of a person, 5 of the 13 real rows" in report.evaluation.notes[1]
+    assert f"differ by an L1 of {2 * (10 / 13 - 2 / 5):.3g} on average" in report.evaluation.notes[1]
     without = save(rows.drop_columns(["pid"]), "without.parquet")
     with pytest.raises(RequestError, match=r"^data: .*pid"):
         evaluate(EvaluationRequest(report.evaluation.run, without), Settings())

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import privsyn
 from privsyn.api.release import release_in_process
 from privsyn.base.settings import Settings
 from privsyn.publish.release_note import round_up
@@ -53,8 +54,13 @@ def test_the_note_says_that_rows_of_one_person_are_not_linked(places: Path, save
     assert "not linked" not in alone, "nobody has two rows: there is nothing to link"
     for number, unit in enumerate(({"records_per_person": 3}, {"person_id": "caseid", "max_records": 3})):
         folder = released(save, unit=unit, dataset=f"visits{number}", new_dataset="a test of the note")
-        limits = (folder / "README.md").read_text(encoding="utf-8").partition("## Limits")[2]
-        assert "Rows of one person are not linked. A person may have up to 3 records" in limits
+        note = (folder / "README.md").read_text(encoding="utf-8")
+        limits, capped = note.partition("## Limits")[2], "person_id" in unit
+        many = "Of the records of a person at most 3 were kept" if capped else "A person may have up to 3 records"
+        assert f"Rows of one person are not linked. {many}" in limits
+        assert ("**At most 3 rows of a person were kept**" in note.partition("##")[0]) == capped
+        answers = privsyn.open_release(folder).count()
+        assert any("about the kept rows" in words for words in answers.attrs["words"]) == capped
 
 
 def test_the_certificate_holds_the_argument(places: Path, save: Save) -> None:

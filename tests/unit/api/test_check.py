@@ -280,3 +280,14 @@ def test_the_report_as_json_has_everything_and_says_what_is_private(tmp_path: Pa
 def test_a_first_edge_of_zero_without_an_exact_zero_is_pointed_out(column: dict[str, Any], said: bool) -> None:
     warnings = check(make_spec({"pay": column})).warnings
     assert any("columns.pay begins at 0 without `exact: [0]`" in warning for warning in warnings) == said
+
+
+def test_what_other_caps_would_leave_out_is_said_in_private() -> None:
+    table = pa.table({"pid": ["a"] * 10 + ["b", "c", "d"] + [None] * 2, "happy": [True] * 15})
+    columns = {"pid": {"kind": "drop"}, "happy": {"kind": "boolean"}}
+    spec = spec_of(columns=columns, unit={"person_id": "pid", "max_records": 2})
+    report = check(spec, open_source(table, spec))
+    assert report.fit is not None and report.fit.cut == 10
+    assert [report.fit.cut_by[cap] for cap in (1, 2, 5, 10, 100)] == [11, 10, 7, 2, 2]
+    words = " ".join(shown(report).replace("│", " ").split())
+    assert "PRIVATE" in words and "Left out by `max_records`, 1: 73 %, 2: 67 %" in words
