@@ -290,4 +290,4 @@ def test_what_other_caps_would_leave_out_is_said_in_private() -> None:
     assert report.fit is not None and report.fit.cut == 10
     assert [report.fit.cut_by[cap] for cap in (1, 2, 5, 10, 100)] == [11, 10, 7, 2, 2]
     words = " ".join(shown(report).replace("│", " ").split())
-    assert "PRIVATE" in words and "Left out by `max_records`, 1: 73 %, 2: 67 %" in words
+    assert "PRIVATE" in words and "Left out by `max_records`, 1: 11 (73.3%), 2: 10 (66.7%)" in words
