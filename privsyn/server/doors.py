@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from privsyn.server.environment import Address
 from privsyn.server.login import LOOPBACK
@@ -67,9 +67,53 @@ class OwnOrigins:
             await PlainTextResponse("This server answers its own page only.", status_code=403)(scope, receive, send)
 
 
+CLOSED = frozenset(f"{place}/{name}" for place in ("", "/api") for name in ("docs", "redoc", "openapi.json"))
+"""Descriptions of the API that Prefect shows without the login: its page and its programs ask for none of them."""
+
+
+class OwnPage:
+    """Closes CLOSED, and tells a browser that the page takes nothing from, and sends nothing to, another server.
+
+    Prefect's page asks an analytics host although analytics are off.  Its scripts and styles stand in part in the page
+    itself, so these are allowed there.
+    """
+
+    def __init__(self, app: ASGIApp, origins: list[str]) -> None:
+        self._app = app
+        sockets = [origin.replace("http", "ws", 1) for origin in origins]
+        self._policy = "; ".join(
+            [
+                "default-src 'self'",
+                "script-src 'self' 'unsafe-inline' 'unsafe-eval'",
+                "style-src 'self' 'unsafe-inline'",
+                "img-src 'self' data: blob:",
+                "font-src 'self' data:",
+                "worker-src 'self' blob:",
+                " ".join(["connect-src 'self'", *origins, *sockets]),
+                "object-src 'none'",
+                "base-uri 'self'",
+                "frame-ancestors 'none'",
+            ]
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on what is open, with the policy."""
+        if scope["type"] == "http" and scope["path"].rstrip("/") in CLOSED:
+            await PlainTextResponse("Not found.", status_code=404)(scope, receive, send)
+            return
+
+        async def send_with_policy(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["Content-Security-Policy"] = self._policy
+            await send(message)
+
+        await self._app(scope, receive, send_with_policy)
+
+
 def guard_app(app: Any, hosts: list[str], origins: list[str]) -> ASGIApp:
-    """Return the application behind both checks."""
-    return TrustedHostMiddleware(OwnOrigins(app, origins), allowed_hosts=hosts, www_redirect=False)
+    """Return the application behind all checks."""
+    guarded = OwnOrigins(OwnPage(app, origins), origins)
+    return TrustedHostMiddleware(guarded, allowed_hosts=hosts, www_redirect=False)
 
 
 def build_uvicorn_command(factory: str, host: str, port: int, log_level: str) -> list[str]:

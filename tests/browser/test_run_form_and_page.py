@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -82,7 +84,7 @@ def test_the_form_shows_fields_with_descriptions_limits_choices_and_defaults(pla
     page.open(f"/deployments/deployment/{place.deployment}/run")
     assert "above 10 it protects little. More than 0 and at most 1,000,000." in page.field(*EPSILON).text
     assert "From 1 to 10,000,000. Empty: 5000." in page.field(*GAMMA).text
-    assert page.choices("spec", "Preset") == ["default", "paper"]
+    assert page.choices("spec", "Preset") == ["0.4", "0.3", "paper"]
     assert page.choices("spec", "Accountant") == ["gaussian", "tight", "paper"]
     assert page.choices(*NAME) == list(MECHANISMS)
     assert page.choices("spec", "Mechanism", "Split", "Remeasure One Ways") == ["true", "false"]
@@ -95,7 +97,7 @@ def test_the_form_shows_fields_with_descriptions_limits_choices_and_defaults(pla
     within = {"One Way": ["Split"], "Gamma": ["Selection"], "Method": ["Synthesis"], "Seed": ["Synthesis"]}
     shown = {field: page.shown("spec", "Mechanism", *within.get(field, []), field) for field in filled}
     assert shown == filled  # what the deployment says stands there, and no default
-    assert (page.shown("spec", "Accountant"), page.shown("spec", "Preset")) == ("", "default")
+    assert (page.shown("spec", "Accountant"), page.shown("spec", "Preset")) == ("", "0.4")
     page.photograph(place.folder / "form.png")
     page.write("0", *GAMMA)
     page.submit()
@@ -181,3 +183,28 @@ def test_the_same_run_again_is_cached_and_one_beyond_the_cap_is_refused(place: P
     page.open(f"/artifacts/artifact/{budget['id']}")
     page.says("Budget of people", "Refused.", "still fits", "is left")
     page.photograph(place.folder / "refused.png")
+
+
+def test_the_page_calls_nobody_but_its_own_server(place: Place, page: Page, first: str) -> None:
+    """Requests that the page's policy stops never leave the browser."""
+    page.driver.get_log("performance")
+    for path in ("/dashboard", f"/runs/flow-run/{first}", "/deployments"):
+        page.open(path)
+        time.sleep(3)
+    page.driver.execute_script("fetch('https://stranger.example/').catch(() => 0)")  # as a page that calls others would
+    time.sleep(1)
+    events = [json.loads(entry["message"])["message"] for entry in page.driver.get_log("performance")]
+    sent = {
+        e["params"]["requestId"]: e["params"]["request"]["url"]
+        for e in events
+        if e["method"] == "Network.requestWillBeSent"
+    }
+    stopped = {
+        e["params"]["requestId"]
+        for e in events
+        if e["method"] == "Network.loadingFailed" and e["params"].get("blockedReason") == "csp"
+    }
+    own = (page.server.page, "data:", "blob:")
+    assert {url for request, url in sent.items() if request in stopped} >= {"https://stranger.example/"}
+    assert any(url.startswith(f"{page.server.page}/api/") for url in sent.values())
+    assert [url for request, url in sent.items() if request not in stopped and not url.startswith(own)] == []

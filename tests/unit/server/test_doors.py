@@ -105,3 +105,20 @@ def test_uvicorn_does_not_look_into_the_working_folder() -> None:
     command = doors.build_uvicorn_command("create_app", "127.0.0.1", 4200, "warning")
     folder = Path(command[command.index("--app-dir") + 1])
     assert (folder / "starlette").is_dir() and (folder / "prefect").is_dir()
+
+
+@pytest.mark.parametrize("path", sorted(doors.CLOSED))
+def test_descriptions_of_the_api_are_closed(path: str) -> None:
+    async def answer(_: object) -> PlainTextResponse:
+        return PlainTextResponse("inside")
+
+    app = Starlette(routes=[Route(path, answer), Route(f"{path}x", answer)])
+    guarded = client(guard_app(app, list_own_hosts(VARIABLES), list_own_origins(VARIABLES)))
+    assert [guarded.get(asked).status_code for asked in (path, f"{path}/", f"{path}x")] == [404, 404, 200]
+
+
+def test_a_browser_is_told_that_the_page_talks_to_its_own_server_only(server: TestClient) -> None:
+    policy = server.get("/").headers["content-security-policy"]
+    assert "default-src 'self'" in policy and "https:" not in policy
+    (connect,) = [part for part in policy.split("; ") if part.startswith("connect-src")]
+    assert {"'self'", PAGE, PAGE.replace("http", "ws")} <= set(connect.split())
