@@ -67,7 +67,9 @@ class OwnOrigins:
             await PlainTextResponse("This server answers its own page only.", status_code=403)(scope, receive, send)
 
 
-CLOSED = frozenset(f"{place}/{name}" for place in ("", "/api") for name in ("docs", "redoc", "openapi.json"))
+CLOSED = frozenset(
+    f"{place}/{name}" for place in ("", "/api") for name in ("docs", "docs/oauth2-redirect", "redoc", "openapi.json")
+)
 """Descriptions of the API that Prefect shows without the login: its page and its programs ask for none of them."""
 
 
