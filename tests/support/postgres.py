@@ -49,7 +49,7 @@ class Cluster:
     @property
     def url(self) -> str:
         """The URL of its superuser, through its socket."""
-        return f"postgresql://privsyn@/postgres?host={self.folder}"
+        return f"postgresql://privsyn@/postgres?host={self.folder}&port={self.settings.get('port', '5432')}"
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
@@ -142,15 +142,22 @@ def worker(url: str, schema: str = "public") -> Iterator[str]:
 def database(url: str) -> Iterator[str]:
     """A new, empty database on the server; its URL."""
     name = f"privsyn_{uuid.uuid4().hex}"
-    engine = sa.create_engine(sa.make_url(url).set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
+    with autocommit(url) as connection:
         connection.exec_driver_sql(f"CREATE DATABASE {name}")
     try:
         yield sa.make_url(url).set(database=name).render_as_string(hide_password=False)
     finally:
-        with engine.connect() as connection:
+        with autocommit(url) as connection:
             connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
-        engine.dispose()
+
+
+@contextmanager
+def autocommit(url: str) -> Iterator[Any]:
+    """A connection whose statements are no transaction, as those on whole databases must be."""
+    engine = sa.create_engine(sa.make_url(url).set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        yield connection
+    engine.dispose()
 
 
 def _user(folder: Path) -> dict[str, Any]:
