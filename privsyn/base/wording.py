@@ -166,6 +166,7 @@ API = Vocabulary(
         "ledger.against": "against",
         "backup.file": "file",
         "deploy.file": "file",
+        "init.folder": "folder",
         "settings.out": "out or PRIVSYN_OUT",
         "settings.released": "PRIVSYN_RELEASED",
         "settings.private": "PRIVSYN_PRIVATE",
