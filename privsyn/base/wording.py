@@ -24,6 +24,7 @@ REQUESTS = frozenset(
         "draft_spec",
         "ledger",
         "backup",
+        "init",
         "deploy",
         "settings",
     }

@@ -22,10 +22,12 @@ def init_command(
     with print_errors(debug=debug):
         from privsyn.server.starter_files import write_starter_files
 
-        parse_path(str(folder), "FOLDER")
+        parse_path(str(folder), "init.folder")
         for path in write_starter_files(folder):
             people.print(f"Wrote {path}", soft_wrap=True)
-        people.print(f"Next: cd {folder}; privsyn server; and in another terminal, there too: privsyn deploy.")
+        people.print(
+            f"Next: cd {folder}; privsyn server; and in another terminal, there too: privsyn deploy.", soft_wrap=True
+        )
 
 
 def server_command(

@@ -44,6 +44,7 @@ def register(settings: Settings, say: Say, file: Path = FILE) -> None:
     """
     environment = build_prefect_environment(settings)
     address = Address.of(environment)
+    program = _name_prefect()
     login = None if environment.get(CLIENT) else locate_login_file(settings, environment)
     os.environ.update(environment)
     written = read_deployments(file)  # which loads Prefect: it reads the environment then
@@ -82,18 +83,22 @@ def register(settings: Settings, say: Say, file: Path = FILE) -> None:
         say(f"Automation {name!r}: {change}")
     if not environment.get(VARIABLE):
         say(f"Nobody is notified yet: set {VARIABLE} (docs/operations/monitoring.md) and run this again.")
-    say(f"Start one on the page, or: {_format_start(written, address, login)}")
+    say(f"Start one on the page, or: {_format_start(program, written, address, login)}")
 
 
-def _format_start(written: Sequence[WrittenDeployment], address: Address, login: Path | None) -> str:
+def _name_prefect() -> str:
+    """Return what starts Prefect's command line from the shell that runs this."""
+    beside = Path(sys.executable).with_name("prefect")
+    return "prefect" if which("prefect") == str(beside) else quote(str(beside))
+
+
+def _format_start(program: str, written: Sequence[WrittenDeployment], address: Address, login: Path | None) -> str:
     """Return a command that starts one deployment; ``login``: the file of the login that its shell does not have."""
     first = next((one for one in written if one.is_filled_in), written[0])
     words = [f"{API}={quote(address.api)}"]
     if login is not None and login.is_file():
         words.append(f'{CLIENT}="$(cat {quote(str(login))})"')
-    beside = Path(sys.executable).with_name("prefect")
-    words.append("prefect" if which("prefect") == str(beside) else quote(str(beside)))
-    words += ["deployment", "run", quote(first.full_name)]
+    words += [program, "deployment", "run", quote(first.full_name)]
     return " ".join(words if first.is_filled_in else [*words, "--params", '"$(privsyn spec json SPEC)"'])
 
 
