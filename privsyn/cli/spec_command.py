@@ -8,7 +8,16 @@ from typing import Annotated
 
 import typer
 
-from privsyn.cli.common import Debug, SpecPath, parse_path, people, print_answer, print_errors, write_new
+from privsyn.cli.common import (
+    Debug,
+    SpecPath,
+    open_results,
+    parse_path,
+    people,
+    print_answer,
+    print_errors,
+    write_new,
+)
 from privsyn.cli.forecast_options import (
     EarlierRelease,
     Epsilons,
@@ -107,11 +116,12 @@ def check_command(
                 name: value for name, value in (("defaults", filled), ("forecast", made and made.as_json())) if value
             }
             print_answer(json.dumps({**report.as_json(), **more}, default=str))
-        render(report, people)
+        results = open_results(as_json=as_json)
+        render(report, results)
         if filled:
-            people.print(build_defaults_table(filled))
+            results.print(build_defaults_table(filled))
         if made is not None:
-            render_forecast(made, people)
+            render_forecast(made, results)
 
 
 @app.command("json")
