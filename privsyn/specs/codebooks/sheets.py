@@ -71,7 +71,8 @@ def read(path: Path, table: str) -> Dictionary:
         name = cells.get("name", name)
         if name and cells:
             found.setdefault(name, []).append(cells)
-    return Dictionary(path.name, {name: _read_column(cells) for name, cells in found.items()})
+    columns = {name: _read_column(cells) for name, cells in found.items()}
+    return Dictionary(path.name, columns, headings=tuple(map(str, rows.columns)))
 
 
 def _read_rows(path: Path) -> Any:
