@@ -26,7 +26,7 @@ from privsyn.data_contracts.release_spec import DATASET
 from privsyn.sources.private_table import SupportsArrowStream, is_readable
 from privsyn.sources.public_table import refuse_private_file
 from privsyn.specs.csv_start import check_first_line
-from privsyn.specs.dictionaries import read_dictionary
+from privsyn.specs.dictionary_process import read_dictionary
 from privsyn.specs.facts import Dictionary, Facts, list_values
 from privsyn.specs.look import guess_csv_kinds, list_categories
 from privsyn.specs.messages import DATASET_RULE, from_validation
