@@ -81,7 +81,7 @@ def test_where_a_limit_is_met_one_sentence_says_so(
     path = tmp_path / name
     if name == "a.sql":
         rows = ", ".join(f"({i}, 'a')" for i in range(60_000))
-        path.write_text("CREATE TABLE a (b INT, c TEXT); INSERT INTO a VALUES " + rows)
+        path.write_text(" ".join(["CREATE TABLE a (b INT, c TEXT);", "INSERT INTO a VALUES", rows]))
     elif name == "a.xml":
         path.write_text("<codeBook>" + "<a><b><c>" * 1_000_000 + "</c></b></a>" * 1_000_000 + "</codeBook>")
     else:
