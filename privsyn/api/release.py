@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from privsyn.api.arguments import check_arguments
 from privsyn.api.draft import AnySpec, load_any_spec
 from privsyn.api.open_release import Release
 from privsyn.api.progress import show_progress
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from privsyn.tasks.privacy.noise import NoiseSource
 
 
+@check_arguments
 def release(
     data: Table | None,
     spec: AnySpec,
@@ -99,6 +101,7 @@ def release(
 _make_release = release
 
 
+@check_arguments
 def improve(
     release: Release | str | Path,
     epsilon: float,
@@ -173,6 +176,7 @@ def release_in_process(
             return summarize(run, publish(run, run_steps(run.steps, run.run_reported)))
 
 
+@check_arguments
 def evaluate(
     release: Release | str | Path,
     data: Table | None = None,
@@ -210,6 +214,7 @@ def evaluate(
     return run_evaluation(EvaluationRequest(_name_spec(release), data, holdout, against, asked), load_settings(out))
 
 
+@check_arguments
 def rerun(
     release: Release | str | Path,
     *,
@@ -239,6 +244,7 @@ def rerun(
     return run_again(_name_spec(release), load_settings(out), places[0], prior=places[1])
 
 
+@check_arguments
 def ledger(*, out: str | Path | None = None) -> LedgerView:
     """Return the privacy ledger, to look at: ``show()``, ``entries(dataset)``, ``verify()``.
 
