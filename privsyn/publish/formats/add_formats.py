@@ -22,6 +22,7 @@ from privsyn.publish.formats.described import list_files
 from privsyn.publish.formats.writing import write_descriptions, write_note, write_tables
 from privsyn.publish.related_pairs import find_column_codes, list_related_pairs
 from privsyn.publish.release_note import release_note
+from privsyn.publish.scored_pairs import list_score_steps, list_unmeasured_pairs
 from privsyn.storage.records import Records
 from privsyn.storage.released_files import read_certificate, read_manifest, read_public_spec, release_folder
 from privsyn.storage.safe_names import SAFE_NAME
@@ -99,8 +100,12 @@ def _build(new: Path, old: Path, manifest: Manifest, certificate: Certificate, s
     released = new / "marginals" / "recode.parquet"
     recode = recode_from_table(pq.read_table(released)) if released.exists() else {}  # 0.2.0 did not release it
     codes = find_column_codes(recode, plan.request.encoding.codecs)
-    pairs = list_related_pairs(pq.read_table(new / "marginals" / "consistent.parquet"), codes)
-    write_note(new, release_note(plan, certificate, manifest.rows, pairs, private=True), pairs)
+    consistent = pq.read_table(new / "marginals" / "consistent.parquet")
+    pairs = list_related_pairs(consistent, codes)
+    scores = [step.published for step in list_score_steps(plan.steps)]
+    receipts, noisy = ([pq.read_table(new / files[table].name) for files in scores] for table in ("receipts", "noisy"))
+    unmeasured = list_unmeasured_pairs(receipts, noisy, consistent, pairs, codes)
+    write_note(new, release_note(plan, certificate, manifest.rows, pairs, unmeasured, private=True), pairs)
     write_descriptions(new, plan, certificate, manifest.rows, manifest.versions)
     asked = spec.public()
     made = manifest.model_copy(update={"spec": asked, "files": list_files(new)})

@@ -28,6 +28,7 @@ from privsyn.pipelines.privsyn import JOINT_COUNTS, SINGLE_COUNTS
 from privsyn.pipelines.release_job import plan_of
 from privsyn.publish.related_pairs import RelatedPair, find_column_codes, list_related_pairs
 from privsyn.publish.relations_picture import MOST_LINES, draw_picture
+from privsyn.publish.scored_pairs import _compute_chance
 from privsyn.storage.released_files import read_certificate
 from privsyn.tasks.estimation.recode import recode_from_table
 from tests.support.answered import spec, table
@@ -109,7 +110,7 @@ def test_the_r_example_with_arrow_reads_the_rows(places: Path, save: Save) -> No
 
 
 def test_measured_pairs_are_listed_with_their_strength_and_noise(places: Path, save: Save) -> None:
-    folder = released(save)
+    folder = released(save, epsilon=0.5)
     note = (folder / "README.md").read_text(encoding="utf-8")
     receipts = pq.read_table(folder / "marginals" / "measured_receipts.parquet").to_pylist()
     pairs = [r for r in receipts if len(r["attributes"]) == 2]
@@ -134,6 +135,35 @@ def test_a_pair_inside_a_larger_marginal_has_the_noise_of_its_sums() -> None:
     assert first.columns == ("a", "b") and first.sigma == pytest.approx(2 * 3**0.5)
     assert first.strength == pytest.approx(0.5 * 4 * 0.25 * 0.75)  # four cells, each off by p (1 - p)
     assert [p.strength for p in others] == pytest.approx([0, 0]) and others[0].sigma == pytest.approx(2 * 2**0.5)
+
+
+def test_pairs_that_were_only_scored_stand_in_the_note_with_their_score(places: Path, save: Save) -> None:
+    folder = released(save)
+    note = (folder / "README.md").read_text(encoding="utf-8")
+    receipts = pq.read_table(folder / "marginals" / "scores_receipts.parquet").to_pylist()
+    scores = pq.read_table(folder / "marginals" / "scores.parquet").to_pylist()
+    consistent = pq.read_table(folder / "marginals" / "consistent.parquet").to_pylist()
+    counted = {frozenset(row["attributes"]) for row in consistent if len(row["attributes"]) == 2}
+    rows = sum(next(row["counts"] for row in consistent if len(row["attributes"]) == 1))
+    left = [(r, s) for r, s in zip(receipts, scores, strict=True) if frozenset(r["attributes"]) not in counted]
+    assert left and f"{len(left):,} pairs of columns were scored and not counted together" in note
+    for receipt, score in left:
+        a, b = receipt["attributes"]
+        (line,) = [line for line in note.splitlines() if line.startswith(f"| {a} × {b} |")]
+        shown = [cell.strip() for cell in line.split("|")[2:5]]
+        assert shown[0] == f"{100 * score['count'] / (2 * rows):.1f} %"
+        assert shown[2] == f"{100 * receipt['sigma'] / (2 * rows):.1f} %"
+
+
+def test_independent_columns_score_about_what_stands_under_chance() -> None:
+    rng, rows = np.random.default_rng(2), 3_000
+    shares = rng.dirichlet(np.ones(8)), rng.dirichlet(np.ones(5))
+    found = []
+    for _ in range(40):
+        counts = rng.multinomial(rows, np.outer(*shares).ravel()).reshape(8, 5)
+        expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / rows
+        found.append(0.5 * np.abs(counts - expected).sum() / rows)
+    assert _compute_chance(*shares, rows) == pytest.approx(np.mean(found), rel=0.1)
 
 
 def test_the_strength_of_a_split_column_is_that_of_the_column(places: Path, save: Save) -> None:
