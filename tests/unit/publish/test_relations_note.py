@@ -110,8 +110,7 @@ def test_the_r_example_with_arrow_reads_the_rows(places: Path, save: Save) -> No
 
 
 def test_measured_pairs_are_listed_with_their_strength_and_noise(places: Path, save: Save) -> None:
-    """A tree counts three of six pairs together."""
-    folder = privsyn.release(None, make_spec(COLUMNS, data=save(table(500)), mechanism={"name": "mst"})).folder
+    folder = released(save)
     note = (folder / "README.md").read_text(encoding="utf-8")
     receipts = pq.read_table(folder / "marginals" / "measured_receipts.parquet").to_pylist()
     pairs = [r for r in receipts if len(r["attributes"]) == 2]
@@ -139,7 +138,8 @@ def test_a_pair_inside_a_larger_marginal_has_the_noise_of_its_sums() -> None:
 
 
 def test_pairs_that_were_only_scored_stand_in_the_note_with_their_score(places: Path, save: Save) -> None:
-    folder = released(save)
+    """A tree counts three of six pairs together."""
+    folder = privsyn.release(None, make_spec(COLUMNS, data=save(table(500)), mechanism={"name": "mst"})).folder
     note = (folder / "README.md").read_text(encoding="utf-8")
     receipts = pq.read_table(folder / "marginals" / "scores_receipts.parquet").to_pylist()
     scores = pq.read_table(folder / "marginals" / "scores.parquet").to_pylist()
