@@ -127,6 +127,9 @@ def check_command(
             results.print(build_defaults_table(filled))
         if made is not None:
             render_forecast(made, results)
+        else:
+            hint = "Which relations will be measurable, and in how many codes: --rows-about N, since it depends on the rows."
+            results.print(hint, soft_wrap=True)
 
 
 @app.command("json")
