@@ -122,6 +122,12 @@ class PublicKnowledge:
         return self._totals.measured(self.encoding.domain)
 
     @property
+    def measured_again(self) -> Domain:
+        """The fine domain of the attributes that may be measured a second time: not what values are rounded to."""
+        once, all_alone = self.encoding.chances, self.measured_alone
+        return Domain.of({a: all_alone.size(a) for a in all_alone.attributes if a not in once})
+
+    @property
     def known_pairs(self) -> frozenset[Clique]:
         """The pairs of attributes whose counts are known, in the domain's order."""
         if self._totals is None:
