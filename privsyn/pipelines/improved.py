@@ -144,7 +144,7 @@ def _build_choice(
             asked,
             scored,
             first,
-            known,
+            {a: r for a, r in known.items() if a not in request.encoding.chances},
             rho,
             request.records,
             options.selection,

@@ -58,7 +58,7 @@ class SteppedCodec(OrderedCodec):
 
     def _values(self, cells: NDArray[np.int64], rng: np.random.Generator, helpers: Mapping[str, Codes]) -> pa.Array:
         values = self._draw_inside(cells, rng)
-        if self._heaps is None:
+        if self._heaps is None or (not self.leaves_cell and not helpers):  # nobody named what people round to
             return values
         draw = lambda cells, rng: parsing.to_numbers(self._draw_inside(cells, rng))[0]  # noqa: E731
         wanted = helpers[name_heap_attribute(self.attribute)]

@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.domain import Clique, Domain, drop_attributes
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.level_codecs import LevelCodec
@@ -124,8 +124,7 @@ class PublicKnowledge:
     @property
     def measured_again(self) -> Domain:
         """The fine domain of the attributes that may be measured a second time: not what values are rounded to."""
-        once, all_alone = self.encoding.chances, self.measured_alone
-        return Domain.of({a: all_alone.size(a) for a in all_alone.attributes if a not in once})
+        return drop_attributes(self.measured_alone, self.encoding.chances)
 
     @property
     def known_pairs(self) -> frozenset[Clique]:

@@ -87,8 +87,8 @@ def select(
     """Return the contract PAIRS by ``settings.criterion``.
 
     queries: of the scores, one per pair, all of one sigma; scores: their noisy answers; ``rho``: the third stage's
-    budget; ``remeasure_one_ways``: whether one-ways compete for it, too, but for those of ``once``; ``targets``: the pairs whose errors count more
-    (both with ``expected_error`` only), and ``pooled`` as of
+    budget; ``remeasure_one_ways``: whether one-ways compete for it, too, but for those of the attributes ``once``;
+    ``targets``: the pairs whose errors count more (both with ``expected_error`` only), and ``pooled`` as of
     :func:`privsyn.tasks.estimation.pair_departures.estimate_pair_departures`.
     """
     pairs = [(q.attributes[0], q.attributes[1]) for q in queries]
