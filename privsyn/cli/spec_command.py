@@ -128,7 +128,7 @@ def check_command(
         if made is not None:
             render_forecast(made, results)
         else:
-            hint = "Which relations will be measurable, and in how many codes: --rows-about N, since it depends on the rows."
+            hint = "Which relations will be measurable, and in how many codes, depends on the rows: --rows-about N."
             results.print(hint, soft_wrap=True)
 
 
