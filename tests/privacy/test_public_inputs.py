@@ -358,6 +358,22 @@ def test_28_mutant_answers_that_are_not_counted(folder: Path, monkeypatch: pytes
         test_28_three_answers_are_given_and_then_none(folder, monkeypatch)
 
 
+def test_28_a_url_is_called_one_and_what_follows_it_is_not_shown(folder: Path) -> None:
+    stated: dict[str, dict[str, Any]] = {
+        "prior.table": {"prior": {"table": "https://me:secret@host/a.csv", "statement": STATEMENT}},
+        "rules[0].lookup.table": {
+            "rules": [{"lookup": {"from": "town", "to": "county", "table": "s3://secret/a.csv"}}]
+        },
+    }
+    for field, named in stated.items():
+        with pytest.raises(RequestError, match="URLs are not read") as caught:
+            with_public_inputs(make_spec(COLUMNS, **QUICK, **named), folder)
+        assert caught.value.field == field and "secret" not in str(caught.value)
+    with pytest.raises(RequestError, match="URLs are not read") as caught:
+        privsyn.draft_spec(folder / "private.parquet", dictionary="s3://secret/a.csv")
+    assert caught.value.field == "draft_spec.dictionary" and "secret" not in str(caught.value)
+
+
 def test_28_a_place_is_the_private_one_however_it_is_named(folder: Path) -> None:
     private = folder / "private.parquet"
     (folder / "soft.parquet").symlink_to(private)
