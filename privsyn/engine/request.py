@@ -25,23 +25,33 @@ class Request:
 
     ``column_order``: the released columns in the source's order, since the order in the spec means nothing; empty: the
     spec's order.  ``threads``: 0 for all cores; no part of what is released.  ``even``: columns of a release of before,
-    whose wide bins had two cells.  ``prior``: the rows of a public prior in fine codes; not given: those of the spec's
-    prior, read when the request is made.  A spec as a manifest shows it does not say where they are: then None.
+    whose wide bins had two cells.  ``prior_rows``: the rows of a public prior in fine codes; None: those of the spec's
+    prior, read when they are first asked for.
     """
 
     spec: ReleaseSpec
     column_order: tuple[str, ...] = ()
     threads: int = 0
     even: frozenset[str] = frozenset()
-    prior: CodeTable | None = None
+    prior_rows: CodeTable | None = None
 
-    def __post_init__(self) -> None:
-        """Read the public rows.  Raises RequestError for a prior whose file does not fit the spec or its hash."""
+    @property
+    def has_prior(self) -> bool:
+        """Whether there are rows of a public prior.  A spec as a manifest shows it does not say where they are."""
         stated = self.spec.prior
-        if self.prior is None and stated is not None and stated.place:
-            from privsyn.sources.public_table import read_public_rows  # here: most requests have none
+        return self.prior_rows is not None or (stated is not None and bool(stated.place))
 
-            object.__setattr__(self, "prior", read_public_rows(self.spec, self.encoding))
+    @cached_property
+    def prior(self) -> CodeTable | None:
+        """The rows of the public prior in fine codes; None where :attr:`has_prior` is false.
+
+        Raises RequestError for a file that does not fit the spec or its hash.
+        """
+        if self.prior_rows is not None or not self.has_prior:
+            return self.prior_rows
+        from privsyn.sources.public_table import read_public_rows  # here: most requests have none
+
+        return read_public_rows(self.spec, self.encoding)
 
     @property
     def records(self) -> int:
