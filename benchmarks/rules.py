@@ -27,7 +27,7 @@ from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import Coded, encode_table
 from privsyn.pipelines.registry import build_steps
 from privsyn.sources.open_source import open_source
-from privsyn.specs.lookup_tables import with_lookup_tables
+from privsyn.specs.public_files import with_lookup_tables
 from privsyn.tasks.codecs import plan, plan_every_column
 from privsyn.tasks.metrics.marginal_distance import average_l1, draw_cliques, list_all_cliques
 from privsyn.tasks.privacy.noise import SeededNoise

@@ -15,11 +15,9 @@ from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.private_table import SupportsArrowStream
 from privsyn.specs.draft import LOOKED, draft
-from privsyn.specs.lookup_tables import with_lookup_tables
 from privsyn.specs.places import format_place
-from privsyn.specs.public_priors import with_prior
+from privsyn.specs.public_files import with_public_files
 from privsyn.specs.spec_file import check_spec_content, find_todos, load_spec
-from privsyn.specs.total_tables import with_totals
 from privsyn.specs.yaml_file import parse_yaml
 from privsyn.specs.yaml_text import TODO
 
@@ -145,7 +143,7 @@ def load_any_spec(spec: AnySpec, changes: Mapping[str, Mapping[str, Any]] | None
         section = content.get(name)
         if fields:
             content[name] = {**(section if isinstance(section, Mapping) else {}), **fields}
-    return with_prior(with_totals(with_lookup_tables(check_spec_content(content), Path()), Path()), Path())
+    return with_public_files(check_spec_content(content), Path())
 
 
 def _plain_values(value: Any) -> Any:

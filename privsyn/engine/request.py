@@ -37,17 +37,17 @@ class Request:
 
     @property
     def has_prior(self) -> bool:
-        """Whether there are rows of a public prior.  A spec as a manifest shows it does not say where they are."""
-        stated = self.spec.prior
-        return self.prior_rows is not None or (stated is not None and bool(stated.place))
+        """Whether there is a public prior, read or not."""
+        return self.prior_rows is not None or self.spec.prior is not None
 
     @cached_property
     def prior(self) -> CodeTable | None:
-        """The rows of the public prior in fine codes; None where :attr:`has_prior` is false.
+        """The rows of the public prior in fine codes; None without one, and where the spec does not say where it is.
 
-        Raises RequestError for a file that does not fit the spec or its hash.
+        A spec as a manifest shows it does not.  Raises RequestError for a file that does not fit the spec or its hash.
         """
-        if self.prior_rows is not None or not self.has_prior:
+        stated = self.spec.prior
+        if self.prior_rows is not None or stated is None or not stated.place:
             return self.prior_rows
         from privsyn.sources.public_table import read_public_rows  # here: most requests have none
 

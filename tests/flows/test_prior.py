@@ -22,7 +22,7 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.prior_note import PRIOR_PROMISE
-from privsyn.specs.public_priors import with_prior
+from privsyn.specs.public_files import with_prior
 from privsyn.tasks.privacy.noise import NoNoise
 from tests.support.releases import few
 from tests.support.specs import COLUMNS, make_spec, people

@@ -31,7 +31,7 @@ from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.sources.open_source import open_source
-from privsyn.specs.public_priors import with_prior
+from privsyn.specs.public_files import with_prior
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.privacy.noise import SeededNoise
 from tests.support.evaluations import slight_settings

@@ -20,7 +20,7 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.prior import Prior
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.unmeasured_note import TELLS_NOTHING
-from privsyn.specs.public_priors import with_prior
+from privsyn.specs.public_files import with_prior
 from tests.support import answered
 from tests.support.places import ROOT
 from tests.support.releases import FEW, QUICK, run

@@ -16,7 +16,7 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step, check_shares
 from privsyn.pipelines.registry import build_steps
-from privsyn.specs.public_priors import with_prior
+from privsyn.specs.public_files import with_prior
 from privsyn.tasks.estimation.recode import AttributeRecode, recode_to_table
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.prior_pairs import PriorPairs
