@@ -111,9 +111,9 @@ class Candidate:
     @cached_property
     def ordered_plan(self) -> Plan:
         """The plan of the run: its columns in the table's order, where the request has none, and the threads to use."""
-        request, released = self.plan.request, self.spec.released_columns
-        order = request.column_order or tuple(name for name in self.source.columns if name in released)
-        return replace(self.plan, request=replace(request, column_order=order, threads=self.settings.threads))
+        released = self.spec.released_columns
+        order = tuple(name for name in self.source.columns if name in released)
+        return replace(self.plan, request=self.plan.request.order_columns(order, self.settings.threads))
 
     @cached_property
     def given(self) -> dict[str, str]:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from privsyn.engine.keys import compute_lineage_keys
 from privsyn.engine.plan import Plan
@@ -21,8 +21,8 @@ def name_request(plan: Plan) -> str:
 
     Two requests of one name draw the same from the same data: they differ in post-processing and publishing only.
     """
-    order = plan.request.column_order or tuple(sorted(plan.request.spec.released_columns))
-    keys = compute_lineage_keys(replace(plan.request, column_order=order), "", 0, OpenDPNoise, plan.steps, plan.period)
+    request = plan.request.order_columns(tuple(sorted(plan.request.spec.released_columns)))
+    keys = compute_lineage_keys(request, "", 0, OpenDPNoise, plan.steps, plan.period)
     drawn_for = [keys[step.name] for step in release_steps(plan.steps)]
     asked = json.dumps([drawn_for, dict(plan.asks)], sort_keys=True)
     return f"request-{hashlib.sha256(asked.encode()).hexdigest()}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -13,7 +13,7 @@ from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.receipts import Pricing
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.specs.places import format_place
-from privsyn.tasks.codecs import EncodingPlan, plan
+from privsyn.tasks.codecs import ColumnCodecs, EncodingPlan, arrange_codecs
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.public_knowledge import Part, PublicKnowledge
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho, get_pricing
@@ -61,7 +61,19 @@ class Request:
     @cached_property
     def encoding(self) -> EncodingPlan:
         """The codecs of the released columns, in ``column_order``."""
-        return plan(self.spec, self.column_order, self.even)
+        return arrange_codecs(self._codecs, self.column_order)
+
+    @cached_property
+    def _codecs(self) -> ColumnCodecs:
+        return ColumnCodecs(self.spec, self.even)
+
+    def order_columns(self, order: tuple[str, ...], threads: int | None = None) -> Request:
+        """Return the same request with its columns in ``order``, if it has none, and the same codecs."""
+        ordered = replace(
+            self, column_order=self.column_order or order, threads=self.threads if threads is None else threads
+        )
+        ordered.__dict__["_codecs"] = self._codecs
+        return ordered
 
     @cached_property
     def public(self) -> PublicKnowledge:

@@ -78,10 +78,9 @@ def described(spec: ReleaseSpec, folder: Path, rows: int = 200, parts: int = 1) 
     for i, name in enumerate(names):
         (folder / name).parent.mkdir(exist_ok=True)
         pq.write_table(table.slice(rows * i // parts, rows * (i + 1) // parts - rows * i // parts), folder / name)
-    write_tables(folder, spec, order)
+    plan = plan_release(spec, column_order=tuple(order))
+    write_tables(folder, plan.request)
     files = list_files(folder)
-    write_descriptions(folder, plan_release(spec, column_order=tuple(order)), CERTIFICATE, rows, VERSIONS)
+    write_descriptions(folder, plan, CERTIFICATE, rows, VERSIONS)
     assert len(write_synthetic_files(folder)) == parts
-    return Described(
-        plan_release(spec, column_order=order), CERTIFICATE, list_ranges(spec, order), rows, files, VERSIONS
-    )
+    return Described(plan, CERTIFICATE, list_ranges(plan.request), rows, files, VERSIONS)

@@ -93,9 +93,8 @@ def _build(new: Path, old: Path, manifest: Manifest, certificate: Certificate, s
         if name.endswith(".parquet") or name == "certificate.json":
             (new / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(old / name, new / name)
-    order = tuple(manifest.column_order)
-    write_tables(new, spec, order)
-    plan = plan_release(spec, column_order=order)
+    plan = plan_release(spec, column_order=tuple(manifest.column_order))
+    write_tables(new, plan.request)
     released = new / "marginals" / "recode.parquet"
     recode = recode_from_table(pq.read_table(released)) if released.exists() else {}  # 0.2.0 did not release it
     codes = find_column_codes(recode, plan.request.encoding.codecs)
