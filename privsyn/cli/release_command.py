@@ -18,7 +18,9 @@ from privsyn.cli.common import (
     Debug,
     SpecPath,
     get_command_name,
+    is_interactive,
     make_folder,
+    open_results,
     parse_path,
     people,
     print_answer,
@@ -27,10 +29,22 @@ from privsyn.cli.common import (
     warn,
     warn_of_epsilon,
 )
+from privsyn.cli.first_charge import (
+    FirstCharge,
+    confirm,
+    explain_counting,
+    find_state,
+    look_ahead,
+    print_forecasts,
+    print_price,
+    simulate_sizes,
+)
 from privsyn.cli.private_lines import print_misread
 from privsyn.cli.vocabulary import COMMAND_LINE
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from privsyn.base.settings import Settings
     from privsyn.engine.candidate import Candidate
     from privsyn.engine.plan import Plan
@@ -57,6 +71,16 @@ def release_command(
         str | None,
         typer.Option(metavar="WHY", help="Why a table that was released under another name gets a second budget."),
     ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask before the first charge of a data set, which fixes its cap.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print price, cap and a forecast, and stop: nothing is read or charged.")
+    ] = False,
+    rows_about: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="About how many rows the table has, a public number, for the forecast."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
     prefect: Annotated[
         bool, typer.Option("--prefect", help="Run as a Prefect flow, with a temporary server where none is configured.")
@@ -66,6 +90,7 @@ def release_command(
     """Make a differentially private synthetic table from the private table that SPEC names.
 
     It runs in this process, or as a Prefect flow where a server is configured (PREFECT_API_URL or a profile).
+    On a terminal it shows price, cap and a forecast and asks before the first charge of a data set.
     """
     start = time.monotonic()
     with print_errors(debug=debug, out=out):
@@ -75,10 +100,16 @@ def release_command(
         table = parse_path(data, "--data")
         settings = read_settings(out)  # a wrong variable is refused before anything starts
         request = override_options(load_spec(spec), epsilon, delta, table, seed_synthesis, engine)
-        if out is not None:
-            make_folder(settings)
         warn_of_epsilon(request.privacy.epsilon)
         candidate = build_candidate(request, settings, fresh=fresh, period=period, new_dataset=new_dataset)
+        if dry_run:
+            _print_dry_run(look_ahead(candidate), rows_about, as_json=as_json)
+            return
+        if not yes and is_interactive() and find_state(request.dataset, settings) is None:
+            confirm(look_ahead(candidate), rows_about)
+            start = time.monotonic()
+        if out is not None:
+            make_folder(settings)
         with _end_if_released(request.dataset, settings, as_json=as_json):
             summary = run_here_or_in_prefect(candidate, prefect=prefect)
         show_summary(candidate, summary, start, as_json=as_json)
@@ -88,6 +119,16 @@ def release_command(
                 f"the release has 0 rows: the noisy total is zero, since epsilon {request.privacy.epsilon:g} is too "
                 "small for a table of this size. What was spent stays spent."
             )
+
+
+def _print_dry_run(ahead: FirstCharge, rows_about: int | None, *, as_json: bool) -> None:
+    forecasts = simulate_sizes(ahead.request, rows_about)
+    if as_json:
+        print_answer(json.dumps(ahead.as_json(forecasts)))
+    results = open_results(as_json=as_json)
+    print_price(ahead, results)
+    print_forecasts(ahead.request, forecasts, results)
+    people.print("A dry run: nothing was read, nothing was charged.")
 
 
 def run_here_or_in_prefect(candidate: Candidate, *, prefect: bool) -> ReleaseSummary:
@@ -109,7 +150,7 @@ def show_summary(candidate: Candidate, summary: ReleaseSummary, start: float, *,
     if as_json:
         shown = _as_json(candidate.spec.dataset, candidate.settings, summary)
         print_answer(json.dumps({**shown, "seconds": seconds}))
-    _print_summary(candidate, summary, seconds)
+    _print_summary(candidate, summary, seconds, open_results(as_json=as_json))
     _print_relations(candidate.plan, summary)
 
 
@@ -133,15 +174,8 @@ def _describe_new_name(candidate: Candidate) -> list[str]:
 
     It is a new data set, whose cap cannot be changed later.
     """
-    from privsyn.base.errors import LedgerMissingError
-    from privsyn.ledgers.ledger import Ledger
-
     spec = candidate.spec
-    try:
-        known = bool(Ledger(candidate.settings.ledger, create=False).summary(spec.dataset))
-    except LedgerMissingError:
-        known = False
-    if known:
+    if find_state(spec.dataset, candidate.settings) is not None:
         return []
     cap = spec.budget
     return [
@@ -221,7 +255,7 @@ def _as_json(dataset: str, settings: Settings, summary: ReleaseSummary) -> dict[
     return {**summary.model_dump(mode="json"), "budget_left": left}
 
 
-def _print_summary(candidate: Candidate, summary: ReleaseSummary, seconds: float) -> None:
+def _print_summary(candidate: Candidate, summary: ReleaseSummary, seconds: float, results: Console) -> None:
     from privsyn.ledgers.ledger import Ledger
 
     request, settings = candidate.spec, candidate.settings
@@ -239,23 +273,22 @@ def _print_summary(candidate: Candidate, summary: ReleaseSummary, seconds: float
     grid.add_row("Promise", f"{promise} for adding or removing {request.unit.describe()}")
     grid.add_row("This run cost", cost)
     grid.add_row("Budget", _draw_budget_bar(state.epsilon, state.cap.epsilon, state.cap.delta))
-    if summary.delta < state.cap.delta:
-        less = f"counted at the cap's delta, where what is promised at {summary.delta:g} has a smaller epsilon"
-        grid.add_row("", less)
+    if summary.delta != state.cap.delta:
+        grid.add_row("", explain_counting(summary.epsilon, summary.delta, state.cap.delta))
     grid.add_row("Files", f"{summary.released}  (give away)")
     grid.add_row("", f"{summary.private}  (keep: private)")
     grid.add_row("Time", f"{seconds:g} s")
-    people.print(Panel(grid, title="privsyn release", border_style="green", expand=False))
-    people.print("Look next at:", style="bold")
-    people.print(f"  {Path(summary.released) / 'README.md'}   what the release is, in plain words", soft_wrap=True)
+    results.print(Panel(grid, title="privsyn release", border_style="green", expand=False))
+    results.print("Look next at:", style="bold")
+    results.print(f"  {Path(summary.released) / 'README.md'}   what the release is, in plain words", soft_wrap=True)
     table = Path(summary.released) / "synthetic.parquet"
-    people.print(f"  {table if table.exists() else table.with_suffix('')}   the table", soft_wrap=True)
+    results.print(f"  {table if table.exists() else table.with_suffix('')}   the table", soft_wrap=True)
     default = type(settings).model_fields["out"].default
     where = "" if settings.out == default else f" --out {settings.out}"
-    people.print(
+    results.print(
         f"  {get_command_name()} evaluate {summary.run}{where}   how good it is: a private report", soft_wrap=True
     )
-    people.print(f"  {get_command_name()} ledger show {request.dataset}   every charge so far", soft_wrap=True)
+    results.print(f"  {get_command_name()} ledger show {request.dataset}   every charge so far", soft_wrap=True)
 
 
 def _draw_budget_bar(spent: float, cap: float, delta: float, width: int = 24) -> str:

@@ -37,7 +37,7 @@ LEDGER_CHECKS: tuple[Check, ...] = (
 
 TABLE_CHECKS: tuple[Check, ...] = (
     checks.check_columns,  # the table is there, with the spec's columns
-    checks.check_prior,  # the public prior is no private table
+    checks.check_public_inputs,  # nothing that the spec calls public is a private table
 )
 """Of the table: its structure, and what its fingerprint tells."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import secrets
-from functools import partial
 
 from privsyn.base.errors import BudgetRefusedError, LedgerError, PeriodReleasedError, RequestError
 from privsyn.base.wording import mention
@@ -13,19 +12,14 @@ from privsyn.data_contracts.rules import LookupRule
 from privsyn.engine import names_of_tables
 from privsyn.engine.candidate import Candidate
 from privsyn.engine.earlier_runs import refuse_silent_redraw
+from privsyn.engine.public_inputs import PrivateTables
 from privsyn.engine.request import Request
-from privsyn.ledgers.known_tables import KnownTable
 from privsyn.ledgers.ledger import Line
 from privsyn.ledgers.noted_history import open_noted_ledger, refuse_older
-from privsyn.sources.canonical_bytes import compute_rows_fingerprint
-from privsyn.sources.public_table import check_file, compute_prior_fingerprint
 from privsyn.specs.places import format_place
 from privsyn.tasks.knowledge.totals_and_rules import check_totals_possible
 from privsyn.tasks.privacy.accountant import cap_accountant, convert_epsilon_to_rho
 from privsyn.tasks.rules.feasibility import check_feasible
-
-_UNUSED_NAME = ""
-"""No data set has this name, so that a table known under any is known under another."""
 
 
 def check_reason(candidate: Candidate) -> None:
@@ -134,7 +128,16 @@ def check_room(candidate: Candidate) -> None:
     if candidate.ledger.summary(spec.dataset):
         line = Line("release", f"room-{secrets.token_hex(8)}", asked, {"accountant": spec.accountant})
         candidate.ledger.check_room(spec.dataset, [line], spec.privacy.delta)
-    elif asked > convert_epsilon_to_rho(spec.budget.epsilon, spec.budget.delta, cap_accountant(spec.accountant)):
+    else:
+        check_whole_cap(candidate.plan.request)
+
+
+def check_whole_cap(request: Request) -> None:
+    """Raise BudgetRefusedError for a request that costs more than the whole cap of a new data set."""
+    spec = request.spec
+    if request.rounds[-1] > convert_epsilon_to_rho(
+        spec.budget.epsilon, spec.budget.delta, cap_accountant(spec.accountant)
+    ):
         raise BudgetRefusedError(
             f"privacy ({spec.privacy.epsilon:g}, {spec.privacy.delta:g}) costs more than the whole lifetime cap "
             f"({spec.budget.epsilon:g}, {spec.budget.delta:g}); nothing was read, nothing was spent",
@@ -148,37 +151,18 @@ def check_columns(candidate: Candidate) -> None:
     _ = candidate.source
 
 
-def check_prior(candidate: Candidate) -> None:
-    """Refuse a public prior whose file is the run's private table or one of a data set of the ledger.
-
-    Its rows in another order or file format, and its measured columns alone, are caught.  Some of its rows are not: to
-    look for rows that two tables share would tell who is in the private one.
-    """
-    spec, private_root = candidate.spec, candidate.settings.private_root
-    if spec.prior is None:
-        return
-    path = check_file(spec.prior)
-    fingerprint = candidate.store.fingerprint([path])
-    field = "prior.table" if spec.prior.table else "prior.release"
-    cure = "Name a table that anybody may have: its statistics show in the release"
-    if path.resolve().is_relative_to(private_root.resolve()):
-        raise RequestError("lies in the private folder, where nothing is public; nothing was spent", cure, field)
-    if fingerprint in candidate.table_fingerprints:
-        raise RequestError("is the private table itself, or a file of it; nothing was spent", cure, field)
-    if compute_prior_fingerprint(spec, path) == compute_rows_fingerprint(
-        candidate.source.batches(), sorted(spec.measured_columns)
-    ):
-        raise RequestError("holds the rows of the private table; nothing was spent", cure, field)
-    known = names_of_tables.map_fingerprints(private_root, candidate.ledger.entries())
-    table = KnownTable(
-        (fingerprint,), partial(candidate.store.mark, "table"), names_of_tables.find_names(known, {fingerprint})
-    )
-    try:
-        candidate.ledger.check_table(_UNUSED_NAME, table)
-    except RequestError:
-        raise RequestError(
-            "is the private table, or a file of it, of a data set of the ledger; nothing was spent", cure, field
-        ) from None
+def check_public_inputs(candidate: Candidate) -> None:
+    """Refuse a file that the spec calls public and that is the run's private table or one of the ledger's data sets."""
+    spec = candidate.spec
+    if spec.public_inputs:
+        tables = PrivateTables(
+            source=candidate.source,
+            own=candidate.table_fingerprints,
+            store=candidate.store,
+            ledger=candidate.ledger,
+            private_root=candidate.settings.private_root,
+        )
+        tables.refuse_as_public(spec, candidate.records)
 
 
 def check_improved(candidate: Candidate) -> None:

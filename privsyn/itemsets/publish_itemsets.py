@@ -37,6 +37,9 @@ from privsyn.tasks.privacy.noise import NoiseSource, OpenDPNoise
 ASKS = "itemsets"
 """The request beyond the release spec, in a run's notes."""
 
+_NOT_ASKED = {"data", "items", "items_file", "public_files", "privacy", "budget"}
+"""Fields that are places, or that the release spec has."""
+
 
 class ItemsetSummary(BaseModel):
     """The released itemsets and their cost.  It holds noisy figures and public facts only."""
@@ -58,7 +61,7 @@ def plan_itemsets(asked: ItemsetSpec) -> Plan:
     return Plan(
         Request(release_spec_of(asked)),
         build_itemset_steps(asked),
-        asks={ASKS: asked.model_dump(mode="json", exclude={"data", "items", "items_file", "privacy", "budget"})},
+        asks={ASKS: asked.model_dump(mode="json", exclude=_NOT_ASKED)},
         name=f"{asked.dataset}-itemsets",
         output="itemsets",
     )

@@ -13,7 +13,7 @@ from privsyn.base.paths import expand_path
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.specs import messages
 from privsyn.specs.defaults import with_defaults
-from privsyn.specs.public_files import with_public_files
+from privsyn.specs.public_inputs import with_public_inputs
 from privsyn.specs.yaml_file import Document, parse_yaml, read_yaml
 
 _FREE_LISTS = ("values", "null_values")
@@ -30,7 +30,7 @@ def load_spec(path: Path) -> ReleaseSpec:
     path = Path(path)
     folder = path.absolute().parent
     spec = _set_data(_validate(read_yaml(path)), folder)
-    return with_public_files(spec, folder)
+    return with_public_inputs(spec, folder)
 
 
 def parse_spec(text: str, name: str = "the spec") -> ReleaseSpec:

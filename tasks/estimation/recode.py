@@ -5,6 +5,7 @@ Paper: section 5.3, "Filter and Combine Low-count Values".
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -154,6 +155,25 @@ def compress_attribute(
     kept = (~low[groups] | combine) & ~gone[groups]
     weight = weigh_inside(y, sigma, groups, coarse, levels[-1] if levels else None, points)
     return AttributeRecode(coarse, kept, weight, y, np.full(len(y), sigma**2))
+
+
+def drop_unlisted(recode: Recode, added: Mapping[str, int], settings: Compression) -> Recode:
+    """Return the same codes, in which no row becomes what its spec does not list out of noise alone.
+
+    ``added``: as in :func:`privsyn.tasks.steps.compress_domain.compress_domain`.  Where it shares a code with listed
+    values and its noisy count is low, these have its part of the code; evenly, where they have none (not in the paper).
+    """
+    found = dict(recode)
+    for a in added.keys() & recode.keys():
+        r, own = recode[a], added[a]
+        others = r.kept & (r.coarse == r.coarse[own]) & (np.arange(len(r.coarse)) != own)
+        if not r.kept[own] or not others.any() or r.estimate[own] >= settings.threshold(math.sqrt(r.variance[own])):
+            continue
+        weight = r.weight.copy()
+        whole, left = weight[others].sum() + weight[own], weight[others].sum()
+        weight[own], weight[others] = 0.0, weight[others] * whole / left if left > 0 else whole / others.sum()
+        found[a] = replace(r, weight=weight)
+    return found
 
 
 def with_one_ways(
