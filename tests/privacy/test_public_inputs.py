@@ -24,7 +24,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine import public_inputs
 from privsyn.engine.admission import check_request
 from privsyn.itemsets.itemset_spec_file import load_itemset_spec
-from privsyn.itemsets.publish_itemsets import build_itemset_job, publish_itemsets
+from privsyn.itemsets.publish_itemsets import plan_itemsets, publish_itemsets
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.release_plan import build_candidate
 from privsyn.sources import rows_fingerprint
@@ -195,7 +195,7 @@ def test_28_the_private_transactions_are_no_list_of_items(tmp_path: Path, form: 
     with pytest.raises(RequestError, match=r"is the private table itself|cannot be told"):
         publish_itemsets(load_itemset_spec(tmp_path / "spec.yaml", data=data), Settings())
     assert Ledger(Settings().ledger).summary() == []
-    assert "public_files" not in json.dumps(build_itemset_job(spec).asks) and "items.txt" not in str(spec.public())
+    assert "public_files" not in json.dumps(plan_itemsets(spec).asks) and "items.txt" not in str(spec.public())
 
 
 def test_28_three_answers_are_given_and_then_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
