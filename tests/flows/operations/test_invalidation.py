@@ -125,6 +125,7 @@ VALUES: dict[str, Any] = {
     "mechanism.compression.neighbours": False,
     "mechanism.compression.equal_mass": True,
     "mechanism.compression.single_values": True,
+    "mechanism.compression.round_numbers": True,
     "mechanism.selection.scores": "indif",
     "mechanism.selection.criterion": "dense_marg",
     "mechanism.selection.combine_cliques": True,
