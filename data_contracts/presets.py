@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from privsyn.data_contracts.focus import MOST_MEASURED
 from privsyn.data_contracts.mechanism_options import Mechanism, PrivSyn
 from privsyn.data_contracts.step_options import Rows
 
@@ -43,6 +44,22 @@ def fill_preset(content: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[s
         else:
             whole.setdefault(name, dict(value) if isinstance(value, Mapping) else value)
     return whole
+
+
+def fill_measured(workload: Any, mechanism: Any) -> Any:
+    """Return a spec's ``workload`` with every set measured that leaves it open and has few columns; not for rows by GUM.
+
+    ``mechanism``: its options; both as they are written.
+    """
+    rows = mechanism.get("synthesis") if isinstance(mechanism, Mapping) else None
+    if not isinstance(workload, list | tuple) or (isinstance(rows, Mapping) and rows.get("method") == "gum"):
+        return workload
+    return [{"measured": True, **marginal} if _can_be_measured(marginal) else marginal for marginal in workload]
+
+
+def _can_be_measured(marginal: Any) -> bool:
+    columns = marginal.get("columns") if isinstance(marginal, Mapping) else None
+    return isinstance(columns, list | tuple) and 2 <= len(columns) <= MOST_MEASURED
 
 
 def leaves_bins_open(columns: Any) -> bool:

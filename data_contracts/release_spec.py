@@ -27,6 +27,7 @@ from privsyn.data_contracts.presets import (
     PAPER_ACCOUNTANT,
     PRESET_MECHANISMS,
     RELATIONS,
+    fill_measured,
     fill_preset,
     find_open_values,
 )
@@ -35,6 +36,7 @@ from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.publication import About, Format, check_known_formats
 from privsyn.data_contracts.rules import OneOf, Rule, check_rules, list_computed_columns
 from privsyn.data_contracts.spec_checks import check_levels, check_together, check_unmeasured
+from privsyn.data_contracts.step_options import Synthesis
 from privsyn.data_contracts.totals import KnownTotal, check_totals
 
 MAX_COLUMNS = 5_000
@@ -179,6 +181,8 @@ class ReleaseSpec(FrozenModel):
         if preset == "paper":
             current.setdefault("accountant", PAPER_ACCOUNTANT)
         options = current["mechanism"]
+        if preset == "0.4" and "workload" in current:
+            current["workload"] = fill_measured(current["workload"], options)
         if values and isinstance(options, Mapping) and options["name"] in PRESET_MECHANISMS:
             current["mechanism"] = fill_preset(options, values)
         return current
@@ -247,6 +251,12 @@ class ReleaseSpec(FrozenModel):
                 "Take the field out, or write `mechanism: {selection: {criterion: expected_error}}`",
                 (field,),
             )
+        if len(self.measured_sets) < sum(marginal.measured for marginal in self.workload):
+            raise FieldError(
+                "sets of columns are measured for rows made by sweeps only",
+                "Write `measured: false`, or `mechanism: {synthesis: {method: sweep}}`",
+                ("workload",),
+            )
         return self
 
     @model_validator(mode="after")
@@ -283,6 +293,13 @@ class ReleaseSpec(FrozenModel):
     def unmeasured_columns(self) -> dict[str, Any]:
         """The released columns that are drawn without a look at the private table."""
         return {name: c for name, c in self.released_columns.items() if not c.measured}
+
+    @property
+    def measured_sets(self) -> tuple[NamedMarginal, ...]:
+        """The sets of columns whose joint counts are measured, whatever pairs are chosen."""
+        rows = self.mechanism.synthesis
+        by_sweeps = not isinstance(rows, Synthesis) or rows.method == "sweep"
+        return tuple(marginal for marginal in self.workload if marginal.measured and by_sweeps)
 
     def targets(self) -> dict[str, Any]:
         """Return the fields ``focus`` and ``workload`` as JSON, those that are used."""
