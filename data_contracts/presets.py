@@ -47,7 +47,7 @@ def fill_preset(content: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[s
 
 
 def fill_measured(workload: Any, mechanism: Any) -> Any:
-    """Return a spec's ``workload`` with every set measured that leaves it open and has few columns; not for rows by GUM.
+    """Return ``workload`` with every set measured that leaves it open and has few columns; not for rows by GUM.
 
     ``mechanism``: its options; both as they are written.
     """

@@ -32,6 +32,7 @@ MEASURE_SETS = "measure_sets"
 """The name that every step that measures sets begins with."""
 
 MERGES = "plan_sets.merges"
+MERGES_FILE = "marginals/merges.parquet"
 ROWS = "merge_rows.merged_rows"
 COUNTS_OF_SETS = "joint counts of the named sets of columns"
 
@@ -70,7 +71,7 @@ def _build_plan(measure: ReleaseStep) -> Step:
         run=run,
         published={
             "merges": PublishedFile(
-                "marginals/merges.parquet",
+                MERGES_FILE,
                 "says which codes (`coarse`) are one (`merged`) in the joint counts of each named set",
             )
         },

@@ -81,7 +81,7 @@ def from_table(table: pa.Table, domain: Domain, merges: Sequence[Merges] = ()) -
 
     Raises ValueError if a row's counts do not fill its attributes' cells, KeyError for an unknown attribute.
     """
-    marginals = []
+    marginals: list[Marginal] = []
     for batch in table.select(["attributes", "counts", "sigma"]).to_batches():
         lists: Any = batch.column("counts")
         starts, flat = lists.offsets.to_numpy(), lists.values.to_numpy(zero_copy_only=False)

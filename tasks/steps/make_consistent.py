@@ -353,7 +353,7 @@ def _group_by_merged_codes(
     """
     yield 0, [_MergedMember(e, (), ()) for e in estimates]
     for own in merged:
-        sets = {(a,): None for a in own.attributes}
+        sets: dict[Clique, None] = {(a,): None for a in own.attributes}
         for other in estimates:
             common = tuple(a for a in own.attributes if a in other.attributes)
             if other is not own and len(common) > 1:
