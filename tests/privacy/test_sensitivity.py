@@ -23,7 +23,7 @@ from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.reference import Reference
 from privsyn.tasks.kernels.counting import CodeTable, count
-from privsyn.tasks.steps import indif_scores, measure_marginals, one_way_marginals, residual_scores
+from privsyn.tasks.steps import indif_scores, measure_marginals, named_sets, one_way_marginals, residual_scores
 from tests.support.specs import make_spec, mechanism_fields
 
 DOMAIN = Domain(("a", "b"), (2, 3))
@@ -65,6 +65,50 @@ def test_05_marginals(records: int) -> None:
     queries = measure_marginals.plan_queries({("a", "b"): 1.0}, DOMAIN, DOMAIN, Fraction(1), records)
     assert worst(one_way_marginals, queries, records, 4) == [records]
     assert {q.sensitivity for q in queries} == {records}
+
+
+SETS = [named_sets.PlannedSet(("a", "b"), (np.array([0, 1]), np.array([0, 1, 1])), 1.0)]
+"""A named set whose second attribute has two of its codes merged."""
+
+
+def count_sets(rows: CodeTable, queries: list[Query], threads: int) -> Iterator[np.ndarray]:
+    """The counts of SETS, from rows in coarse codes."""
+    merged = named_sets.merge_rows(rows.to_arrow().to_batches(), SETS)
+    domain = named_sets.build_set_domain(SETS)
+    yield from named_sets.count_exactly(CodeTable.from_arrow(list(merged), domain, padded=True), SETS, threads)
+
+
+@pytest.mark.parametrize("records", [1, 2])
+def test_05_named_sets(records: int) -> None:
+    """The declared k is never exceeded, and is reached."""
+    queries = named_sets.plan_queries(SETS, Fraction(1), records)
+    assert worst(SimpleNamespace(count_exactly=count_sets), queries, records, 4) == [records]
+    assert [(q.sensitivity, q.cells) for q in queries] == [(records, 4)]
+
+
+def test_05_mutant_a_named_set_whose_rows_count_in_overlapping_cells() -> None:
+    """Planted mutant: merged codes that overlap, so that a row is in two cells, at the price of one."""
+
+    def exact(rows: CodeTable, queries: list[Query], threads: int) -> Iterator[np.ndarray]:
+        fine = count(rows, ("a", "b"))
+        yield np.stack([fine[:, :2].sum(axis=1), fine[:, 1:].sum(axis=1)], axis=1).ravel()
+
+    (found,) = worst(SimpleNamespace(count_exactly=exact), named_sets.plan_queries(SETS, Fraction(1), 1), 1, 4)
+    assert found > 1
+
+
+def test_07_mutant_merged_codes_that_follow_the_rows() -> None:
+    """Planted mutant: codes merged by the exact counts, which move with the rows, so that one row moves many cells."""
+
+    def exact(rows: CodeTable, queries: list[Query], threads: int) -> Iterator[np.ndarray]:
+        heaviest = int(count(rows, ("b",)).argmax())
+        merge = (np.arange(3) != heaviest).astype(np.int64)
+        counts = np.zeros((2, 2), dtype=np.int64)
+        np.add.at(counts, (slice(None), merge), count(rows, ("a", "b")))
+        yield counts.ravel()
+
+    (found,) = worst(SimpleNamespace(count_exactly=exact), named_sets.plan_queries(SETS, Fraction(1), 1), 1, 4)
+    assert found > 1
 
 
 @pytest.mark.parametrize("records", [1, 2])
@@ -131,6 +175,7 @@ def test_06_noise_levels_price_what_is_declared() -> None:
             indif_scores.plan_queries(DOMAIN, rho, 2),
             indif_scores.plan_queries(DOMAIN, rho, 2, indif_scores.REFERENCE_SENSITIVITY),
             measure_marginals.plan_queries({("a", "b"): 0.1, ("a",): 0.7}, DOMAIN, DOMAIN, rho, 2),
+            named_sets.plan_queries([*SETS, *SETS], rho, 2),
         ):
             spent = sum(Fraction(q.sensitivity) ** 2 / (2 * Fraction(q.sigma) ** 2) for q in plan)
             assert rho * Fraction(999_999, 10**6) <= spent <= rho
