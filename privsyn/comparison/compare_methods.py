@@ -203,6 +203,7 @@ def _iterate_runs(
             settings=MethodSettings.of(spec),
             in_order=encoding.in_order,
             open_bins=encoding.open_bins,
+            points=encoding.points,
             added=encoding.added,
             prior=public,
         )
