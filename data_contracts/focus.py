@@ -29,6 +29,8 @@ def _check_focus(columns: tuple[str, ...]) -> tuple[str, ...]:
 class Focus(FrozenModel):
     """The columns whose relations with all others count more."""
 
+    LATER: ClassVar[frozenset[str]] = frozenset({"triples"})
+
     columns: tuple[str, ...] = Field(
         description="The columns whose relations matter most: the outcome of an analysis, the label of a model."
     )
@@ -37,6 +39,11 @@ class Focus(FrozenModel):
         ge=1,
         le=MOST_WEIGHT,
         description="How many times as much an error in a pair (or triple) with one of them counts as in any other.",
+    )
+    triples: bool = Field(
+        default=False,
+        description="Whether a tenth of the third stage's budget looks for two columns that together say something of "
+        "one of these, and measures the three; `privsyn` and `adaptive` only. The preset `0.4` looks.",
     )
 
     @field_validator("columns")

@@ -46,15 +46,21 @@ def fill_preset(content: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[s
     return whole
 
 
-def fill_measured(workload: Any, mechanism: Any) -> Any:
-    """Return ``workload`` with every set measured that leaves it open and has few columns; not for rows by GUM.
+def fill_targets(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``focus`` and ``workload`` with sets measured, and looked for, where a spec leaves that open.
 
-    ``mechanism``: its options; both as they are written.
+    Sets of few columns only, and not for rows by GUM.  ``content``: a spec as it is written.
     """
-    rows = mechanism.get("synthesis") if isinstance(mechanism, Mapping) else None
-    if not isinstance(workload, list | tuple) or (isinstance(rows, Mapping) and rows.get("method") == "gum"):
-        return workload
-    return [{"measured": True, **marginal} if _can_be_measured(marginal) else marginal for marginal in workload]
+    options, focus, workload = content.get("mechanism"), content.get("focus"), content.get("workload")
+    rows = options.get("synthesis") if isinstance(options, Mapping) else None
+    found: dict[str, Any] = {}
+    if isinstance(rows, Mapping) and rows.get("method") == "gum":
+        return found
+    if isinstance(focus, Mapping):
+        found["focus"] = {"triples": True, **focus}
+    if isinstance(workload, list | tuple):
+        found["workload"] = [{"measured": True, **m} if _can_be_measured(m) else m for m in workload]
+    return found
 
 
 def _can_be_measured(marginal: Any) -> bool:

@@ -27,8 +27,8 @@ from privsyn.data_contracts.presets import (
     PAPER_ACCOUNTANT,
     PRESET_MECHANISMS,
     RELATIONS,
-    fill_measured,
     fill_preset,
+    fill_targets,
     find_open_values,
 )
 from privsyn.data_contracts.prior import Prior, check_prior
@@ -182,8 +182,8 @@ class ReleaseSpec(FrozenModel):
         if preset == "paper":
             current.setdefault("accountant", PAPER_ACCOUNTANT)
         options = current["mechanism"]
-        if preset == "0.4" and "workload" in current:
-            current["workload"] = fill_measured(current["workload"], options)
+        if preset == "0.4":
+            current |= fill_targets(current)
         if values and isinstance(options, Mapping) and options["name"] in PRESET_MECHANISMS:
             current["mechanism"] = fill_preset(options, values)
         return current
@@ -294,6 +294,13 @@ class ReleaseSpec(FrozenModel):
     def unmeasured_columns(self) -> dict[str, Any]:
         """The released columns that are drawn without a look at the private table."""
         return {name: c for name, c in self.released_columns.items() if not c.measured}
+
+    @property
+    def looks_for_triples(self) -> bool:
+        """Whether triples of the focus are scored, and the strongest measured."""
+        options = self.mechanism
+        by_sweeps = isinstance(options, PrivSyn) and options.synthesis.method == "sweep"
+        return self.focus is not None and self.focus.triples and by_sweeps and len(self.measured_columns) > 2
 
     @property
     def measured_sets(self) -> tuple[NamedMarginal, ...]:

@@ -21,7 +21,7 @@ from privsyn.data_contracts.receipts import compute_sigma
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.plan import Plan, Stage, account_rho
 from privsyn.engine.request_checks import check_rules
-from privsyn.pipelines.named_sets import MEASURE_SETS
+from privsyn.pipelines.named_sets import MEASURE_SETS, compute_shares
 from privsyn.pipelines.release_job import plan_of
 from privsyn.sources.private_table import Source
 from privsyn.specs.table_fit import Fit, fit_of
@@ -258,7 +258,7 @@ def _describe_noise(plan: Plan) -> tuple[NoiseLine, ...]:
         what = stage.step.look.words
         if stage.step.name == MEASURE_SETS:
             sigmas = [sigma for _, sigma in _list_set_noise(plan, stage)]
-            lines.append(NoiseLine(what, len(sigmas), min(sigmas), max(sigmas)))
+            lines += [NoiseLine(what, len(sigmas), min(sigmas), max(sigmas))] if sigmas else []
             continue
         if stage.queries is not None:
             sigmas = [q.sigma for q in stage.queries]
@@ -287,7 +287,9 @@ def _predict_sets(plan: Plan) -> Iterator[SetLine]:
 def _list_set_noise(plan: Plan, stage: Stage) -> list[tuple[Clique, float]]:
     """Return the attributes of every named set and the noise of its counts."""
     request, named = plan.request, plan.request.public.measured_sets
-    shares = split_by_weight([weight for _, weight in named], stage.rho)
+    parts = compute_shares(request)
+    rho = stage.rho * parts.named / (parts.named + parts.found)
+    shares = split_by_weight([weight for _, weight in named], rho) if named else []
     sigmas = [compute_sigma(share, request.records, request.pricing) for share in shares]
     return [(plan.domain.ordered(a), sigma) for (a, _), sigma in zip(named, sigmas, strict=True)]
 

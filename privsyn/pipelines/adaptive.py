@@ -74,7 +74,7 @@ def build_steps(request: Request) -> tuple[Step, ...]:
         stages.append(rounds[-1].measure.name)
     return (
         *build_up_to_measurement(options, options.exact_rounds().first * (1 - sets)),
-        *build_set_steps(request, options.split.exact()[2] * sets),
+        *build_set_steps(request, options.split.exact()[2]),
         *(step for each in rounds for step in each),
         *build_row_steps(stages),
     )

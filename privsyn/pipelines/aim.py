@@ -49,7 +49,7 @@ def build_steps(request: Request) -> tuple[Step, ...]:
         build_one_way_step(options.exact_one_ways(), "equal"),
         COMPRESS_DOMAIN,
         RECODE_ROWS,
-        *build_set_steps(request, measuring * sets),
+        *build_set_steps(request, measuring),
         *rounds,
         *build_row_steps(stages),
     )

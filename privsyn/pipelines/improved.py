@@ -59,7 +59,7 @@ def build_steps(request: Request) -> tuple[Step, ...]:
     first, *further = (rho / total for rho in request.rounds)
     measurement = options.split.exact()[2]
     steps = list(build_up_to_measurement(options, measurement * (1 - sets), first))
-    steps += build_set_steps(request, measurement * sets * first)
+    steps += build_set_steps(request, measurement * first)
     looks = _Looks(["one_way_marginals"], ["indif_scores"], ["measure_marginals"])
     measuring_sets = list_set_stages(request)
     for n, (part, earlier) in enumerate(zip(further, improves.earlier, strict=True), 2):

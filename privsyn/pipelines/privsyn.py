@@ -54,7 +54,7 @@ def build_steps(request: Request) -> tuple[Step, ...]:
     measurement, sets = options.split.exact()[2], compute_share(request)
     return (
         *build_up_to_measurement(options, measurement * (1 - sets)),
-        *build_set_steps(request, measurement * sets),
+        *build_set_steps(request, measurement),
         *build_row_steps(["measure_marginals", *list_set_stages(request)], list_score_tables(request)),
     )
 

@@ -67,17 +67,21 @@ def plan_sets(
     """Return the sets with the merged codes that they are measured by.
 
     named: attributes and weight of each set; attributes of one code are left out, and sets of which fewer than two are
-    left, unless that leaves none; ``in_order``: the attributes whose codes are intervals; ``rho``: the budget of all.
+    left, unless that leaves none; sets with the same attributes are one; ``in_order``: the attributes whose codes are
+    intervals; ``rho``: the budget of all.
     """
     domain = build_coarse_domain(recode)
     one_ways, _ = sum_coarse_one_ways(recode)
     coarse = {m.attributes[0]: CoarseCounts(m.counts, m.attributes[0] in in_order) for m in one_ways}
     several = [(domain.ordered(a for a in columns if domain.size(a) > 1), weight) for columns, weight in named]
-    cliques = [(clique, weight) for clique, weight in several if len(clique) > 1]
-    cliques = cliques or [(domain.ordered(columns), weight) for columns, weight in named]
-    total, shares = estimate_total(recode), split_by_weight([weight for _, weight in cliques], rho)
+    weights: dict[Clique, float] = {}
+    for clique, weight in several:
+        if len(clique) > 1:
+            weights[clique] = weights.get(clique, 0.0) + weight
+    weights = weights or {domain.ordered(columns): weight for columns, weight in named}
+    total, shares = estimate_total(recode), split_by_weight(list(weights.values()), rho)
     found = []
-    for (clique, weight), share in zip(cliques, shares, strict=True):
+    for (clique, weight), share in zip(weights.items(), shares, strict=True):
         cells = count_affordable_cells(total, compute_sigma(share, records))
         found.append(PlannedSet(clique, tuple(merge_codes(coarse, clique, cells)), weight))
     return found
@@ -104,12 +108,13 @@ def build_set_domain(sets: Sequence[PlannedSet]) -> Domain:
         {
             name: size
             for number, planned in enumerate(sets)
-            for name, size in zip(_name_columns(number, planned), planned.shape, strict=True)
+            for name, size in zip(name_columns(number, planned), planned.shape, strict=True)
         }
     )
 
 
-def _name_columns(number: int, planned: PlannedSet) -> Clique:
+def name_columns(number: int, planned: PlannedSet) -> Clique:
+    """Return the columns that the attributes of the set ``number`` have among rows in merged codes."""
     return tuple(f"{number}: {attribute}" for attribute in planned.attributes)
 
 
@@ -127,7 +132,7 @@ def merge_rows(batches: Iterable[pa.RecordBatch], sets: Sequence[PlannedSet]) ->
 
 def count_exactly(rows: Countable, sets: Sequence[PlannedSet], threads: int) -> Iterator[NDArray[np.int64]]:
     """Yield exact counts of each set, flat; ``rows``: in merged codes.  Private until the run has added the noise."""
-    cliques = [_name_columns(number, planned) for number, planned in enumerate(sets)]
+    cliques = [name_columns(number, planned) for number, planned in enumerate(sets)]
     for counts in count_all(rows, cliques, threads=threads):
         yield counts.ravel()
 

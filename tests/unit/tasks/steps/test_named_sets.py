@@ -41,8 +41,8 @@ def test_sets_are_planned_by_their_noise_and_come_back_from_their_table() -> Non
     recode = {"a": recode_of([100.0] * 8), "b": recode_of([400.0, 400.0]), "c": recode_of([800.0])}
     named = [(frozenset("ab"), 10.0), (frozenset("abc"), 1.0)]
     sets = named_sets.plan_sets(named, recode, {"a"}, Fraction(1, 100), 1)
-    assert [s.attributes for s in sets] == [("a", "b"), ("a", "b")]  # c has one code and tells nothing
-    assert sets[0].cells > sets[1].cells == 4  # by their weights: the second has a tenth of the budget
+    assert [(s.attributes, s.weight) for s in sets] == [(("a", "b"), 11.0)]  # c has one code and tells nothing
+    assert sets[0].cells > named_sets.plan_sets(named, recode, {"a"}, Fraction(1, 10_000), 1)[0].cells == 4
     again = named_sets.read_merges(named_sets.tabulate_merges(sets))
     assert [(s.attributes, s.weight, s.shape) for s in again] == [(s.attributes, s.weight, s.shape) for s in sets]
     assert [[m.tolist() for m in s.merges] for s in again] == [[m.tolist() for m in s.merges] for s in sets]
