@@ -23,7 +23,14 @@ from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.reference import Reference
 from privsyn.tasks.kernels.counting import CodeTable, count
-from privsyn.tasks.steps import indif_scores, measure_marginals, named_sets, one_way_marginals, residual_scores
+from privsyn.tasks.steps import (
+    indif_scores,
+    measure_marginals,
+    named_sets,
+    one_way_marginals,
+    residual_scores,
+    triple_scores,
+)
 from tests.support.specs import make_spec, mechanism_fields
 
 DOMAIN = Domain(("a", "b"), (2, 3))
@@ -111,6 +118,38 @@ def test_07_mutant_merged_codes_that_follow_the_rows() -> None:
     assert found > 1
 
 
+THREE = Domain(("a", "b", "c"), (2, 2, 2))
+
+
+def worst_triple(values: dict[str, np.ndarray], records: int) -> float:
+    """Largest change of the score of (a, b, c) over tables of up to 2 rows and ``records`` like rows added."""
+    rows, columns = list(product(range(3), repeat=3)), {a: a for a in "abc"}  # the third code is filtered
+    queries = [Query(("a", "b", "c"), 1, records, 1.0)]
+
+    def score(chosen: tuple[tuple[int, ...], ...]) -> int:
+        (found,) = triple_scores.count_exactly(table(list(chosen), THREE), columns, values, queries, 1)
+        return int(found[0])
+
+    tables = [t for n in range(3) for t in combinations_with_replacement(rows, n)]
+    added = [(row,) * records for row in rows]
+    return max(abs(score(t) - score((*t, *more))) for t in tables for more in added)
+
+
+@pytest.mark.parametrize("records", [1, 2])
+def test_05_triple_scores(records: int) -> None:
+    """The declared k is never exceeded, whatever the values of parts, and is reached."""
+    queries = triple_scores.plan_queries([("a", "b", "c")], Fraction(1), records)
+    even = {a: np.array([256, -256]) for a in "abc"}
+    skew = {"a": np.array([256, -37]), "b": np.array([-255, 256]), "c": np.array([256, -190])}
+    found = [worst_triple(values, records) for values in (even, skew)]
+    assert max(found) == records == queries[0].sensitivity
+
+
+def test_05_mutant_values_of_parts_beyond_one() -> None:
+    """Planted mutant: values of variance 1 in place of values within 1, at the same price."""
+    assert worst_triple({a: np.array([512, -128]) for a in "abc"}, 1) > 1
+
+
 @pytest.mark.parametrize("records", [1, 2])
 def test_05_indif(records: int) -> None:
     """The declared 4 k is never exceeded, on every table of up to 6 rows and every added person."""
@@ -176,6 +215,7 @@ def test_06_noise_levels_price_what_is_declared() -> None:
             indif_scores.plan_queries(DOMAIN, rho, 2, indif_scores.REFERENCE_SENSITIVITY),
             measure_marginals.plan_queries({("a", "b"): 0.1, ("a",): 0.7}, DOMAIN, DOMAIN, rho, 2),
             named_sets.plan_queries([*SETS, *SETS], rho, 2),
+            triple_scores.plan_queries([("a", "b", "c"), ("a", "b", "d")], rho, 2),
         ):
             spent = sum(Fraction(q.sensitivity) ** 2 / (2 * Fraction(q.sigma) ** 2) for q in plan)
             assert rho * Fraction(999_999, 10**6) <= spent <= rho
