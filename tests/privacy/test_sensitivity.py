@@ -104,7 +104,7 @@ def test_05_mutant_a_named_set_whose_rows_count_in_overlapping_cells() -> None:
     assert found > 1
 
 
-def test_07_mutant_merged_codes_that_follow_the_rows() -> None:
+def test_02_mutant_merged_codes_from_the_rows() -> None:
     """Planted mutant: codes merged by the exact counts, which move with the rows, so that one row moves many cells."""
 
     def exact(rows: CodeTable, queries: list[Query], threads: int) -> Iterator[np.ndarray]:
