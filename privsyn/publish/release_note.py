@@ -369,7 +369,8 @@ def write_targets_note(spec: ReleaseSpec) -> str:
         lines.append(f"- relations with {names}: {spec.focus.weight:g} times")
     for marginal in spec.workload:
         names = ", ".join(map(escape_text, marginal.columns))
-        lines.append(f"- relations between {names}: {marginal.weight:g} times")
+        together = "; counted together, see `marginals/sets.parquet`" if marginal in spec.measured_sets else ""
+        lines.append(f"- relations between {names}: {marginal.weight:g} times{together}")
     if not lines:
         return ""
     told = (
