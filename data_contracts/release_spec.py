@@ -21,6 +21,7 @@ from privsyn.data_contracts.focus import Focus, NamedMarginal, check_targets
 from privsyn.data_contracts.form import Schema, leave_options, leave_to_preset, merge_into_one_object
 from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, PrivSyn
+from privsyn.data_contracts.panels import Panel, check_panel
 from privsyn.data_contracts.pooled_releases import Improvement, check_poolable
 from privsyn.data_contracts.presets import (
     PAPER,
@@ -47,7 +48,7 @@ class ReleaseSpec(FrozenModel):
     """Everything a release depends on, except the private table itself."""
 
     LATER: ClassVar[frozenset[str]] = frozenset(
-        {"focus", "workload", "improves", "prior", "totals", "together", "like"}
+        {"focus", "workload", "improves", "prior", "totals", "together", "like", "order", "constant", "with_order"}
     )
 
     dataset: str = Field(
@@ -71,6 +72,21 @@ class ReleaseSpec(FrozenModel):
         '`privsyn spec json SPEC` makes of a YAML spec: `{"age": {"kind": "integer", "min": 18, "max": 89}, "region": '
         '{"kind": "categorical", '
         '"values": ["north", "south"]}, "caseid": {"kind": "drop"}}`'
+    )
+    order: str | None = Field(
+        default=None,
+        description="Public: the column by which the rows of a person follow each other, as `year`: whole numbers, "
+        "dates or moments. With it, and `unit: {person_id: COLUMN, max_records: K}`, the release has new persons with "
+        "linked rows and new identifiers (docs/panels.md). Not given: rows are made one by one.",
+    )
+    constant: tuple[str, ...] = Field(
+        default=(),
+        description="Public: columns that are the same in every row of a person, as `[sex, birth_year]`; with `order`.",
+    )
+    with_order: tuple[str, ...] = Field(
+        default=(),
+        description="Public: columns of whole numbers that grow from row to row exactly as `order` does, as `[age]` "
+        "beside the year; with `order`.",
     )
     null_values: tuple[str, ...] = Field(
         default=USUAL_NULLS,
@@ -216,6 +232,11 @@ class ReleaseSpec(FrozenModel):
         return self
 
     @model_validator(mode="after")
+    def _panel_fits(self) -> ReleaseSpec:
+        check_panel(self)
+        return self
+
+    @model_validator(mode="after")
     def _rules_fit(self) -> ReleaseSpec:
         if self.rules:
             check_rules(self.rules, self.released_columns)
@@ -283,6 +304,19 @@ class ReleaseSpec(FrozenModel):
     def unmeasured_columns(self) -> dict[str, Any]:
         """The released columns that are drawn without a look at the private table."""
         return {name: c for name, c in self.released_columns.items() if not c.measured}
+
+    @property
+    def panel(self) -> Panel | None:
+        """What is public about the rows of one person, where the release links them."""
+        pid, most = self.unit.person_id, self.unit.max_records
+        if self.order is None or pid is None or most is None:
+            return None
+        return Panel(pid, most, self.order, self.constant, self.with_order)
+
+    @property
+    def records(self) -> int:
+        """k: the most records of one person that anything is counted over; 1 where one is made of a person's rows."""
+        return self.unit.records if self.panel is None else 1
 
     def targets(self) -> dict[str, Any]:
         """Return the fields ``focus`` and ``workload`` as JSON, those that are used."""

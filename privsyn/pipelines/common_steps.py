@@ -127,8 +127,15 @@ def _key_encoding(request: Request) -> dict[str, Any]:
         "null_values": _key_null_values(spec),
         "order": tuple(_keep_measured(request, dict.fromkeys(request.column_order))),
         **_key_wide_codes(request),
+        **_key_panel(spec),
         **({"csv": spec.csv.model_dump()} if spec.csv != CsvOptions() else {}),  # earlier keys have no such field
     }
+
+
+def _key_panel(spec: ReleaseSpec) -> dict[str, Any]:
+    """Return how the rows of a person are linked; nothing where they are not: earlier keys have no such field."""
+    panel = spec.panel
+    return {} if panel is None else {"panel": [panel.order, list(panel.constant), list(panel.with_order)]}
 
 
 ENCODE = Step(

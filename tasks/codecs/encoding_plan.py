@@ -19,6 +19,7 @@ from privsyn.data_contracts.columns import (
     TimeColumn,
 )
 from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.panels import Panel
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import OneOf
 from privsyn.data_contracts.tables import ValueRange
@@ -30,6 +31,7 @@ from privsyn.tasks.codecs.level_codecs import Level, LevelCodec, add_level_codec
 from privsyn.tasks.codecs.numbers import IntegerCodec, NumberCodec
 from privsyn.tasks.codecs.one_hot import OneHotCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec
+from privsyn.tasks.codecs.person_figures import PersonFigureCodec, build_person_figures, get_unit
 from privsyn.tasks.codecs.random_columns import UnmeasuredColumn
 from privsyn.tasks.codecs.split import split_by_computed
 from privsyn.tasks.rules.compiled_rules import CompiledRules
@@ -41,7 +43,9 @@ class EncodingPlan:
 
     ``computed``: codecs of columns that are not attributes, since rules compute them from others.
     ``together``: groups of attributes whose values lie at one place of their codes.  ``unmeasured``: columns that are
-    no attributes either, since they are drawn without a look at the private table.
+    no attributes either, since they are drawn without a look at the private table.  ``panel``: what is public about the
+    rows of one person, where they are linked; ``order``: the codec of the column that puts them in order, and
+    ``order_unit`` its smallest step in the codec's numbers.
     """
 
     codecs: tuple[Codec, ...]
@@ -49,6 +53,34 @@ class EncodingPlan:
     rules: CompiledRules | None = None
     together: tuple[tuple[str, ...], ...] = ()
     unmeasured: tuple[UnmeasuredColumn, ...] = ()
+    panel: Panel | None = None
+    order: OrderedCodec | None = None
+    order_unit: int = 1
+
+    @property
+    def of_rows(self) -> EncodingPlan:
+        """The codecs of the table's columns, without the figures of persons."""
+        return replace(self, codecs=tuple(c for c in self.codecs if not isinstance(c, PersonFigureCodec)), panel=None)
+
+    @property
+    def following(self) -> tuple[str, ...]:
+        """The attributes whose code in a person's next row is measured: no figures, and not those that are carried."""
+        carried = frozenset() if self.panel is None else self.panel.carried
+        kept = (c for c in self.of_rows.codecs if not isinstance(c, LevelCodec))
+        return tuple(c.attribute for c in kept if carried.isdisjoint(c.sources))
+
+    def get_order(self) -> tuple[Panel, OrderedCodec]:
+        """Return the panel and the codec of its order.  Raises ValueError for a plan that links no rows."""
+        if self.panel is None or self.order is None:
+            raise ValueError("the plan links no rows")
+        return self.panel, self.order
+
+    def get_codec(self, attribute: str) -> Codec:
+        """Return the codec of an attribute.  Raises LookupError if there is none."""
+        for codec in self.codecs:
+            if codec.attribute == attribute:
+                return codec
+        raise LookupError(f"there is no attribute {attribute!r}")
 
     @property
     def wide(self) -> dict[str, tuple[tuple[int, int], ...]]:
@@ -171,11 +203,20 @@ def plan(spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = (
             codecs |= {codec.attribute: codec for codec in _build_codecs(name, spec, rules, even)}
     follow = tuple(_build_codecs(n, spec, rules, even)[0] for n in names if n in computed)
     if rules is not None:
-        codecs = split_by_computed(codecs, follow, rules)
+        if spec.panel is None:  # a split code would follow from the row's other values, not from the row before
+            codecs = split_by_computed(codecs, follow, rules)
         codecs = add_level_codecs(codecs, columns, follow, rules)
     others = [name for name in order or columns if not columns[name].measured]
     drawn = tuple(UnmeasuredColumn(_build_codecs(name, spec, rules)[0], columns[name]) for name in others)
-    return EncodingPlan(tuple(codecs.values()), follow, rules, spec.together, drawn)
+    panel = spec.panel
+    if panel is None:
+        return EncodingPlan(tuple(codecs.values()), follow, rules, spec.together, drawn)
+    figures = build_person_figures(panel, columns[panel.order])
+    in_order = _build_codecs(panel.order, spec, rules, even)[0]
+    assert isinstance(in_order, OrderedCodec)  # noqa: S101 - the spec has checked its kind
+    return EncodingPlan(
+        (*codecs.values(), *figures), follow, rules, (), drawn, panel, in_order, get_unit(columns[panel.order])
+    )
 
 
 def plan_every_column(spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = ()) -> EncodingPlan:

@@ -47,7 +47,7 @@ def decode(
     rng = seed_generator(seed)
     recode, plan = with_tails(with_common_shapes(recode, plan.together, plan.interval_bins), plan)
     schema, ranges = build_decoded_schema(plan, column_order), plan.ranges()
-    draws = {a: _Refiner(recode[a]) for a in codes.domain.attributes}
+    draws = {a: FineCodes(recode[a]) for a in codes.domain.attributes}
     helped = {codec.attribute for codec in plan.codecs if codec.helpers}  # these say where in a fine code values lie
     model = fit_related_places(codes, recode, plan.in_order, plan.groups) if related else None
 
@@ -98,7 +98,7 @@ def iterate_fine_codes(
     Each coarse code is replaced by one of its fine codes, drawn by the recode's weights; ``model``: of where in their
     codes values lie.
     """
-    draws = {a: _Refiner(recode[a]) for a in codes.domain.attributes}
+    draws = {a: FineCodes(recode[a]) for a in codes.domain.attributes}
     for coarse in _iterate_batches(codes, rng):
         places = {} if model is None else model.draw(coarse, rng)
         fine = {a: refine(coarse[a], rng) for a, refine in draws.items() if a not in places}
@@ -130,7 +130,7 @@ def build_decoded_schema(plan: EncodingPlan, column_order: Sequence[str]) -> pa.
     return build_released_schema(plan.ranges(), column_order)
 
 
-class _Refiner:
+class FineCodes:
     """Draws the fine code inside a coarse one by the recode's weights (inverse transform)."""
 
     def __init__(self, recode: AttributeRecode) -> None:
