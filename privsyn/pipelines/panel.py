@@ -36,7 +36,8 @@ from privsyn.tasks.estimation.recode import build_coarse_domain
 from privsyn.tasks.estimation.tails import with_tails
 from privsyn.tasks.kernels.counting import CodeTable, Countable
 from privsyn.tasks.knowledge.public_knowledge import Part
-from privsyn.tasks.panels.link_rows import Linker
+from privsyn.tasks.panels.link_rows import Linker, count_pairs
+from privsyn.tasks.panels.transition_codes import TransitionCodes, build_transition_codes, count_ordered, refine_weights
 from privsyn.tasks.panels.transitions import estimate_transition
 from privsyn.tasks.steps import measure_transitions, one_way_marginals, pair_rows
 from privsyn.tasks.steps.decode_linked import (
@@ -70,10 +71,15 @@ def build_steps(request: Request) -> tuple[Step, ...]:
     )
 
 
+def _build_codes(request: Request, inputs: Inputs) -> dict[str, TransitionCodes]:
+    """Return the codes of the tables of transitions."""
+    return build_transition_codes(request.encoding, inputs.recode(), request.total_rho * TRANSITIONS_SHARE)
+
+
 def _pair(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    encoding, recode = request.encoding, inputs.recode()
-    rows = check_unchanged(pair_rows.pair_rows(inputs.private.rows, encoding, recode), inputs)
-    return {"pairs": stream_codes(rows, pair_rows.build_pair_domain(encoding, recode), padded=True)}
+    codes = _build_codes(request, inputs)
+    rows = check_unchanged(pair_rows.pair_rows(inputs.private.rows, request.encoding, codes), inputs)
+    return {"pairs": stream_codes(rows, pair_rows.build_pair_domain(codes), padded=True)}
 
 
 PAIR_ROWS = Step(
@@ -82,14 +88,14 @@ PAIR_ROWS = Step(
     kind=Kind.TRANSFORM,
     inputs=("encode.encoded_rows", RECODE),
     outputs={"pairs": tables.PAIRED_ROWS},
-    settings=lambda r: None,
+    settings=lambda r: {"rho": str(r.total_rho * TRANSITIONS_SHARE)},
     inherits=(Part.CODES,),
     run=_pair,
 )
 
 
 def _plan_transitions(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-    domain = pair_rows.build_pair_domain(request.encoding, inputs.recode())
+    domain = pair_rows.build_pair_domain(_build_codes(request, inputs))
     return measure_transitions.plan_queries(request.encoding.following, domain, rho, request.records)
 
 
@@ -114,7 +120,7 @@ MEASURE_TRANSITIONS = ReleaseStep(
         lambda r: "1: one pair of rows is drawn from each person, whatever number of rows the person has",
     ),
     rows=PAIRS,
-    rows_domain=lambda r, i: pair_rows.build_pair_domain(r.encoding, i.recode()),
+    rows_domain=lambda r, i: pair_rows.build_pair_domain(_build_codes(r, i)),
     padded=True,
     published=publish_noisy("transitions", "has for each code of a row the codes of the next row; the last: as before"),
     limit="A row follows from the row before it, the person's constants and the row's other columns; nothing older.",
@@ -129,15 +135,19 @@ def build_linking_step(*, follows: bool) -> Step:
         recode, plan = with_tails(pool_one_ways(request, inputs, STAGES), request.encoding)
         domain = build_coarse_domain(recode)
         consistent = marginals.from_table(inputs.table(MARGINALS), domain)
-        shares = {m.attributes[0]: m.counts / max(m.counts.sum(), 1.0) for m in consistent if len(m.attributes) == 1}
+        codes = refine_weights(_build_codes(request, inputs), recode)
         transitions = {}
         if follows:
-            queries, answers = inputs.noisy("measure_transitions")
-            for query, counts in zip(queries, answers, strict=True):
+            one_ways = {m.attributes[0]: m.counts for m in consistent if len(m.attributes) == 1}
+            pairs = count_pairs(plan, recode, one_ways)
+            for query, counts in zip(*inputs.noisy("measure_transitions"), strict=True):
                 a = query.attributes[0]
-                table = counts.astype(np.float64).reshape(domain.size(a), -1)
-                transitions[a] = estimate_transition(table, query.sigma, shares[a])
-        linker = Linker(plan, recode, consistent, transitions, request.threads)
+                c = codes[a]
+                shares = one_ways[a][c.coarse] * c.share
+                table = counts.astype(np.float64).reshape(c.size, -1)
+                shares = shares / max(shares.sum(), 1e-9)
+                transitions[a] = estimate_transition(table, query.sigma, shares, pairs, count_ordered(plan, a, c))
+        linker = Linker(plan, recode, consistent, codes, transitions, request.threads)
         parts = shards.plan_shards(inputs.stored(CODES).num_rows, request.spec.mechanism.synthesis)
 
         def rows() -> Batches:

@@ -18,6 +18,9 @@ Codes = NDArray[np.unsignedinteger]
 SWEEPS = 6
 """Sweeps at most."""
 
+KEPT = 256
+"""Weight of the transitions beside 4 of a relation of median noise: persons stay what they are, before all else."""
+
 ROUNDS = 20
 """Rounds in which a measured relation is brought to the shares that the new rows have."""
 
@@ -48,11 +51,13 @@ def fit_relations(
     place = {a: i for i, a in enumerate(moved)} | {a: i + 2 * len(moved) for i, a in enumerate(held)}
     columns = [np.ascontiguousarray(c) for c in (*(new[a] for a in moved), *(now[a] for a in moved), *held.values())]
     shares = {a: np.bincount(c, minlength=sizes[a]).astype(np.float64) for a, c in held.items()}
-    targets = []
+    targets: list[Target] = []
+    kept: list[int] = []
     for a in moved:
         joint = np.bincount(now[a], minlength=sizes[a])[:, None] * transitions[a].next_codes
         shares[a] = joint.sum(axis=0)
         targets.append(Target((place[a],), shares[a].shape, shares[a]))
+        kept.append(len(targets))
         targets.append(Target((before[a], place[a]), joint.shape, joint.ravel(), transitions[a].sigma * rows))
     for m in relations:
         fitted = fit_to_shares(m.counts, [shares[a] for a in m.attributes])
@@ -61,7 +66,10 @@ def fit_relations(
     all_sizes = [sizes[a] for a in (*moved, *moved, *held)]
     residuals = compute_residuals(columns, all_sizes, targets, 0, threads, Shard(seed))
     cliques = [target.attributes for target in targets]
-    with Sweeper(columns, all_sizes, cliques, weigh_marginals(targets), residuals, threads) as sweeper:
+    weights = weigh_marginals(targets)
+    for number in kept:
+        weights[number] = KEPT
+    with Sweeper(columns, all_sizes, cliques, weights, residuals, threads) as sweeper:
         cool(sweeper, np.arange(len(moved)), SWEEPS, (seed, 0))
     for a, column in zip(moved, columns, strict=False):
         new[a] = column

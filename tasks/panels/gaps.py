@@ -41,24 +41,31 @@ class OrderSteps:
 
 
 class Gaps:
-    """Draws gaps between rows from those of the synthetic records at like places of the order.
+    """Draws gaps between rows from those of the synthetic records at like places, with as many rows beyond.
 
-    ``own``: where each record's row stands; ``gap``: to the person's next row, -1 without one; ``bounds``: the first and
-    last step.
+    ``own``: where each record's row stands; ``gap``: to the person's next row, -1 without one; ``before`` and ``after``:
+    the person's rows on both sides; ``bounds``: the first and last step.
     """
 
-    def __init__(self, own: Integers, gap: Integers, bounds: tuple[int, int]) -> None:
+    def __init__(
+        self, own: Integers, gap: Integers, before: Integers, after: Integers, bounds: tuple[int, int]
+    ) -> None:
         self._low, self._high = bounds
-        known = gap >= 0
-        start, gap = own[known], gap[known]
+        known = (gap >= 0) & (after > 0)
+        start, gap, before, after = own[known], gap[known], before[known], after[known]
         self.least = int(not len(gap) or bool((gap == 0).mean() < TIES))
         gap = np.maximum(gap, self.least)
-        self._forward = _sort_by(start, gap)
-        self._backward = _sort_by(np.minimum(start + gap, self._high), gap)
+        self._forward = _sort_by(self._key(start, after), gap)
+        self._backward = _sort_by(self._key(np.minimum(start + gap, self._high), before + 1), gap)
+
+    def _key(self, step: Integers, beyond: Integers) -> Integers:
+        """Return a number that is near for rows at near places with as many rows beyond them."""
+        return beyond * 2 * (self._high - self._low + 1) + step - self._low
 
     def fit(self, own: Integers, before: Integers, after: Integers) -> Integers:
         """Return the places of records moved, where needed, so that the rows before and after fit into the bounds."""
-        return np.clip(own, np.minimum(self._low + before * self.least, self._high), np.maximum(self._high - after * self.least, self._low))
+        first = np.minimum(self._low + before * self.least, self._high)
+        return np.clip(own, first, np.maximum(self._high - after * self.least, first))
 
     def move(self, step: Integers, left: Integers, rng: np.random.Generator, *, forward: bool) -> Integers:
         """Return the place of each next row, or of the one before; ``left``: how many more follow it on that side."""
@@ -69,7 +76,7 @@ class Gaps:
             missing = np.flatnonzero(found < 0)
             if not len(missing):
                 break
-            drawn = _draw_at(places, gaps, step[missing], rng)
+            drawn = _draw_at(places, gaps, self._key(step[missing], left[missing] + 1), rng)
             fits = drawn <= room[missing]
             found[missing[fits]] = drawn[fits]
         found = np.where(found < 0, np.clip(room, 0, self.least), found)

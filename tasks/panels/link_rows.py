@@ -25,6 +25,7 @@ from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
 from privsyn.tasks.panels.fit_relations import fit_relations
 from privsyn.tasks.panels.gaps import Gaps, OrderSteps
 from privsyn.tasks.panels.places import Places
+from privsyn.tasks.panels.transition_codes import TransitionCodes
 from privsyn.tasks.panels.transitions import Transitions
 from privsyn.tasks.steps.decode import FineCodes
 
@@ -69,8 +70,8 @@ class LinkedRows:
 class Linker:
     """Makes linked rows of persons' records, by released counts only.
 
-    ``marginals``: consistent, over the records' attributes in coarse codes; ``transitions``: of the attributes that are
-    followed.  The same seed gives the same rows.
+    ``marginals``: consistent, over the records' attributes in coarse codes; ``codes`` and ``transitions``: of the
+    attributes that are followed.  The same seed gives the same rows.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Linker:
         plan: EncodingPlan,
         recode: Recode,
         marginals: Sequence[Marginal],
+        codes: Mapping[str, TransitionCodes],
         transitions: Transitions,
         threads: int = 0,
     ) -> None:
@@ -88,9 +90,12 @@ class Linker:
         self._transitions = {True: transitions, False: {a: t.back() for a, t in transitions.items()}}
         self._following = plan.following
         self._draws = {c.attribute: FineCodes(recode[c.attribute]) for c in plan.codecs}
+        self._followed = {a: FineCodes(c.recode) for a, c in codes.items()}
+        self._sizes = {a: r.size for a, r in recode.items()} | {a: c.size for a, c in codes.items()}
         known = [m.project(set(m.attributes) - {self._panel.gap}) for m in marginals]
         related = [m for m in known if len(m.attributes) > 1]
-        self._relations = [m for m in related if not set(m.attributes).isdisjoint(self._following)]
+        related = [m for m in related if not set(m.attributes).isdisjoint(self._following)]
+        self._relations = [cut_finer(m, codes) for m in related]
 
     def link(self, records: CodeTable, seed: int) -> LinkedRows:
         """Return the linked rows of these records, coarse codes of the plan's attributes; persons in random order."""
@@ -124,9 +129,8 @@ class Linker:
         position = now.position + (1 if forward else -1)
         codes = {a: _draw_codes(transitions[a].next_codes, now.codes[a], rng) for a in self._following}
         held = self._hold(persons, now.person, position, step)
-        sizes = {a: r.size for a, r in self._recode.items()}
         seed = int(rng.integers(1 << 62))
-        fit_relations(codes, now.codes, held, sizes, transitions, self._relations, seed, self._threads)
+        fit_relations(codes, now.codes, held, self._sizes, transitions, self._relations, seed, self._threads)
         places = {}
         for a in self._following:
             ordered = isinstance(self._plan.get_codec(a), OrderedCodec)
@@ -164,7 +168,7 @@ class Linker:
             a = codec.attribute
             if a in self._following:
                 code, place = (np.concatenate([getattr(r, n)[a] for r in made])[order] for n in ("codes", "places"))
-                fine[a] = self._draws[a].at(code, place)[0]
+                fine[a] = self._followed[a].at(code, place)[0]
             elif a != self._panel.order:
                 fine[a] = persons.fine[a][person]
         return LinkedRows(person, step[order], drawn, fine)
@@ -182,20 +186,41 @@ class _Persons:
         self.fine = {a: linker._draws[a](coarse[a], rng) for a in plan.of_rows.domain.attributes if a not in following}
         values = plan.get_codec(panel.order).decode(self.fine[panel.order], rng)[panel.order]
         own = linker._order.read_values(values)
-        self.gaps = Gaps(own, np.where(self.rows > 1, gap, -1), linker._order.bounds)
-        self._step = self.gaps.fit(own, self.before, self.rows - 1 - self.before)
+        after = self.rows - 1 - self.before
+        self.gaps = Gaps(own, gap, self.before, after, linker._order.bounds)
+        self._step = self.gaps.fit(own, self.before, after)
         self._grown = {}
         for a in panel.with_order:
             codec = plan.get_codec(a)
             self._grown[a] = codec.decode(self.fine[a], rng)[a].cast(pa.float64()).to_numpy(zero_copy_only=False)
-        places = {a: rng.random(len(own)) for a in following}
-        codes = {a: coarse[a] for a in following}
+        codes, places = {}, {}
+        for a in plan.following:
+            code, places[a] = linker._followed[a].locate(linker._draws[a](coarse[a], rng), rng.random(len(own)))
+            codes[a] = code.astype(choose_code_dtype(linker._sizes[a]))
         self.own = _Rows(np.arange(len(own)), self.before, self._step, codes, places)
 
     def grow(self, attribute: str, person: Integers, step: Integers) -> pa.Array:
         """Return the values of a column that grows with the order, at these steps of these persons."""
         values = self._grown[attribute][person] + (step - self._step[person]) * self._plan.order_unit
         return pa.array(values, from_pandas=True)
+
+
+def count_pairs(plan: EncodingPlan, recode: Recode, one_ways: Mapping[str, Floats]) -> float:
+    """Return how many persons have two rows and more, by released counts."""
+    name = plan.get_order()[0].rows
+    r, counts = recode[name], one_ways[name]
+    shares = np.where(r.kept, r.weight, 0.0) * counts[np.minimum(r.coarse, r.size - 1)]
+    return float(shares[1:].sum())
+
+
+def cut_finer(marginal: Marginal, codes: Mapping[str, TransitionCodes]) -> Marginal:
+    """Return the counts by the codes of transitions; inside a coarse code all relations are the same."""
+    counts = marginal.counts
+    for axis, a in enumerate(marginal.attributes):
+        if a in codes:
+            share = codes[a].share.reshape([-1 if i == axis else 1 for i in range(counts.ndim)])
+            counts = np.take(counts, codes[a].coarse, axis=axis) * share
+    return Marginal(marginal.attributes, counts, marginal.sigma)
 
 
 def _draw_codes(probabilities: Floats, codes: Codes, rng: np.random.Generator) -> Codes:

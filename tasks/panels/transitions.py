@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,13 @@ Floats = NDArray[np.float64]
 
 SELECTION = 0.1
 """How far persons with one row only may move the shares of codes, relative: what the noise of rows' sums is held to."""
+
+
+MOST_CORRELATION = 0.98
+"""Correlation between the codes of a row and the next one where they differ, at most."""
+
+FITTING_ROUNDS = 20
+"""Rounds in which moves are brought to the sums of their rows and columns."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,31 +61,93 @@ class Transition:
             return 0.0
         joint = joint / total
         rows, columns = joint.sum(axis=1), joint.sum(axis=0)
-        x, y = (ndtri(np.clip(np.cumsum(m) - m / 2, 1e-6, 1 - 1e-6)) for m in (rows, columns))
-        x, y = x - rows @ x, y - columns @ y
+        x, y = compute_scores(rows), compute_scores(columns)
         spread = np.sqrt((rows @ x**2) * (columns @ y**2))
-        return float(np.clip((x @ joint @ y) / spread, -0.98, 0.98)) if spread > 1e-9 else 0.0
+        return float(np.clip((x @ joint @ y) / spread, -MOST_CORRELATION, MOST_CORRELATION)) if spread > 1e-9 else 0.0
 
 
-def estimate_transition(counts: Floats, sigma: float, shares: Floats) -> Transition:
+def estimate_transition(counts: Floats, sigma: float, shares: Floats, pairs: float, ordered: int = 0) -> Transition:
     """Return the transitions that noisy ``counts``, shape (k, k + 1), say; the last column counts the same fine code.
 
-    ``shares``: of all rows by code, from released counts.  Each row of the counts is moved to the nearest one that is
-    not negative and has the sum that counts and shares agree on best.
+    ``shares``: of all rows by code, and ``pairs``: the number of pairs, from released counts.  What changes is known in
+    two ways: as the sum of many noisy cells, and as what is left of the pairs by the few that count the same.  Noise that
+    makes some cells too large and others too small is taken out by moving the counts to the nearest ones that are not
+    negative and have the sums that all of this says: of the table, of its rows, of its cells.  Before that they are drawn
+    towards what a simple model expects, the more the less they say beyond noise: the same share of every code stays, and
+    what moves has a normal copula between the first ``ordered`` codes, which have an order, and is independent beyond.
     """
     k = len(shares)
-    pairs = max(float(counts.sum()), 1.0)
-    expected = shares * pairs
-    prior = (SELECTION * expected) ** 2 + 1e-9
-    noise = (k + 1) * sigma**2
-    sums = np.maximum((counts.sum(axis=1) * prior + expected * noise) / (prior + noise), 1e-9)
-    found = np.stack([project_to_sum(row, total) for row, total in zip(counts, sums, strict=True)])
-    found /= found.sum(axis=1, keepdims=True)
-    return Transition(sums / sums.sum(), found[:, :k], found[:, k], sigma / pairs)
+    pairs = max(pairs, 1.0)
+    moved, same = counts[:, :k], counts[:, k]
+    total = float(np.clip(_average(moved.sum(), k * k, pairs - same.sum(), k), 0.0, pairs))
+    expected = pairs * shares
+    spread = (SELECTION * expected / sigma) ** 2 if sigma > 0 else np.zeros(k)
+    by_row = _average(moved.sum(axis=1), k, expected - same, 1 + spread)
+    rows = project_to_sum(by_row, total)
+    stays = _average(same, 1, expected - rows, 1 + spread)
+    stays = project_to_sum(_shrink(stays, (pairs - total) * (rows + np.maximum(stays, 0.0)) / max(pairs, 1.0), sigma), pairs - total)
+    moved = _shrink(moved, model_moves(moved, rows, ordered), sigma)
+    found = np.stack([project_to_sum(row, sum_) for row, sum_ in zip(moved, rows, strict=True)])
+    sums = rows + stays
+    known = np.maximum(sums, 1e-9)
+    found, stays = found / known[:, None], stays / known
+    unseen = sums <= 1e-9
+    found[unseen], stays[unseen] = 0.0, 1.0
+    return Transition(sums / sums.sum(), found, stays, sigma / pairs)
+
+
+def _shrink(counts: Floats, expected: Floats, sigma: float) -> Floats:
+    """Return counts drawn towards what is expected, by James and Stein: less the further they lie from it than noise."""
+    distance = float(((counts - expected) ** 2).sum())
+    kept = max(0.0, 1 - counts.size * sigma**2 / distance) if distance > 0 else 0.0
+    return np.asarray(expected + kept * (counts - expected))
+
+
+def model_moves(moved: Floats, rows: Floats, ordered: int) -> Floats:
+    """Return the moves that a normal copula expects, with both sums ``rows``; its correlation is that of ``moved``.
+
+    Only the first ``ordered`` codes have an order; the others are independent of all.
+    """
+    total = float(rows.sum())
+    if total <= 0:
+        return np.zeros_like(moved)
+    expected = np.outer(rows, rows) / total
+    inner = rows[:ordered]
+    if ordered > 1 and (inner > 0).sum() > 1:
+        scores = compute_scores(inner)
+        spread = max(float(inner @ scores**2), 1e-9)
+        agreement = float(scores @ moved[:ordered, :ordered] @ scores) / spread
+        kernel = np.ones_like(moved)
+        kernel[:ordered, :ordered] = _copula(scores, float(np.clip(agreement, -MOST_CORRELATION, MOST_CORRELATION)))
+        expected = expected * kernel
+        for _ in range(FITTING_ROUNDS):
+            expected *= (rows / np.maximum(expected.sum(axis=1), 1e-300))[:, None]
+            expected *= (rows / np.maximum(expected.sum(axis=0), 1e-300))[None, :]
+    return expected
+
+
+def compute_scores(shares: Floats) -> Floats:
+    """Return the normal score of each code in the middle of its rank, less their mean."""
+    shares = shares / shares.sum()
+    scores = ndtri(np.clip(np.cumsum(shares) - shares / 2, 1e-6, 1 - 1e-6))
+    return np.asarray(scores - shares @ scores)
+
+
+def _copula(scores: Floats, r: float) -> Floats:
+    """Return the density of a normal copula at these scores, relative to independence."""
+    x, y = scores[:, None], scores[None, :]
+    return np.exp((2 * r * x * y - r**2 * (x**2 + y**2)) / (2 * (1 - r**2)))
+
+
+def _average(one: Any, variance: Any, other: Any, other_variance: Any) -> Any:
+    """Return the mean of two measurements, weighed by how sure each is."""
+    return (one * other_variance + other * variance) / (variance + other_variance)
 
 
 def project_to_sum(values: Floats, total: float) -> Floats:
-    """Return the nearest vector that is not negative and sums to ``total`` > 0."""
+    """Return the nearest vector that is not negative and sums to ``total``, which is not negative."""
+    if total <= 0:
+        return np.zeros(len(values))
     falling = np.sort(values)[::-1]
     excess = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)
     last = np.flatnonzero(falling > excess)[-1]

@@ -137,6 +137,7 @@ class FineCodes:
         members = np.flatnonzero(recode.kept)
         self._members = members[np.argsort(recode.coarse[members], kind="stable")]
         code = recode.coarse[self._members]
+        self._code, self._size = code.astype(np.int64), len(recode.coarse)
         # Each coarse code's weights sum to 1, so its members' share of the cumulative sum is [code, code + 1).
         self._cumulative = np.cumsum(recode.weight[self._members])
         self._first = np.searchsorted(code, np.arange(recode.size))
@@ -153,6 +154,18 @@ class FineCodes:
             drawn = np.searchsorted(self._cumulative, among + draws[several] * (1 - 1e-9), side="right")
             position[several] = np.clip(drawn, self._first[among], self._last[among])
         return self._members[position]
+
+    def locate(
+        self, fine: NDArray[np.integer], inside: NDArray[np.float64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return the coarse code of each fine one, and the place in it that lies ``inside`` the fine one: see :meth:`at`."""
+        position = np.empty(self._size, np.int64)
+        position[self._members] = np.arange(len(self._members))
+        at = position[fine]
+        start = np.where(at > 0, self._cumulative[at - 1], 0.0)
+        place = start + inside * (self._cumulative[at] - start)
+        coarse = self._code[at]
+        return coarse, np.clip(place - coarse, 0.0, 1 - 1e-9)
 
     def at(
         self, coarse: NDArray[np.unsignedinteger], places: NDArray[np.float64]

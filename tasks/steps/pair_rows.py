@@ -1,4 +1,4 @@
-"""Step *pair rows* (transform): of each person with two rows and more one row and the next one, in coarse codes.
+"""Step *pair rows* (transform): of each person with two rows and more one row and the next one, in codes.
 
 Not in the paper.  The pair is drawn by a public rule from the person's own rows (tasks/panels/choose_rows.py), so one
 person is one record of the result, however many rows it has.
@@ -6,7 +6,7 @@ person is one record of the result, however many rows it has.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -16,32 +16,32 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.panels import name_next
 from privsyn.data_contracts.tables import build_code_schema
 from privsyn.tasks.codecs import EncodingPlan
-from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.panels.choose_rows import KeptRuns, Passes, iterate_runs
+from privsyn.tasks.panels.transition_codes import TransitionCodes
 from privsyn.tasks.steps.encode import PERSON_ROWS, Repairs, encode_batch
 
 
-def build_pair_domain(plan: EncodingPlan, recode: Recode) -> Domain:
-    """Return the domain of the pairs: a row's coarse codes, and those of the next one, the last for "as before"."""
+def build_pair_domain(codes: Mapping[str, TransitionCodes]) -> Domain:
+    """Return the domain of the pairs: a row's codes, and those of the next one, the last for "as before"."""
     sizes: dict[str, int] = {}
-    for a in plan.following:
-        sizes |= {a: recode[a].size, name_next(a): recode[a].size + 1}
+    for a, c in codes.items():
+        sizes |= {a: c.size, name_next(a): c.size + 1}
     return Domain.of(sizes)
 
 
-def pair_rows(passes: Passes, plan: EncodingPlan, recode: Recode) -> Iterator[pa.RecordBatch]:
-    """Yield the pairs as coarse codes of :func:`build_pair_domain`, padded: a filtered value has the code ``size``.
+def pair_rows(passes: Passes, plan: EncodingPlan, codes: Mapping[str, TransitionCodes]) -> Iterator[pa.RecordBatch]:
+    """Yield the pairs as codes of :func:`build_pair_domain`, padded: a filtered value has the code ``size``.
 
     "As before" is said of a next row whose fine code is that of the row.  Adding or removing one person adds or removes
     at most one record.
     """
-    schema = build_code_schema(build_pair_domain(plan, recode), padded=True)
+    schema = build_code_schema(build_pair_domain(codes), padded=True)
     for runs in iterate_runs(passes, plan, PERSON_ROWS):
         first, after = _read_pairs(passes, plan, runs)
         arrays = []
-        for a in plan.following:
-            size, coarse = recode[a].size, recode[a].coarse
-            row, moved = coarse[first[a]], coarse[after[a]]
+        for a, c in codes.items():
+            size, of = c.size, c.recode.coarse
+            row, moved = of[first[a]], of[after[a]]
             moved = np.where(moved == size, size + 1, moved)
             arrays += [row, np.where((first[a] == after[a]) & (row < size), size, moved)]
         columns = [pa.array(v.astype(f.type.to_pandas_dtype())) for v, f in zip(arrays, schema, strict=True)]
