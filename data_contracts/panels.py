@@ -63,6 +63,20 @@ class Panel:
         return frozenset({self.order, *self.constant, *self.with_order})
 
 
+MOST_PERSONS = 1 << 31
+"""Persons of one synthetic table at most."""
+
+OF_PERSON = "1: one record is made of all rows of a person, by a rule that depends on that person alone"
+"""Why a count over such records has its sensitivity."""
+
+
+def describe_identifier(description: str) -> IntegerColumn:
+    """Return the column of new identifiers; ``description``: the spec's of the private one."""
+    words = "New number of a synthetic person, the same in all of its rows; it says nothing of the private identifiers."
+    text = f"{description}. {words}" if description else words
+    return IntegerColumn(kind="integer", min=1, max=MOST_PERSONS, description=text)
+
+
 def name_next(attribute: str) -> str:
     """Return the attribute that is the code of another attribute in the person's next row."""
     return f"{attribute} (next row)"

@@ -21,7 +21,7 @@ from privsyn.data_contracts.focus import Focus, NamedMarginal, check_targets
 from privsyn.data_contracts.form import Schema, leave_options, leave_to_preset, merge_into_one_object
 from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, PrivSyn
-from privsyn.data_contracts.panels import Panel, check_panel
+from privsyn.data_contracts.panels import Panel, check_panel, describe_identifier
 from privsyn.data_contracts.pooled_releases import Improvement, check_poolable
 from privsyn.data_contracts.presets import (
     PAPER,
@@ -317,6 +317,20 @@ class ReleaseSpec(FrozenModel):
     def records(self) -> int:
         """k: the most records of one person that anything is counted over; 1 where one is made of a person's rows."""
         return self.unit.records if self.panel is None else 1
+
+    def describe_unit(self) -> str:
+        """Return one phrase for the unit of protection."""
+        if self.panel is None:
+            return self.unit.describe()
+        return (
+            f"one person with all rows, of which at most {self.panel.most} are kept and counted as one record (enforced "
+            f"by the column {self.panel.person!r})"
+        )
+
+    def get_published_column(self, name: str) -> Column:
+        """Return a column of the synthetic table, which has new identifiers where rows are linked."""
+        column = self.columns[name]
+        return describe_identifier(column.description) if self.panel and name == self.panel.person else column
 
     def targets(self) -> dict[str, Any]:
         """Return the fields ``focus`` and ``workload`` as JSON, those that are used."""

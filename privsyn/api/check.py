@@ -148,8 +148,13 @@ def _list_warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:
         found.append(f"privacy.delta is {privacy.delta:g}: it should be far below one over the number of people.")
     if plan.rho > account_rho(budget, "budget", cap_accountant(spec.accountant)):
         found.append("privacy is larger than budget: the ledger will refuse this release.")
-    if unit.records > 1:
-        found.append(f"unit: every count gets {unit.records} times the noise of one record a person.")
+    if spec.records > 1:
+        found.append(f"unit: every count gets {spec.records} times the noise of one record a person.")
+    if spec.panel is not None:
+        found.append(
+            f"order: a person is one record, whatever number of rows it has; of more than {spec.panel.most} rows a run "
+            "of neighbours is kept. What is constant, and what grows with the order, is your public statement."
+        )
     if unit.records_per_person == 1:
         found.append("unit.records_per_person is 1: the promise holds only if nobody has two rows.")
     if spec.csv.line_breaks:

@@ -205,7 +205,7 @@ def _build_evaluation(
         dataset=release.spec.dataset,
         epsilon=release.spec.privacy.epsilon,
         delta=release.spec.privacy.delta,
-        unit_of_protection=release.spec.unit.describe(),
+        unit_of_protection=release.spec.describe_unit(),
         rows_real=real.bins.rows,
         rows_holdout=None if tables.holdout is None else tables.holdout.bins.rows,
         settings=scorer.spec,

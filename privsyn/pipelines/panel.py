@@ -45,11 +45,10 @@ from privsyn.tasks.steps.decode_linked import (
     build_linked_schema,
     decode_linked,
     linked_to_arrow,
-    list_released_ranges,
 )
 from privsyn.tasks.synthesis import shards
 
-TRANSITIONS_SHARE = Fraction(3, 10)
+TRANSITIONS_SHARE = Fraction(1, 10)
 """Share of the budget of the transitions (docs/panels.md has the table that it was chosen by)."""
 
 PAIRS, LINKED = "pair_rows.pairs", "link_rows.linked"
@@ -117,7 +116,7 @@ MEASURE_TRANSITIONS = ReleaseStep(
     share=lambda r: TRANSITIONS_SHARE,
     look=Look(
         "counts of a row's value by the next row's, of one pair of rows a person",
-        lambda r: "1: one pair of rows is drawn from each person, whatever number of rows the person has",
+        lambda r: "1: one pair of rows is drawn from each person, by a rule that depends on that person alone",
     ),
     rows=PAIRS,
     rows_domain=lambda r, i: pair_rows.build_pair_domain(_build_codes(r, i)),
@@ -176,7 +175,7 @@ def _decode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
     order, settings = request.column_order, get_synthesis(request)
     rows = decode_linked(inputs.batches(LINKED), plan, order, settings.seed)
     parts = shards.plan_shards(inputs.stored(LINKED).num_rows, settings)
-    ranges = list_released_ranges(plan, order)
+    ranges = plan.list_table_ranges(order)
     profile = lambda batches: tables.make_value_profile(batches, ranges)  # noqa: E731
     return {"synthetic": Wide(build_linked_schema(plan, order), rows, profile, shards.compute_part_rows(parts))}
 

@@ -19,7 +19,7 @@ from privsyn.data_contracts.columns import (
     TimeColumn,
 )
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.panels import Panel
+from privsyn.data_contracts.panels import MOST_PERSONS, Panel
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import OneOf
 from privsyn.data_contracts.tables import ValueRange
@@ -149,6 +149,14 @@ class EncodingPlan:
         for drawn in self.unmeasured:
             ranges.update(drawn.ranges())
         return ranges
+
+    def list_table_ranges(self, column_order: Sequence[str]) -> dict[str, ValueRange]:
+        """Return the public domain of the synthetic table's columns; of linked rows the person's identifier is first."""
+        ranges = self.ranges()
+        found = {name: ranges[name] for name in column_order}
+        if self.panel is None:
+            return found
+        return {self.panel.person: ValueRange(pa.int64(), False, 1, MOST_PERSONS), **found}
 
     def with_slopes(self, slopes: Mapping[str, NDArray[np.float64]]) -> EncodingPlan:
         """Return the plan with these slopes inside the cells of numeric columns (tasks/estimation/tails.py)."""

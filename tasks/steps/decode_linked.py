@@ -14,8 +14,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.panels import Panel
-from privsyn.data_contracts.tables import ValueRange, build_code_schema
+from privsyn.data_contracts.panels import MOST_PERSONS, Panel
+from privsyn.data_contracts.tables import build_code_schema
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.released_types import as_released, build_released_schema
 from privsyn.tasks.panels.gaps import OrderSteps
@@ -26,9 +26,6 @@ from privsyn.tasks.steps.decode import BATCH_ROWS, seed_generator
 
 PLACE = "(place)"
 """The codes of a batch that say which row is which; no attribute has the name."""
-
-MOST_PERSONS = 1 << 31
-"""Persons of one table at most."""
 
 
 def build_linked_domain(plan: EncodingPlan) -> Domain:
@@ -53,15 +50,9 @@ def linked_to_arrow(linked: LinkedRows, plan: EncodingPlan, first_person: int) -
     return pa.RecordBatch.from_arrays([pa.array(a) for a in arrays], schema=schema)
 
 
-def list_released_ranges(plan: EncodingPlan, column_order: Sequence[str]) -> dict[str, ValueRange]:
-    """Return the public domain of every column of linked rows, the person's identifier first."""
-    panel, _ = plan.get_order()
-    return {panel.person: ValueRange(pa.int64(), False, 1, MOST_PERSONS)} | {n: plan.ranges()[n] for n in column_order}
-
-
 def build_linked_schema(plan: EncodingPlan, column_order: Sequence[str]) -> pa.Schema:
     """Return names, types and nullability of the synthetic table, by the public spec alone."""
-    return build_released_schema(ranges := list_released_ranges(plan, column_order), list(ranges))
+    return build_released_schema(ranges := plan.list_table_ranges(column_order), list(ranges))
 
 
 def decode_linked(
@@ -73,7 +64,7 @@ def decode_linked(
     Identifiers count from 1.  No row breaks a rule of the plan.
     """
     rng = seed_generator(seed)
-    ranges = list_released_ranges(plan, column_order)
+    ranges = plan.list_table_ranges(column_order)
     schema = build_linked_schema(plan, column_order)
     for batch in _iterate_whole_persons(batches, plan.get_order()[0]):
         columns = _Decoder(plan, batch, rng).decode()

@@ -87,8 +87,7 @@ class Described:
 
 def list_ranges(spec: ReleaseSpec, column_order: tuple[str, ...]) -> dict[str, ValueRange]:
     """Return released column -> its public domain, in the table's order."""
-    found = plan(spec, column_order).ranges()
-    return {name: found[name] for name in column_order}
+    return plan(spec, column_order).list_table_ranges(column_order)
 
 
 def list_categories(domain: ValueRange) -> list[str]:
