@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -86,7 +86,7 @@ class WithPanel(Protocol):
     """The parts of a spec that say what is public about the rows of one person."""
 
     unit: Unit
-    columns: Mapping[str, Any]
+    columns: Any
     order: str | None
     constant: tuple[str, ...]
     with_order: tuple[str, ...]
@@ -176,7 +176,7 @@ def _check_carried(spec: WithPanel, panel: Panel, computed: Collection[str]) -> 
             seen.add(name)
     for name in panel.with_order:
         column, order = spec.columns[name], spec.columns[panel.order]
-        if not isinstance(column, IntegerColumn) or getattr(column, "exact", ()) or getattr(column, "heaps", ()):
+        if not isinstance(column, IntegerColumn) or column.exact or column.heaps:
             raise FieldError(
                 f"{name!r} does not grow by whole steps: it is no `integer` column, or has `exact` or `heaps`",
                 "Name plain columns of whole numbers",

@@ -323,8 +323,8 @@ class ReleaseSpec(FrozenModel):
         if self.panel is None:
             return self.unit.describe()
         return (
-            f"one person with all rows, of which at most {self.panel.most} are kept and counted as one record (enforced "
-            f"by the column {self.panel.person!r})"
+            f"one person with all rows, of which at most {self.panel.most} are kept and counted as one record "
+            f"(enforced by the column {self.panel.person!r})"
         )
 
     def get_published_column(self, name: str) -> Column:

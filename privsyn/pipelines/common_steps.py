@@ -46,7 +46,6 @@ def explain_one_cell(request: Request) -> str:
     return ONE_CELL if request.spec.panel is None else OF_PERSON
 
 
-
 def get_options_as(request: Request, kind: type[Options]) -> Options:
     """Return the request's options, which are of this kind.  Raises TypeError if it asks for another mechanism."""
     options = request.spec.mechanism

@@ -1,4 +1,4 @@
-"""Linked rows of persons: the steps of PrivSyn over one record a person, transitions between rows, rows before and after.
+"""Linked rows of persons: PrivSyn over one record a person, transitions between rows, and rows made by them.
 
 A person's record is one of the person's rows, beside the number of rows, of rows before, and the gap to the next row.
 """
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import Kind
-from privsyn.data_contracts.panels import name_next
+from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
@@ -30,7 +30,6 @@ from privsyn.pipelines.common_steps import (
 )
 from privsyn.pipelines.privsyn import build_up_to_measurement
 from privsyn.pipelines.synthesis_steps import CODES, MARGINALS, build_row_steps, get_synthesis, pool_one_ways
-from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.recode import build_coarse_domain
 from privsyn.tasks.estimation.tails import with_tails
@@ -117,6 +116,7 @@ MEASURE_TRANSITIONS = ReleaseStep(
     look=Look(
         "counts of a row's value by the next row's, of one pair of rows a person",
         lambda r: "1: one pair of rows is drawn from each person, by a rule that depends on that person alone",
+        noise_of="a count of pairs",
     ),
     rows=PAIRS,
     rows_domain=lambda r, i: pair_rows.build_pair_domain(_build_codes(r, i)),

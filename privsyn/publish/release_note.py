@@ -80,8 +80,8 @@ def _write_heading(request: Request, certificate: Certificate, rows: int, *, pri
         f"# Synthetic table `{certificate.dataset}`, release `{certificate.run}`{warning}\n\n"
         f"{rows:,} synthetic rows in `{where}`. No row belongs to a person: the rows were drawn from noisy "
         "counts of a private table, so that statistics of the two agree as far as the noise allows. The number of rows "
-        f"{size}.{_write_kept_rows(request.spec.unit)} {_write_links(request.spec)}; and what a few hundred rows say is "
-        "mostly noise."
+        f"{size}.{_write_kept_rows(request.spec.unit)} {_write_links(request.spec)}; and what a few hundred rows say "
+        "is mostly noise."
         f"{_write_about(request)}"
     )
 
@@ -103,8 +103,8 @@ def _write_links(spec: ReleaseSpec) -> str:
         return "It is not for following people: no row is linked to another, nor to rows of other tables"
     return (
         f"Rows with the same {format_code(panel.person)} are one synthetic person's, in the order of "
-        f"{format_code(panel.order)}: persons are made up like rows, and none stands for a real one; no row is linked to "
-        "rows of other tables"
+        f"{format_code(panel.order)}: persons are made up like rows, and none stands for a real one; no row is linked "
+        "to rows of other tables"
     )
 
 
@@ -333,8 +333,8 @@ def _write_unlinked(spec: ReleaseSpec) -> str:
         figures = ", ".join(map(format_code, panel.figures))
         return (
             f"- Counts in `marginals/` are of persons, each by one of its rows, drawn at random; {figures} are the "
-            "number of a person's kept rows, how many lie before the drawn one, and how far the next one lies. A person "
-            "with many rows counts there as much as one with few; rows of the table are counted as often as they are.\n"
+            "number of a person's kept rows, how many lie before the drawn one, and how far the next one lies. A "
+            "person with many rows counts there as much as one with few.\n"
             "- How alike rows of a person are that lie further apart than neighbours was not measured.\n"
         )
     if unit.records == 1 and unit.person_id is None:

@@ -151,7 +151,7 @@ class EncodingPlan:
         return ranges
 
     def list_table_ranges(self, column_order: Sequence[str]) -> dict[str, ValueRange]:
-        """Return the public domain of the synthetic table's columns; of linked rows the person's identifier is first."""
+        """Return the public domain of the synthetic table's columns; linked rows have the identifier first."""
         ranges = self.ranges()
         found = {name: ranges[name] for name in column_order}
         if self.panel is None:

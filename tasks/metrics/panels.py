@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-Integers, Floats = NDArray[np.int64], NDArray[np.float64]
+Integers: TypeAlias = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
 
 MOST_LEVELS = 12
 """Levels of a column whose transitions and shares of persons are compared code by code, at most."""

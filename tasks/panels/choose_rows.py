@@ -108,6 +108,17 @@ def read_order(
     return known, np.floor(clamped / unit).astype(np.int64)
 
 
+def draw_one_row_each(person: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the place of one row of each person, of rows person by person, by the rule of :func:`iterate_runs`.
+
+    The last row of a person with several is never drawn.
+    """
+    begins = np.flatnonzero(np.diff(person, prepend=-1))
+    rows = np.diff(np.append(begins, len(person)))
+    key = mix_bits(person[begins].astype(np.uint64) ^ PAIR)
+    return begins + (key % np.maximum(rows - 1, 1).astype(np.uint64)).astype(np.int64)
+
+
 def _choose(
     place: NDArray[np.int64],
     person: NDArray[np.int32],
@@ -130,5 +141,4 @@ def _choose(
     rows = np.repeat(kept, own)
     inside = (before >= 0) & (before < rows)
     drawn = before == np.repeat(pair, own)
-    return KeptRuns(*(values[inside] for values in (place, number, rows, before, drawn)))
-
+    return KeptRuns(place[inside], number[inside], rows[inside], before[inside], drawn[inside])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +13,8 @@ from privsyn.tasks.kernels.updater import Target
 from privsyn.tasks.panels.transitions import Transitions
 from privsyn.tasks.synthesis.shards import Shard
 
-Floats = NDArray[np.float64]
-Codes = NDArray[np.unsignedinteger]
+Floats: TypeAlias = NDArray[np.float64]
+Codes: TypeAlias = NDArray[Any]
 
 SWEEPS = 6
 """Sweeps at most."""
@@ -76,7 +77,7 @@ def fit_relations(
 
 
 def fit_to_shares(counts: Floats, shares: Sequence[Floats]) -> Floats:
-    """Return counts of the same association whose sums along each axis are ``shares`` (iterative proportional fitting)."""
+    """Return counts of the same association, whose sums along each axis are ``shares``, by proportional fitting."""
     total = float(shares[0].sum())
     found = counts + 1e-6 * max(float(counts.mean()), 1e-9)
     for _ in range(ROUNDS):

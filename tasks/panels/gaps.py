@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.tasks.codecs.ordered import OrderedCodec
 
-Integers = NDArray[np.int64]
+Integers: TypeAlias = NDArray[np.int64]
 
 TIES = 0.02
 """Share of gaps of no step from which on rows of a person may stand at one place of the order."""
@@ -31,11 +33,12 @@ class OrderSteps:
         low, high = self.codec.bounds
         return int(np.floor(low / self.unit)), int(np.floor(high / self.unit))
 
-    def read_values(self, values):  # type: ignore[no-untyped-def]
+    def read_values(self, values: pa.Array) -> Integers:
         """Return the steps of released values, shape (rows,)."""
-        return np.floor(self.codec.numbers(values)[0] / self.unit).astype(np.int64)
+        steps: Integers = np.floor(self.codec.numbers(values)[0] / self.unit).astype(np.int64)
+        return steps
 
-    def release(self, steps: Integers):  # type: ignore[no-untyped-def]
+    def release(self, steps: Integers) -> pa.Array:
         """Return the column's values at these steps."""
         return self.codec.release_numbers((steps * self.unit).astype(np.float64))
 
@@ -43,8 +46,8 @@ class OrderSteps:
 class Gaps:
     """Draws gaps between rows from those of the synthetic records at like places, with as many rows beyond.
 
-    ``own``: where each record's row stands; ``gap``: to the person's next row, -1 without one; ``before`` and ``after``:
-    the person's rows on both sides; ``bounds``: the first and last step.
+    ``own``: where each record's row stands; ``gap``: to the person's next row, -1 without one; ``before`` and
+    ``after``: the person's rows on both sides; ``bounds``: the first and last step.
     """
 
     def __init__(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -29,15 +30,16 @@ from privsyn.tasks.panels.transition_codes import TransitionCodes
 from privsyn.tasks.panels.transitions import Transitions
 from privsyn.tasks.steps.decode import FineCodes
 
-Floats, Integers = NDArray[np.float64], NDArray[np.int64]
-Codes = NDArray[np.unsignedinteger]
+Floats: TypeAlias = NDArray[np.float64]
+Integers: TypeAlias = NDArray[np.int64]
+Codes: TypeAlias = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
     """One row each of some persons; every array has shape (persons,).
 
-    ``position``: among the person's rows, from 0; ``step``: in the order; ``codes`` and ``places``: coarse code of every
+    ``position``: among the person's rows, from 0; ``step``: in the order; ``codes`` and ``places``: code of every
     attribute that is followed, and where in it the value lies.
     """
 
@@ -138,7 +140,7 @@ class Linker:
         return _Rows(now.person, position, step, codes, places)
 
     def _hold(self, persons: _Persons, person: Integers, position: Integers, step: Integers) -> dict[str, Codes]:
-        """Return the coarse codes of what new rows have already: constants, figures, the order and what grows with it."""
+        """Return the coarse codes of what new rows have already: constants, figures, order, what grows with it."""
         panel, held = self._panel, {}
         related = {a for m in self._relations for a in m.attributes}
         for a in sorted(related - set(self._following)):

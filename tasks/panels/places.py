@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +11,8 @@ from scipy.special import ndtr, ndtri
 
 from privsyn.tasks.panels.transitions import Transition
 
-Floats = NDArray[np.float64]
-Codes = NDArray[np.unsignedinteger]
+Floats: TypeAlias = NDArray[np.float64]
+Codes: TypeAlias = NDArray[Any]
 
 _LEAST, _MOST = 1e-9, 1 - 1e-9
 
@@ -29,8 +30,8 @@ class Places:
     def draw(self, before: Codes, old: Floats, code: Codes, rng: np.random.Generator) -> Floats:
         """Return the place of each new value in ``code``; ``old``: that of the value before, in the code ``before``.
 
-        A value that stays keeps its place.  Another lies near where it was in a column with an order, by a normal copula
-        that has the correlation between the codes, and anywhere in its code in a column without.
+        A value that stays keeps its place.  Another lies near where it was in a column with an order, by a normal
+        copula that has the correlation between the codes, and anywhere in its code in a column without.
         """
         t = self.transition
         stays = t.same / np.maximum(t.same + np.diag(t.moves), 1e-12)

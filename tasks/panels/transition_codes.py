@@ -21,7 +21,7 @@ MOST_CODES = 16
 """Codes of a column of numbers or moments in its table of transitions, at most."""
 
 RECORDS_A_CELL = 2.0
-"""Records that a cell of the table would have at least if all cells had as many, in standard deviations of the noise."""
+"""Records that a cell of the table would have at least if all had as many, in standard deviations of the noise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ def refine_weights(codes: Mapping[str, TransitionCodes], recode: Recode) -> dict
 
 
 def count_ordered(plan: EncodingPlan, attribute: str, codes: TransitionCodes) -> int:
-    """Return how many of an attribute's codes, from the first one on, are in order: not null, and none of a category."""
+    """Return how many of an attribute's codes, from the first one on, are in order: not null, nor of a category."""
     codec = plan.get_codec(attribute)
     if not isinstance(codec, OrderedCodec):
         return 0
@@ -88,7 +88,8 @@ def _cut(recode: AttributeRecode, codes: int) -> TransitionCodes:
     values of skewed columns lie far apart.
     """
     mass = np.maximum(recode.estimate, 0.0) * recode.kept
-    found, coarse = np.full(len(mass), -1, np.int64), []
+    found = np.full(len(mass), -1, np.int64)
+    coarse: list[int] = []
     total, below = max(float(mass.sum()), 1e-9), 0.0
     for code in range(recode.size):
         members = np.flatnonzero(recode.kept & (recode.coarse == code))

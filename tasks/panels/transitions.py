@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-Floats = NDArray[np.float64]
+Floats: TypeAlias = NDArray[np.float64]
 
 SELECTION = 0.1
 """How far persons with one row only may move the shares of codes, relative: what the noise of rows' sums is held to."""
@@ -70,11 +70,11 @@ def estimate_transition(counts: Floats, sigma: float, shares: Floats, pairs: flo
     """Return the transitions that noisy ``counts``, shape (k, k + 1), say; the last column counts the same fine code.
 
     ``shares``: of all rows by code, and ``pairs``: the number of pairs, from released counts.  What changes is known in
-    two ways: as the sum of many noisy cells, and as what is left of the pairs by the few that count the same.  Noise that
-    makes some cells too large and others too small is taken out by moving the counts to the nearest ones that are not
-    negative and have the sums that all of this says: of the table, of its rows, of its cells.  Before that they are drawn
-    towards what a simple model expects, the more the less they say beyond noise: the same share of every code stays, and
-    what moves has a normal copula between the first ``ordered`` codes, which have an order, and is independent beyond.
+    two ways: as the sum of many noisy cells, and as what is left of the pairs by the few that count the same.  Noise
+    that makes some cells too large and others too small is taken out by moving the counts to the nearest ones that are
+    not negative and have the sums that all of this says: of the table, of its rows, of its cells.  Before that they are
+    drawn towards what a simple model expects, the more the less they say beyond noise: the same share of every code
+    stays, and what moves has a normal copula between the first ``ordered`` codes, which have an order.
     """
     k = len(shares)
     pairs = max(pairs, 1.0)
@@ -85,7 +85,8 @@ def estimate_transition(counts: Floats, sigma: float, shares: Floats, pairs: flo
     by_row = _average(moved.sum(axis=1), k, expected - same, 1 + spread)
     rows = project_to_sum(by_row, total)
     stays = _average(same, 1, expected - rows, 1 + spread)
-    stays = project_to_sum(_shrink(stays, (pairs - total) * (rows + np.maximum(stays, 0.0)) / max(pairs, 1.0), sigma), pairs - total)
+    alike = (pairs - total) / pairs * (rows + np.maximum(stays, 0.0))
+    stays = project_to_sum(_shrink(stays, alike, sigma), pairs - total)
     moved = _shrink(moved, model_moves(moved, rows, ordered), sigma)
     found = np.stack([project_to_sum(row, sum_) for row, sum_ in zip(moved, rows, strict=True)])
     sums = rows + stays
@@ -97,7 +98,7 @@ def estimate_transition(counts: Floats, sigma: float, shares: Floats, pairs: flo
 
 
 def _shrink(counts: Floats, expected: Floats, sigma: float) -> Floats:
-    """Return counts drawn towards what is expected, by James and Stein: less the further they lie from it than noise."""
+    """Return counts drawn towards what is expected, by James and Stein: less where they are far off."""
     distance = float(((counts - expected) ** 2).sum())
     kept = max(0.0, 1 - counts.size * sigma**2 / distance) if distance > 0 else 0.0
     return np.asarray(expected + kept * (counts - expected))

@@ -158,7 +158,7 @@ class FineCodes:
     def locate(
         self, fine: NDArray[np.integer], inside: NDArray[np.float64]
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return the coarse code of each fine one, and the place in it that lies ``inside`` the fine one: see :meth:`at`."""
+        """Return the coarse code of each fine one, and the place in it that lies ``inside`` the fine one."""
         position = np.empty(self._size, np.int64)
         position[self._members] = np.arange(len(self._members))
         at = position[fine]

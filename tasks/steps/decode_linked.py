@@ -6,7 +6,6 @@ Not in the paper.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.released_types import as_released, build_released_schema
 from privsyn.tasks.panels.gaps import OrderSteps
 from privsyn.tasks.panels.link_rows import LinkedRows
-from privsyn.tasks.rules.feasibility import find_valid_row
 from privsyn.tasks.rules.repair import repair_rows
 from privsyn.tasks.steps.decode import BATCH_ROWS, seed_generator
 
@@ -45,7 +43,11 @@ def linked_to_arrow(linked: LinkedRows, plan: EncodingPlan, first_person: int) -
     panel, codec = plan.get_order()
     schema = build_code_schema(build_linked_domain(plan))
     low, _ = OrderSteps(codec, plan.order_unit).bounds
-    columns = {panel.person: linked.person + first_person, panel.order: linked.step - low, panel.rows: linked.drawn}
+    columns: dict[str, NDArray[Any]] = {
+        panel.person: linked.person + first_person,
+        panel.order: linked.step - low,
+        panel.rows: linked.drawn,
+    }
     arrays = [(columns | linked.fine)[f.name].astype(f.type.to_pandas_dtype()) for f in schema]
     return pa.RecordBatch.from_arrays([pa.array(a) for a in arrays], schema=schema)
 
@@ -61,7 +63,8 @@ def decode_linked(
     """Yield the synthetic table as batches of :func:`build_linked_schema`, person by person and in their order.
 
     ``batches``: of linked rows.  A value that has the fine code of the row before is the value of the row before.
-    Identifiers count from 1.  No row breaks a rule of the plan.
+    Identifiers count from 1.  No row breaks a rule of the plan: rows that do are mended in the columns that change from
+    row to row; a person of which a row cannot be is left out.
     """
     rng = seed_generator(seed)
     ranges = plan.list_table_ranges(column_order)
@@ -84,7 +87,7 @@ def _iterate_whole_persons(batches: Iterable[pa.RecordBatch], panel: Panel) -> I
         cut = int(np.searchsorted(person, person[-1]))
         if cut:
             yield _to_arrays(table.slice(0, cut))
-            held = table.slice(cut).to_batches()
+            held = table.slice(cut).to_batches()  # the last person may have more rows in the next batch
     if held:
         table = pa.Table.from_batches(held)
         if table.num_rows:
@@ -141,10 +144,30 @@ class _Decoder:
         rules = self._plan.rules
         if rules is None or not rules.conditions:
             return columns
-        held = sorted(self._panel.carried)
-        keys = {a: np.zeros(len(self._number), np.int64) for a in held} | {held[0]: np.arange(len(self._number))}
-        make_row = partial(self._make_valid_row, columns)
-        return repair_rows(codes | keys, columns, self._make, rules, self._plan.codecs, make_row, self._rng, held)
+        key, *others = sorted(self._panel.carried)
+        alike = self._number_alike(columns)
+        held = {key: alike} | {name: np.zeros_like(alike) for name in others}
+
+        def take_own(given: Mapping[str, int]) -> dict[str, pa.Array]:
+            first = int(np.flatnonzero(alike == given[key])[0])
+            return {name: array.slice(first, 1) for name, array in columns.items()}
+
+        columns = repair_rows(
+            codes | held, columns, self._make, rules, self._plan.codecs, take_own, self._rng, tuple(held)
+        )
+        broken = rules.find_broken_rows(columns).any(axis=0)
+        if not broken.any():
+            return columns
+        whole = pa.array(~np.isin(self._number, self._number[broken]))
+        return {name: array.filter(whole) for name, array in columns.items()}
+
+    def _number_alike(self, columns: Mapping[str, pa.Array]) -> NDArray[np.int64]:
+        """Return a number that rows share whose carried columns have the same values."""
+        number = np.zeros(len(self._number), np.int64)
+        for name in sorted(self._panel.carried):
+            own = np.asarray(columns[name].dictionary_encode(null_encoding="encode").indices).astype(np.int64)
+            number = np.unique(number * (int(own.max(initial=0)) + 1) + own, return_inverse=True)[1]
+        return number
 
     def _find_sources(self, codes: NDArray[Any]) -> NDArray[np.int64]:
         """Return for every row the first row of the person since which the code is the same."""
@@ -171,6 +194,3 @@ class _Decoder:
             return columns
         types = {name: r.type for name, r in self._plan.ranges().items()}
         return columns | self._plan.rules.compute_columns(columns, types)
-
-    def _make_valid_row(self, columns: Mapping[str, pa.Array], given: Mapping[str, int]) -> dict[str, pa.Array]:
-        raise ValueError("the rules leave no row")

@@ -62,8 +62,8 @@ def encode(batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs) -
     identifier are left out.  Each kept row is encoded by itself: adding or removing one person changes
     at most ``unit.records`` rows of the output.
 
-    Where the plan links rows, one row of each person stands for all (tasks/panels/choose_rows.py), beside figures of the
-    person's kept rows: adding or removing one person adds or removes one row of the output.
+    Where the plan links rows, one row of each person stands for all (tasks/panels/choose_rows.py), beside figures of
+    the person's kept rows: adding or removing one person adds or removes one row of the output.
     """
     kept = iterate_kept_batches if plan.panel is None else iterate_drawn_batches
     for batch in kept(batches, plan, unit, repairs):
@@ -92,7 +92,7 @@ def iterate_kept_batches(
 def iterate_drawn_batches(
     batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs
 ) -> Iterator[pa.RecordBatch]:
-    """Yield one row of each person, as stored, and the person's figures beside it; ``repairs`` gets the rows without."""
+    """Yield one row of each person, as stored, and the person's figures beside it; ``repairs`` gets the other rows."""
     from privsyn.tasks.panels.choose_rows import iterate_runs  # here: it reads codes by this module
 
     panel = plan.get_order()[0]
@@ -163,7 +163,7 @@ def _choose_kept_rows(batches: Batches, plan: EncodingPlan, unit: Unit) -> NDArr
 
 
 def _choose_kept_runs(batches: Batches, plan: EncodingPlan, unit: Unit) -> NDArray[np.bool_]:
-    """Mask of shape (rows,): a contiguous run of each person's rows in their order, at most ``unit.records`` of them."""
+    """Mask of shape (rows,): a contiguous run of each person's rows in their order, ``unit.records`` at most."""
     from privsyn.tasks.panels.choose_rows import iterate_runs  # here: it reads codes by this module
 
     keep = np.zeros(sum(batch.num_rows for batch in batches()), dtype=bool)

@@ -19,8 +19,8 @@ def plan_queries(attributes: Sequence[str], domain: Domain, rho: Fraction, recor
     ``domain``: of the pairs (tasks/steps/pair_rows.py).
     Privacy: all answers together are rho-zCDP for adding or removing one person with all rows.  A person is at most
     ``records`` = 1 record of the pairs, since one pair is drawn from each person by a rule that depends on that person
-    alone.  So each table of transitions has L2 sensitivity 1 and costs 1 / (2 sigma_i^2) <= rho_i (Theorem 3); the rho_i
-    sum to ``rho`` and depend on the public columns only.  One mechanism instance an attribute (Theorem 1).
+    alone.  So each table of transitions has L2 sensitivity 1 and costs 1 / (2 sigma_i^2) <= rho_i (Theorem 3); the
+    rho_i sum to ``rho`` and depend on the public columns only.  One mechanism instance an attribute (Theorem 1).
     """
     cliques = [(a, name_next(a)) for a in attributes]
     cells = [domain.cells(c) for c in cliques]
