@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,14 @@ class PanelTable:
         """The first row of each person."""
         return np.flatnonzero(np.diff(self.person, prepend=-1) != 0)
 
+    def by_ranks(self, column: str) -> PanelTable:
+        """Return the table with the ranks of a column's values in their place, ties at the middle of theirs."""
+        values = self.values[column]
+        known = ~np.isnan(values)
+        order = np.sort(values[known])
+        middle = (np.searchsorted(order, values, "left") + np.searchsorted(order, values, "right")) / 2.0
+        return replace(self, values={column: np.where(known, middle, np.nan)})
+
     @classmethod
     def sort(
         cls,
@@ -60,7 +68,7 @@ class PanelTable:
         )
 
 
-def compute_l1(one: Floats, other: Floats) -> float:
+def compute_l1(one: NDArray[Any], other: NDArray[Any]) -> float:
     """Return the L1 distance of two distributions, each scaled to 1; of different lengths, the rest counts as 0."""
     size = max(one.size, other.size)
     p, q = (np.pad(v.ravel().astype(np.float64), (0, size - v.size)) for v in (one, other))

@@ -58,25 +58,30 @@ class KeptRuns:
         return np.where(self.rows[drawn] > 1, self.number[after] - self.number[drawn], -1)
 
 
-def iterate_runs(passes: Passes, plan: EncodingPlan, group_rows: int) -> Iterator[KeptRuns]:
+HashRows = Callable[[pa.RecordBatch], NDArray[np.uint64]]
+"""A hash of each row: a function of the row alone."""
+
+
+def iterate_runs(passes: Passes, plan: EncodingPlan, group_rows: int, hash_rows: HashRows) -> Iterator[KeptRuns]:
     """Yield the kept rows of every person, for groups of persons of about ``group_rows`` rows, which are held at once.
+
+    ``hash_rows``: what decides between rows of a person at one place of the order.
 
     Rows without an identifier or without a place in the order are left out.  Which rows are kept does not depend on the
     groups.
     """
     groups = max(1, -(-sum(batch.num_rows for batch in passes()) // group_rows))
     for group in range(groups):
-        yield _choose(*_locate_rows(passes(), plan, group, groups), plan.get_order()[0].most)
+        yield _choose(*_locate_rows(passes(), plan, group, groups, hash_rows), plan.get_order()[0].most)
 
 
 def _locate_rows(
-    batches: Iterable[pa.RecordBatch], plan: EncodingPlan, group: int, groups: int
+    batches: Iterable[pa.RecordBatch], plan: EncodingPlan, group: int, groups: int, hash_rows: HashRows
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint64], NDArray[np.int64], NDArray[np.uint64]]:
     """Return place, person's number and hash, place in the order and row hash of the rows of one group of persons."""
     from privsyn.tasks.kernels.text_hash import hash_texts  # here: compiled code loads slowly
-    from privsyn.tasks.steps.encode import Repairs, encode_batch, hash_rows
 
-    (panel, codec), of_rows, start = plan.get_order(), plan.of_rows, 0
+    (panel, codec), start = plan.get_order(), 0
     places, persons, keys = [np.empty(0, np.int64)], [pa.array([], pa.string())], [np.empty(0, np.uint64)]
     numbers, hashes = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
     for batch in batches:
@@ -91,7 +96,7 @@ def _locate_rows(
             persons.append(identifiers.filter(pa.array(mine)))
             keys.append(key[mine])
             numbers.append(steps[mine])
-            hashes.append(hash_rows(encode_batch(kept, of_rows, Repairs())))
+            hashes.append(hash_rows(kept))
             places.append(start + np.flatnonzero(mine))
         start += batch.num_rows
     person = pa.chunked_array(persons).dictionary_encode().combine_chunks().indices

@@ -28,7 +28,7 @@ from privsyn.tasks.panels.gaps import Gaps, OrderSteps
 from privsyn.tasks.panels.places import Places
 from privsyn.tasks.panels.transition_codes import TransitionCodes
 from privsyn.tasks.panels.transitions import Transitions
-from privsyn.tasks.steps.decode import FineCodes
+from privsyn.tasks.synthesis.fine_codes import FineCodes
 
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]

@@ -20,6 +20,7 @@ from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.codec import Codes
 from privsyn.tasks.codecs.parsing import to_keys
 from privsyn.tasks.kernels.streams import GAMMA
+from privsyn.tasks.panels.choose_rows import KeptRuns, Passes, iterate_runs
 from privsyn.tasks.rules.compiled_rules import CompiledRules
 
 PERSON_ROWS = 1 << 22
@@ -93,11 +94,9 @@ def iterate_drawn_batches(
     batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs
 ) -> Iterator[pa.RecordBatch]:
     """Yield one row of each person, as stored, and the person's figures beside it; ``repairs`` gets the other rows."""
-    from privsyn.tasks.panels.choose_rows import iterate_runs  # here: it reads codes by this module
-
     panel = plan.get_order()[0]
     found: list[list[NDArray[np.int64]]] = [[np.empty(0, np.int64)] for _ in range(4)]
-    for runs in iterate_runs(batches, plan, PERSON_ROWS):
+    for runs in iterate_persons(batches, plan):
         drawn = runs.drawn
         columns = (runs.place[drawn], runs.rows[drawn], runs.before[drawn], runs.measure_gaps())
         for parts, values in zip(found, columns, strict=True):
@@ -162,12 +161,16 @@ def _choose_kept_rows(batches: Batches, plan: EncodingPlan, unit: Unit) -> NDArr
     return keep
 
 
+def iterate_persons(batches: Passes, plan: EncodingPlan) -> Iterator[KeptRuns]:
+    """Yield the kept rows of every person of a plan that links rows; see :func:`iterate_runs`."""
+    of_rows = plan.of_rows
+    return iterate_runs(batches, plan, PERSON_ROWS, lambda rows: _hash_rows(encode_batch(rows, of_rows, Repairs())))
+
+
 def _choose_kept_runs(batches: Batches, plan: EncodingPlan, unit: Unit) -> NDArray[np.bool_]:
     """Mask of shape (rows,): a contiguous run of each person's rows in their order, ``unit.records`` at most."""
-    from privsyn.tasks.panels.choose_rows import iterate_runs  # here: it reads codes by this module
-
     keep = np.zeros(sum(batch.num_rows for batch in batches()), dtype=bool)
-    for runs in iterate_runs(batches, plan, PERSON_ROWS):
+    for runs in iterate_persons(batches, plan):
         keep[runs.place] = True
     return keep
 
@@ -187,7 +190,7 @@ def _locate_rows_of_persons(
         if mine.any():
             kept = batch.filter(pa.array(mine))
             persons.append(identifiers.filter(pa.array(mine)))
-            hashes.append(hash_rows(encode_batch(kept, plan, Repairs())))
+            hashes.append(_hash_rows(encode_batch(kept, plan, Repairs())))
             places.append(start + np.flatnonzero(mine))
         start += batch.num_rows
     person = pa.chunked_array(persons).dictionary_encode().combine_chunks().indices
@@ -208,7 +211,7 @@ def bound_records(person: NDArray[np.int32], row_hash: NDArray[np.uint64], most:
     return keep
 
 
-def hash_rows(codes: pa.RecordBatch) -> NDArray[np.uint64]:
+def _hash_rows(codes: pa.RecordBatch) -> NDArray[np.uint64]:
     """Return a 64-bit mix of each row's codes, shape (rows,); a function of the row alone."""
     mixed = np.full(codes.num_rows, GAMMA)
     for column in codes.columns:

@@ -16,9 +16,9 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.panels import name_next
 from privsyn.data_contracts.tables import build_code_schema
 from privsyn.tasks.codecs import EncodingPlan
-from privsyn.tasks.panels.choose_rows import KeptRuns, Passes, iterate_runs
+from privsyn.tasks.panels.choose_rows import KeptRuns, Passes
 from privsyn.tasks.panels.transition_codes import TransitionCodes
-from privsyn.tasks.steps.encode import PERSON_ROWS, Repairs, encode_batch
+from privsyn.tasks.steps.encode import Repairs, encode_batch, iterate_persons
 
 
 def build_pair_domain(codes: Mapping[str, TransitionCodes]) -> Domain:
@@ -36,7 +36,7 @@ def pair_rows(passes: Passes, plan: EncodingPlan, codes: Mapping[str, Transition
     at most one record.
     """
     schema = build_code_schema(build_pair_domain(codes), padded=True)
-    for runs in iterate_runs(passes, plan, PERSON_ROWS):
+    for runs in iterate_persons(passes, plan):
         first, after = _read_pairs(passes, plan, runs)
         arrays = []
         for a, c in codes.items():
