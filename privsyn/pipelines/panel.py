@@ -142,7 +142,7 @@ def build_linking_step(*, follows: bool) -> Step:
             for query, counts in zip(*inputs.noisy("measure_transitions"), strict=True):
                 a = query.attributes[0]
                 c = codes[a]
-                shares = one_ways[a][c.coarse] * c.share
+                shares = one_ways[a] @ c.split
                 table = counts.astype(np.float64).reshape(c.size, -1)
                 shares = shares / max(shares.sum(), 1e-9)
                 transitions[a] = estimate_transition(table, query.sigma, shares, pairs, count_ordered(plan, a, c))

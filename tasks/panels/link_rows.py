@@ -97,7 +97,7 @@ class Linker:
         known = [m.project(set(m.attributes) - {self._panel.gap}) for m in marginals]
         related = [m for m in known if len(m.attributes) > 1]
         related = [m for m in related if not set(m.attributes).isdisjoint(self._following)]
-        self._relations = [cut_finer(m, codes) for m in related]
+        self._relations = [recode_relation(m, codes) for m in related]
 
     def link(self, records: CodeTable, seed: int) -> LinkedRows:
         """Return the linked rows of these records, coarse codes of the plan's attributes; persons in random order."""
@@ -215,13 +215,12 @@ def count_pairs(plan: EncodingPlan, recode: Recode, one_ways: Mapping[str, Float
     return float(shares[1:].sum())
 
 
-def cut_finer(marginal: Marginal, codes: Mapping[str, TransitionCodes]) -> Marginal:
+def recode_relation(marginal: Marginal, codes: Mapping[str, TransitionCodes]) -> Marginal:
     """Return the counts by the codes of transitions; inside a coarse code all relations are the same."""
     counts = marginal.counts
     for axis, a in enumerate(marginal.attributes):
         if a in codes:
-            share = codes[a].share.reshape([-1 if i == axis else 1 for i in range(counts.ndim)])
-            counts = np.take(counts, codes[a].coarse, axis=axis) * share
+            counts = np.moveaxis(np.tensordot(counts, codes[a].split, axes=(axis, 0)), -1, axis)
     return Marginal(marginal.attributes, counts, marginal.sigma)
 
 

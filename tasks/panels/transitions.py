@@ -19,6 +19,9 @@ SELECTION = 0.1
 MOST_CORRELATION = 0.98
 """Correlation between the codes of a row and the next one where they differ, at most."""
 
+CORRELATIONS = (-0.8, -0.5, -0.2, 0.2, 0.35, 0.5, 0.6, 0.7, 0.8, 0.87, 0.92, 0.95, 0.97, MOST_CORRELATION)
+"""Correlations that are tried for the moves of a column with an order."""
+
 FITTING_ROUNDS = 20
 """Rounds in which moves are brought to the sums of their rows and columns."""
 
@@ -74,7 +77,7 @@ def estimate_transition(counts: Floats, sigma: float, shares: Floats, pairs: flo
     that makes some cells too large and others too small is taken out by moving the counts to the nearest ones that are
     not negative and have the sums that all of this says: of the table, of its rows, of its cells.  Before that they are
     drawn towards what a simple model expects, the more the less they say beyond noise: the same share of every code
-    stays, and what moves has a normal copula between the first ``ordered`` codes, which have an order.
+    stays, and moves are those of :func:`model_moves`; the first ``ordered`` codes have an order.
     """
     k = len(shares)
     pairs = max(pairs, 1.0)
@@ -105,26 +108,34 @@ def _shrink(counts: Floats, expected: Floats, sigma: float) -> Floats:
 
 
 def model_moves(moved: Floats, rows: Floats, ordered: int) -> Floats:
-    """Return the moves that a normal copula expects, with both sums ``rows``; its correlation is that of ``moved``.
+    """Return the moves of the model that is nearest to ``moved``, with both sums ``rows``.
 
-    Only the first ``ordered`` codes have an order; the others are independent of all.
+    The first ``ordered`` codes have an order: of those who move, some do so by a normal copula and the others anywhere;
+    its correlation and their share are fitted by least squares.  All other codes are independent of each other.
     """
     total = float(rows.sum())
     if total <= 0:
         return np.zeros_like(moved)
-    expected = np.outer(rows, rows) / total
+    anywhere = np.outer(rows, rows) / total
     inner = rows[:ordered]
-    if ordered > 1 and (inner > 0).sum() > 1:
-        scores = compute_scores(inner)
-        spread = max(float(inner @ scores**2), 1e-9)
-        agreement = float(scores @ moved[:ordered, :ordered] @ scores) / spread
+    if ordered < 2 or (inner > 0).sum() < 2:
+        return anywhere
+    scores = compute_scores(inner)
+    best, least = anywhere, float(((moved - anywhere) ** 2).sum())
+    for r in CORRELATIONS:
         kernel = np.ones_like(moved)
-        kernel[:ordered, :ordered] = _copula(scores, float(np.clip(agreement, -MOST_CORRELATION, MOST_CORRELATION)))
-        expected = expected * kernel
+        kernel[:ordered, :ordered] = _copula(scores, r)
+        near = anywhere * kernel
         for _ in range(FITTING_ROUNDS):
-            expected *= (rows / np.maximum(expected.sum(axis=1), 1e-300))[:, None]
-            expected *= (rows / np.maximum(expected.sum(axis=0), 1e-300))[None, :]
-    return expected
+            near *= (rows / np.maximum(near.sum(axis=1), 1e-300))[:, None]
+            near *= (rows / np.maximum(near.sum(axis=0), 1e-300))[None, :]
+        away = near - anywhere
+        share = float(np.clip(((moved - anywhere) * away).sum() / max(float((away**2).sum()), 1e-300), 0.0, 1.0))
+        found = anywhere + share * away
+        left = float(((moved - found) ** 2).sum())
+        if left < least:
+            best, least = found, left
+    return best
 
 
 def compute_scores(shares: Floats) -> Floats:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Domain
@@ -153,7 +154,14 @@ class _Decoder:
             return {name: array.slice(first, 1) for name, array in columns.items()}
 
         columns = repair_rows(
-            codes | held, columns, self._make, rules, self._plan.codecs, take_own, self._rng, tuple(held)
+            {a: c.copy() for a, c in codes.items()} | held,
+            columns,
+            self._make,
+            rules,
+            self._plan.codecs,
+            take_own,
+            self._rng,
+            tuple(held),
         )
         broken = rules.find_broken_rows(columns).any(axis=0)
         if not broken.any():
@@ -165,7 +173,7 @@ class _Decoder:
         """Return a number that rows share whose carried columns have the same values."""
         number = np.zeros(len(self._number), np.int64)
         for name in sorted(self._panel.carried):
-            own = np.asarray(columns[name].dictionary_encode(null_encoding="encode").indices).astype(np.int64)
+            own = np.asarray(pc.dictionary_encode(columns[name], null_encoding="encode").indices).astype(np.int64)
             number = np.unique(number * (int(own.max(initial=0)) + 1) + own, return_inverse=True)[1]
         return number
 
