@@ -36,7 +36,7 @@ from privsyn.tasks.estimation.tails import with_tails
 from privsyn.tasks.kernels.counting import CodeTable, Countable
 from privsyn.tasks.knowledge.public_knowledge import Part
 from privsyn.tasks.panels.link_rows import Linker, count_pairs
-from privsyn.tasks.panels.transition_codes import TransitionCodes, build_transition_codes, count_ordered, refine_weights
+from privsyn.tasks.panels.transition_codes import TransitionCodes, build_transition_codes, refine_weights
 from privsyn.tasks.panels.transitions import estimate_transition
 from privsyn.tasks.steps import measure_transitions, one_way_marginals, pair_rows
 from privsyn.tasks.steps.decode_linked import (
@@ -145,7 +145,7 @@ def build_linking_step(*, follows: bool) -> Step:
                 shares = one_ways[a] @ c.split
                 table = counts.astype(np.float64).reshape(c.size, -1)
                 shares = shares / max(shares.sum(), 1e-9)
-                transitions[a] = estimate_transition(table, query.sigma, shares, pairs, count_ordered(plan, a, c))
+                transitions[a] = estimate_transition(table, query.sigma, shares, pairs, c.ordered)
         linker = Linker(plan, recode, consistent, codes, transitions, request.threads)
         parts = shards.plan_shards(inputs.stored(CODES).num_rows, request.spec.mechanism.synthesis)
 

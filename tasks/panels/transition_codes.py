@@ -29,11 +29,12 @@ class TransitionCodes:
     """The codes of one attribute in its table of transitions.
 
     ``recode``: from fine codes; ``split``: the share of each coarse code's records that each has, shape (coarse size,
-    size).
+    size); ``ordered``: how many of the codes, from the first one on, are in order.
     """
 
     recode: AttributeRecode
     split: NDArray[np.float64]
+    ordered: int
 
     @property
     def size(self) -> int:
@@ -56,7 +57,7 @@ def build_transition_codes(plan: EncodingPlan, recode: Recode, rho: Fraction) ->
         if isinstance(codec, OrderedCodec):
             bins = codec.groups
             sections = [(int(np.searchsorted(bins, s)), int(np.searchsorted(bins, e))) for s, e in codec.in_order]
-            found[a] = _cut(recode[a], sections, most)
+            found[a] = _cut(recode[a], sections, most, len(codec.cells.fine))
         else:
             found[a] = _keep(recode[a])
     return found
@@ -64,10 +65,10 @@ def build_transition_codes(plan: EncodingPlan, recode: Recode, rho: Fraction) ->
 
 def refine_weights(codes: Mapping[str, TransitionCodes], recode: Recode) -> dict[str, TransitionCodes]:
     """Return the same codes with the shares inside them of another recoding, of which more is known."""
-    return {a: _weigh(c.recode.coarse, c.size, recode[a]) for a, c in codes.items()}
+    return {a: _weigh(c.recode.coarse, c.size, recode[a], c.ordered) for a, c in codes.items()}
 
 
-def _weigh(code: NDArray[np.integer], size: int, recode: AttributeRecode) -> TransitionCodes:
+def _weigh(code: NDArray[np.integer], size: int, recode: AttributeRecode, ordered: int) -> TransitionCodes:
     """Return codes by fine code, weighed by the counts and weights of ``recode``."""
     kept = recode.kept
     total = np.maximum(np.bincount(recode.coarse[kept], weights=recode.estimate[kept], minlength=recode.size), 1e-9)
@@ -77,43 +78,38 @@ def _weigh(code: NDArray[np.integer], size: int, recode: AttributeRecode) -> Tra
     mass[kept] = recode.weight[kept] * total[recode.coarse[kept]] + 1e-12
     sums = np.bincount(code[kept], weights=mass[kept], minlength=size)
     weight = np.where(kept, mass / np.maximum(sums[np.minimum(code, size - 1)], 1e-300), 0.0)
-    return TransitionCodes(replace(recode, coarse=code.astype(np.int32), weight=weight), split)
-
-
-def count_ordered(plan: EncodingPlan, attribute: str, codes: TransitionCodes) -> int:
-    """Return how many of an attribute's codes, from the first one on, are in order: not null, nor of a category."""
-    codec = plan.get_codec(attribute)
-    if not isinstance(codec, OrderedCodec):
-        return 0
-    cells = np.flatnonzero(codes.recode.kept[: len(codec.cells.fine)])
-    of = codes.recode.coarse[cells]
-    return int(of.max()) + 1 if len(of) and bool((np.diff(of) >= 0).all()) else 0
+    return TransitionCodes(replace(recode, coarse=code.astype(np.int32), weight=weight), split, ordered)
 
 
 def _keep(recode: AttributeRecode) -> TransitionCodes:
     """Return the coarse codes."""
-    return _weigh(recode.coarse, recode.size, recode)
+    return _weigh(recode.coarse, recode.size, recode, 0)
 
 
-def _cut(recode: AttributeRecode, sections: Sequence[tuple[int, int]], codes: int) -> TransitionCodes:
-    """Return about ``codes`` codes, each of neighbours of one section; what is in no section keeps its coarse code.
+def _cut(recode: AttributeRecode, sections: Sequence[tuple[int, int]], codes: int, cells: int) -> TransitionCodes:
+    """Return about ``codes`` codes, each of neighbours of one section, or of fine codes that share a coarse code.
 
-    ``sections``: the first fine code of each and the first after it.  Codes are even in the arc sine of the root of the
-    share of rows below them: smaller towards both ends, where the values of skewed columns lie far apart.
+    ``sections``: the first fine code of each and the first after it; ``cells``: the fine codes in order, from the first
+    on.  Codes are even in the arc sine of the root of the share of rows below them: smaller towards both ends, where
+    the values of skewed columns lie far apart.  Codes of neighbours are in the order of their values; others come last.
     """
     mass = np.maximum(recode.estimate, 0.0) * recode.kept
-    code, size = np.full(len(mass), -1, np.int64), 0
+    of = np.full(len(mass), -1, np.int64)
     for start, end in sections:
         part = mass[start:end]
-        middle = np.cumsum(part) - part / 2
         wanted = max(1, round(codes * float(part.sum()) / max(float(mass.sum()), 1e-9)))
-        place = np.floor(_warp(middle / max(float(part.sum()), 1e-9)) * wanted)
-        code[start:end] = size + np.unique(np.minimum(place, wanted - 1), return_inverse=True)[1]
-        size = int(code[start:end].max()) + 1
-    others = recode.kept & (code < 0)
-    code[others] = size + np.unique(recode.coarse[others], return_inverse=True)[1]
-    size = int(code.max()) + 1
-    return _weigh(np.where(recode.kept, code, size), size, recode)
+        place = np.floor(_warp((np.cumsum(part) - part / 2) / max(float(part.sum()), 1e-9)) * wanted)
+        of[start:end] = (start + 1) * len(mass) + np.minimum(place, wanted - 1).astype(np.int64)
+    alone = recode.kept & (of < 0)
+    for code in np.unique(recode.coarse[alone]):
+        members = np.flatnonzero(alone & (recode.coarse == code))
+        neighbours = members[-1] < cells and len(members) == members[-1] - members[0] + 1
+        of[members] = (members[0] + 1 + (0 if neighbours else len(mass))) * len(mass)
+    known = np.unique(of[recode.kept], return_inverse=True)
+    code = np.full(len(mass), len(known[0]), np.int64)
+    code[recode.kept] = known[1]
+    ordered = int((known[0] < (len(mass) + 1) * len(mass)).sum())
+    return _weigh(code, len(known[0]), recode, ordered)
 
 
 def _warp(shares: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -76,10 +76,10 @@ def test_codes_of_transitions_are_of_neighbours_and_split_the_coarse_ones() -> N
     mass = np.append(np.linspace(100, 10, 30), 50.0)
     weight = mass / np.bincount(coarse, weights=mass)[coarse]
     recode = AttributeRecode(coarse, coarse >= 0, weight, mass, np.ones(31))
-    codes = transition_codes._cut(recode, [(0, 30)], 8)
+    codes = transition_codes._cut(recode, [(1, 30)], 8, 30)
     assert 4 <= codes.size <= 9
     assert (np.diff(codes.recode.coarse) >= 0).all()
-    assert codes.recode.coarse[30] == codes.size - 1
+    assert codes.recode.coarse[30] == codes.size - 1 == codes.ordered
     np.testing.assert_allclose(np.bincount(codes.recode.coarse, weights=codes.recode.weight), 1.0)
     np.testing.assert_allclose(codes.split.sum(axis=1), 1.0)
     again = refine_weights({"x": codes}, {"x": recode})["x"]
