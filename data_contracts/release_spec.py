@@ -61,7 +61,7 @@ class ReleaseSpec(FrozenModel):
             "order",
             "constant",
             "with_order",
-        }  # fmt: skip
+        }
     )
 
     dataset: str = Field(

@@ -47,7 +47,7 @@ from privsyn.tasks.steps.decode_linked import (
 )
 from privsyn.tasks.synthesis import shards
 
-TRANSITIONS_SHARE = Fraction(1, 10)
+TRANSITIONS_SHARE = Fraction(3, 20)
 """Share of the budget of the transitions (docs/panels.md has the table that it was chosen by)."""
 
 PAIRS, LINKED = "pair_rows.pairs", "link_rows.linked"
