@@ -124,6 +124,17 @@ def draw_one_row_each(person: NDArray[np.int64]) -> NDArray[np.int64]:
     return begins + (key % np.maximum(rows - 1, 1).astype(np.uint64)).astype(np.int64)
 
 
+def _sort(person: NDArray[np.int32], number: NDArray[np.int64], row_hash: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return the rows person by person, in order, and by their hash at one place of it."""
+    low, high = (int(number.min()), int(number.max())) if len(number) else (0, 0)
+    if (int(person.max(initial=0)) + 1) * (high - low + 1) >= 1 << 62:
+        return np.lexsort((row_hash, number, person))
+    place = person.astype(np.int64) * (high - low + 1) + (number - low)
+    order = np.argsort(place, kind="stable")
+    tied = bool((np.diff(place[order]) == 0).any())
+    return np.lexsort((row_hash, place)) if tied else order
+
+
 def _choose(
     place: NDArray[np.int64],
     person: NDArray[np.int32],
@@ -133,7 +144,7 @@ def _choose(
     most: int,
 ) -> KeptRuns:
     """Return the kept rows of the persons whose rows these are; rows at one place of the order go by their hash."""
-    order = np.lexsort((row_hash, number, person))
+    order = _sort(person, number, row_hash)
     place, person, key, number = place[order], person[order], key[order], number[order]
     begins = np.flatnonzero(np.diff(person, prepend=-1))
     own = np.diff(np.append(begins, len(person)))
