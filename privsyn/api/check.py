@@ -25,6 +25,7 @@ from privsyn.sources.private_table import Source, Table
 from privsyn.specs.table_fit import Fit, fit_of
 from privsyn.tasks.codecs import Codec
 from privsyn.tasks.codecs.level_codecs import LevelCodec
+from privsyn.tasks.codecs.person_figures import PersonFigureCodec
 from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.privacy.accountant import cap_accountant
 
@@ -202,6 +203,8 @@ def _name_kind(spec: ReleaseSpec, codec: Codec) -> str:
     if codec.attribute in spec.columns:
         split = f", split by {codec.column}" if isinstance(codec, SplitCodec) else ""
         return f"{spec.columns[codec.attribute].kind}{split}"
+    if isinstance(codec, PersonFigureCodec):
+        return "of a person"
     if isinstance(codec, LevelCodec):
         return f"level of {codec.column}"
     return "heaps" if len(codec.sources) == 1 else "one of"

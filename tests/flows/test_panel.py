@@ -11,13 +11,17 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from privsyn.api.open_release import open_release
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.private_evaluation import EvaluationRequest, evaluate
+from privsyn.forecasts.forecast import forecast
 from tests.support.panels import PANEL_COLUMNS, make_panel, make_panel_spec
+from tests.support.places import ROOT
 from tests.support.releases import QUICK, released, run
+from tests.support.specs import make_spec
 
 pytestmark = pytest.mark.usefixtures("places")
 LARGE = {"privacy": {"epsilon": 50, "delta": 1e-9}, "budget": {"epsilon": 200, "delta": 1e-8}}
@@ -159,3 +163,17 @@ def test_a_table_in_several_parts_has_every_person_once(tmp_path: Path) -> None:
     assert rows["pid"].is_monotonic_increasing
     assert rows.groupby("pid").size().max() <= spec.unit.records
     assert abs(rows["pid"].nunique() - 1_500) < 50
+
+
+def test_a_forecast_takes_persons_for_rows(tmp_path: Path) -> None:
+    made = forecast(make_panel_spec(), 500, epsilons=(), seeds=1)
+    assert "A row stands for a person" in " ".join(made.words)
+    assert {column.column for column in made.at[0].columns} >= {"year", "sex", "age", "income", "job"}
+
+
+def test_the_example_of_the_docs_is_a_spec() -> None:
+    text = (ROOT / "docs" / "panels.md").read_text(encoding="utf-8")
+    example = yaml.safe_load(text.split("<!-- example -->\n```yaml\n")[1].split("```")[0])
+    spec = make_spec(example.pop("columns"), **example)
+    assert spec.panel is not None
+    assert spec.panel.carried == {"year", "sex", "birth_year", "age"}
