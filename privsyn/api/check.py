@@ -30,6 +30,7 @@ from privsyn.sources.private_table import Source, Table
 from privsyn.specs.table_fit import Fit, fit_of
 from privsyn.tasks.codecs import Codec
 from privsyn.tasks.codecs.level_codecs import LevelCodec
+from privsyn.tasks.codecs.person_figures import PersonFigureCodec
 from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation.budget_shares import split_by_weight
 from privsyn.tasks.estimation.expected_error import NORMAL_MEAN_ABSOLUTE
@@ -205,8 +206,13 @@ def _list_warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:
         found.append(f"privacy.delta is {privacy.delta:g}: it should be far below one over the number of people.")
     if plan.rho > account_rho(budget, "budget", cap_accountant(spec.accountant)):
         found.append("privacy is larger than budget: the ledger will refuse this release.")
-    if unit.records > 1:
-        found.append(f"unit: every count gets {unit.records} times the noise of one record a person.")
+    if spec.records > 1:
+        found.append(f"unit: every count gets {spec.records} times the noise of one record a person.")
+    if spec.panel is not None:
+        found.append(
+            f"order: a person is one record, whatever number of rows it has; of more than {spec.panel.most} rows a run "
+            "of neighbours is kept. What is constant, and what grows with the order, is your public statement."
+        )
     if unit.records_per_person == 1:
         found.append("unit.records_per_person is 1: the promise holds only if nobody has two rows.")
     if spec.csv.line_breaks:
@@ -239,6 +245,8 @@ def _name_kind(spec: ReleaseSpec, codec: Codec) -> str:
     if codec.attribute in spec.columns:
         split = f", split by {codec.column}" if isinstance(codec, SplitCodec) else ""
         return f"{spec.columns[codec.attribute].kind}{split}"
+    if isinstance(codec, PersonFigureCodec):
+        return "of a person"
     if isinstance(codec, LevelCodec):
         return f"level of {codec.column}"
     return "heaps" if len(codec.sources) == 1 else "one of"
