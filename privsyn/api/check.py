@@ -14,16 +14,19 @@ import numpy as np
 import pyarrow as pa
 
 from privsyn.base.notebook import format_html_table
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
 from privsyn.data_contracts.csv_options import USUAL_NULLS
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.receipts import compute_sigma
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.plan import Plan, Stage, account_rho
+from privsyn.engine.policy_checks import check_public_inputs, check_table
 from privsyn.engine.request_checks import check_rules
 from privsyn.pipelines.named_sets import MEASURE_SETS, compute_shares
 from privsyn.pipelines.release_job import plan_of
-from privsyn.sources.private_table import Source
+from privsyn.sources.open_source import open_source
+from privsyn.sources.private_table import Source, Table
 from privsyn.specs.table_fit import Fit, fit_of
 from privsyn.tasks.codecs import Codec
 from privsyn.tasks.codecs.level_codecs import LevelCodec
@@ -154,6 +157,18 @@ def check(spec: ReleaseSpec, source: Source | None = None) -> CheckReport:
     fit = None if source is None else fit_of(spec, source, encoding.codecs)
     warnings = [*_list_warnings(public, columns), *([] if source is None else _list_unread_fields(spec, source))]
     return CheckReport(tuple(warnings), _describe_noise(public), columns, fit, tuple(_predict_sets(public)))
+
+
+def open_for_check(spec: ReleaseSpec, data: Table | None, settings: Settings) -> Source | None:
+    """Return the private table to check the spec against; None where none is given.
+
+    Raises RequestError for what the operator's policy does not allow: the table, or a public file of the spec.
+    """
+    check_public_inputs(spec, settings)
+    if data is None:
+        return None
+    check_table(spec.dataset, data, settings, "data")
+    return open_source(data, spec)
 
 
 def _list_unread_fields(spec: ReleaseSpec, source: Source) -> Iterator[str]:
