@@ -230,7 +230,7 @@ def forecast(
     return Forecast(rows, words, seeds, at, stand_in.made_up, tuple(spec.unmeasured_columns))
 
 
-OF_PERSONS = "A row stands for a person, of whom one row is counted; how rows are linked, and what that costs, is left out"
+OF_PERSONS = "A row stands for a person, of whom one is counted; how rows are linked, and what that costs, is left out"
 
 
 def _take_persons_for_rows(spec: ReleaseSpec) -> ReleaseSpec:
