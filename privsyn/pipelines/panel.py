@@ -35,9 +35,7 @@ from privsyn.tasks.estimation.recode import build_coarse_domain
 from privsyn.tasks.estimation.tails import with_tails
 from privsyn.tasks.kernels.counting import CodeTable, Countable
 from privsyn.tasks.knowledge.public_knowledge import Part
-from privsyn.tasks.panels.link_rows import Linker, count_pairs
 from privsyn.tasks.panels.transition_codes import TransitionCodes, build_transition_codes, refine_weights
-from privsyn.tasks.panels.transitions import estimate_transition
 from privsyn.tasks.steps import measure_transitions, one_way_marginals, pair_rows
 from privsyn.tasks.steps.decode_linked import (
     build_linked_domain,
@@ -131,6 +129,9 @@ def build_linking_step(*, follows: bool) -> Step:
     measured = list_released_tables(["measure_transitions"]) if follows else ()
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+        from privsyn.tasks.panels.link_rows import Linker  # these here: compiled code loads slowly
+        from privsyn.tasks.panels.transitions import count_pairs, estimate_transition
+
         recode, plan = with_tails(pool_one_ways(request, inputs, STAGES), request.encoding)
         domain = build_coarse_domain(recode)
         consistent = marginals.from_table(inputs.table(MARGINALS), domain)

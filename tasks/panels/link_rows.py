@@ -25,6 +25,7 @@ from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
 from privsyn.tasks.panels.fit_relations import fit_relations
 from privsyn.tasks.panels.gaps import Gaps, OrderSteps
+from privsyn.tasks.panels.linked_rows import LinkedRows
 from privsyn.tasks.panels.places import Places
 from privsyn.tasks.panels.transition_codes import TransitionCodes
 from privsyn.tasks.panels.transitions import Transitions
@@ -53,20 +54,6 @@ class _Rows:
         """Return some of the rows."""
         codes, places = ({a: v[chosen] for a, v in values.items()} for values in (self.codes, self.places))
         return _Rows(self.person[chosen], self.position[chosen], self.step[chosen], codes, places)
-
-
-@dataclass(frozen=True, eq=False)
-class LinkedRows:
-    """Linked rows, person by person and in order; every array has shape (rows,).
-
-    ``person``: its number from 0; ``step``: the place in the order, in steps of its unit; ``drawn``: whether it is the
-    row of the person's record; ``fine``: fine codes of all attributes of rows but the order's.
-    """
-
-    person: Integers
-    step: Integers
-    drawn: NDArray[np.bool_]
-    fine: dict[str, Integers]
 
 
 class Linker:
@@ -205,14 +192,6 @@ class _Persons:
         """Return the values of a column that grows with the order, at these steps of these persons."""
         values = self._grown[attribute][person] + (step - self._step[person]) * self._plan.order_unit
         return pa.array(values, from_pandas=True)
-
-
-def count_pairs(plan: EncodingPlan, recode: Recode, one_ways: Mapping[str, Floats]) -> float:
-    """Return how many persons have two rows and more, by released counts."""
-    name = plan.get_order()[0].rows
-    r, counts = recode[name], one_ways[name]
-    shares = np.where(r.kept, r.weight, 0.0) * counts[np.minimum(r.coarse, r.size - 1)]
-    return float(shares[1:].sum())
 
 
 def recode_relation(marginal: Marginal, codes: Mapping[str, TransitionCodes]) -> Marginal:

@@ -10,6 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.estimation.recode import Recode
+
 Floats: TypeAlias = NDArray[np.float64]
 
 SELECTION = 0.1
@@ -168,3 +171,11 @@ def project_to_sum(values: Floats, total: float) -> Floats:
 
 Transitions = Mapping[str, Transition]
 """Attribute -> its transitions."""
+
+
+def count_pairs(plan: EncodingPlan, recode: Recode, one_ways: Mapping[str, Floats]) -> float:
+    """Return how many persons have two rows and more, by released counts."""
+    name = plan.get_order()[0].rows
+    r, counts = recode[name], one_ways[name]
+    shares = np.where(r.kept, r.weight, 0.0) * counts[np.minimum(r.coarse, r.size - 1)]
+    return float(shares[1:].sum())

@@ -19,7 +19,7 @@ from privsyn.data_contracts.tables import build_code_schema
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.released_types import as_released, build_released_schema
 from privsyn.tasks.panels.gaps import OrderSteps
-from privsyn.tasks.panels.link_rows import LinkedRows
+from privsyn.tasks.panels.linked_rows import LinkedRows
 from privsyn.tasks.rules.repair import repair_rows
 from privsyn.tasks.steps.decode import BATCH_ROWS, seed_generator
 
