@@ -89,7 +89,7 @@ def run_release(
     """Return the body of this flow and of the scheduled one (flows/schedule.py), with the same results.
 
     ``period``: the period of the data set to release; one that is released already ends the flow run in a COMPLETED
-    state named AlreadyReleased and gives the earlier release's summary.
+    state named Cached and gives the earlier release's summary.
     """
     try:
         with hide_private_errors("release"):

@@ -25,8 +25,8 @@ CONTRACT_FAILED = "ContractFailed"
 LEDGER_FAILED = "LedgerFailed"
 """The ledger does not verify, or it cannot be reached: nothing was looked at."""
 
-ALREADY_RELEASED = "AlreadyReleased"
-"""The period of a scheduled release has its release: there was nothing to do."""
+CACHED = "Cached"
+"""The period of a scheduled release has its release: the run was skipped, and the earlier release is its result."""
 
 
 BUDGET_LOW = "privsyn.budget.low"
@@ -98,4 +98,5 @@ def make_already_released_state(error: PeriodReleasedError, settings: Settings) 
     summary = read_summary(error.run, settings)
     if FlowRunContext.get() is None:
         return summary
-    return State(type=StateType.COMPLETED, name=ALREADY_RELEASED, message=error.paragraph(FORM), data=summary)
+    message = f"{CACHED}: {error.paragraph(FORM)}"
+    return State(type=StateType.COMPLETED, name=CACHED, message=message, data=summary)

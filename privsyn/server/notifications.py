@@ -22,7 +22,7 @@ from prefect.states import StateType
 from prefect.types import SecretDict
 
 from privsyn.base.errors import RequestError
-from privsyn.flows.states import ALREADY_RELEASED, BUDGET_LOW, CONTRACT_FAILED, FEW_RELEASES, LEDGER_FAILED, REFUSED
+from privsyn.flows.states import BUDGET_LOW, CACHED, CONTRACT_FAILED, FEW_RELEASES, LEDGER_FAILED, REFUSED
 from privsyn.server.environment import POOL
 
 VARIABLE = "PRIVSYN_NOTIFY"
@@ -120,7 +120,7 @@ HEARTBEAT = "prefect.flow-run.heartbeat"
 
 _OF_A_RUN = "{{ event.resource['prefect.state-message'] }}\n\n{{ flow_run | ui_url }}"
 _RUN: dict[str, str | list[str]] = {"prefect.resource.id": "prefect.flow-run.*"}
-_ENDS = ("Completed", "Failed", "Crashed", "Cancelled", REFUSED, CONTRACT_FAILED, LEDGER_FAILED, ALREADY_RELEASED)
+_ENDS = ("Completed", "Failed", "Crashed", "Cancelled", REFUSED, CONTRACT_FAILED, LEDGER_FAILED, CACHED)
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def test_each_thing_that_an_operator_acts_on_has_its_automation() -> None:
     late, silent = triggers["privsyn: late"], triggers["privsyn: no heartbeat"]
     assert (late.within.total_seconds(), silent.within.total_seconds()) == (900, 90)
     assert (late.after, silent.after) == ({"prefect.flow-run.Late"}, {HEARTBEAT})
-    assert {"prefect.flow-run.Refused", "prefect.flow-run.AlreadyReleased", HEARTBEAT} <= silent.expect
+    assert {"prefect.flow-run.Refused", "prefect.flow-run.Cached", HEARTBEAT} <= silent.expect
     assert kinds() == {"do-nothing", "change-flow-run-state"}
 
 
