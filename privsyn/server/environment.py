@@ -38,13 +38,17 @@ class Address:
         host, text = variables.get(HOST) or "127.0.0.1", variables.get(PORT) or "4200"
         if not text.isdecimal() or not 0 < int(text) < 65536:
             raise RequestError(f"{text!r} is not a valid port", "Write a number from 1 to 65535", PORT)
-        near = "127.0.0.1" if host == "0.0.0.0" else f"[{host}]" if ":" in host else host  # noqa: S104 - compared
-        return cls(host, int(text), (variables.get(API) or f"http://{near}:{text}/api").rstrip("/"))
+        return cls(host, int(text), (variables.get(API) or _format_api(host, text)).rstrip("/"))
 
     @property
     def page(self) -> str:
         """The address for a browser."""
         return self.api.removesuffix("/api")
+
+    @property
+    def here(self) -> Address:
+        """The same server as programs of its own computer find it, behind no proxy."""
+        return Address(self.host, self.port, _format_api(self.host, str(self.port)))
 
     def check_free(self) -> None:
         """Raise RequestError if another program listens there, or if the address is not of this computer."""
@@ -96,6 +100,11 @@ class Address:
                     f"Start one with `make server`, or set {API} to the address of the one to use",
                 )
             time.sleep(0.2)
+
+
+def _format_api(host: str, port: str) -> str:
+    near = "127.0.0.1" if host == "0.0.0.0" else f"[{host}]" if ":" in host else host  # noqa: S104 - compared
+    return f"http://{near}:{port}/api"
 
 
 def build_prefect_environment(settings: Settings, variables: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from privsyn.server.environment import POOL
-from privsyn.server.lost_runs import end_lost_runs, name_worker
+from privsyn.server.lost_runs import end_lost_runs, name_worker, watch_lost_runs
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -40,21 +40,22 @@ def close_pool(client: SyncPrefectClient) -> None:
 
 
 def main() -> None:
-    """Close the pool, end lost runs, then go on as ``prefect`` with the arguments.
+    """Close the pool, end lost runs, and go on looking for them beside ``prefect`` with the arguments.
 
     So a worker never polls an open pool.  Ends with 1 and a line where no server answers.
     """
     from prefect.client.orchestration import get_client
 
-    try:
-        with get_client(sync_client=True) as client:
+    with get_client(sync_client=True) as client:
+        try:
             close_pool(client)
             for name in end_lost_runs(client, name_worker()):
                 print(f"The run {name} had lost its process and is ended.", file=sys.stderr)
-    except httpx.TransportError as error:
-        sys.exit(f"The worker finds no server ({type(error).__name__}).")
-    sys.argv[0] = "prefect"
-    runpy.run_module("prefect", run_name="__main__", alter_sys=False)
+        except httpx.TransportError as error:
+            sys.exit(f"The worker finds no server ({type(error).__name__}).")
+        watch_lost_runs(client, name_worker())
+        sys.argv[0] = "prefect"
+        runpy.run_module("prefect", run_name="__main__", alter_sys=False)
 
 
 if __name__ == "__main__":
