@@ -60,6 +60,12 @@ class Settings(BaseSettings):
         description="File with the login of Prefect's server, one line.  Default: login in PREFECT_HOME, which the "
         "server makes.",
     )
+    history_days: int | None = Field(
+        default=None,
+        ge=1,
+        le=36_500,
+        description="Days that the server keeps runs that have ended, with logs and artifacts.  Default: for good.",
+    )
     metrics: Path | None = Field(
         default=None,
         description="Folder of the node exporter's textfile collector, for the gauges of a server's runs.",

@@ -44,7 +44,7 @@ from privsyn.server.lost_runs import end_runs_of_absent_workers
 from privsyn.server.notifications import Addressee, load_addressee, read_addressee
 
 if TYPE_CHECKING:
-    from prefect.client.schemas.objects import FlowRun
+    from prefect.client.schemas.objects import FlowRun, WorkPool
 
 LOOK_SECONDS = 2.0
 """Seconds between two looks at what has ended."""
@@ -118,15 +118,14 @@ class AlertService:
         ):
             if alert := judge_start(run, self.page, now):
                 self._tell(to, run, alert, TOLD_LATE)
-        if now < self.started + STARTING:
-            return
-        for name in end_runs_of_absent_workers(self.client, now):
-            _logger.warning("The run %s had lost its worker and is ended.", name)
-        with suppress(ObjectNotFound):
-            self._look_at_pool(to)
+        with suppress(ObjectNotFound):  # nothing was deployed yet
+            pool = self.client.read_work_pool(POOL)
+            if now >= self.started + STARTING:
+                self._look_at_pool(to, pool)
+                for name in end_runs_of_absent_workers(self.client, now):
+                    _logger.warning("The run %s had lost its worker and is ended.", name)
 
-    def _look_at_pool(self, to: Addressee) -> None:
-        pool = self.client.read_work_pool(POOL)
+    def _look_at_pool(self, to: Addressee, pool: WorkPool) -> None:
         status = str(pool.status.value) if pool.status else ""
         if status == "READY":
             self.memory.worker = "there"

@@ -20,6 +20,9 @@ from privsyn.server.login import CLIENT, build_client_login, make_login_error
 POOL = "privsyn"
 """The process pool whose workers run the deployments."""
 
+EVENT_DAYS = 7
+"""Days that Prefect keeps events where nothing else is said."""
+
 HOST, PORT, API = "PREFECT_SERVER_API_HOST", "PREFECT_SERVER_API_PORT", "PREFECT_API_URL"
 DATABASE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
 
@@ -131,7 +134,19 @@ def build_prefect_environment(settings: Settings, variables: Mapping[str, str] |
     }
     if settings.server_database is not None:
         wanted[DATABASE] = settings.server_database
+    if settings.history_days is not None:
+        wanted |= _limit_history(settings.history_days)
     return {**wanted, **{name: value for name, value in given.items() if value or name not in wanted}, "PATH": programs}
+
+
+def _limit_history(days: int) -> dict[str, str]:
+    """Return the variables with which the server removes what is older: runs, their logs and artifacts, and events."""
+    seconds, events = days * 86_400, min(days, EVENT_DAYS) * 86_400
+    return {
+        "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
+        "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": str(seconds),
+        "PREFECT_SERVER_EVENTS_RETENTION_PERIOD": f"PT{events}S",
+    }
 
 
 def build_client_auth_env(settings: Settings, environment: Mapping[str, str], address: Address) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -39,6 +40,17 @@ def close_pool(client: SyncPrefectClient) -> None:
             client.update_work_pool(POOL, WorkPoolUpdate(base_job_template=TEMPLATE, concurrency_limit=limit))
 
 
+WAIT_SECONDS = 30.0
+"""Seconds in which a server that starts anew beside the worker has to answer."""
+
+
+def _wait(client: SyncPrefectClient) -> None:
+    """Wait for the server, so that a worker that starts with it need not start twice."""
+    end = time.monotonic() + WAIT_SECONDS
+    while client.api_healthcheck() is not None and time.monotonic() < end:
+        time.sleep(0.2)
+
+
 def main() -> None:
     """Close the pool, end lost runs, and go on looking for them beside ``prefect`` with the arguments.
 
@@ -48,6 +60,7 @@ def main() -> None:
 
     with get_client(sync_client=True) as client:
         try:
+            _wait(client)
             close_pool(client)
             for name in end_lost_runs(client, name_worker()):
                 print(f"The run {name} had lost its process and is ended.", file=sys.stderr)

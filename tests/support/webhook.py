@@ -19,13 +19,13 @@ class Told:
     heard: list[tuple[float, str]] = field(default_factory=list)
     broken: bool = False
 
-    @property
-    def texts(self) -> list[str]:
-        return [text for _, text in self.heard]
+    def heard_about(self, words: str) -> list[tuple[float, str]]:
+        """What has these words."""
+        return [(moment, text) for moment, text in self.heard if words in text]
 
     def about(self, words: str) -> list[str]:
         """The texts that have these words."""
-        return [text for text in self.texts if words in text]
+        return [text for _, text in self.heard_about(words)]
 
 
 @contextmanager
