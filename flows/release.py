@@ -36,6 +36,7 @@ from pydantic import Field
 
 from privsyn.base.errors import BudgetRefusedError, ContractError, PeriodReleasedError, PrivsynError
 from privsyn.base.settings import Settings
+from privsyn.base.telemetry import Telemetry
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.contract_checks import validate_with_great_expectations
 from privsyn.engine.execute import ReportProgress, Run
@@ -93,13 +94,18 @@ def run_release(
     """
     try:
         with hide_private_errors("release"):
+            telemetry = Telemetry(Settings())
             job = release_job(spec, period, new_dataset)
             log_lock_holder(spec.dataset, Settings())
-            with open_run(spec, Settings(), fresh=fresh, report=_report, job=job) as run:
+            with (
+                open_run(spec, Settings(), fresh=fresh, report=_report, job=job) as run,
+                telemetry.observe(run.dataset, run.name) as observed,
+            ):
                 run.validate = validate_with_great_expectations
                 name_run(run.name)
-                refs = run_steps(run.steps, partial(_run_step, run))
+                refs = run_steps(run.steps, observed.trace(partial(_run_step, run)))
                 published = publish(run, refs)
+                observed.released = published.folder.name
                 summary = summarize(run, published)
             show_release(run, refs, published)
             return cast(ReleaseSummary, make_released_state(summary))

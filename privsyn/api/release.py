@@ -21,6 +21,7 @@ from privsyn.base.loading import pause_gc
 from privsyn.base.notebook import is_in_notebook
 from privsyn.base.paths import expand_path
 from privsyn.base.settings import Settings, load_settings
+from privsyn.base.telemetry import Telemetry
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.private_table import SupportsArrowStream, Table
 
@@ -168,9 +169,15 @@ def release_in_process(
             from privsyn.pipelines.release_job import release_job
             from privsyn.publish.folder import publish, summarize
 
+        telemetry = Telemetry(settings)
         job = release_job(spec, period, new_dataset)
-        with open_run(spec, settings, fresh=fresh, report=report, noise=noise, job=job, data=data) as run:
-            return summarize(run, publish(run, run_steps(run.steps, run.run_reported)))
+        with (
+            open_run(spec, settings, fresh=fresh, report=report, noise=noise, job=job, data=data) as run,
+            telemetry.observe(run.dataset, run.name) as observed,
+        ):
+            published = publish(run, run_steps(run.steps, observed.trace(run.run_reported)))
+            observed.released = published.folder.name
+            return summarize(run, published)
 
 
 def evaluate(
