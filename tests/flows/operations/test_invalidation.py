@@ -124,6 +124,7 @@ VALUES: dict[str, Any] = {
     "mechanism.compression.filter": True,
     "mechanism.compression.neighbours": False,
     "mechanism.compression.equal_mass": True,
+    "mechanism.compression.single_values": True,
     "mechanism.selection.scores": "indif",
     "mechanism.selection.criterion": "dense_marg",
     "mechanism.selection.combine_cliques": True,
