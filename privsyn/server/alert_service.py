@@ -40,7 +40,7 @@ from privsyn.server.alerts import (
 )
 from privsyn.server.environment import POOL, Address
 from privsyn.server.login import SERVER
-from privsyn.server.lost_runs import end_runs_of_absent_workers
+from privsyn.server.lost_runs import end_lost_runs, end_runs_of_absent_workers, name_worker
 from privsyn.server.notifications import Addressee, load_addressee, read_addressee
 
 if TYPE_CHECKING:
@@ -237,13 +237,15 @@ def _run(variables: dict[str, str]) -> None:
     """Look at the runs for as long as the server runs; whatever one look fails by, the next one comes."""
     address = Address.of(variables)
     while not address.here.answers():
-        time.sleep(0.2)
+        time.sleep(0.1)
     api, login = address.here.api, variables.get(SERVER) or ""
     settings = {PREFECT_API_URL: api, PREFECT_API_AUTH_STRING: login}
     with temporary_settings(settings), SyncPrefectClient(api, auth_string=login) as client:
         file = Path(variables["PREFECT_HOME"]) / MEMORY
         service = AlertService(client, send_by_block, address.page, file, datetime.now(UTC))
         REGISTRY.register(service.memory)
+        with suppress(httpx.HTTPError):  # the worker looks, too, and takes longer to start
+            end_lost_runs(client, name_worker(), ["RUNNING"])
         while True:
             try:
                 service.look(datetime.now(UTC))

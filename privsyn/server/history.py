@@ -9,21 +9,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from prefect.server.database import dependencies
 from prefect.server.database.configurations import AioSqliteConfiguration
 from prefect.server.utilities.database import get_dialect
 from prefect.settings import PREFECT_API_DATABASE_CONNECTION_URL
-from sqlalchemy.ext.asyncio import AsyncSession, AsyncSessionTransaction
 
 
 class WaitingSqlite(AioSqliteConfiguration):
     """Prefect's configuration of SQLite, whose transactions wait for each other."""
 
     @asynccontextmanager
-    async def begin_transaction(
-        self, session: AsyncSession, with_for_update: bool = False
-    ) -> AsyncGenerator[AsyncSessionTransaction, None]:
+    async def begin_transaction(self, session: Any, with_for_update: bool = False) -> AsyncGenerator[Any, None]:
         """Begin as a writer, whatever is asked for."""
         async with super().begin_transaction(session, with_for_update=True) as transaction:
             yield transaction

@@ -56,12 +56,12 @@ def name_worker() -> str:
     return f"{socket.gethostname()}-{os.getuid()}"
 
 
-def end_lost_runs(client: SyncPrefectClient, worker: str) -> list[str]:
-    """End the runs of ``worker`` that have not ended and have no process here, at its start; their names.
+def end_lost_runs(client: SyncPrefectClient, worker: str, states: Iterable[str] = tuple(GRACE_SECONDS)) -> list[str]:
+    """End the runs of ``worker`` in ``states`` that have no process here, at a start; their names.
 
     Runs of workers elsewhere are left alone: :func:`end_runs_of_absent_workers`.
     """
-    runs = _read_unfinished(client, [worker])
+    runs = _read_unfinished(client, [worker], states)
     alive = _list_alive() if runs else set()
     return _end(client, (run for run in runs if str(run.id) not in alive), MESSAGE)
 
@@ -110,10 +110,12 @@ def _get_grace(run: FlowRun) -> float:
     return GRACE_SECONDS[run.state.type.value] if run.state is not None else 0.0
 
 
-def _read_unfinished(client: SyncPrefectClient, workers: Iterable[str]) -> list[FlowRun]:
+def _read_unfinished(
+    client: SyncPrefectClient, workers: Iterable[str], states: Iterable[str] = tuple(GRACE_SECONDS)
+) -> list[FlowRun]:
     from prefect.client.schemas.filters import FlowRunFilter
 
-    unfinished = FlowRunFilter.model_validate({"state": {"type": {"any_": list(GRACE_SECONDS)}}})
+    unfinished = FlowRunFilter.model_validate({"state": {"type": {"any_": list(states)}}})
     names = set(workers)
     return [r for r in client.read_flow_runs(flow_run_filter=unfinished) if r.labels.get(WORKER) in names]
 
