@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -54,6 +54,11 @@ class Domain:
     def ordered(self, attributes: Iterable[str]) -> Clique:
         """Return the attributes as a clique: unique, in domain order."""
         return tuple(sorted(set(attributes), key=self.index))
+
+
+def drop_attributes(domain: Domain, names: Collection[str]) -> Domain:
+    """Return the domain without these attributes; the same where it has none of them."""
+    return Domain.of({a: domain.size(a) for a in domain.attributes if a not in names})
 
 
 def choose_code_dtype(size: int) -> np.dtype:

@@ -54,7 +54,7 @@ def verify_command(
     as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Recompute every sum and hash of the ledger, and compare it with the certificates under released/.
+    """Recompute every sum and hash of the ledger, and compare it with the certificates in every folder it remembers.
 
     Exit code 1 when anything does not agree.  Reads no private table and writes nothing.
     """

@@ -164,6 +164,8 @@ class Run:
             "accountant": spec.accountant,
             "mechanism": "discrete Gaussian",
             "title": step.title,
+            "released_root": str(self.store.released_root),
+            "private_root": str(self.store.private_root),
         }
 
     def run_reported(self, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:

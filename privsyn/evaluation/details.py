@@ -104,7 +104,13 @@ class ReleasedTables:
 
         queries, answers = noisy.list_all_measured(tables("receipts"), tables("noisy"))
         recode = pool_one_ways(
-            first, queries, answers, release.measured.groups, release.measured.levels, release.measured.points
+            first,
+            queries,
+            answers,
+            release.measured.groups,
+            release.measured.levels,
+            release.measured.points,
+            release.measured.chances,
         )
         measured = tuple(build_measured_marginals(queries, answers, domain))
         consistent = tuple(marginals.from_table(pq.read_table(where / "consistent.parquet"), domain))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.domain import drop_attributes
 from privsyn.data_contracts.mechanism_options import Adaptive
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
@@ -212,7 +213,8 @@ def _build_choice(n: int, stages: Sequence[str], scores: ReleaseStep, measure: R
     """Return the cliques to measure in round ``n``, by their noisy distances."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        recode, fine = pool_one_ways(request, inputs, stages), request.encoding.domain
+        recode = pool_one_ways(request, inputs, stages)
+        fine = drop_attributes(request.encoding.domain, request.encoding.chances)
         queries, answers = inputs.noisy(scores.name)
         weights = reselect_cliques.reselect_cliques(
             queries,

@@ -90,9 +90,10 @@ def _key_wide_codes(request: Request) -> dict[str, Any]:
 
 
 def _key_points(request: Request) -> dict[str, Any]:
-    """Return the cells of one value, by attribute; nothing where there are none."""
+    """Return the cells of one value, by attribute, and the attributes of rounding; nothing where there are none."""
     points = {a: p.cell.tolist() for a, p in request.encoding.points.items()}
-    return {"points": points} if points else {}
+    rounding = {a: shares.tolist() for a, shares in request.encoding.chances.items()}
+    return {**({"points": points} if points else {}), **({"rounding": rounding} if rounding else {})}
 
 
 def _key_null_values(spec: ReleaseSpec) -> tuple[str, ...]:
@@ -159,7 +160,9 @@ def build_one_way_step(share: Fraction, division: str) -> ReleaseStep:
 
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
         domain = request.public.measured_alone
-        return one_way_marginals.plan_queries(domain, rho, request.records, equal=division == "equal")
+        return one_way_marginals.plan_queries(
+            domain, rho, request.records, equal=division == "equal", rounding=request.encoding.chances
+        )
 
     return ReleaseStep(
         name="one_way_marginals",
@@ -192,6 +195,7 @@ def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[s
         levels=encoding.levels,
         open_bins=encoding.open_bins,
         points=encoding.points,
+        chances=encoding.chances,
     )
     return {"recode": recode_to_table(request.public.add_known_codes(recode), request.encoding.labels())}
 

@@ -127,10 +127,16 @@ def _build_choice(
     """Return the cliques to measure in release ``n``: what all budgets together would give them, less what they had."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        first, fine, options = inputs.recode(), request.public.measured_alone, get_options(request)
+        first, fine, options = inputs.recode(), request.public.measured_again, get_options(request)
         looked, answers = inputs.measured(one_ways[1:])
         known = pool_one_ways(
-            first, looked, answers, request.encoding.groups, request.encoding.levels, request.encoding.points
+            first,
+            looked,
+            answers,
+            request.encoding.groups,
+            request.encoding.levels,
+            request.encoding.points,
+            request.encoding.chances,
         )
         asked, scored = _list_all(inputs, scores)
         rho = float(_sum_measured_rho(request, n))
@@ -138,7 +144,7 @@ def _build_choice(
             asked,
             scored,
             first,
-            known,
+            {a: r for a, r in known.items() if a not in request.encoding.chances},
             rho,
             request.records,
             options.selection,

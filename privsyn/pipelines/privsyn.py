@@ -34,7 +34,6 @@ from privsyn.pipelines.common_steps import (
     stream_codes,
 )
 from privsyn.pipelines.synthesis_steps import build_row_steps, list_score_tables
-from privsyn.tasks.codecs.level_codecs import list_level_attributes
 from privsyn.tasks.estimation.recode import build_coarse_domain
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import Part
@@ -102,8 +101,8 @@ def _plan_scores(selection: Selection, request: Request, inputs: Inputs, rho: Fr
     noisy_reference = selection.scores == "one_ways"
     sensitivity = indif_scores.REFERENCE_SENSITIVITY if noisy_reference else indif_scores.SENSITIVITY
     domain, known = inputs.domain(), set(request.public.known_pairs)
-    levels = set(list_level_attributes(request.encoding.levels))  # of one code, and so related to nothing
-    known |= {pair for pair in combinations(domain.attributes, 2) if levels & {*pair}}
+    alone = request.encoding.counted_alone  # of one code, and so related to nothing
+    known |= {pair for pair in combinations(domain.attributes, 2) if alone & {*pair}}
     return indif_scores.plan_queries(domain, rho, request.records, sensitivity, selection.max_cells, known)
 
 
@@ -211,6 +210,7 @@ def build_selection_step(measure: ReleaseStep) -> Step:
             remeasure_one_ways=options.split.remeasure_one_ways,
             targets=request.public.targets,
             pooled=options.consistency.pooled,
+            once=request.encoding.chances,
         )
         return {"pairs": pairs}
 
@@ -235,7 +235,7 @@ def _describe_selection(request: Request) -> str:
 
 
 def _combine(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    domain, fine = inputs.domain(), request.public.measured_alone
+    domain, fine = inputs.domain(), request.public.measured_again
     pairs = inputs.table("select_pairs.pairs")
     weighed = combine_cliques.weigh_cliques(pairs, domain, fine, get_options(request).selection)
     return {"cliques": combine_cliques.tabulate_cliques(weighed, domain, fine)}

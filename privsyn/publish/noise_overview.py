@@ -23,7 +23,6 @@ from privsyn.report.overview_chart import MarginalOverview, OneWayOverview
 from privsyn.storage.released_root import ZoneError
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.codecs import EncodingPlan
-from privsyn.tasks.codecs.level_codecs import list_level_attributes
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.noisy import list_all_measured
@@ -97,7 +96,13 @@ class ReleasedInputs:
         """
         queries, measured = list_all_measured(receipts, answers)
         found = pool_one_ways(
-            recode_from_table(recode), queries, measured, encoding.groups, encoding.levels, encoding.points
+            recode_from_table(recode),
+            queries,
+            measured,
+            encoding.groups,
+            encoding.levels,
+            encoding.points,
+            encoding.chances,
         )
         domain = build_coarse_domain(found)
         return cls(
@@ -168,7 +173,7 @@ def build_overview(released: ReleasedInputs, threads: int = 0) -> Overview:
         for q, counts in zip(released.measured, counted, strict=True)
     )
     inside = {pair for q in released.measured for pair in combinations(q.attributes, 2)}
-    related = len(one_ways) - len(list_level_attributes(released.encoding.levels))
+    related = len(one_ways) - len(released.encoding.counted_alone)
     return Overview(tuple(one_ways), tuple(columns), measured, len(inside), comb(related, 2))
 
 

@@ -14,7 +14,6 @@ from privsyn.publish.formats.csv_file import CsvStyle, name_csv
 from privsyn.publish.markdown import escape_text
 from privsyn.publish.related_pairs import RelatedPair
 from privsyn.publish.relations_picture import NAME
-from privsyn.tasks.codecs.level_codecs import list_level_attributes
 
 LISTED = 30
 """Measured pairs of columns that are listed one by one, the strongest first."""
@@ -50,7 +49,7 @@ def write_relations(plan: Plan, certificate: Certificate, pairs: Sequence[Relate
     ``pairs``: by their strength, the strongest first.
     """
     found = list_measured_relations(plan, certificate)
-    columns = len(plan.domain.attributes) - len(list_level_attributes(plan.request.encoding.levels))
+    columns = len(plan.domain.attributes) - len(plan.request.encoding.counted_alone)
     head = "## Relations\n\n"
     if found == []:
         words = explain_missing_relations(prior=certificate.prior is not None)

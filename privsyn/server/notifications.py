@@ -134,7 +134,7 @@ def _save_block(client: SyncPrefectClient, text: str) -> str:
 
 
 def describe(to: Addressee) -> list[str]:
-    """Return the lines that `make deploy` says of it."""
+    """Return the lines that `privsyn deploy` says of it."""
     told: list[Any] = [kind for kind in KINDS if kind not in to.off]
     lines = [f"Alerts ({', '.join(told)}) go to {to.block}"] if to.block else []
     if to.off:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ from privsyn.data_contracts.columns import (
     NumberColumn,
     TimeColumn,
 )
+from privsyn.data_contracts.columns.number_columns import ROUND_NUMBERS
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import OneOf
@@ -27,7 +29,7 @@ from privsyn.tasks.codecs.cells import Points
 from privsyn.tasks.codecs.codec import Codec, Codes
 from privsyn.tasks.codecs.dates_and_times import DateCodec, DatetimeCodec, TimeCodec
 from privsyn.tasks.codecs.heaping import HeapingCodec
-from privsyn.tasks.codecs.level_codecs import Level, LevelCodec, add_level_codecs
+from privsyn.tasks.codecs.level_codecs import Level, LevelCodec, add_level_codecs, list_level_attributes
 from privsyn.tasks.codecs.numbers import IntegerCodec, NumberCodec
 from privsyn.tasks.codecs.one_hot import OneHotCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec
@@ -61,6 +63,16 @@ class EncodingPlan:
     def points(self) -> dict[str, Points]:
         """Attribute -> its cells of one value, where it has any."""
         return {c.attribute: c.points for c in self.codecs if c.points is not None}
+
+    @property
+    def chances(self) -> dict[str, NDArray[np.float64]]:
+        """Attribute -> the share of each code by chance, of attributes that are counted alone (:class:`Codec`)."""
+        return {c.attribute: c.chances for c in self.codecs if c.chances is not None}
+
+    @property
+    def counted_alone(self) -> frozenset[str]:
+        """The attributes that are counted and related to nothing: levels of others, and what values are rounded to."""
+        return frozenset(list_level_attributes(self.levels)) | self.chances.keys()
 
     @property
     def interval_bins(self) -> dict[str, NDArray[np.int32]]:
@@ -207,11 +219,11 @@ def _build_codecs(name: str, spec: ReleaseSpec, rules: CompiledRules | None, eve
     thresholds = () if rules is None else rules.thresholds.get(name, ())
     match column:
         case IntegerColumn():
-            whole = IntegerCodec(name, column, thresholds, even=name in even, points=_list_points(column, spec))
-            return _with_heaps(whole, column.heap_values())
+            own = _choose_cells(column, spec)
+            return _with_heaps(IntegerCodec(name, column, thresholds, even=name in even, **own), column, **own)
         case NumberColumn():
-            real = NumberCodec(name, column, thresholds, even=name in even, points=_list_points(column, spec))
-            return _with_heaps(real, column.heap_values())
+            own = _choose_cells(column, spec)
+            return _with_heaps(NumberCodec(name, column, thresholds, even=name in even, **own), column, **own)
         case DatetimeColumn():
             return [DatetimeCodec(name, column, thresholds, even=name in even)]
         case DateColumn():
@@ -225,11 +237,27 @@ def _build_codecs(name: str, spec: ReleaseSpec, rules: CompiledRules | None, eve
     raise TypeError(f"{name!r} is not a released column")
 
 
-def _list_points(column: IntegerColumn | NumberColumn, spec: ReleaseSpec) -> tuple[float, ...]:
-    """Return the values with a cell of their own: none where bins are given or the spec asks for none."""
-    asked = spec.mechanism.compression.single_values and column.leaves_bins_open
-    return column.point_values() if asked else ()
+class _Own(TypedDict):
+    """What a column of numbers has by default: values with a cell each, and what people may round to."""
+
+    points: tuple[float, ...]
+    rounded: tuple[float, ...]
 
 
-def _with_heaps(codec: OrderedCodec, heaps: Sequence[float]) -> list[Codec]:
-    return [codec, HeapingCodec(codec, heaps)] if heaps else [codec]
+def _choose_cells(column: IntegerColumn | NumberColumn, spec: ReleaseSpec) -> _Own:
+    """Return what the spec asks for; nothing where bins are given."""
+    asked, is_open = spec.mechanism.compression, column.leaves_bins_open
+    return _Own(
+        points=column.point_values() if asked.single_values and is_open else (),
+        rounded=column.round_numbers() if asked.round_numbers and is_open else (),
+    )
+
+
+def _with_heaps(
+    codec: OrderedCodec, column: IntegerColumn | NumberColumn, points: Sequence[float], rounded: Sequence[float]
+) -> list[Codec]:
+    """Return the codec and that of what its values are rounded to, named or not, where there is one."""
+    if column.heaps:
+        return [codec, HeapingCodec(codec, column.heap_values())]
+    step = rounded[0] / ROUND_NUMBERS[0] if rounded else None
+    return [codec, HeapingCodec(codec, rounded, step)] if rounded else [codec]

@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.domain import Clique, Domain, drop_attributes
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.level_codecs import LevelCodec
@@ -120,6 +120,11 @@ class PublicKnowledge:
             return self.encoding.domain
         self.check(Part.KNOWN_COLUMNS)
         return self._totals.measured(self.encoding.domain)
+
+    @property
+    def measured_again(self) -> Domain:
+        """The fine domain of the attributes that may be measured a second time: not what values are rounded to."""
+        return drop_attributes(self.measured_alone, self.encoding.chances)
 
     @property
     def known_pairs(self) -> frozenset[Clique]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,12 +82,13 @@ def select(
     remeasure_one_ways: bool,
     targets: Targets = NO_TARGETS,
     pooled: bool = False,
+    once: Collection[str] = (),
 ) -> pa.Table:
     """Return the contract PAIRS by ``settings.criterion``.
 
     queries: of the scores, one per pair, all of one sigma; scores: their noisy answers; ``rho``: the third stage's
-    budget; ``remeasure_one_ways``: whether one-ways compete for it, too; ``targets``: the pairs whose errors count more
-    (both with ``expected_error`` only), and ``pooled`` as of
+    budget; ``remeasure_one_ways``: whether one-ways compete for it, too, but for those of the attributes ``once``;
+    ``targets``: the pairs whose errors count more (both with ``expected_error`` only), and ``pooled`` as of
     :func:`privsyn.tasks.estimation.pair_departures.estimate_pair_departures`.
     """
     pairs = [(q.attributes[0], q.attributes[1]) for q in queries]
@@ -100,7 +101,8 @@ def select(
         pairs, scores, queries[0].sigma, recode, noisy_reference=noisy_reference, pooled=pooled
     )
     departures = targets.weighted(departures, pairs)
-    one_ways = estimate_one_way_departures(recode, pooled=pooled) if remeasure_one_ways else None
+    again = {a: r for a, r in recode.items() if a not in once}
+    one_ways = estimate_one_way_departures(again, pooled=pooled) if remeasure_one_ways else None
     return select_by_expected_error(pairs, scores, cells, departures, rho, records, settings.max_cells, one_ways)
 
 

@@ -86,7 +86,7 @@ def use_session_path(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(database, "take_schema", first_in_path)
 
 
-def test_charges_go_to_the_real_ledger_and_the_shadow_is_reported(roles: Roles) -> None:
+def test_30_charges_go_to_the_real_ledger_and_the_shadow_is_reported(roles: Roles) -> None:
     spend_all(Ledger(roles.worker), "a" * 64)
     put_shadow(roles.worker)
     with pytest.raises(BudgetRefusedError):
@@ -99,7 +99,7 @@ def test_charges_go_to_the_real_ledger_and_the_shadow_is_reported(roles: Roles) 
         assert len(Ledger(url).entries()) == 2
 
 
-def test_mutant_names_without_a_schema_give_a_second_budget(roles: Roles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_30_mutant_names_without_a_schema_give_a_second_budget(roles: Roles, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: the tables are found by the search path, and the cap is spent twice."""
     spend_all(Ledger(roles.worker), "a" * 64)
     put_shadow(roles.worker)
@@ -109,7 +109,7 @@ def test_mutant_names_without_a_schema_give_a_second_budget(roles: Roles, monkey
     assert [entry.run for entry in Ledger(roles.owner).entries()] == ["run-a", "run-a"]
 
 
-def test_a_certificate_remembers_that_it_was_charged_elsewhere(
+def test_30_a_certificate_remembers_that_it_was_charged_elsewhere(
     roles: Roles, places: Path, save: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where an older program on the same database was deceived, its certificates name an entry that is not there."""
@@ -129,7 +129,7 @@ def test_a_certificate_remembers_that_it_was_charged_elsewhere(
     assert not any(p.startswith(f"{honest}: ") and "not there as it was" in p for p in found) or honest == deceived
 
 
-def test_functions_and_operators_are_postgresql_s_own(roles: Roles) -> None:
+def test_30_functions_and_operators_are_postgresql_s_own(roles: Roles) -> None:
     put_shadow(roles.worker)
     opened = database.Database(roles.worker)
     for transaction in (opened.read, opened.write):
@@ -137,7 +137,7 @@ def test_functions_and_operators_are_postgresql_s_own(roles: Roles) -> None:
             assert connection.exec_driver_sql("SHOW search_path").scalar_one() == "pg_catalog"
 
 
-def test_a_guard_that_does_nothing_is_no_guard(roles: Roles) -> None:
+def test_30_a_guard_that_does_nothing_is_no_guard(roles: Roles) -> None:
     spend_all(Ledger(roles.owner), "a" * 64)
     with raw(roles.owner) as connection:
         connection.exec_driver_sql(
@@ -147,7 +147,7 @@ def test_a_guard_that_does_nothing_is_no_guard(roles: Roles) -> None:
     assert "a trigger that keeps the tables append-only is missing or switched off" in Ledger(roles.owner).verify()
 
 
-def test_what_the_owner_has_put_aside_is_no_shadow(roles: Roles) -> None:
+def test_30_what_the_owner_has_put_aside_is_no_shadow(roles: Roles) -> None:
     with raw(roles.owner) as connection:
         connection.exec_driver_sql("CREATE SCHEMA aside")
         for table in TABLES:
@@ -155,7 +155,7 @@ def test_what_the_owner_has_put_aside_is_no_shadow(roles: Roles) -> None:
     assert Ledger(roles.owner).verify() == []
 
 
-def test_a_ledger_that_lies_in_another_schema_is_named_and_not_begun_anew(roles: Roles) -> None:
+def test_30_a_ledger_that_lies_in_another_schema_is_named_and_not_begun_anew(roles: Roles) -> None:
     """An earlier version made it where the session's search path led."""
     own = sa.make_url(roles.owner)
     with raw(roles.owner) as connection:
@@ -175,7 +175,7 @@ def test_a_ledger_that_lies_in_another_schema_is_named_and_not_begun_anew(roles:
             Ledger(own.update_query_dict({"schema": wrong}).render_as_string(False))
 
 
-def test_a_ledger_in_a_schema_of_its_own_has_a_role_too(postgres_database: str) -> None:
+def test_30_a_ledger_in_a_schema_of_its_own_has_a_role_too(postgres_database: str) -> None:
     with postgres.owner(postgres_database) as owner:
         with raw(owner) as connection:
             connection.exec_driver_sql("CREATE SCHEMA study")
