@@ -16,10 +16,10 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
 from privsyn.data_contracts.csv_options import USUAL_NULLS
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.checks import check_keepable
 from privsyn.engine.plan import Plan, account_rho
 from privsyn.engine.policy_checks import check_public_inputs, check_table
-from privsyn.engine.request_checks import check_rules
-from privsyn.pipelines.release_job import plan_of
+from privsyn.pipelines.release_plan import plan_release
 from privsyn.sources.open_source import open_source
 from privsyn.sources.private_table import Source, Table
 from privsyn.specs.table_fit import Fit, fit_of
@@ -103,8 +103,9 @@ def check(spec: ReleaseSpec, source: Source | None = None) -> CheckReport:
     Raises RequestError if no row can keep the rules, the table breaks off while it is read or the privacy cannot be
     accounted.
     """
-    public = plan_of(spec)
-    check_rules(public.request)
+    public = plan_release(spec)
+    public.check()
+    check_keepable(public.request)
     encoding = public.request.encoding
     columns = tuple(
         ColumnPlan(c.attribute, _name_kind(spec, c), c.size, int(c.groups.max()) + 1) for c in encoding.codecs

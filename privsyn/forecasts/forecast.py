@@ -280,7 +280,7 @@ def forecast(
 def _request(spec: ReleaseSpec, epsilon: float, prior: CodeTable | None = None) -> Request:
     privacy = spec.privacy.model_copy(update={"epsilon": epsilon})
     budget = spec.budget.model_copy(update={"epsilon": max(epsilon, spec.budget.epsilon)})
-    return Request(spec.model_copy(update={"privacy": privacy, "budget": budget}), threads=1, prior=prior)
+    return Request(spec.model_copy(update={"privacy": privacy, "budget": budget}), threads=1, prior_rows=prior)
 
 
 def _check_number(spec: ReleaseSpec, rows: int, epsilons: Sequence[float] | None, seeds: int) -> tuple[float, ...]:
@@ -296,7 +296,9 @@ def _check_number(spec: ReleaseSpec, rows: int, epsilons: Sequence[float] | None
         raise RequestError("are not epsilons to simulate", cure, "forecast.epsilons")
     for epsilon in wanted:
         request = _request(spec, epsilon)
-        Plan.of(request, build_steps(request)).check_noise()
+        plan = Plan(request, build_steps(request))
+        plan.check()
+        plan.check_noise()
     return tuple(wanted)
 
 

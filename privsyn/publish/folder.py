@@ -118,6 +118,8 @@ def _add_formats(run: Run) -> Run:
     """Return the same run, asked for the formats too that ``privsyn formats`` added to its release."""
     spec = run.request.spec
     formats = check_known_formats((*spec.formats, *read_added_formats(run.records, run.name)))
+    if formats == tuple(spec.formats):
+        return run
     request = replace(run.request, spec=spec.model_copy(update={"formats": formats}))
     return replace(run, plan=replace(run.plan, request=request))
 
@@ -146,11 +148,11 @@ def fill(
 
     ``versions`` returns package -> the version that made the tables, once they are in the folder.
     """
-    request, table = run.request, refs["decode"].tables["synthetic"]
+    table = refs["decode"].tables["synthetic"]
     rows, private = run.store.stored(table).num_rows, run.noise.private
     _add_tables(run.store, run.steps, refs, table, folder)
     packages = versions()
-    write_tables(folder, request.spec, request.column_order)
+    write_tables(folder, run.request)
     (folder / "certificate.json").write_text(certificate.model_dump_json(indent=2) + "\n", encoding="utf-8")
     pairs, unmeasured = _list_pairs(run, refs)
     write_note(folder, release_note(run.plan, certificate, rows, pairs, unmeasured, private=private), pairs)

@@ -70,7 +70,7 @@ def release_note(
         write_loading(
             name_table(request.spec, rows),
             joint=bool(list_measured_relations(plan, certificate)),
-            style=choose_style(request.spec, list_ranges(request.spec, request.column_order)),
+            style=choose_style(request.spec, list_ranges(request)),
         ),
         _write_limits(plan),
     ]
@@ -275,7 +275,7 @@ def _write_marginals(steps: Sequence[Step]) -> str:
 
 
 def _write_csv(request: Request, rows: int) -> str:
-    ranges = list_ranges(request.spec, request.column_order)
+    ranges = list_ranges(request)
     style = choose_style(request.spec, ranges)
     null = style.null
     stands = f"{format_code(null)} without quotation marks" if null else "Nothing between two delimiters"

@@ -22,11 +22,11 @@ from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine import public_inputs
-from privsyn.engine.open_run import check_request
+from privsyn.engine.admission import check_request
 from privsyn.itemsets.itemset_spec_file import load_itemset_spec
-from privsyn.itemsets.publish_itemsets import build_itemset_job, publish_itemsets
+from privsyn.itemsets.publish_itemsets import plan_itemsets, publish_itemsets
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_job import release_job
+from privsyn.pipelines.release_plan import build_candidate
 from privsyn.sources import rows_fingerprint
 from privsyn.sources.public_table import refuse_private_file
 from privsyn.sources.rows_fingerprint import compute_rows_fingerprint
@@ -106,7 +106,7 @@ def asked(folder: Path, kind: str, public: Path, data: str = "elsewhere.parquet"
 def refusal(spec: ReleaseSpec, data: Any = None) -> str:
     """What the gate says; empty: nothing."""
     try:
-        check_request(spec, Settings(), fresh=False, job=release_job(spec), data=data)
+        check_request(build_candidate(spec, Settings(), data=data))
     except RequestError as error:
         assert error.field.split("[")[0].split(".")[0] in ("prior", "rules", "totals")
         return error.paragraph()
@@ -195,7 +195,7 @@ def test_28_the_private_transactions_are_no_list_of_items(tmp_path: Path, form: 
     with pytest.raises(RequestError, match=r"is the private table itself|cannot be told"):
         publish_itemsets(load_itemset_spec(tmp_path / "spec.yaml", data=data), Settings())
     assert Ledger(Settings().ledger).summary() == []
-    assert "public_files" not in json.dumps(build_itemset_job(spec).asks) and "items.txt" not in str(spec.public())
+    assert "public_files" not in json.dumps(plan_itemsets(spec).asks) and "items.txt" not in str(spec.public())
 
 
 def test_28_three_answers_are_given_and_then_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,6 +356,22 @@ def test_28_mutant_answers_that_are_not_counted(folder: Path, monkeypatch: pytes
     monkeypatch.setattr(public_inputs, "_note_refusal", lambda *a: None)
     with pytest.raises(AssertionError):
         test_28_three_answers_are_given_and_then_none(folder, monkeypatch)
+
+
+def test_28_a_url_is_called_one_and_what_follows_it_is_not_shown(folder: Path) -> None:
+    stated: dict[str, dict[str, Any]] = {
+        "prior.table": {"prior": {"table": "https://me:secret@host/a.csv", "statement": STATEMENT}},
+        "rules[0].lookup.table": {
+            "rules": [{"lookup": {"from": "town", "to": "county", "table": "s3://secret/a.csv"}}]
+        },
+    }
+    for field, named in stated.items():
+        with pytest.raises(RequestError, match="URLs are not read") as caught:
+            with_public_inputs(make_spec(COLUMNS, **QUICK, **named), folder)
+        assert caught.value.field == field and "secret" not in str(caught.value)
+    with pytest.raises(RequestError, match="URLs are not read") as caught:
+        privsyn.draft_spec(folder / "private.parquet", dictionary="s3://secret/a.csv")
+    assert caught.value.field == "draft_spec.dictionary" and "secret" not in str(caught.value)
 
 
 def test_28_a_place_is_the_private_one_however_it_is_named(folder: Path) -> None:

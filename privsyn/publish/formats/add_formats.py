@@ -16,7 +16,7 @@ from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.publication import Format, check_known_formats
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.policy_checks import check_formats
-from privsyn.pipelines.release_job import plan_of
+from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.folder import is_whole, read_added_formats
 from privsyn.publish.formats.described import list_files
 from privsyn.publish.formats.writing import write_descriptions, write_note, write_tables
@@ -94,9 +94,8 @@ def _build(new: Path, old: Path, manifest: Manifest, certificate: Certificate, s
         if name.endswith(".parquet") or name == "certificate.json":
             (new / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(old / name, new / name)
-    order = tuple(manifest.column_order)
-    write_tables(new, spec, order)
-    plan = plan_of(spec, order)
+    plan = plan_release(spec, column_order=tuple(manifest.column_order))
+    write_tables(new, plan.request)
     released = new / "marginals" / "recode.parquet"
     recode = recode_from_table(pq.read_table(released)) if released.exists() else {}  # 0.2.0 did not release it
     codes = find_column_codes(recode, plan.request.encoding.codecs)

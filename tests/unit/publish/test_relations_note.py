@@ -25,7 +25,7 @@ from privsyn.data_contracts.certificate import NO_RELATION_MEASURED
 from privsyn.engine.step import Look
 from privsyn.flows.run_page.certificate_page import format_certificate_page
 from privsyn.pipelines.privsyn import JOINT_COUNTS, SINGLE_COUNTS
-from privsyn.pipelines.release_job import plan_of
+from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.related_pairs import RelatedPair, find_column_codes, list_related_pairs
 from privsyn.publish.relations_picture import MOST_LINES, draw_picture
 from privsyn.publish.scored_pairs import _compute_chance
@@ -181,7 +181,7 @@ def test_the_strength_of_a_split_column_is_that_of_the_column(places: Path, save
     how = {"preset": "0.3", "privacy": {"epsilon": 50.0, "delta": 1e-9}, "budget": {"epsilon": 99.0, "delta": 1e-9}}
     spec = make_spec(columns, data=save(data), rules=[{"derive": {"time": "hour * 100 + minute"}}], **how)
     folder = Path(release_in_process(spec, Settings()).released)
-    request = plan_of(spec, ("hour", "minute", "time", "late")).request
+    request = plan_release(spec, column_order=("hour", "minute", "time", "late")).request
     recode = recode_from_table(pq.read_table(folder / "marginals" / "recode.parquet"))
     codes = find_column_codes(recode, request.encoding.codecs)
     assert list(codes) == ["hour"] and codes["hour"].max() + 1 == 24 < recode["hour"].size
