@@ -125,11 +125,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("kind", ["prior", "lookup", "totals"])
+COPIES = [(kind, form) for kind in ("prior", "lookup", "totals") for form in FORMS]
+COPIES.remove(("prior", "named columns"))  # a prior has all measured columns
+
+
+@pytest.mark.parametrize(("kind", "form"), COPIES)
 def test_28_the_private_table_is_no_public_one(folder: Path, kind: str, form: str) -> None:
-    if kind == "prior" and form == "named columns":
-        pytest.skip("a prior has all measured columns")
     spec = asked(folder, kind, write(table(), folder / "public.parquet", form))
     said = refusal(spec)
     assert re.search(SENTENCE, said) and "town" not in said
@@ -196,6 +197,32 @@ def test_28_the_private_transactions_are_no_list_of_items(tmp_path: Path, form: 
         publish_itemsets(load_itemset_spec(tmp_path / "spec.yaml", data=data), Settings())
     assert Ledger(Settings().ledger).summary() == []
     assert "public_files" not in json.dumps(plan_itemsets(spec).asks) and "items.txt" not in str(spec.public())
+
+
+def test_28_the_policy_says_where_items_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "baskets.csv").write_text("basket\nbread;milk\ntea\n")
+    (tmp_path / "items.txt").write_text("bread\nmilk\ntea\n")
+    content = {
+        "dataset": "baskets", "data": "baskets.csv", "layout": {"kind": "list", "column": "basket"},
+        "items_file": "items.txt", "transactions_per_person": 1, "max_items": 2, "top": 3,
+        "privacy": {"epsilon": 1, "delta": 1e-9}, "budget": {"epsilon": 9, "delta": 1e-8},
+    }  # fmt: skip
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(content))
+    rules = {
+        "paths": ["baskets.csv"],
+        "budget": content["budget"],
+        "epsilon": 1,
+        "delta": 1e-9,
+        "outputs": ["itemsets"],
+    }
+    monkeypatch.setenv("PRIVSYN_POLICY", str(tmp_path / "policy.yaml"))
+    (tmp_path / "policy.yaml").write_text(yaml.safe_dump({"datasets": {"baskets": rules}}))
+    with pytest.raises(RequestError, match=r"datasets\.baskets\.public") as caught:
+        publish_itemsets(load_itemset_spec(tmp_path / "spec.yaml"), Settings())
+    assert caught.value.field == "items_file"
+    (tmp_path / "policy.yaml").write_text(yaml.safe_dump({"datasets": {"baskets": {**rules, "public": ["items.txt"]}}}))
+    made = publish_itemsets(load_itemset_spec(tmp_path / "spec.yaml"), Settings())
+    assert not any("items.txt" in path.read_text() for path in Path(made.released).glob("*.json"))
 
 
 def test_28_three_answers_are_given_and_then_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
