@@ -270,7 +270,7 @@ def _print_summary(candidate: Candidate, summary: ReleaseSummary, seconds: float
     random = f" ({unmeasured} of them not measured: drawn at random)" if unmeasured else ""
     grid.add_row("Released", f"{summary.rows:,} synthetic rows, {columns} columns{random}, run {summary.run}")
     promise = f"({summary.epsilon:g}, {summary.delta:g})-differential privacy"
-    grid.add_row("Promise", f"{promise} for adding or removing {request.unit.describe()}")
+    grid.add_row("Promise", f"{promise} for adding or removing {request.describe_unit()}")
     grid.add_row("This run cost", cost)
     grid.add_row("Budget", _draw_budget_bar(state.epsilon, state.cap.epsilon, state.cap.delta))
     if summary.delta != state.cap.delta:

@@ -152,7 +152,7 @@ class Run:
         spec, privacy = self.request.spec, self.request.spec.improves or self.request.spec.privacy
         return {
             "neighbours": "add or remove one person",
-            "unit": spec.unit.describe(),
+            "unit": spec.describe_unit(),
             "release_epsilon": repr(privacy.epsilon),
             "release_delta": repr(privacy.delta),
             "accountant": spec.accountant,

@@ -55,8 +55,8 @@ class Request:
 
     @property
     def records(self) -> int:
-        """k: the most records of one person."""
-        return self.spec.unit.records
+        """k: the most records of one person that anything is counted over."""
+        return self.spec.records
 
     @cached_property
     def encoding(self) -> EncodingPlan:

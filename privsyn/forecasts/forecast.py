@@ -15,6 +15,7 @@ import numpy as np
 from privsyn.base.errors import RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.data_contracts.domain import Clique
+from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
@@ -260,7 +261,8 @@ def forecast(
 
     Known totals are left out, since the rows of a made-up table have others.
     """
-    spec = spec.model_copy(update={"totals": ()})
+    linked = spec.panel is not None
+    spec = (_take_persons_for_rows(spec) if linked else spec).model_copy(update={"totals": ()})
     wanted = _check_number(spec, rows, epsilons, seeds)
     stand_in = StandIn.of(_request(spec, spec.privacy.epsilon), rows, earlier, public, strength)
     jobs = list(product(wanted, range(seeds)))
@@ -274,7 +276,19 @@ def forecast(
     unknown = list_nullable(spec) if stand_in.made_up else ()
     made_up = stand_in.made_up
     at = tuple(_forecast_at(spec, epsilon, several, unknown, made_up=made_up) for epsilon, several in found.items())
-    return Forecast(rows, stand_in.words, seeds, at, made_up, tuple(spec.unmeasured_columns), spec.privacy.epsilon)
+    words = f"{stand_in.words}. {OF_PERSONS}" if linked else stand_in.words
+    return Forecast(rows, words, seeds, at, made_up, tuple(spec.unmeasured_columns), spec.privacy.epsilon)
+
+
+OF_PERSONS = (
+    "A row stands for a person, of whom one row is counted; how rows are linked, and what that costs, is left out"
+)
+
+
+def _take_persons_for_rows(spec: ReleaseSpec) -> ReleaseSpec:
+    """Return the request as one about a table of one row a person."""
+    unlinked = {"order": None, "constant": (), "with_order": (), "unit": Unit(records_per_person=1)}
+    return spec.model_copy(update=unlinked)
 
 
 def _request(spec: ReleaseSpec, epsilon: float, prior: CodeTable | None = None) -> Request:

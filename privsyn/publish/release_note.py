@@ -87,8 +87,8 @@ def _write_heading(request: Request, certificate: Certificate, rows: int, *, pri
         f"# Synthetic table `{certificate.dataset}`, release `{certificate.run}`{warning}\n\n"
         f"{rows:,} synthetic rows in `{where}`. No row belongs to a person: the rows were drawn from noisy "
         "counts of a private table, so that statistics of the two agree as far as the noise allows. The number of rows "
-        f"{size}.{_write_kept_rows(request.spec.unit)} It is not for following people: no row is linked to another, "
-        "nor to rows of other tables; and what a few hundred rows say is mostly noise."
+        f"{size}.{_write_kept_rows(request.spec.unit)} {_write_links(request.spec)}; and what a few hundred rows say "
+        "is mostly noise."
         f"{_write_about(request)}"
     )
 
@@ -100,6 +100,18 @@ def _write_kept_rows(unit: Unit) -> str:
     return (
         f" **At most {unit.records} rows of a person were kept**, and every count, share and mean here is of "
         "the kept rows, not of the whole private table; how many rows were not kept is not said."
+    )
+
+
+def _write_links(spec: ReleaseSpec) -> str:
+    """Return whether rows are linked, and what must not be read into that."""
+    panel = spec.panel
+    if panel is None:
+        return "It is not for following people: no row is linked to another, nor to rows of other tables"
+    return (
+        f"Rows with the same {format_code(panel.person)} are one synthetic person's, in the order of "
+        f"{format_code(panel.order)}: persons are made up like rows, and none stands for a real one; no row is linked "
+        "to rows of other tables"
     )
 
 
@@ -174,9 +186,9 @@ def round_up(epsilon: float) -> str:
 
 def _write_schema(request: Request) -> str:
     lines = ["## Columns", "", "| column | meaning | type | null | possible values |", "|---|---|---|---|---|"]
-    ranges = request.encoding.ranges()
-    for name in request.column_order:
-        column: Any = request.spec.columns[name]
+    ranges = request.encoding.list_table_ranges(request.column_order)
+    for name in ranges:
+        column: Any = request.spec.get_published_column(name)
         cells = (
             escape_text(name),
             " ".join(filter(None, ("" if column.measured else "**not measured**", escape_text(column.description)))),
@@ -315,14 +327,23 @@ def _write_limits(plan: Plan) -> str:
         "## Limits\n\n"
         f"- Small groups are blurred: a count below about three times its noise is not told from zero{merged}.\n"
         f"{''.join(f'- {step.limit}{chr(10)}' for step in plan.steps if step.limit)}"
-        f"{_write_unlinked(plan.request.spec.unit)}"
+        f"{_write_unlinked(plan.request.spec)}"
         "- Do not treat the rows as a sample for confidence intervals: add the noise's variance.\n"
         "- Do not look up a person here: a matching row is chance."
     )
 
 
-def _write_unlinked(unit: Unit) -> str:
-    """Return what a table without persons cannot say, where a person may have several records."""
+def _write_unlinked(spec: ReleaseSpec) -> str:
+    """Return what the table cannot say of persons, where a person may have several records."""
+    unit, panel = spec.unit, spec.panel
+    if panel is not None:
+        figures = ", ".join(map(format_code, panel.figures))
+        return (
+            f"- Counts in `marginals/` are of persons, each by one of its rows, drawn at random; {figures} are the "
+            "number of a person's kept rows, how many lie before the drawn one, and how far the next one lies. A "
+            "person with many rows counts there as much as one with few.\n"
+            "- How alike rows of a person are that lie further apart than neighbours was not measured.\n"
+        )
     if unit.records == 1 and unit.person_id is None:
         return ""
     many = f"A person may have up to {unit.records:,} records in the private table"
@@ -369,7 +390,8 @@ def write_targets_note(spec: ReleaseSpec) -> str:
         lines.append(f"- relations with {names}: {spec.focus.weight:g} times")
     for marginal in spec.workload:
         names = ", ".join(map(escape_text, marginal.columns))
-        lines.append(f"- relations between {names}: {marginal.weight:g} times")
+        together = "; counted together, see `marginals/sets.parquet`" if marginal in spec.measured_sets else ""
+        lines.append(f"- relations between {names}: {marginal.weight:g} times{together}")
     if not lines:
         return ""
     told = (

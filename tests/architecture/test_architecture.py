@@ -167,6 +167,9 @@ def test_steps_do_not_import_each_other() -> None:
         "public_workload",
         "measure_groups",
         "measure_in_groups",
+        "plan_sets",
+        "merge_rows",
+        "measure_sets",
     }
     shared = set()
     for step in steps:
@@ -214,6 +217,7 @@ def test_the_two_caps_that_prefect_needs_stand() -> None:
     assert caps["sqlalchemy"].endswith("<2.1")
 
 
+NAMED = [{"columns": ["age", "region", "happy"]}]
 REQUESTS: dict[str, Request] = {
     name: Request(make_spec(**fields))
     for name, fields in {
@@ -226,6 +230,9 @@ REQUESTS: dict[str, Request] = {
         "aim": {"mechanism": "aim"},
         "prior": mechanism_fields("prior"),
         "paper": {"preset": "paper"},
+        "named sets": {"workload": NAMED},
+        "named sets, adaptive": {"workload": NAMED, "mechanism": "adaptive"},
+        "named sets, aim": {"workload": NAMED, "mechanism": "aim"},
     }.items()
 }
 """Every mechanism, with the numbers of rounds and the preset that change its steps."""

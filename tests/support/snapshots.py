@@ -190,6 +190,8 @@ KNOWLEDGE: dict[str, dict[str, Any]] = {
     "together": {"columns": {**COLUMNS, "spent": COLUMNS["income"]}, "together": [["income", "spent"]]},
     "focus": {"focus": {"columns": ["income"], "weight": 3}},
     "workload": {"workload": [{"columns": ["age", "income", "happy"], "weight": 10}]},
+    "focus of 0.3": {"preset": "0.3", "focus": {"columns": ["income"], "weight": 3}},
+    "workload of 0.3": {"preset": "0.3", "workload": [{"columns": ["age", "income", "happy"], "weight": 10}]},
     "levels": {
         "columns": {
             **COLUMNS,

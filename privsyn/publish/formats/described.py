@@ -87,8 +87,7 @@ class Described:
 
 def list_ranges(request: Request) -> dict[str, ValueRange]:
     """Return released column -> its public domain, in the table's order."""
-    found = request.encoding.ranges()
-    return {name: found[name] for name in request.column_order}
+    return request.encoding.list_table_ranges(request.column_order)
 
 
 def list_categories(domain: ValueRange) -> list[str]:
