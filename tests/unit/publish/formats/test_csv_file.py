@@ -91,8 +91,9 @@ def test_a_csv_like_the_source_is_read_as_the_source_is(
     write_csv(tmp_path / "t.parquet", tmp_path / "t.csv", ranges, style)
     (batch,) = open_source(tmp_path / "t.csv", spec).batches()
     for codec in plan(spec, tuple(LIKE)).codecs:
-        codes, repairs = codec.encode({codec.attribute: batch.column(codec.attribute)})
-        wanted, _ = codec.encode({codec.attribute: table.column(codec.attribute).combine_chunks()})
+        (name,) = codec.sources
+        codes, repairs = codec.encode({name: batch.column(name)})
+        wanted, _ = codec.encode({name: table.column(name).combine_chunks()})
         assert codes.tolist() == wanted.tolist() and not repairs
     lines = (tmp_path / "t.csv").read_text(encoding=style.encoding).splitlines()
     assert lines[0] == style.delimiter.join(LIKE) and not any(":00:00" in line for line in lines)
