@@ -23,6 +23,7 @@ from privsyn.base.loading import pause_gc
 from privsyn.base.notebook import is_in_notebook
 from privsyn.base.paths import expand_path
 from privsyn.base.settings import Settings, load_settings
+from privsyn.base.telemetry import Telemetry
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.private_table import SupportsArrowStream, Table
 
@@ -189,8 +190,11 @@ def run_candidate(candidate: Candidate) -> ReleaseSummary:
             from privsyn.engine.runner import run_steps
             from privsyn.publish.folder import publish, summarize
 
-        with open_run(candidate) as run:
-            return summarize(run, publish(run, run_steps(run.steps, run.run_reported)))
+        telemetry = Telemetry(candidate.settings)
+        with open_run(candidate) as run, telemetry.observe(run.dataset, run.name) as observed:
+            published = publish(run, run_steps(run.steps, observed.trace(run.run_reported)))
+            observed.released = published.folder.name
+            return summarize(run, published)
 
 
 @check_arguments
