@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
 Clique = tuple[str, ...]
 """Attributes of one marginal, in domain order."""
+
+Merge = NDArray[np.int64]
+"""The merged code of each code of an attribute."""
+
+Merges = Sequence[Merge | None]
+"""Of each attribute of a marginal its merge, None where the marginal has the attribute's codes."""
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from privsyn.data_contracts.presets import (
     PRESET_MECHANISMS,
     RELATIONS,
     fill_preset,
+    fill_targets,
     find_open_values,
 )
 from privsyn.data_contracts.prior import Prior, check_prior
@@ -37,6 +38,7 @@ from privsyn.data_contracts.public_file import PublicFile
 from privsyn.data_contracts.publication import About, Format, check_known_formats
 from privsyn.data_contracts.rules import OneOf, Rule, check_rules, list_computed_columns
 from privsyn.data_contracts.spec_checks import check_levels, check_together, check_unmeasured
+from privsyn.data_contracts.step_options import Synthesis
 from privsyn.data_contracts.totals import KnownTotal, check_totals
 
 MAX_COLUMNS = 5_000
@@ -215,6 +217,8 @@ class ReleaseSpec(FrozenModel):
         if preset == "paper":
             current.setdefault("accountant", PAPER_ACCOUNTANT)
         options = current["mechanism"]
+        if preset == "0.4":
+            current |= fill_targets(current)
         if values and isinstance(options, Mapping) and options["name"] in PRESET_MECHANISMS:
             current["mechanism"] = fill_preset(options, values)
         return current
@@ -288,6 +292,12 @@ class ReleaseSpec(FrozenModel):
                 "Take the field out, or write `mechanism: {selection: {criterion: expected_error}}`",
                 (field,),
             )
+        if len(self.measured_sets) < sum(marginal.measured for marginal in self.workload):
+            raise FieldError(
+                "sets of columns are measured for rows made by sweeps only",
+                "Write `measured: false`, or `mechanism: {synthesis: {method: sweep}}`",
+                ("workload",),
+            )
         return self
 
     @model_validator(mode="after")
@@ -360,6 +370,20 @@ class ReleaseSpec(FrozenModel):
             return self.public_files
         field = "prior.table" if prior.table else "prior.release"
         return (PublicFile(field=field, path=prior.place, sha256=prior.sha256), *self.public_files)
+
+    @property
+    def looks_for_triples(self) -> bool:
+        """Whether triples of the focus are scored, and the strongest measured."""
+        options = self.mechanism
+        by_sweeps = isinstance(options, PrivSyn) and options.synthesis.method == "sweep"
+        return self.focus is not None and self.focus.triples and by_sweeps and len(self.measured_columns) > 2
+
+    @property
+    def measured_sets(self) -> tuple[NamedMarginal, ...]:
+        """The sets of columns whose joint counts are measured, whatever pairs are chosen."""
+        rows = self.mechanism.synthesis
+        by_sweeps = not isinstance(rows, Synthesis) or rows.method == "sweep"
+        return tuple(marginal for marginal in self.workload if marginal.measured and by_sweeps)
 
     def targets(self) -> dict[str, Any]:
         """Return the fields ``focus`` and ``workload`` as JSON, those that are used."""

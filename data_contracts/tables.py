@@ -191,6 +191,25 @@ CLIQUES = _make_long_table(
 )
 """Attribute sets to measure, numbered from 0; the measurement's budget is shared in proportion to ``weight``."""
 
+MERGES = _make_long_table(
+    "merges",
+    Zone.RELEASED,
+    [
+        ("set", pa.int32()),
+        ("attribute", pa.string()),
+        ("coarse", pa.int32()),
+        ("merged", pa.int32()),
+        ("weight", pa.float64()),
+    ],
+    _expect("expect_compound_columns_to_be_unique", column_list=["set", "attribute", "coarse"]),
+    _require_at_least("set", 0),
+    _require_at_least("coarse", 0),
+    _require_at_least("merged", 0),
+    _require_at_least("weight", 0, strict=True),
+)
+"""Sets of attributes to measure, numbered from 0: coarse code -> merged code of each attribute, in the order of the
+set's axes, and the weight by which the sets share their budget."""
+
 MARGINALS = _make_long_table(
     "marginals",
     Zone.RELEASED,

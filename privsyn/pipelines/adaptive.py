@@ -23,15 +23,16 @@ from privsyn.engine.step import Look, Output, Progress, ReleaseStep, Step
 from privsyn.pipelines.common_steps import (
     ONE_CELL,
     RECODE,
+    RECODED,
     RELEASED,
     get_options_as,
     list_released_tables,
     publish_noisy,
     stream_codes,
 )
+from privsyn.pipelines.named_sets import build_set_steps, compute_share, list_measured_tables, list_set_stages
 from privsyn.pipelines.privsyn import (
     COMBINE_CLIQUES,
-    RECODED,
     build_measurement,
     build_selection_step,
     build_up_to_measurement,
@@ -46,8 +47,10 @@ from privsyn.pipelines.synthesis_steps import (
     get_synthesis,
     key_consistency,
     key_synthesis,
+    list_attributes,
     pool_one_ways,
     read_consistent_marginals,
+    split_sets,
 )
 from privsyn.tasks.estimation.recode import build_coarse_domain, estimate_total
 from privsyn.tasks.estimation.target_weights import NO_TARGETS
@@ -64,14 +67,15 @@ from privsyn.tasks.steps import (
 
 def build_steps(request: Request) -> tuple[Step, ...]:
     """Return the steps of PrivSyn, with the further rounds between its measurement and consistency."""
-    options = get_options(request)
+    options, sets = get_options(request), compute_share(request)
     rounds: list[Round] = []
-    stages = ["measure_marginals"]
+    stages = ["measure_marginals", *list_set_stages(request)]
     for number in range(2, options.rounds + 2):
-        rounds.append(_build_round(number, tuple(stages), options))
+        rounds.append(_build_round(number, tuple(stages), options, 1 - sets))
         stages.append(rounds[-1].measure.name)
     return (
-        *build_up_to_measurement(options, options.exact_rounds().first),
+        *build_up_to_measurement(options, options.exact_rounds().first * (1 - sets)),
+        *build_set_steps(request, options.split.exact()[2]),
         *(step for each in rounds for step in each),
         *build_row_steps(stages),
     )
@@ -91,13 +95,14 @@ def get_options(request: Request) -> Adaptive:
     return get_options_as(request, Adaptive)
 
 
-def _build_round(n: int, stages: Sequence[str], options: Adaptive) -> Round:
+def _build_round(n: int, stages: Sequence[str], options: Adaptive, part: Fraction) -> Round:
+    """Return the steps of round ``n``; ``part``: of the third stage's budget, what is not for named sets."""
     shares = options.exact_rounds()
-    measure = measure_again(n, f"select_again_{n}.cliques", shares.measurement)
+    measure = measure_again(n, f"select_again_{n}.cliques", shares.measurement * part)
     rows = build_rows_so_far(n, stages)
     selection = options.selection
     limits = Candidates(selection.max_cells, selection.gamma if options.triples else None)
-    scores = build_residual_scores(n, stages, rows, shares.scores, limits)
+    scores = build_residual_scores(n, stages, rows, shares.scores * part, limits)
     return Round(rows, scores, _build_choice(n, stages, scores, measure), measure)
 
 
@@ -124,14 +129,16 @@ def build_rows_so_far(n: int, stages: Sequence[str]) -> Step:
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         recode, consistent = read_consistent_marginals(request, inputs, stages)
         domain, known = build_coarse_domain(recode), request.public.on(recode)
-        core = append_attributes.select_core_marginals(consistent, domain, known.tied)
+        whole, sets = split_sets(consistent)
+        kept = known.tied | list_attributes(sets)
+        core = append_attributes.select_core_marginals(whole, domain, kept)
         settings = get_synthesis(request)
         settings = settings.model_copy(update={"oversample": 1, "seed": residual_scores.derive_seed(settings.seed, n)})
         number = residual_scores.count_rows_so_far(estimate_total(recode))
         rows = synthesize.synthesize(
-            core.marginals, core.domain, settings, number, request.threads, progress, zeros=known.zeros
+            [*core.marginals, *sets], core.domain, settings, number, request.threads, progress, zeros=known.zeros
         )
-        codes = append_attributes.append_attributes(rows, consistent, domain, settings.seed, known.tied)
+        codes = append_attributes.append_attributes(rows, whole, domain, settings.seed, kept)
         return {"codes": stream_codes(codes.to_arrow().to_batches(), domain)}
 
     def settings(request: Request) -> dict[str, Any]:
@@ -144,7 +151,7 @@ def build_rows_so_far(n: int, stages: Sequence[str]) -> Step:
         name=f"rows_so_far_{n}",
         title=f"Rows so far, round {n}",
         kind=Kind.POSTPROCESS,
-        inputs=(RECODE, *list_released_tables(stages)),
+        inputs=(RECODE, *list_measured_tables(stages)),
         outputs={"codes": tables.SYNTHETIC_CODES},
         settings=settings,
         reads=CONSISTENCY_READS,
@@ -187,7 +194,7 @@ def build_residual_scores(
     return ReleaseStep(
         name=f"residual_scores_{n}",
         title=f"Residual scores, round {n}",
-        inputs=(RECODED, RECODE, *list_released_tables(["indif_scores"]), *list_released_tables(stages), codes),
+        inputs=(RECODED, RECODE, *list_released_tables(["indif_scores"]), *list_measured_tables(stages), codes),
         outputs=RELEASED,
         settings=lambda r: {"max_cells": limits.max_cells, "gamma": limits.gamma},
         reads=(Part.TARGETS,) if triples else (),
@@ -232,7 +239,7 @@ def _build_choice(n: int, stages: Sequence[str], scores: ReleaseStep, measure: R
         name=f"select_again_{n}",
         title=f"Select again, round {n}",
         kind=Kind.POSTPROCESS,
-        inputs=(*list_released_tables([scores.name]), RECODE, *list_released_tables(stages)),
+        inputs=(*list_released_tables([scores.name]), RECODE, *list_measured_tables(stages)),
         outputs={"cliques": tables.CLIQUES},
         settings=lambda r: key_choice(r, measure),
         reads=(Part.TARGETS,),

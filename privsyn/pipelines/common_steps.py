@@ -34,6 +34,7 @@ RELEASED = {"noisy": tables.NOISY, "receipts": tables.RECEIPTS}
 
 ENCODED = "encode.encoded_rows"
 RECODE = "compress_domain.recode"
+RECODED = "recode_rows.recoded_rows"
 
 Options = TypeVar("Options", bound=Mechanism)
 

@@ -29,6 +29,7 @@ from privsyn.pipelines.common_steps import (
     list_released_tables,
     publish_noisy,
 )
+from privsyn.pipelines.named_sets import build_set_measurement, build_set_steps, compute_share, list_set_stages
 from privsyn.pipelines.privsyn import (
     COMBINE_CLIQUES,
     JOINT_COUNTS,
@@ -54,13 +55,20 @@ def build_steps(request: Request) -> tuple[Step, ...]:
     improves = request.spec.improves
     if improves is None:
         raise ValueError("the request improves no release")
-    options, total = get_options(request), request.total_rho
+    options, total, sets = get_options(request), request.total_rho, compute_share(request)
     first, *further = (rho / total for rho in request.rounds)
-    steps = list(build_up_to_measurement(options, options.split.exact()[2], first))
+    measurement = options.split.exact()[2]
+    steps = list(build_up_to_measurement(options, measurement * (1 - sets), first))
+    steps += build_set_steps(request, measurement * first)
     looks = _Looks(["one_way_marginals"], ["indif_scores"], ["measure_marginals"])
+    measuring_sets = list_set_stages(request)
     for n, (part, earlier) in enumerate(zip(further, improves.earlier, strict=True), 2):
-        steps += _build_round(n, part, earlier.run, looks, options)
-    return (*steps, *build_row_steps([*looks.measured, *looks.one_ways[1:]], list_score_tables(request)))
+        steps += _build_round(n, part, earlier.run, looks, options, 1 - sets)
+        if sets:
+            steps.append(build_set_measurement(measurement * sets * part, n))
+            measuring_sets.append(steps[-1].name)
+    stages = [*looks.measured, *measuring_sets, *looks.one_ways[1:]]
+    return (*steps, *build_row_steps(stages, list_score_tables(request)))
 
 
 class _Looks:
@@ -70,8 +78,13 @@ class _Looks:
         self.one_ways, self.scores, self.measured = one_ways, scores, measured
 
 
-def _build_round(n: int, part: Fraction, run: str, looks: _Looks, options: PrivSyn) -> tuple[Step, ...]:
-    """Return the steps of the release number ``n``, which has this part of the budget and improves ``run``."""
+def _build_round(
+    n: int, part: Fraction, run: str, looks: _Looks, options: PrivSyn, of_pairs: Fraction
+) -> tuple[Step, ...]:
+    """Return the steps of the release number ``n``, which has this part of the budget and improves ``run``.
+
+    ``of_pairs``: the part of the third stage's budget that is not for named sets.
+    """
     split = options.split
     one_ways = _build_one_ways(n, split.exact()[0] * part, run, options)
     scores = _build_scores(n, split.exact()[1] * part)
@@ -79,7 +92,7 @@ def _build_round(n: int, part: Fraction, run: str, looks: _Looks, options: PrivS
         name=f"measure_more_{n}",
         title=f"Measure more, release {n}",
         chosen=f"select_more_{n}.cliques",
-        share=split.exact()[2] * part,
+        share=split.exact()[2] * part * of_pairs,
         look=Look(JOINT_COUNTS, lambda r: ONE_CELL, round=n, alone=SINGLE_COUNTS),
         files=publish_noisy(f"measured_{n}", f"has those of release {n}"),
     )
@@ -118,7 +131,8 @@ def _build_scores(n: int, share: Fraction) -> ReleaseStep:
 
 def _sum_measured_rho(request: Request, n: int) -> Fraction:
     """Return the budget of all marginals up to release ``n``."""
-    return sum(request.rounds[:n], Fraction(0)) * get_options(request).split.exact()[2]
+    of_pairs = get_options(request).split.exact()[2] * (1 - compute_share(request))
+    return sum(request.rounds[:n], Fraction(0)) * of_pairs
 
 
 def _build_choice(

@@ -25,6 +25,7 @@ from privsyn.pipelines.common_steps import (
     ENCODE,
     ENCODED,
     RECODE,
+    RECODED,
     RELEASED,
     build_one_way_step,
     explain_one_cell,
@@ -33,13 +34,13 @@ from privsyn.pipelines.common_steps import (
     publish_noisy,
     stream_codes,
 )
+from privsyn.pipelines.named_sets import build_set_steps, compute_share, list_set_stages
 from privsyn.pipelines.synthesis_steps import build_row_steps, list_score_tables
 from privsyn.tasks.estimation.recode import build_coarse_domain
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import Part
 from privsyn.tasks.steps import combine_cliques, compress_domain, indif_scores, measure_marginals, select_pairs
 
-RECODED = "recode_rows.recoded_rows"
 CLIQUES = "combine_cliques.cliques"
 JOINT_COUNTS, SINGLE_COUNTS = "joint counts of the related columns", "counts of single columns once more"
 WHOLE_BUDGET = Fraction(1)
@@ -49,10 +50,11 @@ WHOLE_BUDGET = Fraction(1)
 def build_steps(request: Request) -> tuple[Step, ...]:
     """Return the steps of PrivSyn, in the paper's order; each step's inputs are outputs of earlier ones."""
     options = get_options(request)
-    measurement = options.split.exact()[2]
+    measurement, sets = options.split.exact()[2], compute_share(request)
     return (
-        *build_up_to_measurement(options, measurement),
-        *build_row_steps(["measure_marginals"], list_score_tables(request)),
+        *build_up_to_measurement(options, measurement * (1 - sets)),
+        *build_set_steps(request, measurement),
+        *build_row_steps(["measure_marginals", *list_set_stages(request)], list_score_tables(request)),
     )
 
 

@@ -14,6 +14,14 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Batches, Output, Progress, PublishedFile, Step, Wide
 from privsyn.pipelines.common_steps import RECODE, key_columns, list_released_tables, stream_codes
+from privsyn.pipelines.named_sets import (
+    MERGES,
+    has_sets,
+    list_measured_tables,
+    list_whole_stages,
+    read_set_marginals,
+    read_sets,
+)
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.recode import (
     Recode,
@@ -28,7 +36,7 @@ from privsyn.tasks.knowledge.public_knowledge import KnowledgeInCodes, Part
 from privsyn.tasks.steps import append_attributes, decode, make_consistent, synthesize
 from privsyn.tasks.synthesis import shards
 
-MARGINALS = "make_consistent.marginals"
+MARGINALS, SET_MARGINALS = "make_consistent.marginals", "make_consistent.set_marginals"
 
 
 def get_consistency(request: Request) -> Consistency:
@@ -64,19 +72,19 @@ def _key_shards(request: Request) -> dict[str, Any]:
 
 def pool_one_ways(request: Request, inputs: Inputs, stages: Sequence[str]) -> Recode:
     """Return the recoding with all one-ways that ``stages`` measured."""
-    return inputs.refined(request.encoding, request.spec.mechanism.compression, stages)
+    return inputs.refined(request.encoding, request.spec.mechanism.compression, list_whole_stages(stages))
 
 
 def read_consistent_marginals(
     request: Request, inputs: Inputs, stages: Sequence[str]
 ) -> tuple[Recode, list[marginals.Marginal]]:
-    """Return the recoding with all that ``stages`` measured pooled in, and the consistent marginals."""
+    """Return the recoding with all that ``stages`` measured pooled in, and the consistent marginals, sets last."""
     recode = pool_one_ways(request, inputs, stages)
     domain = build_coarse_domain(recode)
     one_way, variance = sum_coarse_one_ways(recode)
-    measured = make_consistent.build_measured_marginals(*inputs.measured(stages), domain)
+    measured = make_consistent.build_measured_marginals(*inputs.measured(list_whole_stages(stages)), domain)
     settings, known = get_consistency(request), request.public.on(recode)
-    measured += known.known_pairs
+    measured += [*known.known_pairs, *read_set_marginals(inputs, stages)]
     return recode, make_consistent.make_consistent(
         one_way,
         variance,
@@ -93,13 +101,38 @@ def read_consistent_marginals(
     )
 
 
+def split_sets(consistent: Sequence[marginals.Marginal]) -> tuple[list[marginals.Marginal], list[marginals.Marginal]]:
+    """Return the marginals in the codes of the recoding, and the sets in merged codes."""
+    return [m for m in consistent if not m.merges], [m for m in consistent if m.merges]
+
+
+def list_attributes(sets: Sequence[marginals.Marginal]) -> frozenset[str]:
+    """Return the attributes of the sets: rows of these are made together."""
+    return frozenset(a for m in sets for a in m.attributes)
+
+
+def _read_consistent(
+    inputs: Inputs, stages: Sequence[str]
+) -> tuple[list[marginals.Marginal], list[marginals.Marginal]]:
+    """Return the consistent marginals and sets from their tables."""
+    domain, sets = inputs.domain(), read_sets(inputs, stages)
+    whole = marginals.from_table(inputs.table(MARGINALS), domain)
+    merges = [planned.merges for planned in sets]
+    return whole, marginals.from_table(inputs.table(SET_MARGINALS), domain, merges) if sets else []
+
+
+def _list_consistent_tables(stages: Sequence[str]) -> tuple[str, ...]:
+    """Return the tables of consistent counts, and of sets how these are merged."""
+    return (MARGINALS, *((SET_MARGINALS, MERGES) if has_sets(stages) else ()))
+
+
 CONSISTENCY_READS = (Part.RULES, Part.PRIOR_PAIRS, Part.TOTALS)
 """The parts of public knowledge that :func:`read_consistent_marginals` reads."""
 
 
 def list_score_tables(request: Request) -> tuple[str, ...]:
     """Return the tables by which rows know whether to follow the prior's pairs; none without a prior."""
-    return () if request.prior is None else list_released_tables(["indif_scores"])
+    return list_released_tables(["indif_scores"]) if request.has_prior else ()
 
 
 def trusts_prior(known: KnowledgeInCodes, inputs: Inputs) -> bool:
@@ -127,19 +160,24 @@ def build_consistency_step(stages: Sequence[str]) -> Step:
     """Consistency of the one-ways and of what ``stages`` measured."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        return {"marginals": marginals.to_table(read_consistent_marginals(request, inputs, stages)[1])}
+        whole, sets = split_sets(read_consistent_marginals(request, inputs, stages)[1])
+        of_sets = {"set_marginals": marginals.to_table(sets)} if has_sets(stages) else {}
+        return {"marginals": marginals.to_table(whole), **of_sets}
 
     return Step(
         name="make_consistent",
         title="Make consistent",
         kind=Kind.POSTPROCESS,
-        inputs=(RECODE, *list_released_tables(stages)),
-        outputs={"marginals": tables.MARGINALS},
+        inputs=(RECODE, *list_measured_tables(stages)),
+        outputs={"marginals": tables.MARGINALS, **({"set_marginals": tables.MARGINALS} if has_sets(stages) else {})},
         settings=key_consistency,
         reads=CONSISTENCY_READS,
         run=run,
         version=8,
-        published={"marginals": PublishedFile("marginals/consistent.parquet")},
+        published={
+            "marginals": PublishedFile("marginals/consistent.parquet"),
+            **({"set_marginals": PublishedFile("marginals/consistent_sets.parquet")} if has_sets(stages) else {}),
+        },
         words=lambda r: "all noisy counts are brought into agreement and to one total, without negative ones",
     )
 
@@ -153,10 +191,10 @@ def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = ()) ->
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         domain = inputs.domain()
         known = request.public.on(inputs.recode())
-        consistent = marginals.from_table(inputs.table(MARGINALS), domain)
+        consistent, sets = _read_consistent(inputs, stages)
         recode = pool_one_ways(request, inputs, stages)
         prior = _follow_prior(request, inputs, recode, consistent)
-        together = known.tied if prior is None else frozenset(domain.attributes)
+        together = known.tied | list_attributes(sets) if prior is None else frozenset(domain.attributes)
         core = append_attributes.select_core_marginals(consistent, domain, together)
         totals, settings = request.public.totals, get_synthesis(request)
         total = estimate_total(recode) if totals is None else totals.rows
@@ -167,7 +205,16 @@ def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = ()) ->
             for s in wanted:
                 report = partial(_report, progress, s)
                 codes = synthesize.synthesize(
-                    core.marginals, core.domain, settings, s.rows, request.threads, report, s, left, known.zeros, prior
+                    [*core.marginals, *sets],
+                    core.domain,
+                    settings,
+                    s.rows,
+                    request.threads,
+                    report,
+                    s,
+                    left,
+                    known.zeros,
+                    prior,
                 )
                 yield from codes.to_arrow().to_batches()
 
@@ -177,7 +224,12 @@ def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = ()) ->
         name="synthesize",
         title="Synthesize",
         kind=Kind.POSTPROCESS,
-        inputs=(MARGINALS, RECODE, *list_released_tables(stages), *scores),
+        inputs=(
+            *_list_consistent_tables(stages),
+            RECODE,
+            *list_released_tables(list_whole_stages(stages)),
+            *scores,
+        ),
         outputs={"core_codes": tables.SYNTHETIC_CODES},
         settings=key_synthesis,
         reads=(Part.RULES, Part.PRIOR_PAIRS, Part.TOTALS),
@@ -210,11 +262,11 @@ def _list_shards(request: Request, inputs: Inputs, name: str) -> list[shards.Sha
     return shards.plan_shards(inputs.stored(name).num_rows, request.spec.mechanism.synthesis)
 
 
-def _append(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+def _append(stages: Sequence[str], request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     domain = inputs.domain()
-    consistent = marginals.from_table(inputs.table(MARGINALS), domain)
+    consistent, sets = _read_consistent(inputs, stages)
     known = request.public.on(inputs.recode())
-    kept = frozenset(domain.attributes) if trusts_prior(known, inputs) else known.tied
+    kept = frozenset(domain.attributes) if trusts_prior(known, inputs) else known.tied | list_attributes(sets)
     core = append_attributes.select_core_marginals(consistent, domain, kept)
     name = "synthesize.core_codes"
     quotas = hold_totals.Quotas(known.held)
@@ -229,17 +281,17 @@ def _append(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
     return {"codes": stream_codes(batches(), domain)}
 
 
-def build_appending_step(scores: tuple[str, ...] = ()) -> Step:
-    """Return the step that gives rows the attributes related to no other; ``scores`` as of the synthesis step."""
+def build_appending_step(scores: tuple[str, ...] = (), stages: Sequence[str] = ()) -> Step:
+    """Return the step that gives rows the attributes related to no other; both as of the synthesis step."""
     return Step(
         name="append_attributes",
         title="Append attributes",
         kind=Kind.POSTPROCESS,
-        inputs=("synthesize.core_codes", MARGINALS, RECODE, *scores),
+        inputs=("synthesize.core_codes", *_list_consistent_tables(stages), RECODE, *scores),
         outputs={"codes": tables.SYNTHETIC_CODES},
         settings=_key_shards,
         reads=(Part.RULES, Part.PRIOR_PAIRS, Part.TOTALS),
-        run=_append,
+        run=partial(_append, stages),
         version=2,
     )
 
@@ -276,7 +328,7 @@ def build_decoding_step(stages: Sequence[str], name: str = CODES) -> Step:
         name="decode",
         title="Decode",
         kind=Kind.POSTPROCESS,
-        inputs=(name, RECODE, *list_released_tables(stages)),
+        inputs=(name, RECODE, *list_released_tables(list_whole_stages(stages))),
         outputs={"synthetic": tables.SYNTHETIC},
         settings=_key_decoding,
         reads=(Part.RULES, Part.TOGETHER),
@@ -315,7 +367,7 @@ def build_row_steps(stages: Sequence[str], scores: tuple[str, ...] = ()) -> tupl
     return (
         build_consistency_step(stages),
         build_synthesis_step(stages, scores),
-        build_appending_step(scores),
+        build_appending_step(scores, stages),
         build_decoding_step(stages),
     )
 

@@ -18,6 +18,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.engine.execute import Run
 from privsyn.engine.step import get_step
 from privsyn.engine.step_tables import StepRefs
+from privsyn.pipelines.named_sets import list_whole_stages
 from privsyn.publish.markdown import escape_text
 from privsyn.report.overview_chart import MarginalOverview, OneWayOverview
 from privsyn.storage.released_root import ZoneError
@@ -70,7 +71,8 @@ class ReleasedInputs:
 
         read = run.store.read_table
         looks = {step.name for step in run.release_steps}
-        rounds = [name for name in get_step(run.steps, "make_consistent").producers if name in looks]
+        producers = list_whole_stages(get_step(run.steps, "make_consistent").producers)
+        rounds = [name for name in producers if name in looks]
         return cls.of(
             run.request.encoding,
             read(ref("compress_domain.recode")),

@@ -31,6 +31,7 @@ from privsyn.publish.prior_note import write_prior_note
 from privsyn.publish.related_pairs import RelatedPair
 from privsyn.publish.relations_note import list_measured_relations, write_loading, write_relations
 from privsyn.publish.relations_picture import NAME
+from privsyn.publish.scored_pairs import ScoredPair
 from privsyn.publish.totals_note import write_totals_note
 from privsyn.publish.unmeasured_note import write_unmeasured_note
 from privsyn.tasks.synthesis.shards import plan_shards
@@ -40,11 +41,17 @@ SHOWN_VALUES = 12
 
 
 def release_note(
-    plan: Plan, certificate: Certificate, rows: int, pairs: Sequence[RelatedPair], *, private: bool
+    plan: Plan,
+    certificate: Certificate,
+    rows: int,
+    pairs: Sequence[RelatedPair],
+    unmeasured: Sequence[ScoredPair] = (),
+    *,
+    private: bool,
 ) -> str:
     """Markdown: what the table is, what is promised, its columns, its cost, how to use it and how not.
 
-    ``pairs``: the measured pairs of columns, the strongest first.
+    ``pairs``: the measured pairs of columns, the strongest first; ``unmeasured``: those that were only scored.
     """
     request = plan.request
     parts = [
@@ -58,12 +65,12 @@ def release_note(
         write_prior_note(request.spec),
         write_totals_note(request.spec),
         describe_cost(certificate, list_looks(plan.steps)),
-        write_relations(plan, certificate, pairs),
+        write_relations(plan, certificate, pairs, unmeasured),
         _write_files(plan, rows, private=private, picture=bool(pairs)),
         write_loading(
             name_table(request.spec, rows),
             joint=bool(list_measured_relations(plan, certificate)),
-            style=choose_style(request.spec, list_ranges(request.spec, request.column_order)),
+            style=choose_style(request.spec, list_ranges(request)),
         ),
         _write_limits(plan),
     ]
@@ -280,7 +287,7 @@ def _write_marginals(steps: Sequence[Step]) -> str:
 
 
 def _write_csv(request: Request, rows: int) -> str:
-    ranges = list_ranges(request.spec, request.column_order)
+    ranges = list_ranges(request)
     style = choose_style(request.spec, ranges)
     null = style.null
     stands = f"{format_code(null)} without quotation marks" if null else "Nothing between two delimiters"
@@ -383,7 +390,8 @@ def write_targets_note(spec: ReleaseSpec) -> str:
         lines.append(f"- relations with {names}: {spec.focus.weight:g} times")
     for marginal in spec.workload:
         names = ", ".join(map(escape_text, marginal.columns))
-        lines.append(f"- relations between {names}: {marginal.weight:g} times")
+        together = "; counted together, see `marginals/sets.parquet`" if marginal in spec.measured_sets else ""
+        lines.append(f"- relations between {names}: {marginal.weight:g} times{together}")
     if not lines:
         return ""
     told = (

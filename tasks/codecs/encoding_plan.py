@@ -205,40 +205,63 @@ class EncodingPlan:
         return columns
 
 
+class ColumnCodecs:
+    """The rules of a spec and the codecs of its columns, each made when it is first asked for, in whatever order.
+
+    ``even``: columns whose cells are those of releases made before wide bins had more.
+    """
+
+    def __init__(self, spec: ReleaseSpec, even: Collection[str] = ()) -> None:
+        self.spec = spec
+        self.rules = CompiledRules.compile(spec) if spec.rules else None
+        self._even = frozenset(even)
+        self._made: dict[str, list[Codec]] = {}
+
+    def of(self, name: str) -> list[Codec]:
+        """Return the codec of a column, and that of its heaps where it has any."""
+        if name not in self._made:
+            self._made[name] = _build_codecs(name, self.spec, self.rules, self._even)
+        return self._made[name]
+
+
 def plan(spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = ()) -> EncodingPlan:
+    """Return :func:`arrange_codecs` of the codecs of ``spec``; ``even``: as theirs."""
+    return arrange_codecs(ColumnCodecs(spec, even), order)
+
+
+def arrange_codecs(made: ColumnCodecs, order: Sequence[str] = ()) -> EncodingPlan:
     """Return the codecs of a release's attributes, in ``order`` of the released columns (the spec's if empty).
 
     A column that rules compute has no attribute; the columns of one ``one_of`` share one, in the first one's place.  A
     column with heaps has a second attribute for them, a column with levels one more for each level.  A column behind a
     computed one may have codes that are split by the latter's bins (:mod:`privsyn.tasks.codecs.split`).  A column that
-    is not measured has no attribute: it is drawn when rows are decoded.  ``even``: columns whose cells are those of
-    releases made before wide bins had more.
+    is not measured has no attribute: it is drawn when rows are decoded.
     """
+    spec, rules = made.spec, made.rules
     columns = spec.released_columns
     names = tuple(name for name in order or columns if columns[name].measured)
-    rules = CompiledRules.compile(spec) if spec.rules else None
     groups = {name: rule for rule in spec.rules if isinstance(rule, OneOf) for name in rule.one_of}
     computed = set() if rules is None else set(rules.order)
     codecs: dict[str, Codec] = {}
     for name in names:
         if name in groups:
-            dummies = [_build_codecs(n, spec, rules, even)[0] for n in groups[name].one_of]
+            dummies = [made.of(n)[0] for n in groups[name].one_of]
             codec: Codec = OneHotCodec(dummies, groups[name].or_none)
             codecs.setdefault(codec.attribute, codec)
         elif name not in computed:
-            codecs |= {codec.attribute: codec for codec in _build_codecs(name, spec, rules, even)}
-    follow = tuple(_build_codecs(n, spec, rules, even)[0] for n in names if n in computed)
+            codecs |= {codec.attribute: codec for codec in made.of(name)}
+    follow = tuple(made.of(n)[0] for n in names if n in computed)
     if rules is not None:
         if spec.panel is None:  # a split code would follow from the row's other values, not from the row before
             codecs = split_by_computed(codecs, follow, rules)
         codecs = add_level_codecs(codecs, columns, follow, rules)
     others = [name for name in order or columns if not columns[name].measured]
-    drawn = tuple(UnmeasuredColumn(_build_codecs(name, spec, rules)[0], columns[name]) for name in others)
+    drawn = tuple(UnmeasuredColumn(made.of(name)[0], columns[name]) for name in others)
     panel = spec.panel
     if panel is None:
         return EncodingPlan(tuple(codecs.values()), follow, rules, spec.together, drawn)
     figures = build_person_figures(panel, columns[panel.order])
-    in_order = _build_codecs(panel.order, spec, rules, even)[0]
+    in_order = made.of(panel.order)[0]
     assert isinstance(in_order, OrderedCodec)  # noqa: S101 - the spec has checked its kind
     return EncodingPlan(
         (*codecs.values(), *figures), follow, rules, (), drawn, panel, in_order, get_unit(columns[panel.order])
@@ -250,11 +273,9 @@ def plan_every_column(spec: ReleaseSpec, order: Sequence[str] = (), even: Collec
 
     ``even``: as in :func:`plan`.
     """
-    rules = CompiledRules.compile(spec) if spec.rules else None
-    columns = spec.released_columns
+    made, columns = ColumnCodecs(spec, even), spec.released_columns
     names = [name for name in order or columns if columns[name].measured]
-    codecs = [codec for name in names for codec in _build_codecs(name, spec, rules, even)]
-    return EncodingPlan(tuple(codecs), (), rules)
+    return EncodingPlan(tuple(codec for name in names for codec in made.of(name)), (), made.rules)
 
 
 def find_evenly_cut_columns(plan: EncodingPlan, sizes: Mapping[str, int]) -> frozenset[str]:
@@ -262,7 +283,7 @@ def find_evenly_cut_columns(plan: EncodingPlan, sizes: Mapping[str, int]) -> fro
     return frozenset(a for a in plan.wide if a in sizes and sizes[a] != plan.domain.size(a))
 
 
-def _build_codecs(name: str, spec: ReleaseSpec, rules: CompiledRules | None, even: Collection[str] = ()) -> list[Codec]:
+def _build_codecs(name: str, spec: ReleaseSpec, rules: CompiledRules | None, even: Collection[str]) -> list[Codec]:
     """Return the codec of a column, and that of its heaps where it has any."""
     column = spec.released_columns[name]
     thresholds = () if rules is None else rules.thresholds.get(name, ())

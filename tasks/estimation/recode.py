@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.domain import Domain, Merge
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import RECODE
@@ -263,6 +263,17 @@ def _recode_levels(pooled: Recode, groups: Mapping[str, NDArray[np.int32]], leve
         weight = weigh_inside(y, sigma[a], groups[a], pooled[a].coarse, below)
         found[a] = replace(pooled[a], estimate=y, weight=weight)
     return found
+
+
+def merge_coarse(recode: AttributeRecode, merge: Merge) -> AttributeRecode:
+    """Return the recoding to the merged codes of coarse ones; shares inside these follow the noisy counts."""
+    merged = np.append(merge, int(merge.max()) + 1)[recode.coarse].astype(np.int32)
+    kept = np.where(recode.kept, np.maximum(recode.estimate, 0.0) + 1e-9, 0.0)
+    sums = np.bincount(recode.coarse, weights=kept, minlength=recode.size + 1)
+    within = np.where(recode.kept, recode.weight * sums[recode.coarse], 0.0)
+    total = np.bincount(merged, weights=within)
+    weight = np.divide(within, total[merged], out=np.zeros_like(within), where=total[merged] > 0)
+    return replace(recode, coarse=merged, weight=weight)
 
 
 def build_coarse_domain(recode: Recode) -> Domain:

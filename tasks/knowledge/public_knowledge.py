@@ -151,6 +151,16 @@ class PublicKnowledge:
         return Targets(named=named) if focus is None else Targets(frozenset(of(focus.columns)), focus.weight, named)
 
     @property
+    def measured_sets(self) -> tuple[tuple[frozenset[str], float], ...]:
+        """The attributes of each set of columns that the spec wants measured whole, once, with the largest weight."""
+        found: dict[frozenset[str], float] = {}
+        for marginal in self.spec.measured_sets:
+            self.check(Part.TARGETS)
+            attributes = frozenset(self.encoding.attributes_of(marginal.columns))
+            found[attributes] = max(found.get(attributes, 0.0), marginal.weight)
+        return tuple(found.items())
+
+    @property
     def held_by_rules(self) -> tuple[str, ...]:
         """The attributes that rows have exactly and rules speak of: the repair of rows leaves them as they are."""
         return list_held_by_rules(self.totals, self.encoding)
