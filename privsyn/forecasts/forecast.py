@@ -73,14 +73,15 @@ class ColumnForecast:
 
     ``noise``: standard deviation of the noise of a bin's count, in records; ``misplaced``: share of rows in a wrong
     bin, 0 to 1; ``mean_error``: standard error of its mean, in its unit, None where it has none or is not known;
-    ``codes``: in how many its relations are counted, their resolution, a mean over the simulated releases.
+    ``codes``: in how many its relations are counted, their resolution, a mean over the simulated releases; None for
+    what is counted alone.
     """
 
     column: str
     noise: float
     misplaced: float
     mean_error: float | None
-    codes: float
+    codes: float | None = None
 
     @property
     def words(self) -> str:
@@ -169,7 +170,7 @@ class Forecast:
                 *(str(a.of(word)) for word in ("sure", "rough", "lost")),
                 guess + f"{a.pairs:,.1f}".removesuffix(".0") + f" of {a.all_pairs:,}",
                 guess + ("none" if a.seen is None else format_percent(a.seen)),
-                _format_codes(_compute_mean(c.codes for c in a.columns)),
+                _format_codes(_compute_mean(c.codes for c in a.columns if c.codes is not None)),
                 "-" if a.sample is None else guess + _describe_sample(a.sample),
             ]
             for a in self.at
@@ -183,7 +184,8 @@ class Forecast:
         rows = []
         for columns in zip(*(a.columns for a in self.at), strict=True):
             cells = [
-                f"{format_percent(c.misplaced)} {c.words}, {_format_codes(c.codes)} codes"
+                f"{format_percent(c.misplaced)} {c.words}"
+                + ("" if c.codes is None else f", {_format_codes(c.codes)} codes")
                 + ("" if c.mean_error is None else f"\n±{_format_two_digits(c.mean_error)}")
                 for c in columns
             ]
@@ -324,7 +326,7 @@ def _forecast_at(
             _compute_mean(f.noise[name] for f in several),
             _compute_mean(f.misplaced[name] for f in several),
             None if name in unknown else _compute_known(f.mean_errors.get(name) for f in several),
-            _compute_mean(f.codes[name] for f in several),
+            _compute_mean(f.codes[name] for f in several) if name in first.codes else None,
         )
         for name in first.noise
     )
@@ -333,7 +335,7 @@ def _forecast_at(
         spec.privacy.delta,
         columns,
         _compute_mean(f.pairs for f in several),
-        comb(len(columns), 2),
+        comb(len(first.codes), 2),
         _compute_known(f.seen for f in several),
         _compute_known(f.sample for f in several),
         () if made_up else _list_relations(several),
