@@ -326,7 +326,8 @@ def test_a_draft_is_filled_checked_and_released(direct: None, places: Path, save
         assert checked.exit_code == 0, checked.output
         assert "age" in running(checked.stdout)
         assert ("PRIVATE - do not share" in checked.stdout) == bool(arguments)
-        assert checked.stderr == ""
+        assert bool(checked.stderr) == bool(arguments)
+        assert all(line.startswith("PRIVATE: ") for line in checked.stderr.splitlines())
     assert files(places) == before  # checking writes nothing and spends nothing
     assert load_spec(draft).dataset == "people"
     assert privsyn("release", draft).exit_code == 0
