@@ -123,7 +123,7 @@ def run_table(table: str, epsilon: float, seeds: int) -> None:
     }
     if table in NAMED:
         cases["focus, named"] = {**cases["focus"], "workload": [{"columns": NAMED[table]}]}
-    whole = pq.read_table(FOLDER / f"{table}.parquet")
+    whole = pq.read_table(FOLDER / f"{table}.parquet").select(list(table_spec(table).released_columns))
     order = np.random.default_rng(0).permutation(whole.num_rows)
     cut = int(HOLDOUT_SHARE * whole.num_rows)
     train, test = whole.take(np.sort(order[cut:])), whole.take(np.sort(order[:cut]))
