@@ -21,6 +21,7 @@ from privsyn.data_contracts.focus import Focus, NamedMarginal, check_targets
 from privsyn.data_contracts.form import Schema, leave_options, leave_to_preset, merge_into_one_object
 from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, PrivSyn
+from privsyn.data_contracts.panels import Panel, check_panel, describe_identifier
 from privsyn.data_contracts.pooled_releases import Improvement, check_poolable
 from privsyn.data_contracts.presets import (
     PAPER,
@@ -50,7 +51,19 @@ class ReleaseSpec(FrozenModel):
     """Everything a release depends on, except the private table itself."""
 
     LATER: ClassVar[frozenset[str]] = frozenset(
-        {"focus", "workload", "improves", "prior", "totals", "together", "like", "public_files"}
+        {
+            "focus",
+            "workload",
+            "improves",
+            "prior",
+            "totals",
+            "together",
+            "like",
+            "public_files",
+            "order",
+            "constant",
+            "with_order",
+        }
     )
 
     dataset: str = Field(
@@ -74,6 +87,21 @@ class ReleaseSpec(FrozenModel):
         '`privsyn spec json SPEC` makes of a YAML spec: `{"age": {"kind": "integer", "min": 18, "max": 89}, "region": '
         '{"kind": "categorical", '
         '"values": ["north", "south"]}, "caseid": {"kind": "drop"}}`'
+    )
+    order: str | None = Field(
+        default=None,
+        description="Public: the column by which the rows of a person follow each other, as `year`: whole numbers, "
+        "dates or moments. With it, and `unit: {person_id: COLUMN, max_records: K}`, the release has new persons with "
+        "linked rows and new identifiers (docs/panels.md). Not given: rows are made one by one.",
+    )
+    constant: tuple[str, ...] = Field(
+        default=(),
+        description="Public: columns that are the same in every row of a person, as `[sex, birth_year]`; with `order`.",
+    )
+    with_order: tuple[str, ...] = Field(
+        default=(),
+        description="Public: columns of whole numbers that grow from row to row exactly as `order` does, as `[age]` "
+        "beside the year; with `order`.",
     )
     null_values: tuple[str, ...] = Field(
         default=USUAL_NULLS,
@@ -231,6 +259,11 @@ class ReleaseSpec(FrozenModel):
         return self
 
     @model_validator(mode="after")
+    def _panel_fits(self) -> ReleaseSpec:
+        check_panel(self)
+        return self
+
+    @model_validator(mode="after")
     def _rules_fit(self) -> ReleaseSpec:
         if self.rules:
             check_rules(self.rules, self.released_columns)
@@ -306,6 +339,42 @@ class ReleaseSpec(FrozenModel):
         return {name: c for name, c in self.released_columns.items() if not c.measured}
 
     @property
+    def panel(self) -> Panel | None:
+        """What is public about the rows of one person, where the release links them."""
+        pid, most = self.unit.person_id, self.unit.max_records
+        if self.order is None or pid is None or most is None:
+            return None
+        return Panel(pid, most, self.order, self.constant, self.with_order)
+
+    @property
+    def records(self) -> int:
+        """k: the most records of one person that anything is counted over; 1 where one is made of a person's rows."""
+        return self.unit.records if self.panel is None else 1
+
+    def describe_unit(self) -> str:
+        """Return one phrase for the unit of protection."""
+        if self.panel is None:
+            return self.unit.describe()
+        return (
+            f"one person with all rows, of which at most {self.panel.most} are kept and counted as one record "
+            f"(enforced by the column {self.panel.person!r})"
+        )
+
+    def get_published_column(self, name: str) -> Column:
+        """Return a column of the synthetic table, which has new identifiers where rows are linked."""
+        column = self.columns[name]
+        return describe_identifier(column.description) if self.panel and name == self.panel.person else column
+
+    @property
+    def public_inputs(self) -> tuple[PublicFile, ...]:
+        """Every file whose rows the spec calls public, the prior's place first."""
+        prior = self.prior
+        if prior is None or not prior.place or not prior.sha256:
+            return self.public_files
+        field = "prior.table" if prior.table else "prior.release"
+        return (PublicFile(field=field, path=prior.place, sha256=prior.sha256), *self.public_files)
+
+    @property
     def looks_for_triples(self) -> bool:
         """Whether triples of the focus are scored, and the strongest measured."""
         options = self.mechanism
@@ -318,15 +387,6 @@ class ReleaseSpec(FrozenModel):
         rows = self.mechanism.synthesis
         by_sweeps = not isinstance(rows, Synthesis) or rows.method == "sweep"
         return tuple(marginal for marginal in self.workload if marginal.measured and by_sweeps)
-
-    @property
-    def public_inputs(self) -> tuple[PublicFile, ...]:
-        """Every file whose rows the spec calls public, the prior's place first."""
-        prior = self.prior
-        if prior is None or not prior.place or not prior.sha256:
-            return self.public_files
-        field = "prior.table" if prior.table else "prior.release"
-        return (PublicFile(field=field, path=prior.place, sha256=prior.sha256), *self.public_files)
 
     def targets(self) -> dict[str, Any]:
         """Return the fields ``focus`` and ``workload`` as JSON, those that are used."""

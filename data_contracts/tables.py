@@ -99,6 +99,9 @@ ENCODED_ROWS = _make_wide_table("encoded_rows", Zone.PRIVATE)
 RECODED_ROWS = _make_wide_table("recoded_rows", Zone.PRIVATE)
 """Private rows as coarse codes; the code ``size`` (one past the end) marks a filtered value."""
 
+PAIRED_ROWS = _make_wide_table("paired_rows", Zone.PRIVATE)
+"""Of each person one row and the next one as coarse codes; one past the end marks a filtered value."""
+
 REPAIRS = _make_long_table(
     "repairs",
     Zone.PRIVATE,
@@ -224,6 +227,9 @@ domain order, then the measured cliques.  ``sigma`` is the noise that each cell 
 
 SYNTHETIC_CODES = _make_wide_table("synthetic_codes", Zone.RELEASED)
 """Synthetic rows as coarse codes."""
+
+LINKED_ROWS = _make_wide_table("linked_rows", Zone.RELEASED)
+"""Synthetic rows of persons as fine codes, person by person and in their order."""
 
 SYNTHETIC = _make_wide_table("synthetic", Zone.RELEASED)
 """Synthetic rows: the source's names and column order, the spec's types."""

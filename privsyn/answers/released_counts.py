@@ -28,6 +28,7 @@ from privsyn.tasks.codecs.encoding_plan import plan_every_column
 from privsyn.tasks.estimation.noisy import pool_answers
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, merge_coarse, recode_from_table
 from privsyn.tasks.knowledge.totals import KNOWN_SIGMA
+from privsyn.tasks.panels.choose_rows import draw_one_row_each
 from privsyn.tasks.rules.compiled_rules import CompiledRules
 from privsyn.tasks.steps.named_sets import read_merges
 
@@ -200,9 +201,16 @@ class ReleasedCounts:
 
     @cached_property
     def table(self) -> pa.Table:
-        """The synthetic rows; categories as their values, not as codes into a list."""
+        """The synthetic rows; categories as their values, not as codes into a list.
+
+        Of linked rows one of each synthetic person, as the counts are of one row of each person.
+        """
         names = list_synthetic_names(self.manifest)
         whole = pa.concat_tables(self.read(name) for name in names)
+        panel = self.request.spec.panel
+        if panel is not None:
+            drawn = draw_one_row_each(whole[panel.person].to_numpy())
+            whole = whole.take(pa.array(drawn)).drop_columns([panel.person])
         return whole.cast(pa.schema([field.with_type(_simplify_type(field.type)) for field in whole.schema]))
 
     @property
@@ -289,6 +297,12 @@ def describe_kept_rows(released: ReleasedCounts) -> list[str]:
     unit = released.request.spec.unit
     if unit.person_id is None:
         return []
+    if released.request.spec.panel is not None:
+        return [
+            f"Every answer is of persons, each by one row, drawn at random from the at most {unit.records} rows of the "
+            "person that were kept. Counts, shares and means of all rows are others: a person with many rows counts in "
+            "them more often."
+        ]
     return [
         f"At most {unit.records} rows of a person were kept, and every answer is about the kept rows: counts, "
         "shares and means of the whole private table are others."

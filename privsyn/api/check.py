@@ -20,16 +20,17 @@ from privsyn.data_contracts.csv_options import USUAL_NULLS
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.receipts import compute_sigma
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.checks import check_keepable
 from privsyn.engine.plan import Plan, Stage, account_rho
 from privsyn.engine.policy_checks import check_public_inputs, check_table
-from privsyn.engine.request_checks import check_rules
 from privsyn.pipelines.named_sets import MEASURE_SETS, compute_shares
-from privsyn.pipelines.release_job import plan_of
+from privsyn.pipelines.release_plan import plan_release
 from privsyn.sources.open_source import open_source
 from privsyn.sources.private_table import Source, Table
 from privsyn.specs.table_fit import Fit, fit_of
 from privsyn.tasks.codecs import Codec
 from privsyn.tasks.codecs.level_codecs import LevelCodec
+from privsyn.tasks.codecs.person_figures import PersonFigureCodec
 from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation.budget_shares import split_by_weight
 from privsyn.tasks.estimation.expected_error import NORMAL_MEAN_ABSOLUTE
@@ -144,8 +145,9 @@ def check(spec: ReleaseSpec, source: Source | None = None) -> CheckReport:
     Raises RequestError if no row can keep the rules, the table breaks off while it is read or the privacy cannot be
     accounted.
     """
-    public = plan_of(spec)
-    check_rules(public.request)
+    public = plan_release(spec)
+    public.check()
+    check_keepable(public.request)
     encoding = public.request.encoding
     columns = tuple(
         ColumnPlan(c.attribute, _name_kind(spec, c), c.size, int(c.groups.max()) + 1) for c in encoding.codecs
@@ -204,8 +206,13 @@ def _list_warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:
         found.append(f"privacy.delta is {privacy.delta:g}: it should be far below one over the number of people.")
     if plan.rho > account_rho(budget, "budget", cap_accountant(spec.accountant)):
         found.append("privacy is larger than budget: the ledger will refuse this release.")
-    if unit.records > 1:
-        found.append(f"unit: every count gets {unit.records} times the noise of one record a person.")
+    if spec.records > 1:
+        found.append(f"unit: every count gets {spec.records} times the noise of one record a person.")
+    if spec.panel is not None:
+        found.append(
+            f"order: a person is one record, whatever number of rows it has; of more than {spec.panel.most} rows a run "
+            "of neighbours is kept. What is constant, and what grows with the order, is your public statement."
+        )
     if unit.records_per_person == 1:
         found.append("unit.records_per_person is 1: the promise holds only if nobody has two rows.")
     if spec.csv.line_breaks:
@@ -238,6 +245,8 @@ def _name_kind(spec: ReleaseSpec, codec: Codec) -> str:
     if codec.attribute in spec.columns:
         split = f", split by {codec.column}" if isinstance(codec, SplitCodec) else ""
         return f"{spec.columns[codec.attribute].kind}{split}"
+    if isinstance(codec, PersonFigureCodec):
+        return "of a person"
     if isinstance(codec, LevelCodec):
         return f"level of {codec.column}"
     return "heaps" if len(codec.sources) == 1 else "one of"

@@ -27,7 +27,7 @@ from privsyn.itemsets.steps import build_itemset_steps
 from privsyn.ledgers.audit import Entry, charge_states
 from privsyn.ledgers.dataset_summary import DatasetSummary
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_job import plan_of
+from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.certificate_of_run import is_certified
 from privsyn.publish.folder import is_whole
 from privsyn.storage.released_files import (
@@ -252,7 +252,7 @@ def _list_published_steps(folder: Path) -> list[ReleaseStep]:
         return []
     if holds_itemsets(manifest):
         return list(release_steps(build_itemset_steps(read_released_itemset_spec(manifest))))
-    return list(release_steps(plan_of(read_public_spec(manifest)).steps)) if list_synthetic_names(manifest) else []
+    return list(release_steps(plan_release(read_public_spec(manifest)).steps)) if list_synthetic_names(manifest) else []
 
 
 def _collect_receipts(folder: Path) -> dict[str, str]:

@@ -321,4 +321,4 @@ def request_of(trial: Trial, mechanism: AnyMechanism) -> CodeRequest:
     ):
         spec = spec.model_copy(update={"focus": trial.settings.focus, "workload": trial.settings.workload})
     prior = trial.prior if uses_prior(mechanism) else None
-    return CodeRequest(spec, trial.rows.domain.attributes, trial.threads, prior=prior, trial=trial)
+    return CodeRequest(spec, trial.rows.domain.attributes, trial.threads, prior_rows=prior, trial=trial)

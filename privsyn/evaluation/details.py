@@ -19,7 +19,7 @@ from privsyn.engine.step import get_step, release_steps
 from privsyn.evaluation.coded_tables import Coded, Release
 from privsyn.evaluation.misread_columns import MisreadCodec
 from privsyn.pipelines.named_sets import list_whole_stages
-from privsyn.pipelines.release_job import plan_of
+from privsyn.pipelines.release_plan import plan_release
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation import marginals, noisy
@@ -94,7 +94,7 @@ class ReleasedTables:
 
     @classmethod
     def _read(cls, release: Release) -> ReleasedTables:
-        where, steps = release.folder / "marginals", plan_of(release.spec).steps
+        where, steps = release.folder / "marginals", plan_release(release.spec).steps
         first = recode_from_table(pq.read_table(where / "recode.parquet"))
         domain = build_coarse_domain(first)
         looks = {step.name: step for step in release_steps(steps)}

@@ -132,7 +132,7 @@ CONSISTENCY_READS = (Part.RULES, Part.PRIOR_PAIRS, Part.TOTALS)
 
 def list_score_tables(request: Request) -> tuple[str, ...]:
     """Return the tables by which rows know whether to follow the prior's pairs; none without a prior."""
-    return () if request.prior is None else list_released_tables(["indif_scores"])
+    return list_released_tables(["indif_scores"]) if request.has_prior else ()
 
 
 def trusts_prior(known: KnowledgeInCodes, inputs: Inputs) -> bool:

@@ -134,6 +134,15 @@ class OrderedCodec(Codec):
     def _released(self, numbers: Floats) -> pa.Array:
         """Return these numbers as released values."""
 
+    def release_numbers(self, numbers: Floats) -> pa.Array:
+        """Return the column's values of these numbers, clamped to its bounds."""
+        return self._released(np.clip(numbers, *self._bounds()))
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The smallest and largest possible value, in the codec's numbers, but for exact ones."""
+        return self._bounds()
+
     @property
     def _top(self) -> float:
         """The upper edge of a cell that holds it; infinite if there is none."""

@@ -83,13 +83,15 @@ def select(
     targets: Targets = NO_TARGETS,
     pooled: bool = False,
     once: Collection[str] = (),
+    known: Recode | None = None,
 ) -> pa.Table:
     """Return the contract PAIRS by ``settings.criterion``.
 
     queries: of the scores, one per pair, all of one sigma; scores: their noisy answers; ``rho``: the third stage's
     budget; ``remeasure_one_ways``: whether one-ways compete for it, too, but for those of the attributes ``once``;
     ``targets``: the pairs whose errors count more (both with ``expected_error`` only), and ``pooled`` as of
-    :func:`privsyn.tasks.estimation.pair_departures.estimate_pair_departures`.
+    :func:`privsyn.tasks.estimation.pair_departures.estimate_pair_departures`; ``known``: the recode with more looks at
+    one-ways pooled in than ``recode``, against which the scores were taken (None: there are no more).
     """
     pairs = [(q.attributes[0], q.attributes[1]) for q in queries]
     domain = build_coarse_domain(recode)
@@ -101,7 +103,7 @@ def select(
         pairs, scores, queries[0].sigma, recode, noisy_reference=noisy_reference, pooled=pooled
     )
     departures = targets.weighted(departures, pairs)
-    again = {a: r for a, r in recode.items() if a not in once}
+    again = {a: r for a, r in (recode if known is None else known).items() if a not in once}
     one_ways = estimate_one_way_departures(again, pooled=pooled) if remeasure_one_ways else None
     return select_by_expected_error(pairs, scores, cells, departures, rho, records, settings.max_cells, one_ways)
 

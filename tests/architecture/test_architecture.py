@@ -79,18 +79,6 @@ DRAWS = frozenset(
 )
 """Names of draws that could serve as noise.  Even draws and permutations are not among them: synthesis needs those."""
 
-FORBIDDEN = {
-    "opendp": ("tasks/privacy/",),
-    "prefect": ("flows/", "privsyn/server/"),
-    "great_expectations": ("privsyn/engine/contract_checks.py",),
-    "sqlalchemy": ("privsyn/ledgers/", "privsyn/base/database_url.py", "privsyn/server/"),
-    "typer": ("privsyn/cli/",),
-    "rich": ("privsyn/cli/", "privsyn/api/progress.py", "privsyn/comparison/result_tables.py"),
-    "random": (),
-    "dp_accounting": (),
-}
-"""Package -> the only places that may import it."""
-
 MAY_SHARE = {
     ("measure_marginals", "one_way_marginals"),  # the same exact count of cliques
     ("residual_scores", "indif_scores"),  # the same distance to a fixed table
@@ -165,17 +153,6 @@ def test_the_accountants_mechanism_only_converts_and_is_never_invoked() -> None:
 )
 def test_the_search_for_draws_finds_planted_ones(source: str) -> None:
     assert draws(source)
-
-
-@pytest.mark.parametrize("package", FORBIDDEN)
-def test_packages_are_imported_only_where_they_belong(package: str) -> None:
-    users = {
-        relative(path)
-        for path in MODULES
-        if any(name.split(".")[0] == package for name in imports(path.read_text(encoding="utf-8")))
-    }
-    assert {user for user in users if not user.startswith(FORBIDDEN[package] or "nowhere")} == set()
-    assert bool(users) == bool(FORBIDDEN[package])
 
 
 def test_steps_do_not_import_each_other() -> None:

@@ -14,9 +14,10 @@ import pytest
 import privsyn
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine import open_run, policy_checks
+from privsyn.engine import admission, candidate, policy_checks
 from privsyn.evaluation import coded_tables
 from privsyn.evaluation.quality_release import publish_quality
+from privsyn.ledgers.calendar_periods import name_period
 from privsyn.publish.formats.add_formats import add_formats
 from privsyn.specs.policy_file import load_policy
 from tests.support.commands import privsyn as command
@@ -94,7 +95,7 @@ def test_what_the_policy_does_not_allow_is_refused_before_the_data_is_opened(
     (tables / "parts" / "b.parquet").symlink_to(places / "people.parquet")
     (tables / "chain").symlink_to(tables / "way")
     (tables / "way").symlink_to(places)
-    monkeypatch.setattr(open_run, "open_source", lambda *a: pytest.fail("the data was opened"))
+    monkeypatch.setattr(candidate, "open_source", lambda *a: pytest.fail("the data was opened"))
     there = {k: v.format(places=places) if isinstance(v, str) else v for k, v in changes.items()}
     wrong = asked(spec, **there)
     if surface == "python":
@@ -116,8 +117,9 @@ def test_mutant_without_the_check_it_is_opened(
     spec: ReleaseSpec, places: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     """The refusals above are the policy's: everything else about these requests is right."""
-    monkeypatch.setattr(open_run, "check_policy", lambda *a: None)
-    monkeypatch.setattr(open_run, "open_source", lambda *a: pytest.fail("the data was opened"))
+    others = tuple(check for check in admission.REQUEST_CHECKS if check is not policy_checks.check_policy)
+    monkeypatch.setattr(admission, "REQUEST_CHECKS", others)
+    monkeypatch.setattr(candidate, "open_source", lambda *a: pytest.fail("the data was opened"))
     changes = {k: v.format(places=places) if isinstance(v, str) else v for k, v in BEYOND[what][0].items()}
     with pytest.raises(pytest.fail.Exception, match="the data was opened"):
         privsyn.release(None, asked(spec, **changes))
@@ -176,12 +178,22 @@ def test_periods_no_shorter_than_the_policys_and_none_to_come(spec: ReleaseSpec,
         (None, "is missing"),
         ("2026-11-21", "is one day"),
         ("2026-W47", "is one week"),
+        ("2025-11-21T1315Z", "is one quarter-hour"),
         (next_year, "has not begun"),
     ):
         with pytest.raises(privsyn.RequestError, match=words) as caught:
             privsyn.release(None, spec, period=period)
         assert caught.value.field == "release.period"
+    rule(places, RULES + "    period: hour\n")
+    next_hour = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
+    for period, words in (
+        (name_period(next_hour, "hour", "UTC"), "has not begun"),
+        (name_period(next_hour, "quarter-hour", "UTC"), "is one quarter-hour"),
+    ):
+        with pytest.raises(privsyn.RequestError, match=words):
+            privsyn.release(None, spec, period=period)
     assert not Path(Settings().ledger).exists()
+    rule(places, RULES + "    period: month\n")
     assert privsyn.release(None, spec, period="2025-Q4").table.num_rows > 0
 
 
@@ -205,7 +217,7 @@ def test_others_may_do_what_the_policy_says_of_them(spec: ReleaseSpec, places: P
         (RULES.replace("epsilon: 1\n", "epsilon: much\n"), "is `much`"),
         (RULES.replace("[parquet]", "[xlsx]"), "xlsx"),
         ("- a", "policy.yaml"),
-        (RULES + "    period: hour\n", "hour"),
+        (RULES + "    period: minute\n", "minute"),
     ],
 )
 def test_a_policy_that_cannot_be_read_lets_nothing_through(
@@ -224,4 +236,4 @@ def test_the_example_is_a_policy() -> None:
     policy = load_policy(ROOT / "deployments" / "policy.yaml")
     assert policy.of("people") is not None
     assert policy.of("another") is None
-    assert policy_checks.LENGTHS[2] == policy.datasets["people"].period
+    assert policy_checks.LENGTHS[4] == policy.datasets["people"].period

@@ -267,7 +267,7 @@ def looks_of(mechanism: str, records: int) -> Iterator[tuple[str, list[Query], S
     columns = {"a": {"kind": "boolean"}, "b": {"kind": "categorical", "values": [1, 2]}}  # and one code for others
     fields = mechanism_fields(mechanism, "b", **({"rounds": 2} if mechanism == "aim" else {}))
     spec = make_spec(columns, **fields, unit={"records_per_person": records})
-    request = Request(spec, ("a", "b"), prior=PUBLIC if spec.prior else None)
+    request = Request(spec, ("a", "b"), prior_rows=PUBLIC if spec.prior else None)
     tables: dict[str, pa.Table] = {}
     last = release_steps(build_steps(request))[-1].name
     for step in build_steps(request)[1:]:

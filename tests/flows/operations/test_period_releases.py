@@ -122,6 +122,19 @@ def test_each_period_draws_and_pays_though_the_table_did_not_change(spec: Releas
     assert [e.step for e in ledger().entries() if e.step == "encode"] == []
 
 
+@pytest.mark.parametrize(
+    ("first", "second"), [("2026-11-24T13Z", "2026-11-24T14Z"), ("2026-11-24T1300Z", "2026-11-24T1315Z")]
+)
+def test_hours_and_quarters_of_an_hour_are_released_once_each(spec: ReleaseSpec, first: str, second: str) -> None:
+    one, two = run(spec, first), run(spec, second)
+    assert one.run.startswith(f"people-{first.lower()}-")
+    assert (two.drawn, spent(), published()) == (DRAWING, 2 * ONE, sorted([one.run, two.run]))
+    for period, released in ((first, one), (second, two)):
+        with pytest.raises(PeriodReleasedError, match=released.run):
+            run(spec, period)
+    assert ledger().verify() == []
+
+
 def test_a_release_without_a_period_is_another_request(spec: ReleaseSpec) -> None:
     run(spec, None)
     assert ledger().periods() == []
@@ -197,10 +210,9 @@ def test_a_killed_period_is_finished_with_one_draw_and_one_charge(
 def test_lost_rows_of_a_begun_period_are_not_replaced_by_others(places: Path, spec: ReleaseSpec) -> None:
     """Its noise is drawn, its encoded rows are gone, and the table has changed: it cannot be finished any more."""
     with pytest.raises(KeyboardInterrupt):
-        from privsyn.pipelines.release_job import release_job
+        from privsyn.pipelines.release_plan import build_candidate
 
-        job = release_job(spec, "2026-10")
-        with open_run(spec, Settings(), fresh=False, report=lambda *_: None, job=job) as opened:
+        with open_run(build_candidate(spec, Settings(), period="2026-10")) as opened:
             rows = opened.execute(STEPS[0], {})
             opened.execute(STEPS[1], {"encode": rows})
             raise KeyboardInterrupt
