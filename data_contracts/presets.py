@@ -18,6 +18,7 @@ PAPER: dict[str, Any] = {
 """The paper's values of the options of ``privsyn``, where they are not the defaults."""
 
 RELATIONS: dict[str, Any] = {
+    "split": {"trends": 0.2},
     "compression": {"equal_mass": True},
     "consistency": {"pooled": True},
     "synthesis": {"related_inside": True},

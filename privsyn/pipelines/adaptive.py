@@ -48,6 +48,7 @@ from privsyn.pipelines.synthesis_steps import (
     pool_one_ways,
     read_consistent_marginals,
 )
+from privsyn.pipelines.trend_steps import list_trends, share_trends
 from privsyn.tasks.estimation.recode import build_coarse_domain, estimate_total
 from privsyn.tasks.estimation.target_weights import NO_TARGETS
 from privsyn.tasks.kernels.counting import CodeTable, Countable
@@ -67,12 +68,12 @@ def build_steps(request: Request) -> tuple[Step, ...]:
     rounds: list[Round] = []
     stages = ["measure_marginals"]
     for number in range(2, options.rounds + 2):
-        rounds.append(_build_round(number, tuple(stages), options))
+        rounds.append(_build_round(number, tuple(stages), options, list_trends(request)))
         stages.append(rounds[-1].measure.name)
     return (
-        *build_up_to_measurement(options, options.exact_rounds().first),
+        *build_up_to_measurement(options, options.exact_rounds().first, trends=share_trends(request)),
         *(step for each in rounds for step in each),
-        *build_row_steps(stages),
+        *build_row_steps(stages, trends=list_trends(request)),
     )
 
 
@@ -90,10 +91,10 @@ def get_options(request: Request) -> Adaptive:
     return get_options_as(request, Adaptive)
 
 
-def _build_round(n: int, stages: Sequence[str], options: Adaptive) -> Round:
+def _build_round(n: int, stages: Sequence[str], options: Adaptive, trends: Sequence[str]) -> Round:
     shares = options.exact_rounds()
     measure = measure_again(n, f"select_again_{n}.cliques", shares.measurement)
-    rows = build_rows_so_far(n, stages)
+    rows = build_rows_so_far(n, stages, trends)
     selection = options.selection
     limits = Candidates(selection.max_cells, selection.gamma if options.triples else None)
     scores = build_residual_scores(n, stages, rows, shares.scores, limits)
@@ -117,11 +118,15 @@ def _count_versions(*same: Step) -> int:
     return sum(step.version for step in same)
 
 
-def build_rows_so_far(n: int, stages: Sequence[str]) -> Step:
-    """Return the step that makes rows from what ``stages`` measured, for the scores of round ``n``."""
+def build_rows_so_far(n: int, stages: Sequence[str], trends: Sequence[str] = ()) -> Step:
+    """Return the step that makes rows from what ``stages`` measured, for the scores of round ``n``.
+
+    ``trends``: the looks at trends.
+    """
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        recode, consistent = read_consistent_marginals(request, inputs, stages)
+        recode, measured, by_trend = read_consistent_marginals(request, inputs, stages, trends)
+        consistent = [*measured, *by_trend]
         domain, known = build_coarse_domain(recode), request.public.on(recode)
         core = append_attributes.select_core_marginals(consistent, domain, known.tied)
         settings = get_synthesis(request)
@@ -143,7 +148,7 @@ def build_rows_so_far(n: int, stages: Sequence[str]) -> Step:
         name=f"rows_so_far_{n}",
         title=f"Rows so far, round {n}",
         kind=Kind.POSTPROCESS,
-        inputs=(RECODE, *list_released_tables(stages)),
+        inputs=(RECODE, *list_released_tables([*stages, *trends])),
         outputs={"codes": tables.SYNTHETIC_CODES},
         settings=settings,
         reads=CONSISTENCY_READS,

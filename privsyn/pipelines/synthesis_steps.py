@@ -8,21 +8,24 @@ from typing import Any
 
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.step_options import Consistency, Synthesis
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Batches, Output, Progress, PublishedFile, Step, Wide
 from privsyn.pipelines.common_steps import RECODE, key_columns, list_released_tables, stream_codes
+from privsyn.pipelines.trend_steps import read_trends
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimate_total, sum_coarse_one_ways
+from privsyn.tasks.estimation.trends import list_missing_pairs
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge import hold_totals, prior_pairs
 from privsyn.tasks.knowledge.public_knowledge import KnowledgeInCodes, Part
 from privsyn.tasks.steps import append_attributes, decode, make_consistent, synthesize
 from privsyn.tasks.synthesis import shards
 
-MARGINALS = "make_consistent.marginals"
+MARGINALS, BY_TREND = "make_consistent.marginals", "make_consistent.by_trend"
 
 
 def get_consistency(request: Request) -> Consistency:
@@ -62,16 +65,23 @@ def pool_one_ways(request: Request, inputs: Inputs, stages: Sequence[str]) -> Re
 
 
 def read_consistent_marginals(
-    request: Request, inputs: Inputs, stages: Sequence[str]
-) -> tuple[Recode, list[marginals.Marginal]]:
-    """Return the recoding with all that ``stages`` measured pooled in, and the consistent marginals."""
+    request: Request, inputs: Inputs, stages: Sequence[str], trends: Sequence[str] = ()
+) -> tuple[Recode, list[marginals.Marginal], list[marginals.Marginal]]:
+    """Return the recoding with all that ``stages`` measured pooled in, the consistent marginals, and pairs by trend.
+
+    ``trends``: the looks at trends; the pairs are those that ``stages`` did not measure.
+    """
     recode = pool_one_ways(request, inputs, stages)
     domain = build_coarse_domain(recode)
     one_way, variance = sum_coarse_one_ways(recode)
     measured = make_consistent.build_measured_marginals(*inputs.measured(stages), domain)
     settings, known = get_consistency(request), request.public.on(recode)
     measured += known.known_pairs
-    return recode, make_consistent.make_consistent(
+    found = read_trends(request, inputs, recode, trends)
+    if found is not None:
+        one_way, measured = [found.pool_in(m) for m in one_way], [found.pool_in(m) for m in measured]
+    expected = found if known.prior_pairs is None else known.prior_pairs
+    consistent = make_consistent.make_consistent(
         one_way,
         variance,
         measured,
@@ -80,11 +90,12 @@ def read_consistent_marginals(
         one_way_weight=settings.one_way_weight,
         shrink=settings.shrink,
         zeros=known.zeros,
-        expected=None if known.prior_pairs is None else known.prior_pairs.coarse,
+        expected=None if expected is None else expected.coarse,
         known=request.public.totals,
         pooled=settings.pooled,
         ordered={a for a, sections in request.encoding.in_order.items() if sections},
     )
+    return recode, consistent, [] if found is None else list_missing_pairs(found, consistent, known.zeros)
 
 
 CONSISTENCY_READS = (Part.RULES, Part.PRIOR_PAIRS, Part.TOTALS)
@@ -117,37 +128,54 @@ def _follow_prior(
     return prior_pairs.choose_followed(expected, recode, consistent)
 
 
-def build_consistency_step(stages: Sequence[str]) -> Step:
-    """Consistency of the one-ways and of what ``stages`` measured."""
+def build_consistency_step(stages: Sequence[str], trends: Sequence[str] = ()) -> Step:
+    """Consistency of the one-ways and of what ``stages`` measured, and pairs by the looks ``trends``."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        return {"marginals": marginals.to_table(read_consistent_marginals(request, inputs, stages)[1])}
+        _, consistent, by_trend = read_consistent_marginals(request, inputs, stages, trends)
+        found = {"marginals": marginals.to_table(consistent)}
+        return {**found, "by_trend": marginals.to_table(by_trend)} if trends else found
+
+    by_trend = PublishedFile("marginals/by_trend.parquet", "has the counts of pairs that were not measured, by trend")
 
     return Step(
         name="make_consistent",
         title="Make consistent",
         kind=Kind.POSTPROCESS,
-        inputs=(RECODE, *list_released_tables(stages)),
-        outputs={"marginals": tables.MARGINALS},
+        inputs=(RECODE, *list_released_tables([*stages, *trends])),
+        outputs={"marginals": tables.MARGINALS, **({"by_trend": tables.MARGINALS} if trends else {})},
         settings=key_consistency,
         reads=CONSISTENCY_READS,
         run=run,
         version=8,
-        published={"marginals": PublishedFile("marginals/consistent.parquet")},
+        published={
+            "marginals": PublishedFile("marginals/consistent.parquet"),
+            **({"by_trend": by_trend} if trends else {}),
+        },
         words=lambda r: "all noisy counts are brought into agreement and to one total, without negative ones",
     )
 
 
-def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = ()) -> Step:
+def _list_pair_tables(trends: Sequence[str]) -> tuple[str, ...]:
+    """Return the tables of marginals that rows follow."""
+    return (MARGINALS, BY_TREND) if trends else (MARGINALS,)
+
+
+def _read_marginals(inputs: Inputs, domain: Domain, trends: Sequence[str]) -> list[marginals.Marginal]:
+    return [m for name in _list_pair_tables(trends) for m in marginals.from_table(inputs.table(name), domain)]
+
+
+def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = (), trends: Sequence[str] = ()) -> Step:
     """Return the step that makes rows from consistent marginals, as many as ``stages`` and the one-ways say.
 
-    ``scores``: the tables by which it knows whether to follow a prior; none without one.
+    ``scores``: the tables by which it knows whether to follow a prior; none without one.  ``trends``: as of the
+    consistency step.
     """
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         domain = inputs.domain()
         known = request.public.on(inputs.recode())
-        consistent = marginals.from_table(inputs.table(MARGINALS), domain)
+        consistent = _read_marginals(inputs, domain, trends)
         recode = pool_one_ways(request, inputs, stages)
         prior = _follow_prior(request, inputs, recode, consistent)
         together = known.tied if prior is None else frozenset(domain.attributes)
@@ -171,7 +199,7 @@ def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = ()) ->
         name="synthesize",
         title="Synthesize",
         kind=Kind.POSTPROCESS,
-        inputs=(MARGINALS, RECODE, *list_released_tables(stages), *scores),
+        inputs=(*_list_pair_tables(trends), RECODE, *list_released_tables(stages), *scores),
         outputs={"core_codes": tables.SYNTHETIC_CODES},
         settings=key_synthesis,
         reads=(Part.RULES, Part.PRIOR_PAIRS, Part.TOTALS),
@@ -204,9 +232,9 @@ def _list_shards(request: Request, inputs: Inputs, name: str) -> list[shards.Sha
     return shards.plan_shards(inputs.stored(name).num_rows, request.spec.mechanism.synthesis)
 
 
-def _append(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+def _append(trends: Sequence[str], request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     domain = inputs.domain()
-    consistent = marginals.from_table(inputs.table(MARGINALS), domain)
+    consistent = _read_marginals(inputs, domain, trends)
     known = request.public.on(inputs.recode())
     kept = frozenset(domain.attributes) if trusts_prior(known, inputs) else known.tied
     core = append_attributes.select_core_marginals(consistent, domain, kept)
@@ -223,17 +251,17 @@ def _append(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
     return {"codes": stream_codes(batches(), domain)}
 
 
-def build_appending_step(scores: tuple[str, ...] = ()) -> Step:
-    """Return the step that gives rows the attributes related to no other; ``scores`` as of the synthesis step."""
+def build_appending_step(scores: tuple[str, ...] = (), trends: Sequence[str] = ()) -> Step:
+    """Return the step that gives rows the attributes related to no other; ``scores`` and ``trends`` as before."""
     return Step(
         name="append_attributes",
         title="Append attributes",
         kind=Kind.POSTPROCESS,
-        inputs=("synthesize.core_codes", MARGINALS, RECODE, *scores),
+        inputs=("synthesize.core_codes", *_list_pair_tables(trends), RECODE, *scores),
         outputs={"codes": tables.SYNTHETIC_CODES},
         settings=_key_shards,
         reads=(Part.RULES, Part.PRIOR_PAIRS, Part.TOTALS),
-        run=_append,
+        run=partial(_append, trends),
         version=2,
     )
 
@@ -298,15 +326,17 @@ def _describe_never_read(request: Request) -> str:
     return f"; columns that are not measured are drawn evenly from their public domains: {names}" if names else ""
 
 
-def build_row_steps(stages: Sequence[str], scores: tuple[str, ...] = ()) -> tuple[Step, ...]:
+def build_row_steps(
+    stages: Sequence[str], scores: tuple[str, ...] = (), trends: Sequence[str] = ()
+) -> tuple[Step, ...]:
     """Return the last steps of most mechanisms: from the one-ways and what ``stages`` measured to synthetic rows.
 
-    ``scores``: as of the synthesis step.
+    ``scores``: as of the synthesis step; ``trends``: as of the consistency step.
     """
     return (
-        build_consistency_step(stages),
-        build_synthesis_step(stages, scores),
-        build_appending_step(scores),
+        build_consistency_step(stages, trends),
+        build_synthesis_step(stages, scores, trends),
+        build_appending_step(scores, trends),
         build_decoding_step(stages),
     )
 

@@ -70,7 +70,7 @@ class ReleasedInputs:
             return found
 
         read = run.store.read_table
-        looks = {step.name for step in run.release_steps}
+        looks = {step.name for step in run.release_steps if step.look.noise_of == "a count"}
         rounds = [name for name in get_step(run.steps, "make_consistent").producers if name in looks]
         return cls.of(
             run.request.encoding,

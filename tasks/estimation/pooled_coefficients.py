@@ -99,7 +99,8 @@ def fit_pooled_coefficients(pairs: Sequence[NoisyPair], ordered: AbstractSet[str
             chosen = coefficients.kind == kind
             by_kind.setdefault(int(kind), []).append((found[chosen], coefficients.variance[chosen]))
     shares = {
-        kind: _fit(*(np.concatenate(part) for part in zip(*found, strict=True))) for kind, found in by_kind.items()
+        kind: fit_scales(*(np.concatenate(part) for part in zip(*found, strict=True)))
+        for kind, found in by_kind.items()
     }
     return [_build_estimator(coefficients, shares) for coefficients in read]
 
@@ -109,7 +110,7 @@ def _build_estimator(coefficients: _Coefficients, shares: dict[int, Floats]) -> 
         found = coefficients.read(counts)
         for kind in np.unique(coefficients.kind):
             chosen = coefficients.kind == kind
-            found[chosen] = _compute_posterior_mean(found[chosen], coefficients.variance[chosen], shares[int(kind)])
+            found[chosen] = compute_posterior_mean(found[chosen], coefficients.variance[chosen], shares[int(kind)])
         return coefficients.rebuild(found)
 
     return estimate
@@ -152,7 +153,7 @@ def _compute_likelihoods(coefficients: Floats, variance: Floats) -> Floats:
     return np.asarray(np.exp(logs - logs.max(axis=0)))
 
 
-def _fit(coefficients: Floats, variance: Floats) -> Floats:
+def fit_scales(coefficients: Floats, variance: Floats) -> Floats:
     """Return the shares of the scales of most likelihood, shape (scales,)."""
     every = max(1, -(-coefficients.size // FITTED_COEFFICIENTS))
     likelihood = _compute_likelihoods(coefficients[::every], variance[::every])
@@ -164,7 +165,8 @@ def _fit(coefficients: Floats, variance: Floats) -> Floats:
     return shares
 
 
-def _compute_posterior_mean(coefficients: Floats, variance: Floats, shares: Floats) -> Floats:
+def compute_posterior_mean(coefficients: Floats, variance: Floats, shares: Floats) -> Floats:
+    """Return what is expected of coefficients with noise of this variance; ``shares``: of the scales."""
     chance = shares[:, None] * _compute_likelihoods(coefficients, variance)
     follows = (chance * (SCALES[:, None] / (SCALES[:, None] + variance))).sum(axis=0) / chance.sum(axis=0)
     return np.asarray(follows * coefficients)

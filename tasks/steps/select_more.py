@@ -37,6 +37,7 @@ def select_from_all_scores(
     *,
     remeasure_one_ways: bool,
     targets: Targets = NO_TARGETS,
+    explained: Mapping[Clique, float] | None = None,
 ) -> pa.Table:
     """Return the contract PAIRS for the budget ``rho`` of all measurements, made and to be made.
 
@@ -51,7 +52,9 @@ def select_from_all_scores(
     if settings.criterion == "dense_marg" or not pairs:
         return select_pairs(pairs, values, cells, rho, records, settings.max_cells)
     against = settings.scores == "one_ways"
-    departures = estimate_pair_departures(pairs, values, asked[0].sigma, first, noisy_reference=against)
+    departures = estimate_pair_departures(
+        pairs, values, asked[0].sigma, first, noisy_reference=against, explained=explained
+    )
     departures = targets.weighted(departures, pairs)
     one_ways = estimate_one_way_departures(known) if remeasure_one_ways else None
     return select_by_expected_error(pairs, values, cells, departures, rho, records, settings.max_cells, one_ways)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Selection
 from privsyn.data_contracts.tables import PAIRS
@@ -82,12 +83,13 @@ def select(
     remeasure_one_ways: bool,
     targets: Targets = NO_TARGETS,
     pooled: bool = False,
+    explained: Mapping[Clique, float] | None = None,
 ) -> pa.Table:
     """Return the contract PAIRS by ``settings.criterion``.
 
     queries: of the scores, one per pair, all of one sigma; scores: their noisy answers; ``rho``: the third stage's
     budget; ``remeasure_one_ways``: whether one-ways compete for it, too; ``targets``: the pairs whose errors count more
-    (both with ``expected_error`` only), and ``pooled`` as of
+    (both with ``expected_error`` only), and ``pooled`` and ``explained`` as of
     :func:`privsyn.tasks.estimation.pair_departures.estimate_pair_departures`.
     """
     pairs = [(q.attributes[0], q.attributes[1]) for q in queries]
@@ -97,7 +99,13 @@ def select(
         return select_pairs(pairs, scores, cells, rho, records, settings.max_cells)
     noisy_reference = settings.scores == "one_ways"
     departures = estimate_pair_departures(
-        pairs, scores, queries[0].sigma, recode, noisy_reference=noisy_reference, pooled=pooled
+        pairs,
+        scores,
+        queries[0].sigma,
+        recode,
+        noisy_reference=noisy_reference,
+        pooled=pooled,
+        explained=explained,
     )
     departures = targets.weighted(departures, pairs)
     one_ways = estimate_one_way_departures(recode, pooled=pooled) if remeasure_one_ways else None
