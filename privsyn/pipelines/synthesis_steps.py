@@ -76,10 +76,11 @@ def read_consistent_marginals(
     one_way, variance = sum_coarse_one_ways(recode)
     measured = make_consistent.build_measured_marginals(*inputs.measured(stages), domain)
     settings, known = get_consistency(request), request.public.on(recode)
-    measured += known.known_pairs
-    found = read_trends(request, inputs, recode, trends)
+    found, totals = read_trends(request, inputs, recode, trends), request.public.totals
     if found is not None:
-        one_way, measured = [found.pool_in(m) for m in one_way], [found.pool_in(m) for m in measured]
+        one_way = [m if totals is not None and totals.has(m.attributes) else found.pool_in(m) for m in one_way]
+        measured = [found.pool_in(m) for m in measured]
+    measured += known.known_pairs
     expected = found if known.prior_pairs is None else known.prior_pairs
     consistent = make_consistent.make_consistent(
         one_way,
@@ -91,7 +92,7 @@ def read_consistent_marginals(
         shrink=settings.shrink,
         zeros=known.zeros,
         expected=None if expected is None else expected.coarse,
-        known=request.public.totals,
+        known=totals,
         pooled=settings.pooled,
         ordered={a for a, sections in request.encoding.in_order.items() if sections},
     )

@@ -38,6 +38,9 @@ LEAST_CORRELATION = 0.02
 MOST_CORRELATION = 0.98
 """Larger ones are taken for this."""
 
+LEAST_SLOPE = 0.01
+"""By how much, in units of the largest product of two scores, a trend must grow with the correlation to tell of it."""
+
 NODES = 16
 """Points at which a code's interval is looked at."""
 
@@ -116,7 +119,8 @@ def _choose_scores(width: Floats, ordered: NDArray[np.bool_], top: int) -> NDArr
         score = low + high - 1
     score = np.where(ordered & (width > 0), score, 0.0)
     most = float(np.abs(score).max())
-    return np.append(np.rint(score * (top / most)) if most > 0 else score, 0).astype(np.int64)
+    whole = np.rint(score * (top / most)) if most > 0 else score
+    return np.append(whole, 0).astype(np.int64)
 
 
 def rank_codes(
@@ -138,7 +142,14 @@ def rank_codes(
 
 def _sum_codes(recode: AttributeRecode, fine: Floats) -> Floats:
     """Return sums of fine counts by code, filtered values last."""
-    return np.bincount(np.where(recode.kept, recode.coarse, recode.size), weights=fine, minlength=recode.size + 1)
+    code = np.where(recode.kept, recode.coarse, recode.size)
+    return np.asarray(np.bincount(code, weights=fine, minlength=recode.size + 1), dtype=np.float64)
+
+
+def _pool_sum(counts: Floats, variance: Floats, score: NDArray[np.int64], looked: float, noise: float) -> Floats:
+    """Return counts with a noisy sum of their products with ``score`` pooled in, by inverse variance."""
+    left = looked - float(score @ counts)
+    return np.asarray(counts + variance * score * (left / (float(variance @ score**2) + noise**2)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,30 +177,30 @@ class Trends:
         one_ways = {a: _sum_codes(r, r.estimate) for a, r in recode.items()}
         found = dict(ranks)
         for a, r in ranks.items():
-            looked, noise = sums[(a,)]
-            variance = _sum_codes(recode[a], recode[a].variance)
-            left = looked - float(r.score @ one_ways[a])
-            one_ways[a] = one_ways[a] + variance * r.score * (left / (float(variance @ r.score**2) + noise**2))
+            one_ways[a] = _pool_sum(one_ways[a], _sum_codes(recode[a], recode[a].variance), r.score, *sums[(a,)])
             width, there = _share_out(one_ways[a], r.ordered)
             found[a] = Ranks(r.score, width, r.ordered, there)
         pairs = [pair for pair in sums if len(pair) == 2]
+        steps = {a: r.steps for a, r in found.items()}
+        integrals = {(a, b): _integrate(steps[a], steps[b]) for a, b in pairs}
+        most = {a: float(np.abs(r.score).max()) for a, r in found.items()}
+        pairs = [(a, b) for a, b in pairs if integrals[a, b][0] > LEAST_SLOPE * most[a] * most[b]]
         if not pairs:
             return cls(one_ways, total, found, {}, {}, {})
-        steps = {a: r.steps for a, r in found.items()}
-        slope, table = (np.array(x) for x in zip(*(_integrate(steps[a], steps[b]) for a, b in pairs), strict=True))
-        rows = np.array([total * found[a].there * found[b].there for a, b in pairs])
+        slope = np.array([integrals[pair][0] for pair in pairs])
+        rows = np.array([max(total * found[a].there * found[b].there, 1.0) for a, b in pairs])
         mean = np.array([found[a].mean * found[b].mean for a, b in pairs])
-        observed = np.array([sums[pair][0] for pair in pairs]) / rows - mean
+        trend = np.array([sums[pair][0] for pair in pairs]) / rows - mean
         variance = (np.array([sums[pair][1] for pair in pairs]) / (rows * slope)) ** 2
-        shares = fit_scales(observed / slope, variance)
-        drawn = compute_posterior_mean(observed / slope, variance, shares) * slope
-        r = np.array([np.sin(np.interp(d, t, _ANGLES)) for d, t in zip(drawn, table, strict=True)])
-        r = np.rint(_make_definite(r, pairs, list(found)) / _RESOLUTION) * _RESOLUTION
+        drawn = slope * compute_posterior_mean(trend / slope, variance, fit_scales(trend / slope, variance))
+        angles = [np.interp(d, integrals[pair][1], _ANGLES) for d, pair in zip(drawn, pairs, strict=True)]
+        fitted = _make_definite(np.sin(np.array(angles)), pairs, list(found))
+        correlation = np.rint(fitted / _RESOLUTION) * _RESOLUTION
         return cls(
             one_ways,
             total,
             found,
-            dict(zip(pairs, r.tolist(), strict=True)),
+            dict(zip(pairs, correlation.tolist(), strict=True)),
             dict(zip(pairs, np.sqrt(variance).tolist(), strict=True)),
             {pair: sums[pair] for pair in pairs},
         )
