@@ -87,7 +87,7 @@ def estimate_pair_departures(
         left = np.sqrt(np.maximum(left**2 - own**2, 0.0))
     if explained:
         known = np.array([explained.get(pair, 0.0) for pair in pairs])
-        left = np.maximum(left - known, 0.0)
+        left = np.sqrt(np.maximum(left**2 - known**2, 0.0))
     flat = (len(pairs), (_GROUPS + 1) ** 2)
     return _spread(left, share.reshape(flat), cells.reshape(flat))
 
