@@ -88,7 +88,7 @@ class ReleaseSpec(FrozenModel):
         default="0.4",
         description="Where the fields below that the spec does not give come from: this project's defaults, those of "
         "0.3, or the paper's method and settings. They are constants. `0.4` differs from `0.3` where a column of "
-        "numbers or moments has neither `bins` nor `edges`: then `equal_mass`, `pooled` and `related_inside` are true.",
+        "numbers or moments has neither `bins` nor `edges`: then `equal_mass`, `pooled` and `related_inside` are true and `trends` is 0.2.",
     )
     accountant: Literal["gaussian", "tight", "paper"] = Field(
         default="gaussian",

@@ -127,7 +127,7 @@ def _print_relations(request: ReleaseSpec, summary: ReleaseSummary) -> None:
     except RequestError:
         return  # what is not private is told elsewhere
     if list_measured_relations(plan_of(request), certificate) == []:
-        warn(f"{explain_missing_relations(prior=certificate.prior is not None)}.")
+        warn(f"{certificate.relations or explain_missing_relations(prior=certificate.prior is not None)}.")
 
 
 def _describe_new_name(request: ReleaseSpec, settings: Settings) -> list[str]:

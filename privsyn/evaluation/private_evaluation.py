@@ -24,6 +24,8 @@ from privsyn.evaluation.column_statistics import compute_column_statistics
 from privsyn.evaluation.misread_columns import Reading, add_misread, describe_misread, list_broken_rules
 from privsyn.evaluation.scores import Scorer
 from privsyn.evaluation.settings_file import check_settings
+from privsyn.pipelines.release_job import plan_of
+from privsyn.pipelines.trend_steps import list_trends
 from privsyn.report.page import render
 from privsyn.sources.private_table import SupportsArrowStream
 from privsyn.storage.disk import replace_file, translate_os_errors
@@ -218,6 +220,7 @@ def _build_evaluation(
         notes=tuple(_list_notes(release, tables)),
         misread=tables.misread,
         prior=release.spec.prior is not None,
+        trends=bool(list_trends(plan_of(release.spec).request)),
     )
 
 

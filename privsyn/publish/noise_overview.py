@@ -236,9 +236,12 @@ def _list_few(names: Sequence[str], bins: NDArray[np.int32]) -> str:
     return names[bins[0]] if len(bins) == 1 else f"{len(bins)} rare"
 
 
-def write_overview(figures: Overview, *, prior: bool = False) -> str:
-    """Markdown: how much was measured, where noise is expected to be worst, and what synthesis lost."""
-    others = "the public prior's" if prior else "independent"
+def write_overview(figures: Overview, *, prior: bool = False, trends: bool = False) -> str:
+    """Markdown: how much was measured, where noise is expected to be worst, and what synthesis lost.
+
+    ``prior``: whether the release has a public prior; ``trends``: whether it asked how numbers rise together.
+    """
+    others = "the public prior's" if prior else "independent or related by trend only" if trends else "independent"
     lines = [
         "## How good is it?",
         "",
@@ -249,7 +252,7 @@ def write_overview(figures: Overview, *, prior: bool = False) -> str:
         f"{others} in the synthetic rows.",
     ]
     if not figures.marginals:
-        words = explain_missing_relations(prior=prior)
+        words = explain_missing_relations(prior=prior, trends=trends)
         lines[-1] = f"**{words[0].upper()}{words[1:]}.**"
     else:
         lost = float(np.mean([m.synthesis_l1 for m in figures.marginals]))

@@ -10,6 +10,7 @@ from privsyn.data_contracts.certificate import Certificate, explain_missing_rela
 from privsyn.data_contracts.domain import Clique
 from privsyn.engine.plan import Plan
 from privsyn.engine.step import release_steps
+from privsyn.pipelines.trend_steps import list_trends
 from privsyn.publish.formats.csv_file import CsvStyle, name_csv
 from privsyn.publish.markdown import escape_text
 from privsyn.publish.related_pairs import RelatedPair
@@ -53,11 +54,15 @@ def write_relations(plan: Plan, certificate: Certificate, pairs: Sequence[Relate
     columns = len(plan.domain.attributes) - len(list_level_attributes(plan.request.encoding.levels))
     head = "## Relations\n\n"
     if found == []:
-        words = explain_missing_relations(prior=certificate.prior is not None)
-        return f"{head}**{words[0].upper()}{words[1:]}.** Only single columns can be read from this table."
+        trends = bool(list_trends(plan.request))
+        words = explain_missing_relations(prior=certificate.prior is not None, trends=trends)
+        told = "" if trends else " Only single columns can be read from this table."
+        return f"{head}**{words[0].upper()}{words[1:]}.**{told}"
     if not pairs:
         return ""
     others = "are independent in the rows" if certificate.prior is None else "are the public prior's"
+    if list_trends(plan.request):
+        others = "have, of numbers and moments, the trend in `marginals/trends.parquet`, or are independent in the rows"
     lines = [
         f"{len(pairs):,} of {comb(columns, 2):,} pairs of columns were counted together. Other pairs follow from these "
         f"or {others}. Strength is the share of rows that would have to change for two columns to be "

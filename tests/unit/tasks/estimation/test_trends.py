@@ -49,7 +49,8 @@ def read_trends(top: int, sigma: float, null: float = 0.0, seed: int = 1) -> tup
     queries = plan_queries(list(ranks), top, rho, 1)
     padded = CodeTable(rows.domain, rows.columns, padded=True)
     exact = count_exactly(padded, queries, 1, {a: r.score for a, r in ranks.items()})
-    return rows, Trends.of(recode, ranks, queries, [y + rng.normal(0, q.sigma, 1) for y, q in zip(exact, queries)])
+    answers = [y + rng.normal(0, q.sigma, 1) for y, q in zip(exact, queries, strict=True)]
+    return rows, Trends.of(recode, ranks, queries, answers)
 
 
 @pytest.mark.parametrize("top", [1, TOP])
