@@ -48,7 +48,7 @@ lock:
 demo: $(VENV)/.demo
 	@mkdir -p demo
 	@$(BIN)/python examples/make_gss.py demo/gss.parquet
-	PRIVSYN_LEDGER=demo/ledger.sqlite $(BIN)/privsyn release examples/gss.yaml --data demo/gss.parquet --out demo --prefect
+	PRIVSYN_LEDGER=demo/ledger.sqlite $(BIN)/privsyn release examples/gss.yaml --data demo/gss.parquet --out demo --prefect --yes
 	$(BIN)/privsyn evaluate $$(ls -td demo/released/gss-???????? | head -n 1) --out demo
 
 # No page asks anybody but the site: no font, script or picture from elsewhere.

@@ -6,7 +6,7 @@ The universe of items and every bound are public: nothing here may be read off t
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -14,6 +14,7 @@ from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.promise import Guarantee
+from privsyn.data_contracts.public_file import PublicFile
 from privsyn.data_contracts.release_spec import DATASET, MAX_COLUMNS
 
 MAX_ITEMS = 100_000
@@ -48,6 +49,8 @@ class PairsLayout(FrozenModel):
 
 class ItemsetSpec(FrozenModel):
     """Everything that a release of frequent itemsets depends on, except the private table itself."""
+
+    LATER: ClassVar[frozenset[str]] = frozenset({"public_files"})
 
     dataset: str = Field(pattern=DATASET, description="The ledger's name for the private data set.")
     data: str = Field(description="CSV or Parquet: a file, or a folder of files with the same columns.")
@@ -90,6 +93,12 @@ class ItemsetSpec(FrozenModel):
         default="gaussian", description="How (epsilon, delta) becomes rho, and rho noise; as for `privsyn release`."
     )
     csv: CsvOptions = Field(default=CsvOptions(), description="CSV only: what a record is, and how fields are written.")
+    public_files: tuple[PublicFile, ...] = Field(
+        default=(),
+        max_length=1,
+        description="Filled in where the spec's file is read: the file of its universe. Not published, and no part of "
+        "any result.",
+    )
 
     @field_validator("items", mode="before")
     @classmethod
@@ -136,4 +145,4 @@ class ItemsetSpec(FrozenModel):
 
     def public(self) -> dict[str, Any]:
         """Return the spec as JSON without paths: what a released folder may show."""
-        return self.model_dump(mode="json", exclude={"data", "items_file"})
+        return self.model_dump(mode="json", exclude={"data", "items_file", "public_files"})

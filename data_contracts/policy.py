@@ -25,10 +25,12 @@ class DatasetPolicy(FrozenModel):
         description="Files, and folders with all that is below them, that its tables may be read from; relative to the "
         "policy file's folder. Links are followed first.",
     )
-    priors: tuple[str, ...] = Field(
+    public: tuple[str, ...] = Field(
         default=(),
-        description="Files, and folders with all that is below them, that public priors may be read from; empty: none.",
+        description="Files, and folders with all that is below them, that what a spec calls public may be read from: "
+        "priors, tables of lookups and totals, items of itemsets, and dictionaries of a draft; empty: none.",
     )
+    priors: tuple[str, ...] = Field(default=(), description="The same, for priors alone.")
     in_memory: bool = Field(default=False, description="Whether tables that a program hands over may be released.")
     budget: Guarantee = Field(description="The largest lifetime cap.")
     epsilon: float = Field(gt=0, le=1e6, description="The largest epsilon of one release.")

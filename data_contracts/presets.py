@@ -19,7 +19,7 @@ PAPER: dict[str, Any] = {
 
 RELATIONS: dict[str, Any] = {
     "split": {"trends": 0.2},
-    "compression": {"equal_mass": True},
+    "compression": {"equal_mass": True, "single_values": True},
     "consistency": {"pooled": True},
     "synthesis": {"related_inside": True},
 }

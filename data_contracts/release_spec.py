@@ -32,6 +32,7 @@ from privsyn.data_contracts.presets import (
 )
 from privsyn.data_contracts.prior import Prior, check_prior
 from privsyn.data_contracts.promise import Guarantee, Unit
+from privsyn.data_contracts.public_file import PublicFile
 from privsyn.data_contracts.publication import About, Format, check_known_formats
 from privsyn.data_contracts.rules import OneOf, Rule, check_rules, list_computed_columns
 from privsyn.data_contracts.spec_checks import check_levels, check_together, check_unmeasured
@@ -47,7 +48,7 @@ class ReleaseSpec(FrozenModel):
     """Everything a release depends on, except the private table itself."""
 
     LATER: ClassVar[frozenset[str]] = frozenset(
-        {"focus", "workload", "improves", "prior", "totals", "together", "like"}
+        {"focus", "workload", "improves", "prior", "totals", "together", "like", "public_files"}
     )
 
     dataset: str = Field(
@@ -88,7 +89,8 @@ class ReleaseSpec(FrozenModel):
         default="0.4",
         description="Where the fields below that the spec does not give come from: this project's defaults, those of "
         "0.3, or the paper's method and settings. They are constants. `0.4` differs from `0.3` where a column of "
-        "numbers or moments has neither `bins` nor `edges`: then `equal_mass`, `pooled` and `related_inside` are true and `trends` is 0.2.",
+        "numbers or moments has neither `bins` nor `edges`: then `equal_mass`, `single_values`, `pooled` and "
+        "`related_inside` are true, and `trends` is 0.2.",
     )
     accountant: Literal["gaussian", "tight", "paper"] = Field(
         default="gaussian",
@@ -136,6 +138,12 @@ class ReleaseSpec(FrozenModel):
         default=(),
         description="Public: groups of columns whose values lie close together in every row, as the times of one "
         'event do: `[["received", "sent", "arrived"]]`. Inside bins they are drawn at one place; costs no budget.',
+    )
+    public_files: tuple[PublicFile, ...] = Field(
+        default=(),
+        max_length=1_000,
+        description="Filled in where the spec's file is read: the files of its lookups and totals, so that a copy of "
+        "the private table among them is found. Not published, and no part of any result.",
     )
     engine: EngineChoice = Field(
         default=EngineChoice(), description="Where private rows are counted: another engine, the same result."
@@ -284,6 +292,15 @@ class ReleaseSpec(FrozenModel):
         """The released columns that are drawn without a look at the private table."""
         return {name: c for name, c in self.released_columns.items() if not c.measured}
 
+    @property
+    def public_inputs(self) -> tuple[PublicFile, ...]:
+        """Every file whose rows the spec calls public, the prior's place first."""
+        prior = self.prior
+        if prior is None or not prior.place or not prior.sha256:
+            return self.public_files
+        field = "prior.table" if prior.table else "prior.release"
+        return (PublicFile(field=field, path=prior.place, sha256=prior.sha256), *self.public_files)
+
     def targets(self) -> dict[str, Any]:
         """Return the fields ``focus`` and ``workload`` as JSON, those that are used."""
         return self.model_dump(mode="json", include={"focus", "workload"})
@@ -318,5 +335,5 @@ class ReleaseSpec(FrozenModel):
         ``csv`` and ``rules`` are in it only where they were chosen: manifests of before know no such fields.
         """
         unchosen = {name for name, same in (("csv", self.csv == CsvOptions()), ("rules", not self.rules)) if same}
-        content = self.model_dump(mode="json", exclude={"data", "engine", "prior", *unchosen})
+        content = self.model_dump(mode="json", exclude={"data", "engine", "prior", "public_files", *unchosen})
         return content if self.prior is None else {**content, "prior": self.prior.public()}

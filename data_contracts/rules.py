@@ -54,7 +54,8 @@ class Lookup(FrozenModel):
     from_: tuple[str, ...] = Field(alias="from", min_length=1, description="Columns to look up.")
     to: tuple[str, ...] = Field(min_length=1, description="Columns that the table gives; they cost no budget.")
     table: str = Field(
-        default="", description="CSV file with the columns `from` and `to`, beside the spec; public, never from rows."
+        default="",
+        description="CSV or Parquet file with the columns `from` and `to`, beside the spec; public, never from rows.",
     )
     rows: tuple[tuple[CategoryValue | None, ...], ...] = Field(
         default=(),

@@ -74,7 +74,7 @@ class Split(FrozenModel):
 class Compression(FrozenModel):
     """Filter and combine low-count values, decided from the noisy one-ways (paper, section 5.3)."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"equal_mass"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"equal_mass", "single_values"})
 
     enabled: bool = Field(default=True, description="Whether low-count values are filtered and combined.")
     sigmas: float = Field(
@@ -106,10 +106,15 @@ class Compression(FrozenModel):
         "as rows, budget and number of columns pay for, where a column has neither `bins` nor `edges` and `enabled` is "
         "true: correlations are kept far better. Values inside a code follow the column by itself.",
     )
+    single_values: bool = Field(
+        default=False,
+        description="Whether 0, `min` and `max` of a column of numbers with neither `bins` nor `edges` have cells of "
+        "their own, so that their share is kept where it stands out from noise.",
+    )
 
     def key(self) -> dict[str, Any]:
-        """Return what results depend on; a field that came later only where it is used, so that earlier keys stay."""
-        return self.model_dump(exclude=None if self.least_count else {"least_count"})
+        """Return what codes depend on; a field that came later only where it is used, so that earlier keys stay."""
+        return self.model_dump(exclude={"single_values"} | (set() if self.least_count else {"least_count"}))
 
     def threshold(self, sigma: float) -> float:
         """Return the noisy count below which a value is low; ``sigma``: the noise of a fine count, in counts."""

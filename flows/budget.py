@@ -20,7 +20,7 @@ from privsyn.flows.metrics import note_verification
 from privsyn.flows.private_errors import hide_private_errors
 from privsyn.flows.run_page.show import ignore_page_errors
 from privsyn.flows.states import make_failed_state
-from privsyn.ledgers.dataset_summary import DatasetSummary
+from privsyn.ledgers.dataset_summary import AT_CAP_DELTA, DatasetSummary
 
 BAR = 20
 """Characters of a data set's bar."""
@@ -109,7 +109,8 @@ def describe_budgets(report: BudgetReport) -> str:
         return f"The ledger {report.ledger} has no data set yet: the first release makes its entry."
     verdict = "\n".join(f"- **PROBLEM:** {problem}" for problem in report.problems)
     verdict = verdict or "The chain of entries and every sum were recomputed: no problem found."
-    return f"# Privacy budgets\n\n{_format_markdown_table(report.rows)}\n\n{verdict}\n\nLedger: `{report.ledger}`\n"
+    table = _format_markdown_table(report.rows)
+    return f"# Privacy budgets\n\n{table}\n\n{AT_CAP_DELTA}\n\n{verdict}\n\nLedger: `{report.ledger}`\n"
 
 
 def _format_markdown_table(rows: Sequence[dict[str, Any]]) -> str:

@@ -47,6 +47,17 @@ class Stepped(Binned):
         heaps: Any = self.heaps  # type: ignore[attr-defined]
         return tuple(sorted(float(value) for value in heaps))
 
+    def point_values(self) -> tuple[float, ...]:
+        """Return 0 and the bounds, ascending, as far as they are possible, not exact, and one of many values."""
+        low, high = float(self.min), float(self.max)  # type: ignore[attr-defined]
+        grid, decimals = self.grid(), getattr(self, "decimals", None)
+        if grid is not None and grid.first(high, above=True) - grid.first(low) <= MAX_EXACT_INTEGERS:
+            return ()
+        if grid is None and decimals is not None:
+            grid = Grid.of(10.0**-decimals)
+        free = {0.0, low, high} - set(self.exact_values())
+        return tuple(sorted(v for v in free if low <= v <= high and (grid is None or grid.divides(np.array([v]))[0])))
+
     @model_validator(mode="after")
     def _check_grid(self) -> Stepped:
         grid, edges, heaps = self.grid(), self.edge_values(), self.heap_values()

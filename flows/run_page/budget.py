@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.ledgers.audit import Entry, charge_states
-from privsyn.ledgers.dataset_summary import DatasetSummary
+from privsyn.ledgers.dataset_summary import AT_CAP_DELTA, DatasetSummary
 from privsyn.ledgers.ledger import Ledger
 from privsyn.tasks.privacy.accountant import CapAccountant, convert_rho_to_epsilon
 
@@ -81,7 +81,7 @@ def format_budget_page(budget: Budget, ledger: str, now: str) -> str:
             "|---|---|---|---|",
             *rows,
             "",
-            "Prices add up over releases, epsilons do not: the bar is in prices. All releases together keep the "
+            f"{AT_CAP_DELTA} The bar is in prices. All releases together keep the "
             f"lifetime cap of ({budget.cap.epsilon:g}, {budget.cap.delta:g})-differential privacy; the ledger refuses "
             "what would pass it.",
             "",

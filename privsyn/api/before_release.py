@@ -34,15 +34,15 @@ def check_spec(spec: AnySpec, data: Table | None = None) -> CheckReport:
         ``warnings``, ``noise`` and ``columns``, all public; ``fit``, PRIVATE, which prints no figure.
 
     Raises:
-        RequestError: The spec is wrong or still open, or the table does not have its columns.
+        RequestError: The spec is wrong or still open, the table does not have its columns, or the operator's policy
+            does not allow the table or a file that the spec calls public.
 
     Privacy: draws nothing, spends nothing and writes nothing; ``fit`` is an exact function of the private rows.
     """
-    from privsyn.api.check import check
-    from privsyn.sources.open_source import open_source
+    from privsyn.api.check import check, open_for_check
 
     asked = load_any_spec(spec)
-    return check(asked, None if data is None else open_source(data, asked))
+    return check(asked, open_for_check(asked, data, load_settings()))
 
 
 def forecast(

@@ -12,13 +12,16 @@ from typing import Any
 import pyarrow as pa
 
 from privsyn.base.notebook import format_html_table
+from privsyn.base.settings import Settings
 from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
 from privsyn.data_contracts.csv_options import USUAL_NULLS
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.plan import Plan, account_rho
+from privsyn.engine.policy_checks import check_public_inputs, check_table
 from privsyn.engine.request_checks import check_rules
 from privsyn.pipelines.release_job import plan_of
-from privsyn.sources.private_table import Source
+from privsyn.sources.open_source import open_source
+from privsyn.sources.private_table import Source, Table
 from privsyn.specs.table_fit import Fit, fit_of
 from privsyn.tasks.codecs import Codec
 from privsyn.tasks.codecs.level_codecs import LevelCodec
@@ -115,6 +118,18 @@ def check(spec: ReleaseSpec, source: Source | None = None) -> CheckReport:
     return CheckReport(tuple(warnings), _describe_noise(public), columns, fit)
 
 
+def open_for_check(spec: ReleaseSpec, data: Table | None, settings: Settings) -> Source | None:
+    """Return the private table to check the spec against; None where none is given.
+
+    Raises RequestError for what the operator's policy does not allow: the table, or a public file of the spec.
+    """
+    check_public_inputs(spec, settings)
+    if data is None:
+        return None
+    check_table(spec.dataset, data, settings, "data")
+    return open_source(data, spec)
+
+
 def _list_unread_fields(spec: ReleaseSpec, source: Source) -> Iterator[str]:
     """Yield what the spec says, or leaves open, of values whose stored type says otherwise."""
     if spec.null_values != USUAL_NULLS and None not in source.types.values():
@@ -195,6 +210,8 @@ def _find_missing_zeros(spec: ReleaseSpec) -> Iterator[str]:
     """Yield columns of amounts that begin at 0 and spread it over their first bin."""
     for name, column in spec.measured_columns.items():
         if not isinstance(column, NumberColumn) and (not isinstance(column, IntegerColumn) or column.edges is None):
+            continue
+        if spec.mechanism.compression.single_values and column.leaves_bins_open:
             continue
         edges, one = column.edge_values(), column.grid()
         alone = one is not None and edges[1] - edges[0] <= one.step

@@ -12,14 +12,13 @@ from ruamel.yaml import YAML
 
 from privsyn.base.errors import RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
+from privsyn.base.settings import Settings, load_settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.private_table import SupportsArrowStream
 from privsyn.specs.draft import LOOKED, draft
-from privsyn.specs.lookup_tables import with_lookup_tables
 from privsyn.specs.places import format_place
-from privsyn.specs.public_priors import with_prior
+from privsyn.specs.public_inputs import with_public_inputs
 from privsyn.specs.spec_file import check_spec_content, find_todos, load_spec
-from privsyn.specs.total_tables import with_totals
 from privsyn.specs.yaml_file import parse_yaml
 from privsyn.specs.yaml_text import TODO
 
@@ -115,9 +114,19 @@ def draft_spec(
     public source.
     """
     text = draft(data, None if dictionary is None else Path(dictionary), dataset, csv=csv, header=header, look=look)
+    if dictionary is not None:
+        check_dictionary(text, Path(dictionary), load_settings())
     drafted = SpecDraft(parse_yaml(text, "the draft").content)
     drafted.looked = look
     return drafted
+
+
+def check_dictionary(text: str, dictionary: Path, settings: Settings) -> None:
+    """Raise RequestError if the operator's policy does not allow the dictionary of this draft, by its data set."""
+    from privsyn.engine.policy_checks import check_dictionary as check_place
+
+    if settings.policy is not None:
+        check_place(str(parse_yaml(text, "the draft").content.get("dataset")), dictionary, settings)
 
 
 def load_any_spec(spec: AnySpec, changes: Mapping[str, Mapping[str, Any]] | None = None) -> ReleaseSpec:
@@ -145,7 +154,7 @@ def load_any_spec(spec: AnySpec, changes: Mapping[str, Mapping[str, Any]] | None
         section = content.get(name)
         if fields:
             content[name] = {**(section if isinstance(section, Mapping) else {}), **fields}
-    return with_prior(with_totals(with_lookup_tables(check_spec_content(content), Path()), Path()), Path())
+    return with_public_inputs(check_spec_content(content), Path())
 
 
 def _plain_values(value: Any) -> Any:

@@ -12,13 +12,13 @@ from typing import Any
 
 from privsyn.api.ledger_comparison import compare_with_certificates
 from privsyn.base.errors import LedgerMissingError, RequestError
-from privsyn.base.notebook import format_html_table
+from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.paths import expand_path
 from privsyn.base.settings import Settings
 from privsyn.base.wording import API, Text, Vocabulary, mention
 from privsyn.engine.names_of_tables import find_same_tables
 from privsyn.ledgers.database import hide_password
-from privsyn.ledgers.dataset_summary import DatasetSummary
+from privsyn.ledgers.dataset_summary import AT_CAP_DELTA, DatasetSummary
 from privsyn.ledgers.known_tables import find_reason
 from privsyn.ledgers.ledger import Ledger
 
@@ -91,12 +91,13 @@ class Budgets:
     def __str__(self) -> str:
         cells = [HEADINGS, *self.rows]
         widths = [max(len(row[i]) for row in cells) for i in range(len(HEADINGS))]
-        return "\n".join("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in cells)
+        lines = ("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in cells)
+        return "\n".join((*lines, AT_CAP_DELTA) if self.rows else lines)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return format_html_table(HEADINGS, self.rows)
+        return format_html_table(HEADINGS, self.rows) + (format_paragraph(AT_CAP_DELTA) if self.rows else "")
 
 
 @dataclass(frozen=True)

@@ -111,9 +111,11 @@ class Release(Questions):
     def cost(self) -> str:
         """What the release costs, in one sentence."""
         c, total = self.certificate, self.certificate.dataset_total
+        other = f" (counted at the cap's delta of {total.delta:g}, where the same noise has another epsilon)"
+        counted = other if total.delta != c.delta else ""
         return (
             f"epsilon {c.epsilon:g} with delta {c.delta:g}; with it, epsilon {total.epsilon:.4g} of the data set's "
-            f"lifetime cap of {total.epsilon_cap:g} was used."
+            f"lifetime cap of {total.epsilon_cap:g} was used{counted}."
         )
 
     @cached_property

@@ -19,6 +19,8 @@ URL_FORM = "Write postgresql://USER:PASSWORD@HOST/DATABASE"
 
 SHARED_URL_OPTIONS = ("host", "port")
 """Options of the address that both drivers take under one name."""
+LEDGER_OPTION = "schema"
+"""Option of the address that is the ledger's alone: the schema of its tables."""
 RENAMED_URL_OPTIONS = {"sslmode": "ssl"}
 """Options that the server's driver has under another name.  A certificate goes into PGSSLROOTCERT, which both read."""
 
@@ -30,7 +32,7 @@ def check_ledger_url(address: str, password_file: Path | None = None) -> str:
 
 def check_server_url(address: str, password_file: Path | None = None) -> str:
     """Return the same database for Prefect's server, in the words of its driver (asyncpg)."""
-    url = _parse_url(address, password_file)
+    url = _parse_url(address, password_file).difference_update_query([LEDGER_OPTION])
     names = {name: RENAMED_URL_OPTIONS.get(name, name) for name in url.query}
     for name in names:
         if name not in (*SHARED_URL_OPTIONS, *RENAMED_URL_OPTIONS):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import signal
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from privsyn.base.settings import Settings
 
 people = Console(stderr=True, highlight=False, markup=False)
-"""What people watch goes to standard error; standard output is for ``--json`` and for tables that were asked for.
+"""Progress, questions, warnings and refusals go to standard error; standard output is for results (``Tables``, JSON).
 
 Text is never markup: a column may be called ``[/]``.
 """
@@ -185,10 +186,22 @@ class Tables(Console):
 
     def __init__(self, width: int = PIPED_WIDTH) -> None:
         super().__init__(highlight=False, markup=False, width=None if sys.stdout.isatty() else width)
+        if isinstance(sys.stdout, io.TextIOWrapper):  # an encoding without a character of the table stops no command
+            sys.stdout.reconfigure(errors="replace")
 
     def on_broken_pipe(self) -> None:
         """Go on in silence; rich's own way is to end the program with exit code 1."""
         _print_to_nobody()
+
+
+def open_results(*, as_json: bool) -> Console:
+    """Return where a command's result is printed for people: standard output, but beside JSON on it standard error."""
+    return people if as_json else Tables()
+
+
+def is_interactive() -> bool:
+    """Return whether somebody can be asked: a terminal on all sides, no pipe, file or server."""
+    return all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
 
 
 def _print_to_nobody() -> None:

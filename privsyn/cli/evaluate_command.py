@@ -14,9 +14,11 @@ from rich.panel import Panel
 from rich.table import Table
 
 from privsyn.base.errors import RequestError
-from privsyn.cli.common import Debug, parse_path, people, print_answer, print_errors, warn_of_epsilon
+from privsyn.cli.common import Debug, open_results, parse_path, people, print_answer, print_errors, warn_of_epsilon
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from privsyn.base.settings import Settings
     from privsyn.data_contracts.evaluation_results import Evaluation, Metric
     from privsyn.evaluation.private_evaluation import EvaluationRequest, Report
@@ -94,7 +96,7 @@ def evaluate_command(
         seconds = round(time.monotonic() - start, 1)
         if as_json:
             print_answer(json.dumps(_as_json(report, seconds)))
-        _print_summary(report, seconds)
+        _print_summary(report, seconds, open_results(as_json=as_json))
 
 
 def _check_choice(path: str | None, field: str) -> str | None:
@@ -120,10 +122,10 @@ def _evaluate(request: EvaluationRequest, settings: Settings) -> Report:
         return evaluate(request, settings, stage)
 
 
-def _print_summary(report: Report, seconds: float) -> None:
+def _print_summary(report: Report, seconds: float, results: Console) -> None:
     """Print the headlines; a narrow terminal shows an arrow to where better is in place of the range."""
     evaluation = report.evaluation
-    wide = people.width >= 100 + 14 * (len(evaluation.scores) - 1)
+    wide = results.width >= 100 + 14 * (len(evaluation.scores) - 1)
     grid = Table(box=None, padding=(0, 2 if wide else 1), header_style="bold", title_justify="left")
     grid.add_column("private figures", overflow="fold")
     for scores in evaluation.scores:
@@ -137,17 +139,17 @@ def _print_summary(report: Report, seconds: float) -> None:
             arrow = "" if wide else " ↓" if metric.better == "lower" else " ↑"
             grid.add_row(metric.title + arrow, *values, *([_format_range(metric)] if wide else []), _sample(metric))
     title = f"privsyn evaluate {evaluation.run}: private, computed from the real rows"
-    people.print(Panel(grid, title=title, border_style="yellow", expand=False))
+    results.print(Panel(grid, title=title, border_style="yellow", expand=False))
     for metric in evaluation.release.metrics:
         if metric.headline and metric.value is None and metric.note:
-            people.print(f"{metric.title}: {metric.note.rstrip('.')}.", soft_wrap=True, markup=False)
+            results.print(f"{metric.title}: {metric.note.rstrip('.')}.", soft_wrap=True, markup=False)
     for analysis in evaluation.analyses:
         close = sum(figure.close for figure in analysis.figures)
         words = f"{analysis.title}: {close} of {len(analysis.figures)} figures within 15 % or two standard errors."
-        people.print(words, soft_wrap=True, markup=False)
-    people.print("Look next at:", style="bold")
-    people.print(f"  {report.html}   the private report ({seconds:g} s)", soft_wrap=True)
-    people.print(f"  {report.figures}   the same figures", soft_wrap=True)
+        results.print(words, soft_wrap=True, markup=False)
+    results.print("Look next at:", style="bold")
+    results.print(f"  {report.html}   the private report ({seconds:g} s)", soft_wrap=True)
+    results.print(f"  {report.figures}   the same figures", soft_wrap=True)
 
 
 def _format_value(metric: Metric) -> str:
@@ -186,13 +188,14 @@ def _release_figures(release: str, epsilon: float, settings: Settings, data: Pat
     summary = publish_quality(release, epsilon, settings, data=data)
     if as_json:
         print_answer(json.dumps(summary.model_dump(mode="json")))
+    results = open_results(as_json=as_json)
     grid = Table(box=None, padding=(0, 2), header_style="bold")
     grid.add_column("released figures")
     grid.add_column("value", justify="right")
     grid.add_column("sd of its noise", justify="right")
     for figure in summary.figures:
         grid.add_row(figure.title, f"{figure.value:.4g}", f"{figure.noise_sd:.2g}")
-    people.print(Panel(grid, title=f"{summary.run}", border_style="green", expand=False))
+    results.print(Panel(grid, title=f"{summary.run}", border_style="green", expand=False))
     cost = f"epsilon {summary.epsilon:g}, delta {summary.delta:g} (rho {summary.rho:.4g})"
     charged = f"Cost: {cost}, charged to the data set" if summary.drawn else f"Cost: nothing, they were there ({cost})"
-    people.print(f"{charged}. Files: {summary.released}  (give away)", soft_wrap=True)
+    results.print(f"{charged}. Files: {summary.released}  (give away)", soft_wrap=True)

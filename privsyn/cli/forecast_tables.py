@@ -31,6 +31,15 @@ def render_forecast(forecast: Forecast, console: Console) -> None:
         console.print(words, soft_wrap=True, style="dim")
 
 
+def build_sizes_table(forecasts: Sequence[Forecast]) -> Table:
+    """Return a row for each number of rows, at the spec's own epsilon."""
+    from privsyn.forecasts.forecast import HEADINGS
+
+    rows = [[f"{made.rows:,}", *made.epsilon_rows()[0][1:]] for made in forecasts]
+    title = f"Forecast at epsilon {forecasts[0].at[0].epsilon:g}, by about how many rows the table has"
+    return _build_table(title, ["rows", *HEADINGS[1:]], rows)
+
+
 def render_risks(risks: Sequence[Risk], console: Console) -> None:
     """Print what an attacker can learn at each epsilon."""
     headings = [

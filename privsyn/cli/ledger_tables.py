@@ -11,7 +11,7 @@ from rich.text import Text
 from privsyn.api.ledger import HEADINGS, Budgets, LedgerView, Verified
 from privsyn.base.errors import LedgerMissingError
 from privsyn.cli.vocabulary import COMMAND_LINE
-from privsyn.ledgers.dataset_summary import DatasetSummary
+from privsyn.ledgers.dataset_summary import AT_CAP_DELTA, DatasetSummary
 from privsyn.ledgers.ledger import Ledger
 
 _VERIFIED = ("Verified: ", "green")
@@ -62,9 +62,10 @@ def _build_figures(summaries: Sequence[DatasetSummary]) -> Table:
 
 
 def _build_counted(summaries: Sequence[DatasetSummary]) -> Text:
-    """Return which accountant turns whose rho into epsilon."""
+    """Return at which delta epsilons stand, and which accountant turns whose rho into them."""
     names = {a: ", ".join(s.dataset for s in summaries if s.accountant == a) for a in ("gaussian", "tight")}
-    return Text("\n".join(f"epsilon by accountant {a}: {sets}" for a, sets in names.items() if sets))
+    lines = (AT_CAP_DELTA, *(f"epsilon by accountant {a}: {sets}" for a, sets in names.items() if sets))
+    return Text("\n".join(lines))
 
 
 def _build_entries(ledger: Ledger, dataset: str) -> Table:

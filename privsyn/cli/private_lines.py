@@ -6,26 +6,28 @@ A pipe, a file, a log and a server's page outlive the moment and have other read
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 from rich.text import Text
 
 from privsyn.cli.common import people
 
+A_FEW = 0.02
+"""Share of a column's values, or of all records, above which a release says on the terminal that it was repaired."""
+
 
 def print_misread(private_folder: Path, spec: Path) -> None:
-    """Name the columns of which so much was repaired that the ``spec`` is likely wrong; silent but on a terminal."""
+    """Say in one line which columns had how much repaired or nulled; silent but on a terminal."""
     from privsyn.publish.folder import count_repairs
     from privsyn.specs.misread import list_misread_columns
 
     if not is_on_terminal():
         return
     found = count_repairs(private_folder)
-    lines = [f"{misread.sentence()}." for misread in list_misread_columns(found.counts, found.rows)]
-    if lines:
-        cure = f"The spec is likely wrong there: privsyn spec check {spec} --data TABLE shows why. Do not share this."
-        _print_line([*lines, cure])
+    columns = [misread.sentence() for misread in list_misread_columns(found.counts, found.rows, A_FEW)]
+    if columns:
+        cure = f"Where that is not meant, the spec is wrong: privsyn spec check {spec} --data TABLE shows why."
+        _print_line(f"values were repaired or nulled; {'; '.join(columns)}. {cure} Do not share this line.")
 
 
 def is_on_terminal() -> bool:
@@ -33,9 +35,8 @@ def is_on_terminal() -> bool:
     return sys.stderr.isatty()
 
 
-def _print_line(lines: Iterable[str]) -> None:
-    for line in lines:
-        people.print(Text.assemble(("PRIVATE: ", "bold red"), make_printable(line)), soft_wrap=True)
+def _print_line(line: str) -> None:
+    people.print(Text.assemble(("PRIVATE: ", "bold red"), make_printable(line)), soft_wrap=True)
 
 
 def make_printable(text: str) -> str:

@@ -18,7 +18,9 @@ from privsyn.cli.common import (
     Debug,
     SpecPath,
     get_command_name,
+    is_interactive,
     make_folder,
+    open_results,
     parse_path,
     people,
     print_answer,
@@ -26,10 +28,22 @@ from privsyn.cli.common import (
     warn,
     warn_of_epsilon,
 )
+from privsyn.cli.first_charge import (
+    FirstCharge,
+    confirm,
+    explain_counting,
+    find_state,
+    look_ahead,
+    print_forecasts,
+    print_price,
+    simulate_sizes,
+)
 from privsyn.cli.private_lines import print_misread
 from privsyn.cli.vocabulary import COMMAND_LINE
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from privsyn.base.settings import Settings
     from privsyn.data_contracts.release_spec import ReleaseSpec
     from privsyn.engine.job import Job
@@ -56,6 +70,16 @@ def release_command(
         str | None,
         typer.Option(metavar="WHY", help="Why a table that was released under another name gets a second budget."),
     ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask before the first charge of a data set, which fixes its cap.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print price, cap and a forecast, and stop: nothing is read or charged.")
+    ] = False,
+    rows_about: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="About how many rows the table has, a public number, for the forecast."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
     prefect: Annotated[
         bool, typer.Option("--prefect", help="Run as a Prefect flow, with a temporary server where none is configured.")
@@ -65,6 +89,7 @@ def release_command(
     """Make a differentially private synthetic table from the private table that SPEC names.
 
     It runs in this process, or as a Prefect flow where a server is configured (PREFECT_API_URL or a profile).
+    On a terminal it shows price, cap and a forecast and asks before the first charge of a data set.
     """
     start = time.monotonic()
     with print_errors(debug=debug):
@@ -77,10 +102,16 @@ def release_command(
             os.environ["PRIVSYN_OUT"] = str(folder.absolute())
         settings = Settings()  # a wrong variable is refused before anything starts
         request = override_options(load_spec(spec), epsilon, delta, table, seed_synthesis, engine)
-        if folder is not None:
-            make_folder(settings)
         warn_of_epsilon(request.privacy.epsilon)
         job = release_job(request, period, new_dataset)
+        if dry_run:
+            _print_dry_run(look_ahead(request, settings, job), rows_about, as_json=as_json)
+            return
+        if not yes and is_interactive() and find_state(request.dataset, settings) is None:
+            confirm(look_ahead(request, settings, job), rows_about)
+            start = time.monotonic()
+        if folder is not None:
+            make_folder(settings)
         with _end_if_released(request.dataset, settings, as_json=as_json):
             summary = run_request(request, settings, job, fresh=fresh, prefect=prefect)
         show_summary(request, summary, start, as_json=as_json)
@@ -90,6 +121,16 @@ def release_command(
                 f"the release has 0 rows: the noisy total is zero, since epsilon {request.privacy.epsilon:g} is too "
                 "small for a table of this size. What was spent stays spent."
             )
+
+
+def _print_dry_run(ahead: FirstCharge, rows_about: int | None, *, as_json: bool) -> None:
+    forecasts = simulate_sizes(ahead.request, rows_about)
+    if as_json:
+        print_answer(json.dumps(ahead.as_json(forecasts)))
+    results = open_results(as_json=as_json)
+    print_price(ahead, results)
+    print_forecasts(ahead.request, forecasts, results)
+    people.print("A dry run: nothing was read, nothing was charged.")
 
 
 def run_request(request: ReleaseSpec, settings: Settings, job: Job, *, fresh: bool, prefect: bool) -> ReleaseSummary:
@@ -110,7 +151,7 @@ def show_summary(request: ReleaseSpec, summary: ReleaseSummary, start: float, *,
     seconds = round(time.monotonic() - start, 1)
     if as_json:
         print_answer(json.dumps({**_as_json(request.dataset, summary), "seconds": seconds}))
-    _print_summary(request, summary, seconds)
+    _print_summary(request, summary, seconds, open_results(as_json=as_json))
     _print_relations(request, summary)
 
 
@@ -135,14 +176,7 @@ def _describe_new_name(request: ReleaseSpec, settings: Settings) -> list[str]:
 
     It is a new data set, whose cap cannot be changed later.
     """
-    from privsyn.base.errors import LedgerMissingError
-    from privsyn.ledgers.ledger import Ledger
-
-    try:
-        known = bool(Ledger(settings.ledger, create=False).summary(request.dataset))
-    except LedgerMissingError:
-        known = False
-    if known:
+    if find_state(request.dataset, settings) is not None:
         return []
     cap = request.budget
     return [
@@ -218,7 +252,7 @@ def _as_json(dataset: str, summary: ReleaseSummary) -> dict[str, Any]:
     return {**summary.model_dump(mode="json"), "budget_left": left}
 
 
-def _print_summary(request: ReleaseSpec, summary: ReleaseSummary, seconds: float) -> None:
+def _print_summary(request: ReleaseSpec, summary: ReleaseSummary, seconds: float, results: Console) -> None:
     from privsyn.base.settings import Settings
     from privsyn.ledgers.ledger import Ledger
 
@@ -236,23 +270,22 @@ def _print_summary(request: ReleaseSpec, summary: ReleaseSummary, seconds: float
     grid.add_row("Promise", f"{promise} for adding or removing {request.unit.describe()}")
     grid.add_row("This run cost", cost)
     grid.add_row("Budget", _draw_budget_bar(state.epsilon, state.cap.epsilon, state.cap.delta))
-    if summary.delta < state.cap.delta:
-        less = f"counted at the cap's delta, where what is promised at {summary.delta:g} has a smaller epsilon"
-        grid.add_row("", less)
+    if summary.delta != state.cap.delta:
+        grid.add_row("", explain_counting(summary.epsilon, summary.delta, state.cap.delta))
     grid.add_row("Files", f"{summary.released}  (give away)")
     grid.add_row("", f"{summary.private}  (keep: private)")
     grid.add_row("Time", f"{seconds:g} s")
-    people.print(Panel(grid, title="privsyn release", border_style="green", expand=False))
-    people.print("Look next at:", style="bold")
-    people.print(f"  {Path(summary.released) / 'README.md'}   what the release is, in plain words", soft_wrap=True)
+    results.print(Panel(grid, title="privsyn release", border_style="green", expand=False))
+    results.print("Look next at:", style="bold")
+    results.print(f"  {Path(summary.released) / 'README.md'}   what the release is, in plain words", soft_wrap=True)
     table = Path(summary.released) / "synthetic.parquet"
-    people.print(f"  {table if table.exists() else table.with_suffix('')}   the table", soft_wrap=True)
+    results.print(f"  {table if table.exists() else table.with_suffix('')}   the table", soft_wrap=True)
     out = Settings().out
     where = "" if out == Settings.model_fields["out"].default else f" --out {out}"
-    people.print(
+    results.print(
         f"  {get_command_name()} evaluate {summary.run}{where}   how good it is: a private report", soft_wrap=True
     )
-    people.print(f"  {get_command_name()} ledger show {request.dataset}   every charge so far", soft_wrap=True)
+    results.print(f"  {get_command_name()} ledger show {request.dataset}   every charge so far", soft_wrap=True)
 
 
 def _draw_budget_bar(spent: float, cap: float, delta: float, width: int = 24) -> str:

@@ -8,7 +8,16 @@ from typing import Annotated
 
 import typer
 
-from privsyn.cli.common import Debug, SpecPath, parse_path, people, print_answer, print_errors, write_new
+from privsyn.cli.common import (
+    Debug,
+    SpecPath,
+    open_results,
+    parse_path,
+    people,
+    print_answer,
+    print_errors,
+    write_new,
+)
 from privsyn.cli.forecast_options import (
     EarlierRelease,
     Epsilons,
@@ -50,13 +59,18 @@ def draft_command(
 ) -> None:
     """Draft a spec from the data's column names and a public dictionary; unknowns become TODOs."""
     with print_errors(debug=debug):
+        from privsyn.api.draft import check_dictionary
+        from privsyn.base.settings import Settings
         from privsyn.specs.draft import draft, open_todos
 
         marks = {"delimiter": delimiter, "decimal": decimal, "thousands": thousands, "quote": quote}
         csv = {name: given for name, given in {**marks, "encoding": encoding}.items() if given is not None}
 
         def write() -> str:
-            return draft(data, dictionary, dataset, folder=out.parent, csv=csv, header=header, look=look)
+            text = draft(data, dictionary, dataset, folder=out.parent, csv=csv, header=header, look=look)
+            if dictionary is not None:
+                check_dictionary(text, dictionary, Settings())
+            return text
 
         text = write_new(out, write, "--out")
         if look:
@@ -86,10 +100,10 @@ def check_command(
     part in that.
     """
     with print_errors(debug=debug):
-        from privsyn.api.check import check
+        from privsyn.api.check import check, open_for_check
+        from privsyn.base.settings import Settings
         from privsyn.cli.check_tables import build_defaults_table, render
         from privsyn.cli.forecast_tables import render_forecast
-        from privsyn.sources.open_source import open_source
         from privsyn.specs.defaults import with_defaults
         from privsyn.specs.spec_file import load_spec, override_options
         from privsyn.specs.yaml_file import read_yaml
@@ -98,7 +112,7 @@ def check_command(
         filled = with_defaults(read_yaml(spec))[1]
         loaded = load_spec(spec)
         request = override_options(loaded, data=table)
-        source = open_source(request.data, request) if table is not None else None
+        source = open_for_check(request, None if table is None else request.data, Settings())
         report = check(request, source)
         wanted = None if epsilons is None else parse_numbers(epsilons)
         made = forecast_as_asked(loaded, rows_about, wanted, earlier, public, strength, plot)
@@ -107,11 +121,12 @@ def check_command(
                 name: value for name, value in (("defaults", filled), ("forecast", made and made.as_json())) if value
             }
             print_answer(json.dumps({**report.as_json(), **more}, default=str))
-        render(report, people)
+        results = open_results(as_json=as_json)
+        render(report, results)
         if filled:
-            people.print(build_defaults_table(filled))
+            results.print(build_defaults_table(filled))
         if made is not None:
-            render_forecast(made, people)
+            render_forecast(made, results)
 
 
 @app.command("json")

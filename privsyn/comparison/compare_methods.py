@@ -27,7 +27,7 @@ from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.plan import account_rho
-from privsyn.engine.policy_checks import check_prior, check_table
+from privsyn.engine.policy_checks import check_public_inputs, check_table
 from privsyn.evaluation.coded_tables import Coded, encode_table, read_table
 from privsyn.sources.open_source import open_source
 from privsyn.sources.private_table import Source
@@ -127,7 +127,7 @@ def compare(
     for table, argument in ((request.spec.data, "data"), (request.holdout, "compare.holdout")):
         if table is not None:
             check_table(request.spec.dataset, table, settings, argument)
-    check_prior(request.spec, settings)
+    check_public_inputs(request.spec, settings)
     results = run_all(request, settings.threads, report, only)
     return Compared(_write(results, settings), results)
 
@@ -203,6 +203,7 @@ def _iterate_runs(
             settings=MethodSettings.of(spec),
             in_order=encoding.in_order,
             open_bins=encoding.open_bins,
+            points=encoding.points,
             added=encoding.added,
             prior=public,
         )

@@ -21,6 +21,7 @@ from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
 from privsyn.data_contracts.presets import PAPER_ACCOUNTANT, apply_paper_preset
 from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.tasks.codecs.cells import Points
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.accountant import Accountant, convert_rho_to_epsilon
 from privsyn.tasks.privacy.noise import ComparisonNoise
@@ -59,7 +60,7 @@ class Trial:
     rows: the real training rows in fine codes; groups: fine code -> public bin, by attribute; in_order: the
     sections of an attribute's intervals and
     added: the bin of what its spec does not list (:class:`privsyn.tasks.codecs.Codec`); open_bins: the attributes of
-    which it says no bins; epsilon, delta: the promise to
+    which it says no bins; points: their cells of one value; epsilon, delta: the promise to
     keep for adding or removing one person with at most ``records`` rows; seed: of the post-processing;
     noise: seeded as well; threads: 0 for all cores.
     """
@@ -76,6 +77,7 @@ class Trial:
     in_order: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     added: Mapping[str, int] = field(default_factory=dict)
     open_bins: frozenset[str] = frozenset()
+    points: Mapping[str, Points] = field(default_factory=dict)
     prior: CodeTable | None = None
 
     @property

@@ -35,6 +35,7 @@ from privsyn.engine.step import Output, Progress, ReleaseStep, Step
 from privsyn.pipelines.common_steps import ENCODE, list_released_tables
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.synthesis_steps import get_synthesis, pool_one_ways
+from privsyn.tasks.codecs.cells import Points
 from privsyn.tasks.codecs.level_codecs import Levels
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.recode import build_coarse_domain
@@ -265,6 +266,7 @@ class CodeEncoding:
     in_order: Mapping[str, tuple[tuple[int, int], ...]]
     added: Mapping[str, int]
     open_bins: frozenset[str] = frozenset()
+    points: Mapping[str, Points] = field(default_factory=dict)
     levels: Levels = field(default_factory=dict)
 
     def attributes_of(self, columns: Collection[str]) -> tuple[str, ...]:
@@ -290,7 +292,7 @@ class CodeRequest(Request):
         """The trial's domain and bins."""
         assert self.trial is not None  # noqa: S101 - always given
         trial = self.trial
-        return CodeEncoding(trial.rows.domain, trial.groups, trial.in_order, trial.added, trial.open_bins)
+        return CodeEncoding(trial.rows.domain, trial.groups, trial.in_order, trial.added, trial.open_bins, trial.points)
 
 
 def request_of(trial: Trial, mechanism: AnyMechanism) -> CodeRequest:

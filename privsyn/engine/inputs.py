@@ -85,9 +85,16 @@ class Inputs:
     def refined(self, encoding: EncodingPlan, settings: Compression, stages: Sequence[str]) -> Recode:
         """Return the recoding with the one-ways that ``stages`` measured pooled in, and what they say together."""
         queries, answers = self.measured(stages)
-        pooled = pool_one_ways(self.recode(), queries, answers, encoding.groups, encoding.levels)
+        pooled = pool_one_ways(self.recode(), queries, answers, encoding.groups, encoding.levels, encoding.points)
         return recompress(
-            pooled, queries, encoding.groups, settings, encoding.in_order, encoding.added, encoding.levels
+            pooled,
+            queries,
+            encoding.groups,
+            settings,
+            encoding.in_order,
+            encoding.added,
+            encoding.levels,
+            encoding.points,
         )
 
     def measured(self, stages: Sequence[str]) -> tuple[list[Query], list[NDArray[Any]]]:

@@ -49,10 +49,13 @@ def check_ledger(ledger: Ledger, records: Records, spec: ReleaseSpec) -> None:
         ledger.register(spec.dataset, spec.budget)
 
 
-def check_room(ledger: Ledger, spec: ReleaseSpec) -> None:
-    """Refuse a request that cannot fit before the data is opened; a new data set has its whole cap."""
+def check_room(ledger: Ledger | None, spec: ReleaseSpec) -> None:
+    """Refuse a request that cannot fit before the data is opened; a new data set has its whole cap.
+
+    ``ledger``: None where the data set is new to it, or no ledger is there yet.
+    """
     asked = Request(spec).rounds[-1]
-    if ledger.summary(spec.dataset):
+    if ledger is not None and ledger.summary(spec.dataset):
         line = Line("release", f"room-{secrets.token_hex(8)}", asked, {"accountant": spec.accountant})
         ledger.check_room(spec.dataset, [line], spec.privacy.delta)
     elif asked > convert_epsilon_to_rho(spec.budget.epsilon, spec.budget.delta, cap_accountant(spec.accountant)):

@@ -1,7 +1,8 @@
 """Opening a run: it takes the data set's lock, checks ledger and data, works out the keys and reserves the budget.
 
 Order: policy -> lock -> the right ledger, whole, writable and with this cap -> (a period) is it released? -> (a request
-never seen before) is there room? -> structure of the data -> fingerprint -> keys -> (rows that are not encoded yet) can
+never seen before) is there room? -> structure of the data -> fingerprint -> no public input is a private
+table -> keys -> (rows that are not encoded yet) can
 every row be read? -> is the table known under another name? -> reserve what is not yet drawn and begin the period, in
 one transaction -> steps -> (a period) it is released.
 """
@@ -30,7 +31,7 @@ from privsyn.engine.keys import compute_lineage_keys
 from privsyn.engine.ledger_checks import check_ledger, check_room, refuse_released_period
 from privsyn.engine.names_of_tables import check_reason, find_names, map_fingerprints
 from privsyn.engine.policy_checks import check_policy
-from privsyn.engine.prior_checks import refuse_private_prior
+from privsyn.engine.public_inputs import PrivateTables
 from privsyn.engine.request import Request
 from privsyn.engine.request_checks import check_package, check_rules
 from privsyn.ledgers.known_tables import KnownTable
@@ -74,7 +75,8 @@ def open_run(
         request_record = request_name(spec, job)
         source = (job.opened or open_source)(spec.data if data is None else data, spec)
         fingerprint, *file_fingerprints = source.fingerprints(store)
-        refuse_private_prior(spec, source, (fingerprint, *file_fingerprints), store, ledger, settings.private_root)
+        own = (fingerprint, *file_fingerprints)
+        PrivateTables(source, own, store, ledger, settings.private_root).refuse_as_public(spec, records)
         plan = job.plan(Request(spec, job.order or _list_released_order(source, spec), settings.threads))
         private = PrivateAccess(source.batches, lambda: source.fingerprint(store) == fingerprint, engine)
         source_of_noise = noise or OpenDPNoise()
@@ -165,8 +167,9 @@ def check_request(
     check_reason(job.new_dataset)
     with _hold_lock(spec, settings, fresh=fresh, job=job) as (store, records, ledger):
         source = (job.opened or open_source)(spec.data if data is None else data, spec)
-        if spec.prior is not None:
-            refuse_private_prior(spec, source, source.fingerprints(store), store, ledger, settings.private_root)
+        if spec.public_inputs:
+            own = source.fingerprints(store)
+            PrivateTables(source, own, store, ledger, settings.private_root).refuse_as_public(spec, records)
         if records.load_as(request_name(spec, job), RequestRecord) is None:
             source.check_rows()
 

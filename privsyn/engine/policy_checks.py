@@ -28,7 +28,7 @@ def check_policy(spec: ReleaseSpec, job: Job, settings: Settings) -> None:
         return
     rules, at = found
     _check_path(rules, at, spec.data or None, "data")
-    _check_prior(rules, at, spec)
+    _check_public_inputs(rules, at, spec)
     for field, asked, most in (
         ("budget.epsilon", spec.budget.epsilon, rules.budget.epsilon),
         ("budget.delta", spec.budget.delta, rules.budget.delta),
@@ -67,17 +67,30 @@ def check_table(dataset: str, table: object, settings: Settings, field: str) -> 
         _check_path(*found, str(table) if isinstance(table, str | Path) else None, field)
 
 
-def check_prior(spec: ReleaseSpec, settings: Settings) -> None:
-    """Raise RequestError that names the rule if the policy does not allow the place of the spec's prior."""
-    found = _list_rules(spec.dataset, settings)
+def check_public_inputs(spec: ReleaseSpec, settings: Settings) -> None:
+    """Raise RequestError that names the rule if the policy does not allow the place of a public input of the spec."""
+    found = _list_rules(spec.dataset, settings) if spec.public_inputs else None
     if found is not None:
-        _check_prior(*found, spec)
+        _check_public_inputs(*found, spec)
 
 
-def _check_prior(rules: DatasetPolicy, at: str, spec: ReleaseSpec) -> None:
-    prior = spec.prior
-    if prior is not None and prior.place and not _is_within(Path(prior.place).resolve(), rules.priors):
-        raise _make_refusal(f"is not among the policy's {at}.priors", "prior.table" if prior.table else "prior.release")
+def check_dictionary(dataset: str, dictionary: Path, settings: Settings) -> None:
+    """Raise RequestError that names the rule if the policy does not allow the place of a draft's dictionary."""
+    found = _list_rules(dataset, settings)
+    if found is not None:
+        _check_public_place(*found, dictionary, "draft_spec.dictionary")
+
+
+def _check_public_inputs(rules: DatasetPolicy, at: str, spec: ReleaseSpec) -> None:
+    for stated in spec.public_inputs:
+        _check_public_place(rules, at, Path(stated.path), stated.field)
+
+
+def _check_public_place(rules: DatasetPolicy, at: str, place: Path, field: str) -> None:
+    is_prior = field.startswith("prior.")
+    if not _is_within(place.resolve(), (*rules.public, *(rules.priors if is_prior else ()))):
+        which = f"{at}.public or {at}.priors" if is_prior else f"{at}.public"
+        raise _make_refusal(f"is not among the policy's {which}", field)
 
 
 def _list_rules(dataset: str, settings: Settings) -> tuple[DatasetPolicy, str] | None:

@@ -103,7 +103,9 @@ class ReleasedTables:
             return [pq.read_table(release.folder / step.published[name].name) for step in measured_in]
 
         queries, answers = noisy.list_all_measured(tables("receipts"), tables("noisy"))
-        recode = pool_one_ways(first, queries, answers, release.measured.groups, release.measured.levels)
+        recode = pool_one_ways(
+            first, queries, answers, release.measured.groups, release.measured.levels, release.measured.points
+        )
         measured = tuple(build_measured_marginals(queries, answers, domain))
         consistent = tuple(marginals.from_table(pq.read_table(where / "consistent.parquet"), domain))
         return cls(recode, measured, tuple(m.sigma for m in measured), consistent)

@@ -24,6 +24,7 @@ from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import open_table
 from privsyn.storage.released_files import (
     check_measured,
+    check_released_file,
     list_synthetic_names,
     read_manifest,
     read_public_spec,
@@ -107,7 +108,8 @@ def read_release_rows(release: str | Path, encoding: EncodingPlan, spec: Release
         manifest = read_manifest(folder)
         read_public_spec(manifest, field)
         check_measured(manifest, spec, field)
-        found = pa.concat_tables(pq.read_table(folder / name) for name in list_synthetic_names(manifest))
+        files = [check_released_file(folder, manifest, name, field) for name in list_synthetic_names(manifest)]
+        found = pa.concat_tables(map(pq.read_table, files))
     except (RequestError, OSError, pa.ArrowException) as error:
         if isinstance(error, RequestError):
             raise error.about(field) from None

@@ -12,14 +12,13 @@ from privsyn.base.paths import expand_path
 from privsyn.data_contracts.certificate import Manifest
 from privsyn.data_contracts.itemset_spec import ItemsetSpec, ListLayout, PairsLayout
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.sources.public_table import ListedFile, read_listed_file
 from privsyn.specs.messages import describe_refused, describe_wrong_value, suggest_name
 from privsyn.specs.places import format_place, get_model_at
 from privsyn.specs.yaml_file import Document, read_yaml
 
 EXAMPLE = "the example of docs/itemsets.md"
 """What a spec can be made from."""
-
-_MOST_BYTES = 50_000_000
 
 
 def load_itemset_spec(path: Path, epsilon: float | None = None, data: Path | None = None) -> ItemsetSpec:
@@ -33,11 +32,12 @@ def load_itemset_spec(path: Path, epsilon: float | None = None, data: Path | Non
     if epsilon is not None and isinstance(content.get("privacy"), dict):
         content["privacy"] = {**content["privacy"], "epsilon": epsilon}
     spec = check_itemset_spec(content, document)
+    place = str(data.absolute() if data is not None else folder / expand_path(spec.data, "data"))
     if spec.items_file:
-        items = _read_universe(folder / expand_path(spec.items_file, "items_file"))
-        spec = check_itemset_spec({**content, "items": items, "items_file": ""}, document)
-    place = data.absolute() if data is not None else folder / expand_path(spec.data, "data")
-    return spec.model_copy(update={"data": str(place)})
+        file = read_listed_file(spec.items_file, folder, place, "items_file")
+        listed = {"items": _read_universe(file), "items_file": "", "public_files": [file.kept.model_dump()]}
+        spec = check_itemset_spec({**content, **listed}, document)
+    return spec.model_copy(update={"data": place})
 
 
 def check_itemset_spec(content: dict[str, Any], document: Document | None = None) -> ItemsetSpec:
@@ -86,19 +86,22 @@ def release_spec_of(asked: ItemsetSpec) -> ReleaseSpec:
             "accountant": asked.accountant,
             "columns": columns,
             "csv": asked.csv.model_dump(),
+            "public_files": [file.model_dump() for file in asked.public_files],
         }
     )
 
 
-def _read_universe(path: Path) -> list[str]:
+def _read_universe(file: ListedFile) -> list[str]:
+    """Return the items of a file.  An error shows none of them: it may be the private table by mistake."""
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise RequestError(f"{path} is larger than {_MOST_BYTES:,} bytes", "Name a list of items", "items_file")
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError):
-        problem = f"{path} cannot be read as text in UTF-8"
+        lines = [line.strip() for line in file.content.decode("utf-8").splitlines()]
+    except ValueError:
+        problem = f"{file.path} cannot be read as text in UTF-8"
         raise RequestError(problem, "Name a text file with one item a line", "items_file") from None
-    return [line.strip() for line in lines if line.strip()]
+    items = [line for line in lines if line]
+    if len(set(items)) < len(items):
+        raise RequestError("names an item more than once", "Keep one line of each item", "items_file")
+    return items
 
 
 def _make_refusal(error: ValidationError, document: Document) -> RequestError:

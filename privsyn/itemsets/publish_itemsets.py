@@ -35,6 +35,9 @@ from privsyn.tasks.privacy.noise import NoiseSource
 ASKS = "itemsets"
 """The request beyond the release spec, in a run's notes."""
 
+_NOT_ASKED = {"data", "items", "items_file", "public_files", "privacy", "budget"}
+"""Fields that are places, or that the release spec has."""
+
 
 class ItemsetSummary(BaseModel):
     """The released itemsets and their cost.  It holds noisy figures and public facts only."""
@@ -55,7 +58,7 @@ def build_itemset_job(asked: ItemsetSpec) -> Job:
     """Return the job of a release of ``asked``."""
     return Job(
         steps=build_itemset_steps(asked),
-        asks={ASKS: asked.model_dump(mode="json", exclude={"data", "items", "items_file", "privacy", "budget"})},
+        asks={ASKS: asked.model_dump(mode="json", exclude=_NOT_ASKED)},
         name=f"{asked.dataset}-itemsets",
         output="itemsets",
         opened=lambda data, spec: open_transactions(data, spec, asked),

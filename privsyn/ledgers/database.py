@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.pool import NullPool
 
+from privsyn.base.database_url import LEDGER_OPTION
 from privsyn.base.errors import LedgerError, LedgerMissingError, RequestError
 from privsyn.base.paths import expand_path, refuse_undecodable
-from privsyn.base.wording import Text, mention
+from privsyn.ledgers.database_errors import DatabaseGoneError, describe_database_error, is_gone
+from privsyn.ledgers.postgres_schemas import (
+    PINNED_PATH,
+    find_schema_in_path,
+    list_shadows,
+    take_schema,
+)
 from privsyn.ledgers.schema import (
     CHAINED_TABLES,
     FIRST_TABLES,
@@ -31,55 +39,6 @@ from privsyn.ledgers.schema import (
     metadata,
 )
 
-_PROBLEMS = (
-    (
-        r"no password supplied",
-        "asks for a password, and none was given",
-        "Write it into a file that only this user reads, and name that in "
-        + mention("settings.database_password_file")
-        + " (or use PostgreSQL's own .pgpass)",
-    ),
-    (
-        r"password authentication failed",
-        "refuses the user or the password",
-        "Correct them in " + mention("settings.ledger") + " or " + mention("settings.database_password_file"),
-    ),
-    (
-        r"locked|lock timeout|LockNotAvailable",
-        "has been locked by another process for too long",
-        "Wait for the other run, or end it, and start again",
-    ),
-    (
-        r"readonly|read-only|permission denied|unable to open|is a directory",
-        "cannot be opened for writing",
-        "Give this user the right to write the file and its folder, or name another ledger in "
-        + mention("settings.ledger"),
-    ),
-    (
-        r"not a database|malformed|UnicodeDecodeError|could not decode|no such (column|table)|Undefined(Table|Column)",
-        "is damaged or not a ledger",
-        "Restore it from a backup; do not start a new one for data that has been released before",
-    ),
-    (
-        r"disk is full|disk I/O|No space",
-        "cannot be written: the disk is full or failing",
-        "Free some space and start again",
-    ),
-    (r"append-only", "refused a change of its history", "Entries are only ever added"),
-    (r"No module named", "needs the PostgreSQL driver", "Install privsyn-flows[postgres]"),
-)
-
-
-def describe_database_error(error: BaseException) -> tuple[str, Text]:
-    """Return the end of a sentence about the ledger, and the cure; the error's own text is not in it."""
-    text = f"{type(error).__name__} {type(getattr(error, 'orig', None)).__name__} {error}"
-    for pattern, what, cure in _PROBLEMS:
-        if re.search(pattern, text, re.IGNORECASE):
-            return what, cure
-    kind = type(getattr(error, "orig", None) or error).__name__
-    return f"cannot be used ({kind})", "Check that the database is running and the address is right"
-
-
 _SQLITE_ROOM = (
     "PRAGMA cache_size = 2",  # pages: what is inserted goes to the disk at once
     "SAVEPOINT room",
@@ -91,6 +50,9 @@ _SQLITE_ROOM = (
 """Whether there is room for many entries: 64 KiB are written and taken back."""
 TIMEOUT = 30.0
 """Seconds to wait for other writers, unless told otherwise."""
+RESTART_SECONDS = 15.0
+"""Seconds in which a database that does not answer is waited for: it may be starting again."""
+_PAUSE = 0.25
 _CREATION_LOCK = 7_096_531_844  # any number; two processes that create the tables at once take turns
 
 
@@ -102,9 +64,48 @@ def hide_password(address: str | Path) -> str:
     return _hide_password(_make_url(address))
 
 
+def check_connection(address: str) -> None:
+    """Raise LedgerError for a PostgreSQL database that lets nobody in; one that may be starting is waited for."""
+    url, _ = take_schema(_make_url(address))
+    engine = sa.create_engine(url, poolclass=NullPool, connect_args={"connect_timeout": 10})
+
+    def connect() -> None:
+        with _translate_errors(f"the database {_hide_password(url.set(query={}))}", is_file=False):
+            engine.connect().close()
+
+    _wait_out(connect)
+
+
 def _hide_password(url: sa.URL) -> str:
     sqlite = url.get_backend_name() == "sqlite"
     return str(url.database) if sqlite else url.render_as_string(hide_password=True)
+
+
+_T = TypeVar("_T")
+_P = ParamSpec("_P")
+
+
+def _wait_out(task: Callable[[], _T]) -> _T:
+    """Do ``task``, and do it again as long as the database does not answer, for RESTART_SECONDS."""
+    end = time.monotonic() + RESTART_SECONDS
+    while True:
+        try:
+            return task()
+        except DatabaseGoneError:
+            if time.monotonic() > end:
+                raise
+        time.sleep(_PAUSE)
+
+
+@contextmanager
+def _translate_errors(what: str, *, is_file: bool) -> Iterator[None]:
+    """Raise LedgerError about ``what`` for a database's error, DatabaseGoneError where it may be starting again."""
+    try:
+        yield
+    except (sa.exc.SQLAlchemyError, OSError, ImportError, UnicodeDecodeError) as error:
+        problem, cure = describe_database_error(error, is_file=is_file)
+        kind = DatabaseGoneError if not is_file and is_gone(error) else LedgerError
+        raise kind(f"{what} {problem}", cure) from error
 
 
 class Database:
@@ -113,10 +114,13 @@ class Database:
     def __init__(self, address: str | Path, timeout: float | None = None, *, create: bool = True) -> None:
         """``address``: a PostgreSQL or SQLite URL, or the path of an SQLite file; ``timeout`` in seconds.
 
-        Without ``create`` a ledger that is not there is a LedgerMissingError.
+        A PostgreSQL server that does not answer is waited for, for RESTART_SECONDS.  Without ``create`` a ledger that
+        is not there is a LedgerMissingError.
         """
         self.url = _make_url(address)
         self.sqlite = self.url.get_backend_name() == "sqlite"
+        url, schema = (self.url, None) if self.sqlite else take_schema(self.url)
+        self.schema = schema
         self._timeout = TIMEOUT if timeout is None else timeout
         with self._in_words():
             if self.sqlite:
@@ -126,11 +130,12 @@ class Database:
                 if path.exists() and not (path.is_file() or path.is_dir()):
                     raise LedgerError(f"the ledger {self.name} is not a regular file", "Name a file that lasts")
                 _make_private_file(path)
-            self._engine = sa.create_engine(self.url, poolclass=NullPool, connect_args=self._connect_args())
+            engine = sa.create_engine(url, poolclass=NullPool, connect_args=self._connect_args())
             if self.sqlite:
-                sa.event.listen(self._engine, "connect", _set_manual_transactions)
-                sa.event.listen(self._engine, "begin", _begin)
-            self._create(create=create)
+                sa.event.listen(engine, "connect", _set_manual_transactions)
+            sa.event.listen(engine, "begin", _begin if self.sqlite else _pin_path)
+            self._engine = engine.execution_options(schema_translate_map={None: schema})
+        _wait_out(lambda: self._create(create=create))
 
     @property
     def name(self) -> str:
@@ -164,11 +169,16 @@ class Database:
         needed = POSTGRES_GUARDS
         if self.sqlite:
             needed = SQLITE_GUARDS if _is_replacing_refused(connection) else SQLITE_GUARDS - 1
-        return any(connection.exec_driver_sql(count.format(table=t)).scalar_one() < needed for t in guarded)
+        counts = (count.format(table=table, schema=self.schema) for table in guarded)
+        return any(connection.exec_driver_sql(counting).scalar_one() < needed for counting in counts)
+
+    def list_shadows(self, connection: Connection) -> list[str]:
+        """Return, in sentences, what a program that names no schema could take for this ledger."""
+        return [] if self.schema is None else list_shadows(connection, self.schema)
 
     def has(self, connection: Connection, table: str) -> bool:
         """Return whether the ledger has this one of the later tables."""
-        return bool(sa.inspect(connection).has_table(table))
+        return bool(sa.inspect(connection).has_table(table, schema=self.schema))
 
     def make(self, connection: Connection, table: str) -> None:
         """Make this one of the later tables, with its chain, where it is missing; in a writing transaction."""
@@ -179,7 +189,8 @@ class Database:
 
     def _guard(self, connection: Connection, *names: str) -> None:
         """Let these tables only grow."""
-        for statement in (list_sqlite_guards if self.sqlite else list_postgres_guards)(names):
+        guards = list_sqlite_guards(names) if self.schema is None else list_postgres_guards(names, self.schema)
+        for statement in guards:
             connection.exec_driver_sql(statement)
 
     def _connect_args(self) -> dict[str, Any]:
@@ -194,8 +205,12 @@ class Database:
 
     def _create(self, *, create: bool) -> None:
         """Create what is missing, or refuse a schema from another version."""
+        with self._in_words():
+            self._create_missing(create=create)
+
+    def _create_missing(self, *, create: bool) -> None:
         with self._engine.connect() as connection:
-            if sa.inspect(connection).has_table("ledger"):
+            if self.has(connection, "ledger"):
                 version = connection.execute(sa.select(ledger_table.c.version)).scalar_one_or_none()
                 if version == SCHEMA_VERSION:
                     self._guard_against_replacing(connection)
@@ -203,6 +218,14 @@ class Database:
                 raise LedgerError(
                     f"the ledger {self.name} has schema version {version}, and this program knows {SCHEMA_VERSION}",
                     "Use the version of privsyn-flows that wrote it",
+                )
+            elsewhere = None if self.sqlite else find_schema_in_path(connection)
+            if elsewhere is not None:
+                raise LedgerError(
+                    f"the ledger {self.name} has no tables in the schema {self.schema}, and there are some in "
+                    f"{elsewhere}, which an earlier version may have made",
+                    f"Write ?{LEDGER_OPTION}={elsewhere} at the end of the address if they are yours, or put them "
+                    "aside",
                 )
         if not create:
             raise LedgerMissingError(self.name)
@@ -232,7 +255,7 @@ class Database:
                 self.make(connection, table)
 
     def _create_tables(self, connection: Connection) -> None:
-        if sa.inspect(connection).has_table("ledger"):
+        if self.has(connection, "ledger"):
             return  # another process was quicker
         metadata.create_all(connection, [ledger_table, *(metadata.tables[name] for name in FIRST_TABLES)])
         self._guard(connection, *FIRST_TABLES)
@@ -242,13 +265,8 @@ class Database:
         if self.sqlite:
             connection.exec_driver_sql(f"PRAGMA user_version = {REPLACE_REFUSED_VERSION}")
 
-    @contextmanager
-    def _in_words(self) -> Iterator[None]:
-        try:
-            yield
-        except (sa.exc.SQLAlchemyError, OSError, ImportError, UnicodeDecodeError) as error:
-            problem, cure = describe_database_error(error)
-            raise LedgerError(f"the ledger {self.name} {problem}", cure) from error
+    def _in_words(self) -> AbstractContextManager[None]:
+        return _translate_errors(f"the ledger {self.name}", is_file=self.sqlite)
 
 
 def _make_url(address: str | Path) -> URL:
@@ -292,3 +310,17 @@ def _is_replacing_refused(connection: Connection) -> bool:
 def _begin(connection: Connection) -> None:
     immediate = connection.get_execution_options().get("immediate", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
+
+
+def _pin_path(connection: Connection) -> None:
+    connection.exec_driver_sql(PINNED_PATH)
+
+
+def wait_out_restarts(method: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Let a method that may be done twice be done again when its database starts again meanwhile."""
+
+    @wraps(method)
+    def waiting(*arguments: _P.args, **named: _P.kwargs) -> _T:
+        return _wait_out(lambda: method(*arguments, **named))
+
+    return waiting

@@ -10,6 +10,12 @@ from privsyn.data_contracts.promise import Guarantee
 from privsyn.ledgers.audit import Dataset, Entry, sum_spent_rho
 from privsyn.tasks.privacy.accountant import CapAccountant, convert_rho_to_epsilon
 
+AT_CAP_DELTA = (
+    "Epsilons are at the cap's delta: a release that was promised at another delta has another epsilon there, by the "
+    "same noise. Prices (rho) add up over releases, epsilons do not."
+)
+"""Explains figures of what is used and left, wherever they are printed."""
+
 
 @dataclass(frozen=True)
 class DatasetSummary:

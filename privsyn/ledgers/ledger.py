@@ -26,7 +26,7 @@ from privsyn.base.errors import LedgerError
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.ledgers.audit import ChargeState, Dataset, Entry, StateName, audit, charge_states
 from privsyn.ledgers.charges import Event, Line, append_entry, as_text, fit_charges, format_now, list_unheld
-from privsyn.ledgers.database import Database
+from privsyn.ledgers.database import Database, wait_out_restarts
 from privsyn.ledgers.dataset_summary import DatasetSummary, summarize_dataset
 from privsyn.ledgers.known_tables import KnownTable, list_counting_marks, mark_table, refuse_second_name
 from privsyn.ledgers.marks import Mark, audit_marks, claim_charge, mark_rows, read_draw
@@ -72,6 +72,7 @@ class Ledger:
     """An append-only ledger in an SQLite file or a PostgreSQL database.
 
     Every method raises LedgerError if the ledger cannot be reached or trusted: without a ledger there is no release.
+    Each may be called twice with the same arguments, so a database that is restarted meanwhile is waited for.
     """
 
     def __init__(self, url: str | Path, timeout: float | None = None, *, create: bool = True) -> None:
@@ -89,10 +90,12 @@ class Ledger:
         """The ledger's address for people, without a password."""
         return self._database.name
 
+    @wait_out_restarts
     def make_tables(self) -> None:
         """Make every table that a release may need: for an owner of the database who lets others only add rows."""
         self._database.make_all()
 
+    @wait_out_restarts
     def register(self, dataset: str, cap: Guarantee, accountant: CapAccountant = "tight") -> None:
         """Set the lifetime cap of a data set the first time; check later that it is the same.
 
@@ -114,6 +117,7 @@ class Ledger:
             elif known.cap != cap:
                 raise make_another_cap_error(known, cap)
 
+    @wait_out_restarts
     def reserve(
         self,
         dataset: str,
@@ -151,6 +155,7 @@ class Ledger:
             for line in new:
                 append_entry(connection, known, run, line, "reserve")
 
+    @wait_out_restarts
     def check_table(self, dataset: str, table: KnownTable) -> None:
         """Raise what :meth:`reserve` would raise for new charges on this table now; write nothing."""
         with self._database.read() as connection:
@@ -180,17 +185,20 @@ class Ledger:
         """Return where the period of the data set stands; None if it was never begun."""
         return find_latest(self.periods(dataset), dataset, period)
 
+    @wait_out_restarts
     def periods(self, dataset: str | None = None) -> list[PeriodRow]:
         """Return the history of periods, oldest first."""
         with self._database.read() as connection:
             return list_period_rows(connection, dataset) if self._database.has(connection, "periods") else []
 
+    @wait_out_restarts
     def release_period(self, dataset: str, period: str, run: str) -> None:
         """Note that the release of this period is published: it is never released again.  Twice is once."""
         with self._database.write() as connection:
             self._database.make(connection, "periods")
             close_period(connection, list_period_rows(connection, dataset), dataset, period, run, format_now())
 
+    @wait_out_restarts
     def check_room(self, dataset: str, lines: Sequence[Line], delta: float | None = None) -> None:
         """Raise what :meth:`reserve` would raise for these lines now; write nothing."""
         with self._database.read() as connection:
@@ -201,6 +209,7 @@ class Ledger:
         """Note that the noise of this charge was drawn and its table is kept: reserve -> spent.  Twice is once."""
         self._close(dataset, key, "spent")
 
+    @wait_out_restarts
     def claim(self, dataset: str, key: str, draw: str) -> None:
         """Enter the one draw of noise of a reserved charge, before any row is read for it; the same draw again is fine.
 
@@ -213,11 +222,13 @@ class Ledger:
             known = self._known(connection, dataset)
             claim_charge(connection, known, read_entries(connection, dataset), key, draw, format_now())
 
+    @wait_out_restarts
     def claimed(self, dataset: str, key: str) -> str | None:
         """Return draw that was entered for the latest charge of this key, here or from a copy of the private folder."""
         with self._database.read() as connection:
             return read_draw(self._marks(connection, dataset), read_entries(connection, dataset), key)
 
+    @wait_out_restarts
     def marks(self, dataset: str | None = None) -> list[Mark]:
         """Return what draws and tables are known by, oldest first."""
         with self._database.read() as connection:
@@ -237,17 +248,20 @@ class Ledger:
         """Return where the latest charge of this key stands; None if there never was one."""
         return self.states(dataset).get(key)
 
+    @wait_out_restarts
     def states(self, dataset: str) -> dict[str, StateName]:
         """Return where the latest charge of every key of the data set stands."""
         with self._database.read() as connection:
             return {key: found.name for key, found in charge_states(read_entries(connection, dataset)).items()}
 
+    @wait_out_restarts
     def summary(self, dataset: str | None = None) -> list[DatasetSummary]:
         """Return the summaries of all data sets by name, or of the named one; empty if the ledger does not know it."""
         with self._database.read() as connection:
             known = [d for d in read_datasets(connection).values() if dataset in (None, d.name)]
             return [summarize_dataset(d, read_entries(connection, d.name)) for d in known]
 
+    @wait_out_restarts
     def entries(self, dataset: str | None = None) -> list[Entry]:
         """Return the history, oldest first."""
         with self._database.read() as connection:
@@ -257,16 +271,19 @@ class Ledger:
         """Return the history as JSON-ready dictionaries; rho stays exact text."""
         return [{**asdict(e), "rho": as_text(e.rho)} for e in self.entries(dataset)]
 
+    @wait_out_restarts
     def check(self) -> None:
         """Raise LedgerError unless the whole history adds up and an entry could be written now."""
         self._database.check_writable()
         with self._database.read() as connection:
             self._must_add_up(connection, read_entries(connection))
 
+    @wait_out_restarts
     def verify(self) -> list[str]:
         """Recompute chain, states and sums; one sentence a problem, nothing when all is well."""
         with self._database.read() as connection:
-            return self._audit(connection, read_entries(connection))
+            problems = self._audit(connection, read_entries(connection))
+            return problems + self._database.list_shadows(connection)
 
     def _audit(self, connection: Connection, entries: Sequence[Entry]) -> list[str]:
         count, head = connection.execute(sa.select(ledger_table.c.entries, ledger_table.c.head)).one()
@@ -301,6 +318,7 @@ class Ledger:
             raise LedgerError(f"the ledger {self.name} does not know {dataset!r}", cure)
         return known
 
+    @wait_out_restarts
     def _close(self, dataset: str, key: str, event: Event) -> None:
         with self._database.write() as connection:
             known = self._known(connection, dataset)  # no audit: reserve had one, and this adds no charge

@@ -124,10 +124,12 @@ CHAINED_TABLES = {"periods": period_chain_table, "marks": mark_chain_table}
 """Later append-only table -> the table of its number of rows and last hash."""
 REFUSAL = "the ledger is append-only"
 
+_GUARD_BODY = f" BEGIN RAISE EXCEPTION '{REFUSAL}'; END "
 GUARD_COUNT = {
     "sqlite": "SELECT count(*) FROM sqlite_master WHERE type = 'trigger' AND tbl_name = '{table}'",
-    "postgresql": "SELECT count(*) FROM pg_trigger WHERE tgname ~ '_no_(change|truncate)$' AND tgenabled <> 'D' "
-    "AND tgrelid = '{table}'::regclass",
+    "postgresql": "SELECT count(*) FROM pg_trigger t JOIN pg_proc f ON f.oid = t.tgfoid "  # noqa: S608 - constants
+    "WHERE t.tgname ~ '_no_(change|truncate)$' AND t.tgenabled <> 'D' AND f.prosrc = $body$" + _GUARD_BODY + "$body$ "
+    "AND t.tgrelid = '{schema}.{table}'::regclass",
 }
 """How many triggers keep a table append-only."""
 SQLITE_GUARDS, POSTGRES_GUARDS = 3, 2
@@ -162,14 +164,14 @@ def make_sqlite_replace_guard(table: str) -> str:
     )
 
 
-def list_postgres_guards(names: Sequence[str]) -> list[str]:
-    """Return the statements that let these tables only grow, in PostgreSQL."""
+def list_postgres_guards(names: Sequence[str], schema: str) -> list[str]:
+    """Return the statements that let these tables of ``schema`` only grow, in PostgreSQL."""
+    function = f"{schema}.privsyn_append_only()"
     return [
-        "CREATE OR REPLACE FUNCTION privsyn_append_only() RETURNS trigger LANGUAGE plpgsql AS "
-        f"$$ BEGIN RAISE EXCEPTION '{REFUSAL}'; END $$",
+        f"CREATE OR REPLACE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql AS $${_GUARD_BODY}$$",
         *(
-            f"CREATE OR REPLACE TRIGGER {table}_no_{name} BEFORE {verbs} ON {table} "
-            f"FOR EACH {level} EXECUTE FUNCTION privsyn_append_only()"
+            f"CREATE OR REPLACE TRIGGER {table}_no_{name} BEFORE {verbs} ON {schema}.{table} "
+            f"FOR EACH {level} EXECUTE FUNCTION {function}"
             for table in names
             for name, verbs, level in (("change", "UPDATE OR DELETE", "ROW"), ("truncate", "TRUNCATE", "STATEMENT"))
         ),

@@ -89,6 +89,12 @@ def _key_wide_codes(request: Request) -> dict[str, Any]:
     return {"wide": {name: request.encoding.domain.size(name) for name in wide}} if wide else {}
 
 
+def _key_points(request: Request) -> dict[str, Any]:
+    """Return the cells of one value, by attribute; nothing where there are none."""
+    points = {a: p.cell.tolist() for a, p in request.encoding.points.items()}
+    return {"points": points} if points else {}
+
+
 def _key_null_values(spec: ReleaseSpec) -> tuple[str, ...]:
     """Return the texts that mean null, as far as any code depends on them.
 
@@ -127,6 +133,7 @@ def _key_encoding(request: Request) -> dict[str, Any]:
         "null_values": _key_null_values(spec),
         "order": tuple(_keep_measured(request, dict.fromkeys(request.column_order))),
         **_key_wide_codes(request),
+        **_key_points(request),
         **({"csv": spec.csv.model_dump()} if spec.csv != CsvOptions() else {}),  # earlier keys have no such field
     }
 
@@ -184,6 +191,7 @@ def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[s
         added=encoding.added,
         levels=encoding.levels,
         open_bins=encoding.open_bins,
+        points=encoding.points,
     )
     return {"recode": recode_to_table(request.public.add_known_codes(recode), request.encoding.labels())}
 

@@ -142,7 +142,9 @@ def _build_choice(n: int, looks: _Looks, measure: ReleaseStep) -> Step:
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         first, fine, options = inputs.recode(), request.public.measured_alone, get_options(request)
         looked, answers = inputs.measured(one_ways[1:])
-        known = pool_one_ways(first, looked, answers, request.encoding.groups, request.encoding.levels)
+        known = pool_one_ways(
+            first, looked, answers, request.encoding.groups, request.encoding.levels, request.encoding.points
+        )
         asked, scored = _list_all(inputs, scores)
         rho = float(_sum_measured_rho(request, n))
         pairs = select_more.select_from_all_scores(

@@ -17,7 +17,13 @@ from privsyn.engine.step import Batches, Output, Progress, PublishedFile, Step, 
 from privsyn.pipelines.common_steps import RECODE, key_columns, list_released_tables, stream_codes
 from privsyn.pipelines.trend_steps import read_trends
 from privsyn.tasks.estimation import marginals
-from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimate_total, sum_coarse_one_ways
+from privsyn.tasks.estimation.recode import (
+    Recode,
+    build_coarse_domain,
+    drop_unlisted,
+    estimate_total,
+    sum_coarse_one_ways,
+)
 from privsyn.tasks.estimation.trends import list_missing_pairs
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge import hold_totals, prior_pairs
@@ -277,7 +283,8 @@ def build_decoding_step(stages: Sequence[str], name: str = CODES) -> Step:
     """
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        recode, encoding = pool_one_ways(request, inputs, stages), request.encoding
+        pooled, encoding = pool_one_ways(request, inputs, stages), request.encoding
+        recode = drop_unlisted(pooled, encoding.added, request.spec.mechanism.compression)
         domain = build_coarse_domain(recode)
         parts, held = _list_shards(request, inputs, name), request.public.held_by_rules
         related = get_synthesis(request).related_inside
@@ -310,8 +317,10 @@ def build_decoding_step(stages: Sequence[str], name: str = CODES) -> Step:
 
 
 def _key_decoding(request: Request) -> dict[str, Any]:
-    inside = {"inside": "related"} if get_synthesis(request).related_inside else {}  # earlier keys have no such field
-    return {**_key_shards(request), "order": request.column_order, "columns": key_columns(request), **inside}
+    # earlier keys have neither
+    later = {"inside": "related"} if get_synthesis(request).related_inside else {}
+    later |= {"unlisted": "above noise"} if request.encoding.added else {}
+    return {**_key_shards(request), "order": request.column_order, "columns": key_columns(request), **later}
 
 
 def _describe_inside_bins(request: Request) -> str:

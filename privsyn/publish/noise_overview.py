@@ -96,7 +96,9 @@ class ReleasedInputs:
         A stored table of codes is read block by block, once for every pass: memory does not grow with its rows.
         """
         queries, measured = list_all_measured(receipts, answers)
-        found = pool_one_ways(recode_from_table(recode), queries, measured, encoding.groups, encoding.levels)
+        found = pool_one_ways(
+            recode_from_table(recode), queries, measured, encoding.groups, encoding.levels, encoding.points
+        )
         domain = build_coarse_domain(found)
         return cls(
             encoding,

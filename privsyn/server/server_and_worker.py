@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from privsyn.base.errors import PrivsynError
+from privsyn.base.errors import LedgerError
 from privsyn.base.settings import Settings
 from privsyn.server import doors, ends_with_parent, work_pool
 from privsyn.server.environment import DATABASE, POOL, Address, build_client_auth_env, build_prefect_environment
@@ -77,24 +77,18 @@ def run_worker(settings: Settings, say: Say, *, health_port: int | None = None) 
 
 
 def check_database(settings: Settings) -> None:
-    """PrivsynError in words, without the address, where PRIVSYN_DATABASE_URL names a database that does not answer."""
-    import sqlalchemy as sa
+    """Raise LedgerError, without a password, where PRIVSYN_DATABASE_URL names a database that lets nobody in.
 
+    One that may be starting is waited for, as a ledger's.
+    """
     from privsyn.base.database_url import check_ledger_url
+    from privsyn.ledgers.database import check_connection
 
-    url = sa.make_url(check_ledger_url(settings.database_url, settings.database_password_file))
     try:
-        engine = sa.create_engine(url.set(drivername="postgresql+psycopg"), connect_args={"connect_timeout": 10})
-        engine.connect().close()
-        engine.dispose()
-    except (sa.exc.SQLAlchemyError, ImportError) as error:
-        missing = isinstance(error, ImportError)
-        place = url.set(query={}).render_as_string(hide_password=True)
-        raise PrivsynError(
-            f"the database {place} does not answer ({type(error).__name__})",
-            "Install privsyn-flows[postgres]" if missing else "Check that it runs, and user, password and address",
-            "settings.database_url",
-        ) from error
+        check_connection(check_ledger_url(settings.database_url, settings.database_password_file))
+    except LedgerError as error:
+        url = "settings.database_url"
+        raise error.about(url, {"settings.ledger": url}) from error
 
 
 def _build_server_command(address: Address) -> list[str]:

@@ -8,8 +8,7 @@ versions of Arrow: noise that was paid for belongs to the fingerprint of its tab
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -68,47 +67,3 @@ def _get_fixed_width(array: pa.Array) -> NDArray[np.uint8]:
         numbers = values.view(f"f{width}")
         values = np.where(np.isnan(numbers), np.nan, numbers + 0).astype(numbers.dtype).view(np.uint8)
     return values.reshape(-1, width)
-
-
-RowsFingerprint = tuple[int, int, int]
-"""Rows, and the sum and the exclusive or of their hashes; kept in memory only."""
-
-
-def compute_rows_fingerprint(batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> RowsFingerprint:
-    """Return a fingerprint of the columns ``names`` that is the same for rows in any order, from any format.
-
-    Of whole tables only: it answers whether two tables are equal, and nothing about rows that they share.
-    """
-    from pandas.util import hash_array  # here: most runs need none
-
-    rows, total, folded = 0, 0, 0
-    for batch in batches:
-        hashes = np.zeros(batch.num_rows, np.uint64)
-        for name in names:
-            cells = pc.dictionary_encode(batch.column(batch.schema.get_field_index(name)), null_encoding="encode")
-            values = np.array([_format_cell(value) for value in cells.dictionary.to_pylist()], dtype=object)
-            if len(values):
-                hashed = hash_array(values, categorize=False)[cells.indices.to_numpy()]
-                hashes = _mix(hashes * np.uint64(31) + hashed)
-        rows += batch.num_rows
-        total = (total + int(hashes.sum(dtype=np.uint64))) % (1 << 64)
-        folded ^= int(np.bitwise_xor.reduce(hashes))
-    return rows, total, folded
-
-
-def _mix(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return SplitMix64's finalizer of each hash, so that sums of rows do not cancel."""
-    hashes = (hashes ^ (hashes >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    hashes = (hashes ^ (hashes >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return hashes ^ (hashes >> np.uint64(31))
-
-
-def _format_cell(value: Any) -> str:
-    """Return the value as text that does not depend on the format of its file: 1, 1.0 and "1" are one."""
-    if value is None:
-        return "\0"
-    text = str(value).strip().casefold()
-    try:
-        return repr(float(text) + 0.0)
-    except ValueError:
-        return text.replace("t", " ").removesuffix(" 00:00:00") if text[:1].isdigit() else text

@@ -1,23 +1,35 @@
-"""The public table of a prior: found, hashed, and encoded by the spec's codecs.  No private row is near it."""
+"""The tables that a spec calls public: found, hashed and read, whatever names them.  No private row is near them.
+
+The rows of lookups and totals are read where a spec is read; those of a prior, which may be many, are encoded by the
+spec's codecs where the request is made.
+"""
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from privsyn.base.errors import RequestError
+from privsyn.base.paths import expand_path
 from privsyn.data_contracts.columns import DropColumn
+from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.prior import Prior
 from privsyn.data_contracts.promise import Unit
+from privsyn.data_contracts.public_file import PublicFile
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import build_code_schema
-from privsyn.sources.canonical_bytes import RowsFingerprint, compute_rows_fingerprint
 from privsyn.sources.open_source import list_table_columns, open_source
+from privsyn.sources.private_table import Source
 from privsyn.storage.released_files import check_measured, check_released_file, read_manifest_if_readable
+from privsyn.storage.table_files import is_parquet
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps.encode import Repairs, encode_batch
@@ -25,10 +37,104 @@ from privsyn.tasks.steps.encode import Repairs, encode_batch
 MAX_BYTES = 4 << 30
 """Largest file of a prior."""
 
+MAX_LISTED_BYTES = 64 << 20
+"""Largest file whose rows are listed in a spec: of a lookup, a total, or a universe of items."""
+
 MAX_ROWS = 1_000_000
 """Rows of a prior that are read, its first ones: more say no more of a distribution."""
 
 _SUFFIXES = (".parquet", ".csv")
+
+
+class ListedFile(NamedTuple):
+    """A file whose rows are listed in a spec: its path, its whole content, and what the spec keeps of it."""
+
+    path: Path
+    content: bytes
+    kept: PublicFile
+
+
+def read_listed_file(place: str, folder: Path, data: str, field: str) -> ListedFile:
+    """Return the public file that the field names, relative to ``folder``, with its content.
+
+    ``data``: where the private table is (empty: not in a file).  Raises RequestError for a file that cannot be read, is
+    too large or is the private table.
+    """
+    path = folder.absolute() / expand_path(place, field)
+    refuse_private_file(path, data, folder, field)
+    try:
+        if not path.is_file():  # a pipe or a device may have no end
+            raise RequestError(f"{path.name} is not there, or is no file", "Name a file beside the spec", field)
+        if path.stat().st_size > MAX_LISTED_BYTES:
+            problem = f"{path.name} is larger than {MAX_LISTED_BYTES >> 20} MiB"
+            raise RequestError(problem, "Keep the columns that are named", field)
+        content = path.read_bytes()
+    except (OSError, ValueError):
+        raise RequestError(f"{path.name} cannot be read", "Name a file that can be read", field) from None
+    return ListedFile(
+        path, content, PublicFile(field=field, path=str(path), sha256=hashlib.sha256(content).hexdigest())
+    )
+
+
+def refuse_private_file(path: Path, data: str, folder: Path, field: str) -> None:
+    """Raise RequestError for a public file that is the private table, a file of it, or a hard link to one.
+
+    It looks at places only, and reads nothing.
+    """
+    if not data:
+        return
+    try:
+        private, public = (folder / data).resolve(), path.resolve()
+        files = [private, *(private.iterdir() if private.is_dir() else ())]
+        linked = path.exists() and any(file.exists() and path.samefile(file) for file in files)
+    except (OSError, ValueError):  # what cannot be looked at cannot be read either
+        return
+    if linked or public == private or private in public.parents:
+        cure = "Name a public table: what it says shows in the release"
+        raise RequestError("is the private table itself", cure, field)
+
+
+def read_records(file: ListedFile, names: Iterable[str], field: str) -> list[dict[str, Any]]:
+    """Return the rows of a public CSV (all text) or Parquet table, with the columns ``names`` and no others.
+
+    Raises RequestError for a file that is neither, or that lacks a column.
+    """
+    wanted = tuple(names)
+    found, rows = _read_parquet(file, wanted, field) if is_parquet(file.path) else _read_csv(file, field)
+    missing = [name for name in wanted if name not in found]
+    if missing:
+        cure = "Let it be a table with a header and the columns " + ", ".join(wanted)
+        raise RequestError(f"{file.path.name} has no column {missing[0]!r}", cure, field)
+    for line, row in enumerate(rows, start=2):
+        if not row.keys() >= set(wanted) or (not is_parquet(file.path) and None in [row[name] for name in wanted]):
+            problem = f"{file.path.name}, line {line}, is too short"
+            raise RequestError(problem, "Give every line as many fields as the header", field)
+    return [{name: row[name] for name in wanted} for row in rows]
+
+
+def _read_csv(file: ListedFile, field: str) -> tuple[list[str], list[dict[str, Any]]]:
+    try:
+        reader = csv.DictReader(io.StringIO(file.content.decode("utf-8-sig"), newline=""))
+        rows: list[dict[str, Any]] = list(reader)
+    except (ValueError, csv.Error):
+        raise RequestError(
+            f"{file.path.name} cannot be read as a CSV file", "Let it be CSV in UTF-8 with a header, or Parquet", field
+        ) from None
+    return list(reader.fieldnames or ()), rows
+
+
+def _read_parquet(file: ListedFile, wanted: tuple[str, ...], field: str) -> tuple[list[str], list[dict[str, Any]]]:
+    try:
+        with pq.ParquetFile(io.BytesIO(file.content)) as table:
+            names = table.schema_arrow.names
+            if table.metadata.num_rows > MAX_ROWS:
+                problem = f"{file.path.name} has {table.metadata.num_rows:,} rows, more than {MAX_ROWS:,}"
+                raise RequestError(problem, "Let it have one row for each value", field)
+            return names, table.read(columns=[name for name in wanted if name in names]).to_pylist()
+    except (OSError, ValueError, pa.ArrowException):
+        raise RequestError(
+            f"{file.path.name} cannot be read as a Parquet file", "Let it be one beside the spec", field
+        ) from None
 
 
 def locate_public_file(prior: Prior) -> Path:
@@ -122,12 +228,22 @@ class _Plan:
         return hash(self._key)
 
 
-def compute_prior_fingerprint(spec: ReleaseSpec, path: Path) -> RowsFingerprint | None:
-    """Return the fingerprint of the rows of the prior's file; None where a measured column is missing."""
-    public = _read_for_prior(spec, str(path))
-    if not spec.measured_columns.keys() <= set(list_table_columns(str(path), public)):
-        return None
-    return compute_rows_fingerprint(open_source(str(path), public).batches(), sorted(spec.measured_columns))
+def open_shared_columns(path: Path, spec: ReleaseSpec) -> Source | None:
+    """Return a public file as a table of the measured columns that it shares with the private one, by name.
+
+    None where it shares fewer than two, or is no table: one column of few values is soon that of another table, too.
+    """
+    for options in dict.fromkeys((spec.csv, CsvOptions())):
+        written = spec.model_copy(update={"csv": options, "columns": spec.measured_columns})
+        try:
+            there = list_table_columns(str(path), written)
+            shared = {name: column for name, column in spec.measured_columns.items() if name in there}
+            if len(shared) > 1:
+                public = written.model_copy(update={"columns": shared})
+                return open_source(str(path), _read_for_prior(public, str(path)))
+        except RequestError:
+            continue
+    return None
 
 
 @lru_cache(maxsize=4)

@@ -1,6 +1,6 @@
 """Data dictionaries: public facts about columns, read from the forms that people have.
 
-JSON forms stand here, all others in privsyn/specs/codebooks/.
+JSON forms stand here, all others in privsyn/specs/codebooks/; privsyn/specs/dictionary_process.py sets them limits.
 
 A fact that was read off the data itself (``bounds_from: observed``, a count of missing values) is a function of
 private rows, so it is left out and a remark says why.
@@ -28,11 +28,11 @@ FORMS = (
 _OBSERVED = re.compile(r"observed|published file|from the data\b", re.IGNORECASE)
 
 
-def read_dictionary(path: Path, table: str) -> Dictionary:
-    """Read the dictionary ``path``; ``table``, the data's file name without ending, picks one of several.
+def parse_dictionary(path: Path, table: str) -> Dictionary:
+    """Return the dictionary ``path``; ``table``, the data's file name without ending, picks one of several.
 
-    The ending of its name tells the form; any other is JSON.  Raises RequestError if the file is unreadable, of none of
-    the known forms, or of one whose package is not installed.
+    It reads in this process, without limits.  The ending of the file's name tells the form; any other is JSON.  Raises
+    RequestError if the file is unreadable, of none of the known forms, or of one whose package is not installed.
     """
     reader = _READERS.get(path.suffix.lower())
     if reader is not None:

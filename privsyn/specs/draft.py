@@ -24,8 +24,9 @@ from privsyn.data_contracts.columns import INTEGER_TYPES
 from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.release_spec import DATASET
 from privsyn.sources.private_table import SupportsArrowStream, is_readable
+from privsyn.sources.public_table import refuse_private_file
 from privsyn.specs.csv_start import check_first_line
-from privsyn.specs.dictionaries import read_dictionary
+from privsyn.specs.dictionary_process import read_dictionary
 from privsyn.specs.facts import Dictionary, Facts, list_values
 from privsyn.specs.look import guess_csv_kinds, list_categories
 from privsyn.specs.messages import DATASET_RULE, from_validation
@@ -34,6 +35,9 @@ from privsyn.specs.spec_file import find_todos
 from privsyn.specs.yaml_file import parse_yaml
 from privsyn.specs.yaml_text import TODO, format_comment, format_flow, format_flow_list, format_scalar
 from privsyn.storage.table_files import read_csv_header, read_layout
+
+DICTIONARY = "draft_spec.dictionary"
+"""The argument that names a dictionary."""
 
 MOST_DECIMALS = 15
 """Fields of a column of numbers (privsyn/data_contracts/columns)."""
@@ -90,7 +94,7 @@ def draft(
             table = _describe_memory_table(data, look=look)
     except RequestError as error:
         raise error.about("draft_spec.data", {"release.data": "draft_spec.data"}) from None
-    known = None if dictionary is None else read_dictionary(Path(dictionary), table.stem)
+    known = None if dictionary is None else _read_public_dictionary(Path(dictionary), data, table)
     lines = [*_write_head(table, dataset, known, options, look=look), "columns:"]
     for column, stored in table.types.items():
         described = known is not None and column in known.columns
@@ -102,6 +106,17 @@ def draft(
             lines.append(f"  # the dictionary also describes {format_comment(name)}, which the table does not have")
         lines.extend(_write_rules(known, table.types))
     return "\n".join(lines) + "\n"
+
+
+def _read_public_dictionary(dictionary: Path, data: str | Path | SupportsArrowStream, table: _Table) -> Dictionary:
+    """Return the dictionary.  Raises RequestError for one that is the private table, or has its columns as headings."""
+    if isinstance(data, str | os.PathLike):
+        refuse_private_file(dictionary, str(data), Path(), DICTIONARY)
+    known = read_dictionary(dictionary, table.stem)
+    if len(table.types) > 1 and table.types.keys() <= set(known.headings):
+        problem = f"{dictionary.name} has the columns of the private table, so it is a table like it and no dictionary"
+        raise RequestError(problem, "Name a public table with a row for each column", DICTIONARY)
+    return known
 
 
 def _write_rules(known: Dictionary, names: Collection[str]) -> Iterator[str]:

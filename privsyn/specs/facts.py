@@ -41,13 +41,14 @@ class Facts:
 class Dictionary:
     """The facts by column name, texts that mean null in CSV (None: not said), and rules between columns.
 
-    ``rules``: entries of the spec's ``rules``, as its file has them.
+    ``rules``: entries of the spec's ``rules``, as its file has them; ``headings``: those of a table.
     """
 
     name: str
     columns: dict[str, Facts]
     null_values: list[str] | None = None
     rules: list[dict[str, Any]] = field(default_factory=list)
+    headings: tuple[str, ...] = ()
 
 
 def pick(tables: Mapping[str, Any], table: str, name: str) -> Mapping[str, Any]:

@@ -43,7 +43,7 @@ IN_WORDS = {
 
 @dataclass(frozen=True)
 class Misread:
-    """PRIVATE: one column of which more than MISREAD_SHARE was repaired.
+    """PRIVATE: one column of which much was repaired.
 
     ``column`` is empty for whole records; ``repairs``: repair -> its share of the rows, largest first, all 0..1.
     """
@@ -62,8 +62,10 @@ class Misread:
         return f"`{self.column}`: {self.shares()}" if self.column else self.shares().capitalize()
 
 
-def list_misread_columns(counts: Mapping[tuple[str, str], int], rows: int) -> tuple[Misread, ...]:
-    """Return columns of which more than MISREAD_SHARE was repaired, most first.
+def list_misread_columns(
+    counts: Mapping[tuple[str, str], int], rows: int, least: float = MISREAD_SHARE
+) -> tuple[Misread, ...]:
+    """Return columns of which more than the share ``least`` was repaired, most first.
 
     ``counts``: (column, repair) -> values, as :class:`privsyn.tasks.steps.encode.Repairs` has them; ``rows``: of the
     table.  Rows left out by the unit of protection are no repair of a column.
@@ -74,7 +76,7 @@ def list_misread_columns(counts: Mapping[tuple[str, str], int], rows: int) -> tu
         of = rows + unread if repair == LEFT_OUT else rows
         if many and of and repair != "left out" and not column.startswith((f"{OF_RULE}[", f"{OF_RULE}.")):
             found.setdefault(column, {})[repair] = min(1.0, many / of)
-    over = [(c, r) for c, r in found.items() if sum(r.values()) > MISREAD_SHARE]
+    over = [(c, r) for c, r in found.items() if sum(r.values()) > least]
     over.sort(key=lambda entry: -sum(entry[1].values()))
     return tuple(Misread(c, dict(sorted(r.items(), key=lambda e: -e[1]))) for c, r in over)
 

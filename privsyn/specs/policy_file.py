@@ -39,7 +39,9 @@ def load_policy(path: Path) -> Policy:
 
 
 def _resolve_paths(rules: DatasetPolicy, folder: Path) -> DatasetPolicy:
-    places = {name: tuple(str((folder / p).resolve()) for p in getattr(rules, name)) for name in ("paths", "priors")}
+    places = {
+        name: tuple(str((folder / p).resolve()) for p in getattr(rules, name)) for name in ("paths", "public", "priors")
+    }
     return rules.model_copy(update=places)
 
 

@@ -13,9 +13,7 @@ from privsyn.base.paths import expand_path
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.specs import messages
 from privsyn.specs.defaults import with_defaults
-from privsyn.specs.lookup_tables import with_lookup_tables
-from privsyn.specs.public_priors import with_prior
-from privsyn.specs.total_tables import with_totals
+from privsyn.specs.public_inputs import with_public_inputs
 from privsyn.specs.yaml_file import Document, parse_yaml, read_yaml
 
 _FREE_LISTS = ("values", "null_values")
@@ -31,8 +29,7 @@ def load_spec(path: Path) -> ReleaseSpec:
     """
     path = Path(path)
     folder = path.absolute().parent
-    spec = with_lookup_tables(_set_data(_validate(read_yaml(path)), folder), folder)
-    return with_prior(with_totals(spec, folder), folder)
+    return with_public_inputs(_set_data(_validate(read_yaml(path)), folder), folder)
 
 
 def parse_spec(text: str, name: str = "the spec") -> ReleaseSpec:

@@ -65,6 +65,21 @@ class LedgerRecord(_Record):
     marks_head: str | None = None
 
 
+class RefusedInput(_Record):
+    """A public input that was taken for a private table."""
+
+    field: str
+    last: str
+    times: Count
+
+
+class PublicInputsRecord(_Record):
+    """The public inputs that were compared with the data set's private tables, by their fingerprints."""
+
+    compared: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    refused: dict[str, RefusedInput] = {}
+
+
 class FormatsRecord(_Record):
     """The formats that were added to a run's release."""
 

@@ -55,17 +55,35 @@ class Bin(NamedTuple):
         return range(grid.first(self.low, above=self.above), grid.first(self.high, above=self.closed))
 
 
+class Points(NamedTuple):
+    """The cells of one value of an attribute; every array has shape (points,).
+
+    ``cell``: the fine code; ``beside``: that of the interval beside it, in its section; ``share``: the part of the
+    values of both that it holds, from 0 to below 1.
+    """
+
+    cell: NDArray[np.int64]
+    beside: NDArray[np.int64]
+    share: Floats
+
+    def select(self, chosen: NDArray[np.bool_]) -> Points:
+        """Return the chosen ones; ``chosen``: shape (points,)."""
+        return Points(self.cell[chosen], self.beside[chosen], self.share[chosen])
+
+
 @dataclass(frozen=True)
 class Cells:
     """The bins, their fine cells, both ascending, and the bin of each cell, shape (cells,).
 
-    ``wide``: the wide bins, each with 1 where its cells grow upwards, -1 where they grow downwards.
+    ``wide``: the wide bins, each with 1 where its cells grow upwards, -1 where they grow downwards.  ``points``: the
+    cells of one value that many rows may have, such as 0.
     """
 
     bins: tuple[Bin, ...]
     fine: tuple[Bin, ...]
     bin_of: NDArray[np.int32]
     wide: tuple[tuple[int, int], ...] = ()
+    points: tuple[int, ...] = ()
 
     @property
     def sections(self) -> tuple[tuple[int, int], ...]:
@@ -92,17 +110,22 @@ def build_cells(
     *,
     closed: bool = True,
     even: bool = False,
+    points: Collection[float] = (),
 ) -> Cells:
     """Return bins between the edges, cut at exact values and barriers, with at most FINE_CELLS cells (wide ones more).
+
+    ``points``: values inside the edges, on the grid if there is one, with a bin of their own in their section.
 
     ``even``: no bin counts as wide, as in releases made before wide bins had more cells.  ``barriers``: values inside
     the edges at which a bin ends and a section begins; ``closed``: whether the last bin holds its upper edge.  With a
     grid, every bin and every cell has a multiple of it.
     """
     arguments = (
-        repr((tuple(edges), tuple(exact), sorted(barriers), grid, closed, even)) if len(edges) <= CACHE_SIZE else ""
+        repr((tuple(edges), tuple(exact), sorted(barriers), grid, closed, even, sorted(points)))
+        if len(edges) <= CACHE_SIZE
+        else ""
     )
-    cells = _CACHE.get(arguments) or _make_cells(edges, exact, barriers, grid, closed, even)
+    cells = _CACHE.get(arguments) or _make_cells(edges, exact, barriers, grid, closed, even, set(points))
     if arguments:
         if len(_CACHE) == CACHE_SIZE:
             _CACHE.clear()
@@ -117,8 +140,9 @@ def _make_cells(
     grid: Grid | None,
     closed: bool,
     even: bool,
+    points: set[float],
 ) -> Cells:
-    bins = tuple(_iterate_bins(edges, sorted(exact), set(barriers), grid, closed))
+    bins = tuple(_iterate_bins(edges, sorted(exact), set(barriers), grid, closed, points))
     narrow = {} if even else _find_wide_bins(bins, edges, grid)
     fine = [
         _double_widths(part, grid, narrow[i]) if i in narrow else _split_finely(part, grid)
@@ -127,7 +151,39 @@ def _make_cells(
     bin_of = np.repeat(np.arange(len(bins)), [len(parts) for parts in fine]).astype(np.int32)
     bin_of.flags.writeable = False
     wide = tuple((i, 1 if width > 0 else -1) for i, width in narrow.items())
-    return Cells(bins, tuple(cell for parts in fine for cell in parts), bin_of, wide)
+    cells = tuple(cell for parts in fine for cell in parts)
+    single = tuple(i for i, c in enumerate(cells) if not c.exact and c.low in points and holds_one_value(c, grid))
+    return Cells(bins, cells, bin_of, wide, single)
+
+
+def find_points(cells: Cells, grid: Grid | None) -> Points | None:
+    """Return the cells of one value that have an interval beside them in their section; None where there are none."""
+    rows = []
+    sections = np.full(len(cells.bins), -1)
+    for number, (start, end) in enumerate(cells.sections):
+        sections[start:end] = number
+    section = sections[cells.bin_of]
+    for cell in cells.points:
+        near = [i for i in (cell + 1, cell - 1) if 0 <= i < len(section) and i not in cells.points]
+        beside = next((i for i in near if section[i] == section[cell]), None)
+        if beside is not None:
+            rows.append((cell, beside, 0.0 if grid is None else 1 / (1 + len(cells.fine[beside].steps(grid)))))
+    if not rows:
+        return None
+    at, beside_of, share = zip(*rows, strict=True)
+    return Points(np.array(at), np.array(beside_of), np.array(share))
+
+
+def holds_one_value(part: Bin, grid: Grid | None) -> bool:
+    """Return whether the bin or cell holds one value: a multiple of the grid, or its lower end."""
+    if grid is not None:
+        return len(part.steps(grid)) == 1
+    return not part.above and part.high <= np.nextafter(part.low, np.inf)
+
+
+def _find_next_value(value: float, grid: Grid | None) -> float:
+    """Return the next multiple of the grid, or the next float."""
+    return float(np.nextafter(value, np.inf) if grid is None else grid.value(grid.first(value, above=True)))
 
 
 def _find_wide_bins(bins: Sequence[Bin], edges: Sequence[float], grid: Grid | None) -> dict[int, float]:
@@ -163,8 +219,14 @@ def _double_widths(part: Bin, grid: Grid | None, narrow: float) -> list[Bin]:
 
 
 def _iterate_bins(
-    edges: Sequence[float], exact: Sequence[float], barriers: set[float], grid: Grid | None, closed: bool
+    edges: Sequence[float],
+    exact: Sequence[float],
+    barriers: set[float],
+    grid: Grid | None,
+    closed: bool,
+    points: set[float],
 ) -> Iterator[Bin]:
+    ends = points | {_find_next_value(value, grid) for value in points}
     outside = [v > edges[-1] or (v == edges[-1] and not closed) for v in exact]
     yield from (Bin(v, v, exact=True) for v in exact if v < edges[0])
     first = True
@@ -172,14 +234,15 @@ def _iterate_bins(
         last = closed and place == len(edges) - 2
         begin, above = low, False
         inside = [v for v in exact if low <= v < high or (last and v == high)]
-        for cut in sorted({*inside, *(b for b in barriers if low <= b < high)}):
+        cuts = {b for b in barriers | ends if low <= b < high} | ({high} & points if last else set())
+        for cut in sorted({*inside, *cuts}):
             part = Bin(begin, cut, above=above, first=first)
             if _holds_values(part, grid):
                 yield part
                 first = False
             if cut in inside:
                 yield Bin(cut, cut, exact=True)
-            first, begin, above = True, cut, cut in inside
+            first, begin, above = first or cut in inside or cut in barriers, cut, cut in inside
         part = Bin(begin, high, above=above, closed=last and high not in inside, first=first)
         if _holds_values(part, grid):
             yield part
@@ -195,8 +258,8 @@ def _holds_values(part: Bin, grid: Grid | None) -> bool:
 
 
 def _split_finely(part: Bin, grid: Grid | None) -> list[Bin]:
-    """Return the cells of a bin, at most FINE_CELLS; an exact value is its own cell."""
-    if part.exact:
+    """Return the cells of a bin, at most FINE_CELLS; one value is its own cell."""
+    if part.exact or (grid is None and holds_one_value(part, grid)):
         return [part]
     if grid is None:
         return _build_cells_from(

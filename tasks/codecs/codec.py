@@ -20,6 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.tables import ValueRange
+from privsyn.tasks.codecs.cells import Points
 
 Columns = Mapping[str, pa.Array]
 Codes = NDArray[Any]
@@ -34,7 +35,8 @@ class Codec(ABC):
     sections of bins that are intervals, each as its first bin and the first bin after it, ascending; intervals of one
     section may be combined with each other.  ``helpers``: other attributes whose codes decoding reads, as a mapping.
     ``added``: the bin of what the spec does not list, which shows in the release only if its noisy count is not low.
-    ``bins_open``: whether the spec says neither bins nor edges of an ordered attribute.
+    ``bins_open``: whether the spec says neither bins nor edges of an ordered attribute.  ``points``: its cells of one
+    value, where it has any.
     """
 
     attribute: str
@@ -44,6 +46,7 @@ class Codec(ABC):
     groups: NDArray[np.int32]
     in_order: tuple[tuple[int, int], ...] = ()
     bins_open: bool = False
+    points: Points | None = None
 
     @property
     def size(self) -> int:

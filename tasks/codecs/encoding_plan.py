@@ -23,6 +23,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import OneOf
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec
+from privsyn.tasks.codecs.cells import Points
 from privsyn.tasks.codecs.codec import Codec, Codes
 from privsyn.tasks.codecs.dates_and_times import DateCodec, DatetimeCodec, TimeCodec
 from privsyn.tasks.codecs.heaping import HeapingCodec
@@ -55,6 +56,11 @@ class EncodingPlan:
         """Attribute -> its wide bins (:class:`Cells`), where it has any."""
         ordered = [codec for codec in self.codecs if isinstance(codec, OrderedCodec)]
         return {codec.attribute: codec.cells.wide for codec in ordered if codec.cells.wide}
+
+    @property
+    def points(self) -> dict[str, Points]:
+        """Attribute -> its cells of one value, where it has any."""
+        return {c.attribute: c.points for c in self.codecs if c.points is not None}
 
     @property
     def interval_bins(self) -> dict[str, NDArray[np.int32]]:
@@ -201,9 +207,11 @@ def _build_codecs(name: str, spec: ReleaseSpec, rules: CompiledRules | None, eve
     thresholds = () if rules is None else rules.thresholds.get(name, ())
     match column:
         case IntegerColumn():
-            return _with_heaps(IntegerCodec(name, column, thresholds, even=name in even), column.heap_values())
+            whole = IntegerCodec(name, column, thresholds, even=name in even, points=_list_points(column, spec))
+            return _with_heaps(whole, column.heap_values())
         case NumberColumn():
-            return _with_heaps(NumberCodec(name, column, thresholds, even=name in even), column.heap_values())
+            real = NumberCodec(name, column, thresholds, even=name in even, points=_list_points(column, spec))
+            return _with_heaps(real, column.heap_values())
         case DatetimeColumn():
             return [DatetimeCodec(name, column, thresholds, even=name in even)]
         case DateColumn():
@@ -215,6 +223,12 @@ def _build_codecs(name: str, spec: ReleaseSpec, rules: CompiledRules | None, eve
         case CategoricalColumn():
             return [CategoricalCodec(name, column)]
     raise TypeError(f"{name!r} is not a released column")
+
+
+def _list_points(column: IntegerColumn | NumberColumn, spec: ReleaseSpec) -> tuple[float, ...]:
+    """Return the values with a cell of their own: none where bins are given or the spec asks for none."""
+    asked = spec.mechanism.compression.single_values and column.leaves_bins_open
+    return column.point_values() if asked else ()
 
 
 def _with_heaps(codec: OrderedCodec, heaps: Sequence[float]) -> list[Codec]:

@@ -27,9 +27,15 @@ class SteppedCodec(OrderedCodec):
     """Base of the codecs of numbers: values on the grid of ``step``, and heaps."""
 
     def __init__(
-        self, name: str, column: IntegerColumn | NumberColumn, barriers: Collection[float] = (), *, even: bool = False
+        self,
+        name: str,
+        column: IntegerColumn | NumberColumn,
+        barriers: Collection[float] = (),
+        *,
+        even: bool = False,
+        points: Collection[float] = (),
     ) -> None:
-        super().__init__(name, column, barriers, even=even)
+        super().__init__(name, column, barriers, even=even, points=points)
         self._step = column.step
         self._heaps = HeapSampler(self, column.heap_values()) if column.heaps else None
         self.helpers = (name_heap_attribute(name),) if column.heaps else ()
@@ -102,10 +108,16 @@ class IntegerCodec(SteppedCodec):
     """Codec of integers; a number with a fraction is rounded down, which counts as a repair."""
 
     def __init__(
-        self, name: str, column: IntegerColumn, barriers: Collection[float] = (), *, even: bool = False
+        self,
+        name: str,
+        column: IntegerColumn,
+        barriers: Collection[float] = (),
+        *,
+        even: bool = False,
+        points: Collection[float] = (),
     ) -> None:
         self._column = column
-        super().__init__(name, column, barriers, even=even)
+        super().__init__(name, column, barriers, even=even, points=points)
 
     def stored_numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
         """Return the numbers with their fractions, and the null mask."""
@@ -141,10 +153,16 @@ class NumberCodec(SteppedCodec):
     """Codec of real numbers."""
 
     def __init__(
-        self, name: str, column: NumberColumn, barriers: Collection[float] = (), *, even: bool = False
+        self,
+        name: str,
+        column: NumberColumn,
+        barriers: Collection[float] = (),
+        *,
+        even: bool = False,
+        points: Collection[float] = (),
     ) -> None:
         self._column = column
-        super().__init__(name, column, barriers, even=even)
+        super().__init__(name, column, barriers, even=even, points=points)
 
     def stored_numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
         """Return the numbers as they are, and the null mask."""
@@ -154,7 +172,7 @@ class NumberCodec(SteppedCodec):
         return self._column.min, self._column.max
 
     def _place(self, low: Floats, high: Floats, rng: np.random.Generator) -> pa.Array:
-        values = low + (high - low) * rng.random(len(low))
+        values = np.where(high <= np.nextafter(low, np.inf), low, low + (high - low) * rng.random(len(low)))
         if self._column.decimals is not None:
             values = self._rounded(low, high, values, 10.0**self._column.decimals, rng)
         return pa.array(np.clip(values, *self._column.storable_bounds()).astype(self._column.type))

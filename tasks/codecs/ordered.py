@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.columns import Binned
 from privsyn.data_contracts.columns.grid import Grid
 from privsyn.data_contracts.domain import choose_code_dtype
-from privsyn.tasks.codecs.cells import Bin, Floats, build_cells
+from privsyn.tasks.codecs.cells import Bin, Floats, build_cells, find_points, holds_one_value
 from privsyn.tasks.codecs.codec import Bounds, Codec, Codes, Columns
 
 FRACTIONS = "fractions rounded"
@@ -67,17 +67,26 @@ class OrderedCodec(Codec):
 
     ``barriers``: values at which a bin ends and across which low bins are never combined, such as the thresholds of
     rules, in the numbers of the column's ``edge_values``.  ``even``: cells as in releases made before wide bins had
-    more (:func:`build_cells`).
+    more (:func:`build_cells`).  ``points``: values with a cell of their own in their section.
     """
 
-    def __init__(self, name: str, column: Binned, barriers: Collection[float] = (), *, even: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        column: Binned,
+        barriers: Collection[float] = (),
+        *,
+        even: bool = False,
+        points: Collection[float] = (),
+    ) -> None:
         self.attribute, self.sources, self._nullable = name, (name,), column.nullable
         self._grid: Grid | None = column.grid()
         self._exact = np.array(column.exact_values(), dtype=np.float64)
         self._edges = column.edge_values()
         self.cells = build_cells(
-            self._edges, column.exact_values(), barriers, self._grid, closed=column.closed, even=even
+            self._edges, column.exact_values(), barriers, self._grid, closed=column.closed, even=even, points=points
         )
+        self.points = find_points(self.cells, self._grid)
         null_bin = [len(self.cells.bins)] if column.nullable else []
         self.groups = np.concatenate([self.cells.bin_of, np.array(null_bin, dtype=np.int32)]).astype(np.int32)
         self.in_order, self.bins_open = self.cells.sections, column.leaves_bins_open
@@ -268,7 +277,7 @@ class OrderedCodec(Codec):
 
     def _name(self, part: Bin) -> str:
         """Return the readable label of a bin or cell."""
-        if part.exact:
+        if part.exact or (self._grid is None and holds_one_value(part, None)):
             return self._label(part.low)
         if self._grid is not None:
             steps = part.steps(self._grid)

@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from privsyn.tasks.codecs.cells import Points
+
 Floats = NDArray[np.float64]
+
+NO_POINTS = Points(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0))
+"""No cell of one value."""
 
 STANDS_OUT = 3.0
 """Standard deviations of a fine count above which a bin is not smoothed together with the others of its code."""
@@ -17,6 +22,7 @@ def weigh_inside(
     groups: NDArray[np.int32],
     coarse: NDArray[np.int32],
     level: NDArray[np.int64] | None = None,
+    points: Points | None = None,
 ) -> Floats:
     """Return share of each fine code inside its coarse code: noisy counts, shrunk towards an even spread.
 
@@ -26,25 +32,53 @@ def weigh_inside(
     is even. A code in which a bin stands out is shrunk bin by bin. Where one of them is negative, all of the code
     are lowered by the same count and cut at 0, so that they keep their sum: many empty codes beside a full one
     would otherwise take from it.  With a ``level``, bins that stand out are left as they are, and the others of each
-    group of the level are shrunk together.
+    group of the level are shrunk together.  A cell of one value that does not stand out (``points``) has the even share
+    of the interval beside it.
     """
-    prior = 1.0 / np.bincount(groups)[groups]
+    faint = find_faint_points(y, sigma, points)
+    faint = faint.select(coarse[faint.cell] == coarse[faint.beside])
+    y, own = join_points(y, faint), np.ones(len(y))
+    own[faint.cell] = 0.0
+    prior = own / np.bincount(groups)[groups]
     size = int(coarse.max()) + 1
     mass = np.maximum(np.bincount(coarse, weights=y, minlength=size), 0.0)
     even = prior / np.bincount(coarse, weights=prior, minlength=size)[coarse]
     unit = _spread_together(y, sigma, groups, coarse) if level is None else _spread_by(level, y, sigma, groups, coarse)
-    inside = prior / np.bincount(unit, weights=prior)[unit]
+    units = np.bincount(unit, weights=prior)[unit]
+    inside = np.divide(prior, units, out=np.zeros(len(y)), where=units > 0)
     centre = (np.maximum(np.bincount(unit, weights=y), 0.0)[unit]) * inside
     residual = y - centre
     spread = np.bincount(unit, weights=residual**2)
-    free = np.bincount(unit) - 1
+    free = np.maximum(np.bincount(unit, weights=own) - 1, 0.0)
     keep = np.maximum(0.0, 1.0 - free * sigma**2 / np.maximum(spread, 1e-300))
     shrunk = centre + keep[unit] * residual
     for code in np.unique(coarse[shrunk < 0]):
-        inside = coarse == code
+        inside = (coarse == code) & (own > 0)
         shrunk[inside] = _project_non_negative(shrunk[inside], mass[code])
     sums = np.bincount(coarse, weights=shrunk, minlength=size)
-    return np.where(sums[coarse] > 0, shrunk / np.where(sums > 0, sums, 1.0)[coarse], even)
+    shares = np.where(sums[coarse] > 0, shrunk / np.where(sums > 0, sums, 1.0)[coarse], even)
+    for cell, beside, part in zip(*faint, strict=True):
+        shares[cell] += part * shares[beside]
+        shares[beside] *= 1 - part
+    return shares
+
+
+def find_faint_points(y: Floats, sigma: float, points: Points | None) -> Points:
+    """Return the cells of one value whose noisy counts, shape (fine size,), do not stand out from the cell beside."""
+    if points is None:
+        return NO_POINTS
+    expected = points.share * np.maximum(y[points.cell] + y[points.beside], 0.0)
+    faint = y[points.cell] - expected < STANDS_OUT * sigma
+    return points.select(faint)
+
+
+def join_points(y: Floats, points: Points) -> Floats:
+    """Return the counts with those of these cells of one value added to the cells beside them."""
+    joined = y.copy()
+    for cell, beside in zip(points.cell, points.beside, strict=True):
+        joined[beside] += joined[cell]
+        joined[cell] = 0.0
+    return joined
 
 
 def _spread_together(

@@ -5,8 +5,10 @@ Paper: section 5.3, "Filter and Combine Low-count Values".
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,15 +19,19 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import RECODE
+from privsyn.tasks.codecs.cells import Points
 from privsyn.tasks.codecs.level_codecs import NO_LEVELS, Levels, list_level_attributes
 from privsyn.tasks.estimation.equal_mass import mark_first_of_equal_mass
-from privsyn.tasks.estimation.fine_weights import weigh_inside
+from privsyn.tasks.estimation.fine_weights import find_faint_points, join_points, weigh_inside
 from privsyn.tasks.estimation.interval_codes import mark_first_of_intervals
 from privsyn.tasks.estimation.level_counts import combine_by_levels, with_levels
 from privsyn.tasks.estimation.marginals import Marginal
 
 Floats = NDArray[np.float64]
 
+
+NOWHERE: Mapping[str, Points] = MappingProxyType({})
+"""No attribute with cells of one value."""
 
 WORTH_A_CODE = 0.001
 """Share of the noisy total below which low neighbours have no code of their own: a code costs cells in every pair."""
@@ -85,6 +91,7 @@ def compress_attribute(
     added: int | None = None,
     levels: Sequence[NDArray[np.int64]] = (),
     codes: int | None = None,
+    points: Points | None = None,
 ) -> AttributeRecode:
     """Keep, combine or filter each bin of one attribute.
 
@@ -105,10 +112,13 @@ def compress_attribute(
 
     ``codes``: the bins of ``in_order`` are joined into so many codes of about equal noisy mass, each section into its
     share of them by mass, at least one, whatever is low (not in the paper).
+
+    ``points``: the cells of one value; one that does not stand out is in the code of the cell beside it.
     """
     y = noisy.astype(np.float64)
     bins = int(groups.max()) + 1
-    total = np.bincount(groups, weights=y, minlength=bins).astype(np.float64)
+    faint = find_faint_points(y, sigma, points)
+    total = np.bincount(groups, weights=join_points(y, faint), minlength=bins).astype(np.float64)
     theta = settings.threshold(sigma)
     if levels:
         theta = max(theta, WORTH_A_CODE * float(total.sum()))
@@ -128,6 +138,8 @@ def compress_attribute(
                 total[part], low[part], max(theta, worth_a_code), sigma * np.sqrt(cells[part]), worth_a_code
             )
             low[part] = False
+    for cell, beside in zip(groups[faint.cell], groups[faint.beside], strict=True):
+        first[max(cell, beside)], first[min(cell, beside)] = False, first[cell] or first[beside]
     gone = np.zeros(bins, dtype=bool)
     if added is not None and low[added] and (bool(levels) or not low.all()):
         gone[added], low[added] = True, False
@@ -141,8 +153,27 @@ def compress_attribute(
     target[gone] = own + int(combine)
     coarse = target[groups].astype(np.int32)
     kept = (~low[groups] | combine) & ~gone[groups]
-    weight = weigh_inside(y, sigma, groups, coarse, levels[-1] if levels else None)
+    weight = weigh_inside(y, sigma, groups, coarse, levels[-1] if levels else None, points)
     return AttributeRecode(coarse, kept, weight, y, np.full(len(y), sigma**2))
+
+
+def drop_unlisted(recode: Recode, added: Mapping[str, int], settings: Compression) -> Recode:
+    """Return the same codes, in which no row becomes what its spec does not list out of noise alone.
+
+    ``added``: as in :func:`privsyn.tasks.steps.compress_domain.compress_domain`.  Where it shares a code with listed
+    values and its noisy count is low, these have its part of the code; evenly, where they have none (not in the paper).
+    """
+    found = dict(recode)
+    for a in added.keys() & recode.keys():
+        r, own = recode[a], added[a]
+        others = r.kept & (r.coarse == r.coarse[own]) & (np.arange(len(r.coarse)) != own)
+        if not r.kept[own] or not others.any() or r.estimate[own] >= settings.threshold(math.sqrt(r.variance[own])):
+            continue
+        weight = r.weight.copy()
+        whole, left = weight[others].sum() + weight[own], weight[others].sum()
+        weight[own], weight[others] = 0.0, weight[others] * whole / left if left > 0 else whole / others.sum()
+        found[a] = replace(r, weight=weight)
+    return found
 
 
 def with_one_ways(
@@ -174,12 +205,13 @@ def pool_one_ways(
     answers: Sequence[NDArray[Any]],
     groups: Mapping[str, NDArray[np.int32]],
     levels: Levels = NO_LEVELS,
+    points: Mapping[str, Points] = NOWHERE,
 ) -> Recode:
     """Return recode with later noisy one-ways on fine codes pooled in, by inverse variance; larger queries are skipped.
 
     Codes stay as they are: rows were recoded by them.  ``groups``: fine code -> public bin, by attribute.  Fine counts
     are drawn towards an even spread in their code, but those of an attribute that a public table tells of.  Counts of
-    ``levels`` are made to agree.
+    ``levels`` are made to agree.  ``points``: the cells of one value, by attribute.
     """
     pooled = dict(recode)
     for query, noisy in zip(queries, answers, strict=True):
@@ -190,7 +222,7 @@ def pool_one_ways(
             estimate = variance * (r.estimate / r.variance + noisy / query.sigma**2)
             found = AttributeRecode(r.coarse, r.kept, r.weight, estimate, variance)
             noise = 0.0 if r.by_prior else float(np.sqrt(found.noise))
-            weight = weigh_inside(estimate, noise, groups[a], r.coarse)
+            weight = weigh_inside(estimate, noise, groups[a], r.coarse, points=points.get(a))
             pooled[a] = replace(found, weight=weight)
     return pooled | _recode_levels(pooled, groups, levels)
 

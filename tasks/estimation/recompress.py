@@ -12,15 +12,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
+from privsyn.tasks.codecs.cells import Points
 from privsyn.tasks.codecs.level_codecs import NO_LEVELS, Levels, list_level_attributes
 from privsyn.tasks.estimation.projection import apply_norm_sub
 from privsyn.tasks.estimation.recode import (
+    NOWHERE,
     AttributeRecode,
     Floats,
     Recode,
@@ -38,11 +41,12 @@ def recompress(
     in_order: Mapping[str, Sections],
     added: Mapping[str, int],
     levels: Levels = NO_LEVELS,
+    points: Mapping[str, Points] = NOWHERE,
 ) -> Recode:
     """Return recode with fine counts by a new decision on all one-ways, for attributes that ``queries`` asked again.
 
     pooled: codes of the first look with all one-ways pooled in (:func:`privsyn.tasks.estimation.recode.pool_one_ways`);
-    queries: of all later looks; ``groups``, ``in_order``, ``added``, ``levels``: as in
+    queries: of all later looks; ``groups``, ``in_order``, ``added``, ``levels``, ``points``: as in
     :func:`privsyn.tasks.steps.compress_domain.compress_domain`.  Without ``settings.neighbours`` (the paper) nothing
     changes.
     """
@@ -55,23 +59,18 @@ def recompress(
     counted_only = list_level_attributes(levels)
     for a in (a for a in again if not pooled[a].by_prior and a not in counted_only):
         above = [level.of for level in levels.get(a, ())]
-        counts = _decide_anew(pooled[a], total, groups[a], settings, in_order.get(a, ()), added.get(a), above)
+        decide = partial(compress_attribute, groups=groups[a], settings=settings, in_order=in_order.get(a, ()))
+        own = decide(
+            pooled[a].estimate, math.sqrt(pooled[a].noise), added=added.get(a), levels=above, points=points.get(a)
+        )
+        counts = _smooth_inside(own, pooled[a], total)
         estimate = counts if alone else pooled[a].estimate
         found[a] = replace(pooled[a], weight=_weigh_inside(pooled[a], counts), estimate=estimate)
     return found
 
 
-def _decide_anew(
-    recode: AttributeRecode,
-    total: float,
-    groups: NDArray[np.int32],
-    settings: Compression,
-    in_order: Sections,
-    added: int | None,
-    above: Sequence[NDArray[np.int64]],
-) -> Floats:
+def _smooth_inside(own: AttributeRecode, recode: AttributeRecode, total: float) -> Floats:
     """Return fine counts, not negative and of sum ``total``, smoothed inside the codes that the pooled counts make."""
-    own = compress_attribute(recode.estimate, math.sqrt(recode.noise), groups, settings, in_order, added, above)
     code, counts = own.coarse[own.kept], np.zeros(len(own.coarse))
     sums, cells = np.bincount(code, weights=recode.estimate[own.kept]), np.bincount(code)
     missing = (total - sums.sum()) * cells / cells.sum()  # by each code's noise variance, as consistency shares it

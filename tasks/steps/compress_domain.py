@@ -19,11 +19,13 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import build_code_schema
+from privsyn.tasks.codecs.cells import Points
 from privsyn.tasks.codecs.level_codecs import NO_LEVELS, Levels, list_level_attributes
 from privsyn.tasks.estimation.equal_mass import are_worth_joining, count_codes
 from privsyn.tasks.estimation.fine_weights import weigh_inside
 from privsyn.tasks.estimation.level_counts import with_levels
 from privsyn.tasks.estimation.recode import (
+    NOWHERE,
     AttributeRecode,
     Floats,
     Recode,
@@ -45,6 +47,7 @@ def compress_domain(
     added: Mapping[str, int] | None = None,
     levels: Levels = NO_LEVELS,
     open_bins: AbstractSet[str] | None = None,
+    points: Mapping[str, Points] = NOWHERE,
 ) -> Recode:
     """Recode every attribute by its noisy one-way and its public bins.
 
@@ -53,7 +56,7 @@ def compress_domain(
     attributes with very many values, whose counts are those of all levels, and the levels' own attributes one code.
     With ``settings.equal_mass``, attributes in order whose bins are open have as many codes of equal noisy mass as
     :func:`privsyn.tasks.estimation.equal_mass.count_codes` says, where these are enough fewer than otherwise;
-    ``open_bins``: their names, None for all.
+    ``open_bins``: their names, None for all.  ``points``: the cells of one value, by attribute.
     """
     intervals, unlisted = in_order or {}, added or {}
     sigma = {q.attributes[0]: q.sigma for q in queries}
@@ -70,6 +73,7 @@ def compress_domain(
             in_order=intervals.get(a, ()),
             added=unlisted.get(a),
             levels=[level.of for level in levels.get(a, ())],
+            points=points.get(a),
         )
         found[a] = compress()
         if codes is not None and a in intervals and _is_open(a, open_bins) and are_worth_joining(found[a].size, codes):
@@ -105,6 +109,7 @@ def compress_towards(
     added: Mapping[str, int] | None = None,
     levels: Levels = NO_LEVELS,
     open_bins: AbstractSet[str] | None = None,
+    points: Mapping[str, Points] = NOWHERE,
 ) -> Recode:
     """Compress by noisy counts drawn towards those of the ``public`` table's rows in fine codes.
 
@@ -114,7 +119,7 @@ def compress_towards(
     looks = [(q.attributes[0], y) for q, y in zip(queries, answers, strict=True)]
     noisy = {a: y.astype(np.float64) for a, y in looks if a not in beside}
     sigma = {q.attributes[0]: q.sigma for q in queries if q.attributes[0] in noisy}
-    found = compress_domain(answers, queries, groups, settings, in_order, added, levels, open_bins)
+    found = compress_domain(answers, queries, groups, settings, in_order, added, levels, open_bins, points)
     if not noisy:
         return found
     for a, drawn in shrink_towards_prior(noisy, sigma, {a: public.column(a) for a in noisy}).items():
@@ -125,7 +130,9 @@ def compress_towards(
         noise = float(np.sqrt(drawn.variance.mean()))
         sections, unlisted = (in_order or {}).get(a, ()), (added or {}).get(a)
         codes = found[a].size if settings.equal_mass and sections and _is_open(a, open_bins) else None
-        r = compress_attribute(drawn.mean, noise, groups[a], settings, sections, unlisted, codes=codes)
+        r = compress_attribute(
+            drawn.mean, noise, groups[a], settings, sections, unlisted, codes=codes, points=points.get(a)
+        )
         weight = np.zeros(len(r.coarse))
         weight[r.kept] = weigh_inside(drawn.mean[r.kept], 0.0, groups[a][r.kept], r.coarse[r.kept])
         found[a] = replace(r, variance=drawn.variance, weight=weight)

@@ -61,6 +61,7 @@ def again(made: Path, places: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         copy = shutil.copytree if (made / name).is_dir() else shutil.copy
         copy(made / name, places / name)
     monkeypatch.setattr(ledger_database, "TIMEOUT", 0.2)
+    monkeypatch.setattr(ledger_database, "RESTART_SECONDS", 0.2)
     use_no_server(monkeypatch)
     return places
 
@@ -220,7 +221,7 @@ def test_a_locked_ledger_stops_a_release_before_its_data(again: Path) -> None:
 
 def test_a_server_that_is_gone_stops_a_release_before_its_data(again: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PRIVSYN_LEDGER", f"postgresql://user:hunter2@/none?host={again}")
-    refused(again, "ledger", "cannot be used")
+    refused(again, "ledger", "does not answer", "Start the database")
 
 
 def test_a_read_only_server_stops_a_release_before_its_data(
@@ -236,4 +237,4 @@ def test_a_read_only_server_stops_a_release_before_its_data(
         name = connection.exec_driver_sql("SELECT current_database()").scalar_one()
         connection.exec_driver_sql(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     engine.dispose()
-    refused(again, "ledger", "cannot be opened for writing")
+    refused(again, "ledger", "cannot be opened for writing", "not a read-only copy of it")

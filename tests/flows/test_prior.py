@@ -22,7 +22,7 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.prior_note import PRIOR_PROMISE
-from privsyn.specs.public_priors import with_prior
+from privsyn.specs.public_inputs import with_public_inputs
 from privsyn.tasks.privacy.noise import NoNoise
 from tests.support.releases import few
 from tests.support.specs import COLUMNS, make_spec, people
@@ -37,7 +37,7 @@ def with_public(data: str, folder: Path, rows: Any, **more: Any) -> ReleaseSpec:
     if rows is not None:
         pq.write_table(rows, folder / "last_year.parquet")
     prior = {"table": "last_year.parquet", "statement": STATEMENT, **more}
-    return with_prior(few(data, prior=prior), folder)
+    return with_public_inputs(few(data, prior=prior), folder)
 
 
 def release(spec: ReleaseSpec) -> Any:
@@ -105,7 +105,7 @@ def test_the_private_rows_in_another_form_are_no_prior(save: Any, tmp_path: Path
     rows = people(300)
     data = save(rows)
     spec = with_public(data, tmp_path, None, table=write_copy(rows, tmp_path, form))
-    with pytest.raises(RequestError, match=r"prior.table: holds the rows of the private table; nothing was spent"):
+    with pytest.raises(RequestError, match=r"prior.table: cannot be told from a private table \(PRIVATE"):
         release_in_process(spec, Settings(), data=rows if in_memory else None)
     assert spent() == 0
 
@@ -128,14 +128,14 @@ def test_a_release_whose_table_was_replaced_is_no_prior(save: Any, tmp_path: Pat
         (folder / "synthetic.parquet", "is not the folder of a release"),
     ):
         with pytest.raises(RequestError, match=problem):
-            with_prior(few(data, prior={"release": str(place), "statement": STATEMENT}), tmp_path)
+            with_public_inputs(few(data, prior={"release": str(place), "statement": STATEMENT}), tmp_path)
 
 
 def test_a_private_table_given_as_a_prior_is_refused_and_nothing_is_spent(save: Any, tmp_path: Path) -> None:
     data = save(people(300))
     own = tmp_path / "copy.parquet"
     own.write_bytes(Path(data).read_bytes())
-    with pytest.raises(RequestError, match="is the private table itself, or a file of it; nothing was spent"):
+    with pytest.raises(RequestError, match="cannot be told from a private table"):
         release(with_public(data, tmp_path, None, table="copy.parquet"))
     with pytest.raises(RequestError, match=r"is the private table itself. Name a public table"):
         with_public(data, tmp_path, None, table=data)
@@ -144,7 +144,7 @@ def test_a_private_table_given_as_a_prior_is_refused_and_nothing_is_spent(save: 
     other = save(people(90), "other.parquet")
     spec = with_public(other, tmp_path, None, table="copy.parquet")
     spec = spec.model_copy(update={"dataset": "others"})
-    with pytest.raises(RequestError, match="of a data set of the ledger; nothing was spent"):
+    with pytest.raises(RequestError, match="cannot be told from a private table"):
         release(spec)
     assert spent() == paid
 
@@ -167,7 +167,7 @@ def test_a_file_that_is_no_prior_is_refused_in_a_sentence(
     (tmp_path / "parts" / "synthetic").mkdir(parents=True)
     (tmp_path / "empty.csv").write_text(",".join(few("x").released_columns) + "\n")
     with pytest.raises(RequestError, match=words) as caught:
-        release(with_prior(few(save(people(50)), prior={**prior, "statement": STATEMENT}), tmp_path))
+        release(with_public_inputs(few(save(people(50)), prior={**prior, "statement": STATEMENT}), tmp_path))
     assert str(caught.value.field).startswith("prior")
 
 
@@ -197,10 +197,10 @@ def test_a_prior_is_no_file_of_the_policy_s_unless_it_says_so(
     pq.write_table(people(200), tmp_path / "public" / "last_year.parquet")
     rules = {"paths": [data], "budget": {"epsilon": 50, "delta": 1e-6}, "epsilon": 50, "delta": 1e-6}
     prior = {"table": "public/last_year.parquet", "statement": STATEMENT}
-    spec = with_prior(few(data, prior=prior), tmp_path)
+    spec = with_public_inputs(few(data, prior=prior), tmp_path)
     monkeypatch.setenv("PRIVSYN_POLICY", str(tmp_path / "policy.yaml"))
-    for priors, allowed in (([], False), (["public"], True)):
-        policy = {"datasets": {"people": {**rules, "priors": priors}}}
+    for places, allowed in (({}, False), ({"priors": ["public"]}, True), ({"public": ["public"]}, True)):
+        policy = {"datasets": {"people": {**rules, **places}}}
         (tmp_path / "policy.yaml").write_text(yaml.safe_dump(policy))
         if allowed:
             assert release(spec).rows
@@ -209,7 +209,9 @@ def test_a_prior_is_no_file_of_the_policy_s_unless_it_says_so(
                 spec,
                 spec.model_copy(update={"prior": spec.prior.at("/no/such/file")}),
             ):  # not even looked for
-                with pytest.raises(RequestError, match=r"is not among the policy's datasets.people.priors"):
+                with pytest.raises(
+                    RequestError, match=r"is not among the policy's datasets.people.public or datasets.people.priors"
+                ):
                     release(asked)
 
 
@@ -217,16 +219,16 @@ def test_what_a_release_or_the_private_folder_does_not_give_away_is_no_prior(sav
     data = save(people(300))
     run_with_test_noise = release_in_process(few(data), Settings(), noise=NoNoise())
     with pytest.raises(RequestError, match="is not the folder of a release"):
-        with_prior(few(data, prior={"release": run_with_test_noise.released, "statement": STATEMENT}), tmp_path)
+        with_public_inputs(few(data, prior={"release": run_with_test_noise.released, "statement": STATEMENT}), tmp_path)
     kept = Path(run_with_test_noise.released) / "synthetic.parquet"
     with pytest.raises(RequestError, match="lies in the private folder, where nothing is public"):
-        release(with_prior(few(data, prior={"table": str(kept), "statement": STATEMENT}), tmp_path))
+        release(with_public_inputs(few(data, prior={"table": str(kept), "statement": STATEMENT}), tmp_path))
 
 
 def test_an_earlier_release_is_a_prior(save: Any, tmp_path: Path) -> None:
     data = save(people(300))
     first = release(few(data))
-    spec = with_prior(few(data, prior={"release": str(first.released), "statement": STATEMENT}), tmp_path)
+    spec = with_public_inputs(few(data, prior={"release": str(first.released), "statement": STATEMENT}), tmp_path)
     second = release(spec)
     assert second.run != first.run
     told = "had not been in the private table, beyond what the public prior says already: (1, 1e-09)"
@@ -244,7 +246,7 @@ def test_what_never_occurs_in_the_prior_cannot_occur_where_that_is_declared(save
     found = []
     for zeros in (True, False):
         asked = make_spec(columns, data=data, prior={**prior, "zeros": zeros})
-        made = privsyn.open_release(release(with_prior(asked, tmp_path)).released).table
+        made = privsyn.open_release(release(with_public_inputs(asked, tmp_path)).released).table
         found.append(int((np.asarray(made["happy"]) & (np.asarray(made["region"]) == "north")).sum()))
     assert found[0] == 0 < found[1]
 
@@ -253,7 +255,7 @@ def test_the_example_of_the_docs_is_released(save: Any, tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "docs" / "priors.md").read_text()
     example = yaml.safe_load(text.split("<!-- example -->\n```yaml\n")[1].split("```")[0])
     pq.write_table(people(200), tmp_path / example["prior"]["table"])
-    spec = with_prior(few(save(people(300)), **example), tmp_path)
+    spec = with_public_inputs(few(save(people(300)), **example), tmp_path)
     assert check(spec).warnings[0].startswith("prior: 200 rows that the spec states to be public")
     assert example["prior"]["statement"] in (Path(release(spec).released) / "README.md").read_text()
 

@@ -31,7 +31,7 @@ from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.release_job import plan_of
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.sources.open_source import open_source
-from privsyn.specs.public_priors import with_prior
+from privsyn.specs.public_inputs import with_public_inputs
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.privacy.noise import SeededNoise
 from tests.support.evaluations import slight_settings
@@ -57,7 +57,7 @@ def spec_of(data: str, folder: Path, public: pa.Table, zeros: bool = False, **ch
         prior={"table": "last_year.parquet", "statement": STATEMENT, "zeros": zeros},
         **fields,
     )
-    return with_prior(spec, folder)
+    return with_public_inputs(spec, folder)
 
 
 def made_from(spec: ReleaseSpec) -> tuple[ReleaseSummary, pa.Table]:
@@ -141,7 +141,7 @@ def test_the_example_of_the_docs_is_taken(save: Save, tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "docs" / "mechanisms.md").read_text(encoding="utf-8")
     example = yaml.safe_load(text.split("<!-- example -->\n```yaml\n")[1].split("```")[0])
     pq.write_table(people(200), tmp_path / example["prior"]["table"])
-    spec = with_prior(make_spec(data=save(people(300)), **example), tmp_path)
+    spec = with_public_inputs(make_spec(data=save(people(300)), **example), tmp_path)
     found = check(spec)
     assert found.warnings[0].startswith("prior: 200 rows that the spec states to be public")
     assert [step.name for step in plan_of(spec).steps if step.kind is Kind.RELEASE] == list(LOOKS)

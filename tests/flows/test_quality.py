@@ -32,7 +32,7 @@ from privsyn.evaluation.quality_release import QualitySummary, publish_quality
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import ReleaseSummary, is_whole
 from privsyn.sources.private_table import Source
-from privsyn.specs.public_priors import with_prior
+from privsyn.specs.public_inputs import with_public_inputs
 from privsyn.storage.records import Records
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
@@ -196,7 +196,7 @@ def test_whole_encoded_rows_are_used_again_and_lost_ones_made_again(
 def test_figures_of_an_improved_release_with_a_prior_cost_their_own_price(places: Path, save: Save) -> None:
     spec = few(save(people(200)), prior={"table": "public.parquet", "statement": "Rows of a public register of 2025."})
     pq.write_table(people(100), places / "public.parquet")
-    better = privsyn.improve(release_in_process(with_prior(spec, places), Settings(), data=None).run, 0.5)
+    better = privsyn.improve(release_in_process(with_public_inputs(spec, places), Settings(), data=None).run, 0.5)
     before = spent()
     for epsilon in (0.5, 3.0):
         made = publish_quality(better.run, epsilon, Settings())

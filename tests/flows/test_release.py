@@ -25,7 +25,7 @@ from privsyn.publish.folder import ReleaseSummary, is_whole
 from privsyn.sources.private_table import Source
 from privsyn.tasks.estimation.noisy import read_receipts
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
-from privsyn.tasks.privacy.noise import NoNoise
+from privsyn.tasks.privacy.noise import NoNoise, SeededNoise
 from privsyn.tasks.steps.encode import Repairs
 from tests.support.kept import Kept
 from tests.support.specs import changed, make_spec, people
@@ -470,3 +470,15 @@ def test_released_parquet_carries_no_metadata_of_the_source(places: Path) -> Non
         assert set(kept) <= {b"pandas"}  # how pandas is to read the columns, from the spec alone
         assert kept == {} or kept[b"pandas"] != schema_of_source.metadata[b"pandas"]
         assert isinstance(metadata.schema_arrow, pa.Schema)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_noise_alone_makes_no_category(places: Path, seed: int) -> None:
+    """Of 63 rows every value of a column is below its noise; none of its rows is `other`."""
+    columns = {"region": {"kind": "categorical", "values": ["north", "south", "east"], "unlisted": "other"}}
+    data = places / "few.parquet"
+    pq.write_table(pa.table({"region": ["north"] * 31 + ["south"] * 20 + ["east"] * 12}), data)
+    asked = make_spec(columns, data=str(data), privacy={"epsilon": 0.2, "delta": 1e-9}, synthesis={"rows": 400})
+    made = run(asked, noise=SeededNoise(seed))
+    regions = pq.read_table(Path(made.released) / "synthetic.parquet")["region"].to_pylist()
+    assert set(regions) <= {"north", "south", "east"}

@@ -22,7 +22,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.forecasts.forecast import forecast
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.totals_note import TOTALS_PROMISE
-from privsyn.specs.total_tables import with_totals
+from privsyn.specs.public_inputs import with_public_inputs
 from tests.support.releases import few, run
 from tests.support.specs import COLUMNS, make_spec, people
 
@@ -74,13 +74,13 @@ def test_the_counts_may_come_from_a_file_and_only_their_content_counts(save: Sav
     data = save(people(300))
     (tmp_path / "residents.csv").write_text("region,people,area\nnorth,160,2\nsouth,79,3\nother,61,9\n")
     stated = {"columns": ["region"], "table": "residents.csv", "count": "people", "statement": STATEMENT}
-    spec = with_totals(few(data, totals=[stated]), tmp_path)
+    spec = with_public_inputs(few(data, totals=[stated]), tmp_path)
     made = run(spec)
     assert counted(made.released, "region") == {("north",): 160, ("south",): 79, ("other",): 61}
     assert spec.totals[0].sha256 in (Path(made.released) / "README.md").read_text()
     assert spec.totals[0].sha256 in (Path(made.released) / "certificate.json").read_text()
     pq.write_table(pa.table({"region": ["other", "south", "north"], "count": [61, 79, 160]}), tmp_path / "r.parquet")
-    other = with_totals(
+    other = with_public_inputs(
         few(data, totals=[{"columns": ["region"], "table": "r.parquet", "statement": STATEMENT}]), tmp_path
     )
     assert run(other).drawn == ()
@@ -93,14 +93,14 @@ def test_the_counts_may_come_from_a_file_and_only_their_content_counts(save: Sav
     ("content", "more", "words"),
     [
         ("region,people\nnorth,1\n", {}, "has no column 'count'"),
-        ("region,count\nnorth,1.5\n", {}, "line 2: '1.5' is not a count"),
-        (f"region,count\nnorth,{'9' * 5_000}\n", {}, "line 2: '9+' is not a count"),
+        ("region,count\nnorth,1.5\n", {}, "line 2, has no count"),
+        (f"region,count\nnorth,{'9' * 5_000}\n", {}, "line 2, has no count"),
         ("region,count\nwest,1\n", {}, "'west' is not a value of the column 'region'"),
         ("region,count\nnorth,1\nnorth,2\n", {}, "names region = 'north' twice"),
         ("region,count\n", {}, "has 0 rows, and a total has from 1 to 20,000"),
         ("region,count\nnorth,1\n", {"sha256": "0" * 64}, "has another content than its `sha256` says"),
-        ("region,count\nnorth,1\n", {"table": "absent.csv"}, "absent.csv cannot be read as a CSV file"),
-        ("region,count\nnorth,1\n", {"table": "absent.parquet"}, "absent.parquet cannot be read as a Parquet file"),
+        ("region,count\nnorth,1\n", {"table": "absent.csv"}, "absent.csv is not there, or is no file"),
+        ("region,count\nnorth,1\n", {"table": "absent.parquet"}, "absent.parquet is not there, or is no file"),
         ("region,count\nnorth,1\n", {"table": "people.parquet"}, "is the private table itself"),
     ],
 )
@@ -112,7 +112,7 @@ def test_a_file_that_is_no_total_is_refused_in_a_sentence(
     spec = few(save(people(20)), totals=[stated])
     place = Path(spec.data).parent if "people" in str(more) else tmp_path
     with pytest.raises(RequestError, match=words) as caught:
-        with_totals(spec, place)
+        with_public_inputs(spec, place)
     assert str(caught.value.field).startswith("totals[0]")
 
 
@@ -177,7 +177,7 @@ def test_the_example_of_the_docs_is_released(save: Save, tmp_path: Path) -> None
     example = yaml.safe_load(text.split("<!-- example -->\n```yaml\n")[1].split("```")[0])
     stated = next(total for total in example["totals"] if "table" in total)
     (tmp_path / stated["table"]).write_text(text.split("```text\n")[1].split("```")[0])
-    spec = with_totals(make_spec(THREE, data=save(people(300)), synthesis={"sweeps": 2}, **example), tmp_path)
+    spec = with_public_inputs(make_spec(THREE, data=save(people(300)), synthesis={"sweeps": 2}, **example), tmp_path)
     assert any(warning.startswith("totals: counts of 300 rows") for warning in check(spec).warnings)
     made = run(spec)
     assert counted(made.released, "region") == {("north",): 160, ("south",): 79, ("other",): 61}
@@ -187,4 +187,4 @@ def test_a_hard_link_to_the_private_table_is_no_total(save: Save, tmp_path: Path
     spec = few(save(people(20)), totals=[{"columns": ["region"], "table": "link.parquet", "statement": STATEMENT}])
     (tmp_path / "link.parquet").hardlink_to(spec.data)
     with pytest.raises(RequestError, match="is the private table itself"):
-        with_totals(spec, tmp_path)
+        with_public_inputs(spec, tmp_path)

@@ -20,7 +20,7 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.prior import Prior
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.unmeasured_note import TELLS_NOTHING
-from privsyn.specs.public_priors import with_prior
+from privsyn.specs.public_inputs import with_public_inputs
 from tests.support import answered
 from tests.support.places import ROOT
 from tests.support.releases import FEW, QUICK, run
@@ -168,7 +168,7 @@ def test_a_public_prior_need_not_have_it(name: str, save: Save, tmp_path: Path) 
     columns = {**FEW, "region": {**COLUMNS["region"], "measured": False}, "happy": COLUMNS["happy"]}
     prior = {"table": "last_year.parquet", "statement": "Rows that anybody may have."}
     fields = {**mechanism_fields(name, group="happy"), "prior": prior}
-    made = run(with_prior(make_spec(columns, data=save(people(200)), **fields), tmp_path))
+    made = run(with_public_inputs(make_spec(columns, data=save(people(200)), **fields), tmp_path))
     assert set(privsyn.open_release(made.released).table["region"].unique().to_pylist()) == {"north", "south", "east"}
 
 
@@ -180,10 +180,10 @@ def test_a_release_is_no_prior_of_what_it_did_not_measure(save: Save, tmp_path: 
     asked = make_spec({**columns, "street": street}, data=data, **QUICK)
     said = "did not measure the column 'street': its values there are random"
     with pytest.raises(RequestError, match=said):
-        run(with_prior(asked.model_copy(update={"prior": Prior.model_validate(prior)}), tmp_path))
+        run(with_public_inputs(asked.model_copy(update={"prior": Prior.model_validate(prior)}), tmp_path))
     with pytest.raises(RequestError, match=said):
         privsyn.forecast(asked, 200, earlier=earlier, seeds=1)
-    assert run(with_prior(make_spec(columns, data=data, prior=prior, **QUICK), tmp_path)).rows
+    assert run(with_public_inputs(make_spec(columns, data=data, prior=prior, **QUICK), tmp_path)).rows
 
 
 def test_rules_of_other_columns_hold_beside_it(save: Save) -> None:

@@ -131,7 +131,7 @@ def test_27_names_and_descriptions_are_words_on_every_surface(
     assert_words_only((folder / "README.md").read_text(encoding="utf-8"), *HOSTILE.values(), *spec.released_columns)
     certificate = read_certificate(folder)
     assert_words_only(format_certificate_page(certificate, list_looks(STEPS)), repr(EVERYTHING))
-    release_command._print_summary(spec, summary, 1.0)
+    release_command._print_summary(spec, summary, 1.0, common.people)
     assert repr(EVERYTHING) in terminal.getvalue()
     check_tables.render(spec_check.check(spec), common.people)
     for name in ("image", "link", "terminal"):

@@ -29,7 +29,7 @@ from privsyn.pipelines.registry import MECHANISMS, build_steps
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.sources.file_source import FileSource
 from privsyn.sources.private_table import Source
-from privsyn.specs.public_priors import with_prior
+from privsyn.specs.public_inputs import with_public_inputs
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.recode import estimate_total, pool_one_ways, recode_from_table
@@ -86,7 +86,7 @@ def test_03_only_release_steps_and_transforms_read_private_rows(
             "table": save(people(40, seed=9), "public.parquet"),
             "statement": "Rows that anybody may have.",
         }
-    spec = with_prior(few(save(people(300)), synthesis={}, **fields), places)
+    spec = with_public_inputs(few(save(people(300)), synthesis={}, **fields), places)
     passes, readers = readers_of_a_run(spec, monkeypatch)
     of_kind = {kind: {step.name for step in build_steps(Request(spec)) if step.kind is kind} for kind in Kind}
     assert passes == {"preflight", "encode"}

@@ -178,7 +178,7 @@ def test_17_settings_and_defaults_do_not_depend_on_the_data(places: Path, save: 
     targets["together"], targets["like"] = [["age", "older"]], "source"
     columns = {**COLUMNS, "older": COLUMNS["age"]}
     chosen = make_spec(columns, **targets, csv={"line_breaks": True}, rules=[{"never": "happy and age < 20"}])
-    assert ReleaseSpec.model_fields.keys() == chosen.public().keys() | {"data", "engine"}
+    assert ReleaseSpec.model_fields.keys() == chosen.public().keys() | {"data", "engine", "public_files"}
 
 
 def test_17_mutant_a_setting_that_follows_the_data(save: Save, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step, check_shares
 from privsyn.pipelines.registry import build_steps
-from privsyn.specs.public_priors import with_prior
+from privsyn.specs.public_inputs import with_public_inputs
 from privsyn.tasks.estimation.recode import AttributeRecode, recode_to_table
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.prior_pairs import PriorPairs
@@ -82,7 +82,7 @@ def test_01_a_prior_and_its_settings_do_not_follow_the_private_table(save: Any, 
     pq.write_table(people(40), tmp_path / "last_year.parquet")
     found = []
     for data in (str(tmp_path / "absent.parquet"), save(people(9)), save(people(90), "more.parquet")):
-        spec = with_prior(few(data, prior={"table": "last_year.parquet", "statement": STATEMENT}), tmp_path)
+        spec = with_public_inputs(few(data, prior={"table": "last_year.parquet", "statement": STATEMENT}), tmp_path)
         request = Request(spec, tuple(spec.released_columns))
         assert request.prior is not None
         found.append(

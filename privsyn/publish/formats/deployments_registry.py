@@ -141,7 +141,8 @@ def _describe_model(release: Described) -> dict[str, Any]:
         "release_type": "One release",
         "release_type_details": "This entry is of one release, published once. All releases of the data set, whatever "
         f"comes, together keep its lifetime cap of epsilon {total.epsilon_cap:g} at delta {total.delta:g}; with this "
-        f"one epsilon {total.epsilon:.6g} of it is used. A ledger refuses what would pass the cap.",
+        f"one epsilon {total.epsilon:.6g} of it is used, counted at that delta. A ledger refuses what would "
+        "pass the cap.",
         "access_type": "Non-interactive",
         "access_type_details": "Recipients get files; they ask nothing of the private table.",
     }

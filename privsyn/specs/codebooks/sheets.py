@@ -6,6 +6,7 @@ Columns of the codebook are known by their headings, in any order and of any cas
 from __future__ import annotations
 
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,9 @@ from privsyn.specs.facts import (
 )
 
 ENDINGS = (".csv", ".tsv", ".xlsx")
+
+MAX_UNPACKED = 200_000_000
+"""Bytes that the parts of a workbook may unpack to."""
 
 _HEADINGS = {
     "name": "name variable column field variable_name column_name field_name variable_/_field_name var",
@@ -71,7 +75,8 @@ def read(path: Path, table: str) -> Dictionary:
         name = cells.get("name", name)
         if name and cells:
             found.setdefault(name, []).append(cells)
-    return Dictionary(path.name, {name: _read_column(cells) for name, cells in found.items()})
+    columns = {name: _read_column(cells) for name, cells in found.items()}
+    return Dictionary(path.name, columns, headings=tuple(map(str, rows.columns)))
 
 
 def _read_rows(path: Path) -> Any:
@@ -79,13 +84,31 @@ def _read_rows(path: Path) -> Any:
 
     try:
         if path.suffix.lower() == ".xlsx":
+            refuse_large_unpacked(path)
             return pd.read_excel(path, dtype=str, keep_default_na=False)
         separator = "\t" if path.suffix.lower() == ".tsv" else None
         return pd.read_csv(path, sep=separator, engine="python", dtype=str, keep_default_na=False, encoding="utf-8-sig")
     except ImportError:
         raise make_missing_package_error("openpyxl", "an Excel codebook") from None
+    except (MemoryError, RequestError):
+        raise
     except Exception:  # pandas and openpyxl raise errors of many kinds
         raise make_unreadable_error(path.name, "table of columns") from None
+
+
+def refuse_large_unpacked(path: Path) -> None:
+    """Raise RequestError for a workbook whose parts say that they unpack to more than MAX_UNPACKED bytes.
+
+    What a part says binds: no reader of ZIP files gives more of it.  Raises zipfile.BadZipFile for no ZIP file.
+    """
+    with zipfile.ZipFile(path) as book:
+        size = sum(part.file_size for part in book.infolist())
+    if size > MAX_UNPACKED:
+        raise RequestError(
+            f"{path.name} unpacks to more than {MAX_UNPACKED // 10**6} MB",
+            "Keep the sheet of columns alone, or save it as CSV",
+            "draft_spec.dictionary",
+        )
 
 
 def _read_column(rows: list[dict[str, str]]) -> Facts:

@@ -53,6 +53,8 @@ def read(path: Path, table: str) -> Dictionary:
         options["catalog_file"] = str(catalogue)
     try:
         _, found = getattr(pyreadstat, _READERS[path.suffix.lower()])(str(path), **options)
+    except MemoryError:
+        raise
     except Exception:  # pyreadstat raises errors of many kinds
         raise make_unreadable_error(path.name, _FORM) from None
     return Dictionary(path.name, {name: _read_column(name, found) for name in found.column_names})

@@ -125,6 +125,7 @@ VALUES: dict[str, Any] = {
     "mechanism.compression.filter": True,
     "mechanism.compression.neighbours": False,
     "mechanism.compression.equal_mass": True,
+    "mechanism.compression.single_values": True,
     "mechanism.selection.scores": "indif",
     "mechanism.selection.criterion": "dense_marg",
     "mechanism.selection.combine_cliques": True,
@@ -184,6 +185,7 @@ VALUES: dict[str, Any] = {
         ]
     },
     "together": [["born", "died"]],
+    "public_files": [{"field": "rules[0].lookup.table", "path": "towns.csv", "sha256": "0" * 64}],
     "engine.kind": "dask",
     "engine.workers": {"engine.kind": "dask", "engine.workers": 2},
     "formats": ["parquet", "csv"],

@@ -270,7 +270,8 @@ def test_the_report_as_json_has_everything_and_says_what_is_private(tmp_path: Pa
 @pytest.mark.parametrize(
     ("column", "said"),
     [
-        ({"kind": "number", "min": 0, "max": 90}, True),
+        ({"kind": "number", "min": 0, "max": 90, "bins": 9}, True),
+        ({"kind": "number", "min": 0, "max": 90}, False),  # 0 has a cell of its own
         ({"kind": "integer", "min": 0, "max": 90, "edges": [0, 10, 90]}, True),
         ({"kind": "integer", "min": 0, "max": 90, "edges": [0, 10, 90], "exact": [0]}, False),
         ({"kind": "integer", "min": 0, "max": 90, "edges": [0, 1, 90]}, False),

@@ -101,7 +101,7 @@ def test_codes_of_equal_mass_keep_relations_that_32_bins_lose_in_noise_and_pooli
                 compute_figures(given.table, release_in_memory(given, given.spec(0.5, method), seed), given.shape)[
                     "spearman"
                 ]
-                for seed in range(3)
+                for seed in range(8)
             ]
         )
         for method in ("preset-0.3", "equal-mass", "privsyn")

@@ -14,7 +14,7 @@ from privsyn.evaluation.score_kinds import KINDS
 from tests.support.evaluations import make_evaluation
 
 
-def shown(width: int, monkeypatch: pytest.MonkeyPatch, against: int = 0) -> list[str]:
+def shown(width: int, against: int = 0) -> list[str]:
     """The lines of the summary; titles are those of the real metrics, as far as there are any."""
     evaluation = make_evaluation(5, against=against)
     tables = []
@@ -24,16 +24,17 @@ def shown(width: int, monkeypatch: pytest.MonkeyPatch, against: int = 0) -> list
         )
         tables.append(scores.model_copy(update={"metrics": metrics, "table": f"other-{i}" if i else "release"}))
     text = io.StringIO()
-    monkeypatch.setattr(command, "people", Console(file=text, width=width))
     changed = evaluation.model_copy(update={"scores": tuple(tables)})
-    command._print_summary(Report(Path("report.html"), Path("evaluation.json"), changed), 1.5)
+    command._print_summary(
+        Report(Path("report.html"), Path("evaluation.json"), changed), 1.5, Console(file=text, width=width)
+    )
     return text.getvalue().splitlines()
 
 
 @pytest.mark.parametrize(("width", "against"), [(80, 0), (80, 1), (160, 0), (160, 2)])
-def test_every_figure_is_one_line_that_fits(width: int, against: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_figure_is_one_line_that_fits(width: int, against: int) -> None:
     """Seven headline figures and the head, between two borders."""
-    lines = shown(width, monkeypatch, against)
+    lines = shown(width, against)
     box = lines[: next(i for i, line in enumerate(lines) if line.startswith("╰")) + 1]
     assert len(box) == 2 + 1 + 7, "\n".join(lines)
     assert max(map(len, box)) <= width
@@ -44,5 +45,5 @@ def test_every_figure_is_one_line_that_fits(width: int, against: int, monkeypatc
     assert "like a sample of" in box[1]
 
 
-def test_a_figure_that_is_not_known_says_why_below(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "Membership inference: No hold-out was given." in shown(80, monkeypatch)
+def test_a_figure_that_is_not_known_says_why_below() -> None:
+    assert "Membership inference: No hold-out was given." in shown(80)

@@ -60,6 +60,13 @@ def test_a_public_table_and_an_earlier_release_stand_in_for_the_private_one(tmp_
     released = privsyn.release(related(2_000).append_column("caseid", pa.array(range(2_000))), SPEC)
     again = privsyn.forecast(SPEC, 2_000, earlier=released.folder, epsilons=[], seeds=1)
     assert again.at[0].pairs == 3 and "earlier release" in again.words[1]
+    table = released.folder / "synthetic.parquet"
+    released.folder.chmod(0o700)
+    table.unlink()
+    pq.write_table(related(2_000), table)
+    with pytest.raises(RequestError, match="was changed after its publication") as caught:
+        privsyn.forecast(SPEC, 2_000, earlier=released.folder, epsilons=[], seeds=1)
+    assert caught.value.field == "forecast.earlier"
 
 
 def test_a_public_table_stands_in_where_columns_have_levels(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import uuid
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -16,7 +14,7 @@ from privsyn.data_contracts.promise import Guarantee
 from privsyn.ledgers.ledger import Ledger, Line
 from privsyn.ledgers.schema import make_sqlite_replace_guard
 from tests.support import postgres
-from tests.support.places import FIXTURES, ROOT
+from tests.support.places import FIXTURES
 from tests.support.tampering import raw, tamper
 
 CAP = Guarantee(epsilon=2.0, delta=1e-9)
@@ -110,22 +108,18 @@ OWNERS = {"the guards are switched off", "a guard is dropped", "the table is dro
 
 
 @pytest.fixture
-def writer(postgres_database: str) -> Iterator[str]:
+def owner(postgres_database: str) -> Iterator[str]:
+    """The URL of the database's owner, who is no superuser."""
+    with postgres.owner(postgres_database) as url:
+        yield url
+
+
+@pytest.fixture
+def writer(owner: str) -> Iterator[str]:
     """The URL of a role made by deployments/ledger_role.sql in a database whose owner has made the ledger."""
-    programs = postgres.programs()
-    if programs is None or not (programs / "psql").exists():
-        pytest.skip("no psql: install Debian's package postgresql")
-    Ledger(postgres_database).make_tables()
-    role = f"worker_{uuid.uuid4().hex[:8]}"
-    script = ROOT / "deployments" / "ledger_role.sql"
-    secret = "it's a secret"  # noqa: S105
-    options = [f"--set=role={role}", f"--set=password={secret}", "--quiet", f"--file={script}"]
-    for _ in range(2):  # twice is once
-        subprocess.run([programs / "psql", *options, postgres_database], check=True, capture_output=True)
-    yield sa.make_url(postgres_database).set(username=role, password=secret).render_as_string(False)
-    with raw(postgres_database) as connection:
-        connection.exec_driver_sql(f"DROP OWNED BY {role} CASCADE")
-        connection.exec_driver_sql(f"DROP ROLE {role}")
+    Ledger(owner).make_tables()
+    with postgres.worker(owner) as url:
+        yield url
 
 
 def test_the_role_adds_to_the_ledger_and_changes_nothing(writer: str, postgres_database: str) -> None:

@@ -18,7 +18,7 @@ from privsyn.ledgers.backup import back_up, restore
 from privsyn.ledgers.ledger import Ledger, Line
 from tests.support import postgres
 from tests.support.commands import privsyn
-from tests.support.places import FIXTURES
+from tests.support.places import FIXTURES, ROOT
 from tests.support.tampering import raw, tamper
 
 LINE = Fraction(1, 1000)
@@ -111,6 +111,32 @@ def test_a_ledger_in_postgresql_is_copied_and_restored(
             restored.claim("people", "a" * 64, "another draw")
         with pytest.raises(RequestError, match="holds data sets already"):
             restore(copy, empty)
+
+
+def test_a_recovery_works_a_second_time(
+    in_postgres: Ledger, postgres_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What docs/operations/backup.md says, as an owner who is no superuser, and the role's rights are made anew."""
+    monkeypatch.delenv("PRIVSYN_LEDGER", raising=False)
+    back_up(postgres_database, tmp_path / "copy.sqlite")
+    history = in_postgres.export()
+    with raw(postgres_database) as connection:
+        for table in ("ledger", "datasets", "entries", "periods", "marks", "period_chain", "mark_chain"):
+            connection.exec_driver_sql(f"DROP TABLE {table} CASCADE")
+        connection.exec_driver_sql("DROP FUNCTION privsyn_append_only")
+    with postgres.owner(postgres_database) as owner:
+        Ledger(owner).make_tables()
+        monkeypatch.setenv("PRIVSYN_DATABASE_URL", owner)
+        for number in ("first", "second"):
+            postgres.psql(owner, ROOT / "deployments" / "put_ledger_aside.sql", aside=f"broken_{number}")
+            done = privsyn("ledger", "restore", tmp_path / "copy.sqlite")
+            assert done.exit_code == 0, done.stderr
+            assert Ledger(owner, create=False).export() == history
+            with postgres.worker(owner) as worker:
+                assert Ledger(worker).verify() == []
+                Ledger(worker).check()
+                with pytest.raises(sa.exc.DBAPIError, match="permission denied"), raw(worker) as connection:
+                    connection.exec_driver_sql(f"SELECT * FROM broken_{number}.entries")  # noqa: S608
 
 
 def test_a_copy_that_fails_halfway_leaves_no_file(

@@ -342,7 +342,8 @@ def test_a_ledger_that_would_not_last_is_refused(address):
         Ledger(address)
 
 
-def test_an_unreachable_server_is_a_clear_error_without_the_password():
+def test_an_unreachable_server_is_a_clear_error_without_the_password(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("privsyn.ledgers.database.RESTART_SECONDS", 0.5)
     with pytest.raises(LedgerError) as error:
         Ledger("postgresql://user:hunter2@127.0.0.1:1/none", timeout=2)
     assert "hunter2" not in str(error.value) and "127.0.0.1" in str(error.value)

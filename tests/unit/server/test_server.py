@@ -43,6 +43,7 @@ def test_a_port_in_use_is_said_before_anything_is_made(tmp_path: Path, monkeypat
 
 def test_a_database_that_does_not_answer_is_said_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_SERVER_API_PORT", str(unused_port()))
+    monkeypatch.setattr("privsyn.ledgers.database.RESTART_SECONDS", 0.5)
     settings = Settings(database_url=f"postgresql://u:hunter2@127.0.0.1:{unused_port()}/db")
     with pytest.raises(PrivsynError, match=r"^PRIVSYN_DATABASE_URL: the database .* does not answer") as refusal:
         run_server(settings, print)

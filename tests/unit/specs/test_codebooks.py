@@ -14,7 +14,7 @@ import pytest
 from privsyn.base.errors import RequestError
 from privsyn.pipelines.release_job import plan_of
 from privsyn.specs.codebooks import statistics_files
-from privsyn.specs.dictionaries import read_dictionary
+from privsyn.specs.dictionaries import parse_dictionary
 from privsyn.specs.draft import draft
 from privsyn.specs.spec_file import find_todos, parse_spec
 from privsyn.specs.yaml_file import parse_yaml
@@ -44,7 +44,7 @@ def codebook(folder: Path, form: str) -> tuple[Path, list[str]]:
     if form == "stata":
         return folder / "gss.dta", write_stata(folder / "gss.dta")
     path = FIXTURES / {"ddi": "survey.xml", "sql": "clinic.sql"}[form]
-    return path, list(read_dictionary(path, path.stem).columns)
+    return path, list(parse_dictionary(path, path.stem).columns)
 
 
 @pytest.mark.parametrize("form", ["stata", "ddi", "sql"])
@@ -117,7 +117,7 @@ def test_spss_and_sas(tmp_path: Path, ending: str) -> None:
         pyreadstat.write_sav(
             frame, str(path), column_labels=labels, variable_value_labels=values, compress=ending == ".zsav"
         )
-    found = read_dictionary(path, "a").columns
+    found = parse_dictionary(path, "a").columns
     assert found["age"].max == 99 and found["town"].kind == "categorical" and found["town"].values is None
     if ending != ".xpt":
         assert found["sex"].values == [1, 2] and found["sex"].labels == ["m", "f"]
@@ -130,7 +130,7 @@ def test_spss_portable_files_have_names_and_labels_of_variables(tmp_path: Path) 
     path = tmp_path / "a.por"
     frame = pd.DataFrame({"AGE": [30.0, 40.0], "TOWN": ["a", "b"]})
     pyreadstat.write_por(frame, str(path), column_labels={"AGE": "Age (0-99)", "TOWN": "Town"})
-    found = read_dictionary(path, "a").columns
+    found = parse_dictionary(path, "a").columns
     assert (found["AGE"].kind, found["AGE"].min, found["AGE"].max) == ("number", 0, 99)
     assert found["TOWN"].kind == "categorical" and found["TOWN"].description == "Town"
 
@@ -149,9 +149,9 @@ def test_a_sas_catalogue_beside_the_table_is_read_with_it(tmp_path: Path, monkey
 
     monkeypatch.setattr(pyreadstat, "read_sas7bdat", reader)
     (tmp_path / "a.sas7bdat").write_bytes(b"SAS")
-    assert read_dictionary(tmp_path / "a.sas7bdat", "a").columns["sex"].labels == ["m", "f"]
+    assert parse_dictionary(tmp_path / "a.sas7bdat", "a").columns["sex"].labels == ["m", "f"]
     (tmp_path / "a.sas7bcat").write_bytes(b"SAS")
-    read_dictionary(tmp_path / "a.sas7bdat", "a")
+    parse_dictionary(tmp_path / "a.sas7bdat", "a")
     assert asked == [{"metadataonly": True}, {"metadataonly": True, "catalog_file": str(tmp_path / "a.sas7bcat")}]
 
 
@@ -161,22 +161,22 @@ def test_ddi_takes_nothing_that_was_counted_in_the_rows(tmp_path: Path) -> None:
     assert content["WAGE"]["decimals"] == 2 and content["WAGE"]["kind"] == "number"
     assert content["SEX"]["values"] == [1, 2], "-9, not stated, is no value"
     assert content["REGION"]["values"] == ["01", "02", "03", "04"] and content["URBRUR"]["values"] == ["U", "R"]
-    assert "VILLAGE" not in read_dictionary(FIXTURES / "survey.xml", "survey").columns, "of another file"
+    assert "VILLAGE" not in parse_dictionary(FIXTURES / "survey.xml", "survey").columns, "of another file"
     counted = tmp_path / "c.xml"
     counted.write_text('<codeBook><var name="a"><sumStat type="min">3</sumStat></var></codeBook>', encoding="utf-8")
-    found = read_dictionary(counted, "c").columns["a"]
+    found = parse_dictionary(counted, "c").columns["a"]
     assert found.min is None and "read off the data" in found.remarks[0]
 
 
 @pytest.mark.parametrize("text", ["²", "--5", "9" * 5_000, "٣", "-"])
 def test_what_only_looks_like_a_number_is_text(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.csv").write_text(f"name,type,values,decimals\na,category,{text};1,{text}\n", encoding="utf-8")
-    found = read_dictionary(tmp_path / "a.csv", "a").columns["a"]
+    found = parse_dictionary(tmp_path / "a.csv", "a").columns["a"]
     assert found.values == [text, "1"] and found.decimals is None
     codes = "".join(f"<catgry><catValu>{c}</catValu><labl>x</labl></catgry>" for c in (text, "1"))
     variables = f'<var name="a"><labl>A</labl>{codes}</var><var name="b" dcml="{text}"><labl>B</labl></var>'
     (tmp_path / "a.xml").write_text(f"<codeBook><dataDscr>{variables}</dataDscr></codeBook>", encoding="utf-8")
-    assert read_dictionary(tmp_path / "a.xml", "a").columns["a"].values == [text, "1"]
+    assert parse_dictionary(tmp_path / "a.xml", "a").columns["a"].values == [text, "1"]
 
 
 def test_sql(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_sheets(tmp_path: Path) -> None:
     pd.read_csv(tmp_path / "a.csv", dtype=str, keep_default_na=False).to_excel(tmp_path / "a.xlsx", index=False)
     (tmp_path / "b.tsv").write_text(LONG_SHEET, encoding="utf-8")
     for name in ("a.csv", "a.xlsx"):
-        found = read_dictionary(tmp_path / name, "a").columns
+        found = parse_dictionary(tmp_path / name, "a").columns
         assert [c.kind for c in found.values()] == [
             "drop", "integer", "integer", "number", "categorical", "categorical", "categorical", None, "boolean",
             "datetime",
@@ -206,7 +206,7 @@ def test_sheets(tmp_path: Path) -> None:
         assert found["sex"].values == [1, 2] and found["sex"].labels == ["male", "female"]
         assert found["region"].values == ["north", "south", "east"] and found["zip"].values == ["01000", "02000"]
         assert [found[n].nullable for n in ("age", "wage", "zip")] == [False, True, True]
-    long = read_dictionary(tmp_path / "b.tsv", "b").columns
+    long = parse_dictionary(tmp_path / "b.tsv", "b").columns
     assert long["sex"].values == [1, 2] and long["state"].labels == ["New York", "Massachusetts"]
     assert (long["age"].kind, long["age"].max) == ("integer", 89)
 
@@ -229,7 +229,7 @@ def test_croissant(tmp_path: Path) -> None:
         ],
     }
     (tmp_path / "c.json").write_text(json.dumps(content), encoding="utf-8")
-    found = read_dictionary(tmp_path / "c.json", "anything").columns
+    found = parse_dictionary(tmp_path / "c.json", "anything").columns
     assert [c.kind for c in found.values()] == ["integer", "categorical", "datetime"]
     assert found["state"].values == ["ny", "ma"] and found["day"].type == "date"
 
@@ -256,10 +256,10 @@ def test_a_file_of_another_form_is_refused_in_words(tmp_path: Path, name: str, c
     path = tmp_path / name
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(RequestError) as caught:
-        read_dictionary(path, "a")
+        parse_dictionary(path, "a")
     assert caught.value.field == "draft_spec.dictionary" and caught.value.cure and caught.value.exit_code == 2
     with pytest.raises(RequestError, match="no file"):
-        read_dictionary(tmp_path / f"none{path.suffix}", "a")
+        parse_dictionary(tmp_path / f"none{path.suffix}", "a")
 
 
 @pytest.fixture
@@ -282,7 +282,7 @@ def test_a_missing_package_is_named_with_its_cure(tmp_path: Path, without: None,
     with pytest.raises(
         RequestError, match=r"needs the package \w+, which is not installed.*privsyn-flows\[codebooks\]"
     ):
-        read_dictionary(tmp_path / name, "a")
+        parse_dictionary(tmp_path / name, "a")
 
 
 def test_a_draft_carries_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from privsyn.base.errors import RequestError
-from privsyn.specs.dictionaries import Dictionary, read_dictionary
+from privsyn.specs.dictionaries import Dictionary, parse_dictionary
 
 
 def load(tmp_path: Path, content: Any, table: str = "table") -> Dictionary:
     path = tmp_path / "dictionary.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
-    return read_dictionary(path, table)
+    return parse_dictionary(path, table)
 
 
 def test_shared_form(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_the_three_forms_are_listed(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"shared form.*Frictionless.*SDV"):
         load(tmp_path, {"something": "else"})
     with pytest.raises(RequestError, match="there is no file"):
-        read_dictionary(tmp_path / "none.json", "table")
+        parse_dictionary(tmp_path / "none.json", "table")
 
 
 @pytest.mark.parametrize(

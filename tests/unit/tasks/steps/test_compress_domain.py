@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -15,6 +16,7 @@ from privsyn.data_contracts.tables import build_code_schema
 from privsyn.tasks.estimation.recode import (
     build_coarse_domain,
     compress_attribute,
+    drop_unlisted,
     estimate_total,
     pool_one_ways,
     recode_from_table,
@@ -25,6 +27,7 @@ from privsyn.tasks.steps.compress_domain import compress_domain, recode_rows
 ON = Compression()
 PAPER = Compression(filter=True, neighbours=False)
 EACH = np.arange(6, dtype=np.int32)
+THREE = np.arange(3, dtype=np.int32)
 
 
 def test_values_below_three_sigma_are_combined_when_their_sum_is_not() -> None:
@@ -162,6 +165,32 @@ def test_what_the_spec_does_not_list_is_left_out_where_its_count_is_low() -> Non
     filtered = compress_attribute(np.array([500, 2, 400, -5, 9, 300]), 10.0, EACH, PAPER, added=4)
     assert filtered.kept.tolist() == [True, False, True, False, False, True]
     assert filtered.size == 3 and set(filtered.coarse[~filtered.kept]) == {3}
+
+
+@pytest.mark.parametrize(
+    ("counts", "weights"),
+    [
+        ([2.0, 4.0, 3.0], [1 / 3, 2 / 3, 0.0]),
+        ([0.0, 0.0, 9.0], [0.5, 0.5, 0.0]),
+    ],
+)
+def test_where_every_count_is_low_rows_have_listed_values_only(counts: list[float], weights: list[float]) -> None:
+    noisy = np.array(counts)
+    found = compress_attribute(noisy, 10.0, THREE, Compression(), added=2)
+    assert found.kept.all()
+    assert found.size == 1
+    found = replace(found, weight=noisy / noisy.sum())
+    dropped = drop_unlisted({"x": found}, {"x": 2}, Compression())["x"]
+    assert dropped.weight == pytest.approx(weights)
+    assert (dropped.coarse == found.coarse).all()
+
+
+def test_what_the_spec_does_not_list_stays_where_its_count_says_so() -> None:
+    noisy = np.array([2.0, 4.0, 90.0])
+    own = compress_attribute(noisy, 10.0, THREE, Compression(), added=2)
+    later = replace(compress_attribute(noisy / 40, 10.0, THREE, Compression(), added=2), estimate=noisy)
+    for found in (own, later):
+        assert drop_unlisted({"x": found}, {"x": 2}, Compression())["x"] is found
 
 
 def test_bottom_and_top_earners_are_not_mixed() -> None:

@@ -1,0 +1,144 @@
+"""The gate of public inputs: a private table that a spec calls public is refused before anything is spent.
+
+A prior, the tables of lookups and totals and the items of itemsets all pass here.  Whole tables are compared, never
+rows: which rows two tables share would tell who is in the private one.  That two tables are equal is an answer about
+private rows, too, so the answers are counted, and past a number of them nothing changed is compared any more.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from privsyn.base.errors import RequestError
+from privsyn.data_contracts.columns import Zoned
+from privsyn.data_contracts.public_file import PublicFile
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.names_of_tables import find_names, map_fingerprints
+from privsyn.ledgers.known_tables import KnownTable
+from privsyn.ledgers.ledger import Ledger
+from privsyn.sources.private_table import Source
+from privsyn.sources.public_table import check_file, compute_sha256, open_shared_columns
+from privsyn.sources.rows_fingerprint import compute_lines_fingerprint, compute_rows_fingerprint
+from privsyn.storage.record_kinds import PublicInputsRecord, RefusedInput
+from privsyn.storage.records import Records
+from privsyn.storage.store import Store
+
+RECORD = "public-inputs"
+"""The private record of a data set's comparisons; whoever removes it allows more of them."""
+
+MOST_REFUSALS = 3
+"""Public inputs of a data set that were taken for a private table, after which nothing changed is compared."""
+
+MOST_COMPARED = 100
+"""Public inputs of a data set that are compared at most."""
+
+PRIVATE_TABLE = "cannot be told from a private table (PRIVATE: pass it on to nobody; it was noted); nothing was spent"
+"""The one sentence for every cause."""
+
+_CURE = "Name a table that anybody may have: what it says shows in the release"
+
+_UNUSED_NAME = ""
+"""No data set has this name, so that a table known under any is known under another."""
+
+
+@dataclass(frozen=True)
+class PrivateTables:
+    """The private tables that a public input may not be: the run's, and those of the ledger's data sets.
+
+    ``source``: the run's table; ``own``: the fingerprints of it and of its files.
+    """
+
+    source: Source
+    own: Sequence[str]
+    store: Store
+    ledger: Ledger
+    private_root: Path
+
+    def refuse_as_public(self, spec: ReleaseSpec, records: Records) -> None:
+        """Raise RequestError if a public input of the spec is one of them; the data set's lock is held.
+
+        Its bytes (a copy, a hard link), its rows in another order or file format, and the measured columns that both
+        have, are caught.  Some of its rows are not.
+        """
+        for stated in spec.public_inputs:
+            path = _find(stated, spec)
+            if path is None:
+                continue
+            if path.resolve().is_relative_to(self.private_root.resolve()):
+                problem = "lies in the private folder, where nothing is public; nothing was spent"
+                raise RequestError(problem, _CURE, stated.field)
+            digest = self.store.fingerprint([path])
+            known = _note_comparison(records, stated.field, digest)
+            if self._include(path, digest, spec):
+                _note_refusal(records, known, stated.field, digest)
+                raise RequestError(PRIVATE_TABLE, _CURE, stated.field)
+
+    def _include(self, path: Path, digest: str, spec: ReleaseSpec) -> bool:
+        """Return whether the file is one of them, by its bytes or its rows.  Every comparison is made."""
+        known = find_names(map_fingerprints(self.private_root, self.ledger.entries()), {digest})
+        table = KnownTable((digest,), partial(self.store.mark, "table"), known)
+        try:
+            self.ledger.check_table(_UNUSED_NAME, table)
+            of_ledger = False
+        except RequestError:
+            of_ledger = True
+        return any((digest in self.own, of_ledger, _has_equal_rows(path, spec, self.source)))
+
+
+def _find(stated: PublicFile, spec: ReleaseSpec) -> Path | None:
+    """Return the input's file; None for one whose rows stand in the spec and that is not here as it was.
+
+    Raises RequestError for a prior that is not there.
+    """
+    if spec.prior is not None and stated.field.startswith("prior."):
+        return check_file(spec.prior)
+    path = Path(stated.path)
+    try:
+        return path if path.is_file() and compute_sha256(path) == stated.sha256 else None
+    except (OSError, ValueError, RequestError):
+        return None
+
+
+def _note_comparison(records: Records, field: str, digest: str) -> PublicInputsRecord:
+    """Return the data set's comparisons, this one among them: it is noted before it is made.
+
+    Raises RequestError for an input that was not compared before, where no more are.
+    """
+    known = records.load_as(RECORD, PublicInputsRecord) or PublicInputsRecord()
+    if digest in known.compared:
+        return known
+    if len(known.refused) >= MOST_REFUSALS or len(known.compared) >= MOST_COMPARED:
+        raise RequestError(
+            "is another public input than before, and no more of them are compared with the private table of this data "
+            "set; nothing was spent",
+            f"Ask the operator, who allows more by removing {RECORD}.json of this data set from private/records",
+            field,
+        )
+    known = known.model_copy(update={"compared": (*known.compared, digest)})
+    records.save(RECORD, known.model_dump(mode="json"))
+    return known
+
+
+def _note_refusal(records: Records, known: PublicInputsRecord, field: str, digest: str) -> None:
+    now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+    before = known.refused.get(digest)
+    times = 1 if before is None else before.times + 1
+    refused = {**known.refused, digest: RefusedInput(field=field, last=now, times=times)}
+    records.save(RECORD, known.model_copy(update={"refused": refused}).model_dump(mode="json"))
+
+
+def _has_equal_rows(path: Path, spec: ReleaseSpec, source: Source) -> bool:
+    """Return whether the file has the rows of the private table, in any order and format."""
+    public = open_shared_columns(path, spec)
+    if public is None:
+        texts = [Path(name) for name in source.names if None in source.types.values()]
+        return bool(texts) and compute_lines_fingerprint([path]) == compute_lines_fingerprint(texts)
+    names = sorted(set(public.read) & set(source.read))
+    moments = {name for name, column in spec.measured_columns.items() if isinstance(column, Zoned)}
+    return compute_rows_fingerprint(public.batches(), names, moments) == compute_rows_fingerprint(
+        source.batches(), names, moments
+    )

@@ -1,0 +1,177 @@
+"""A fingerprint of the rows of a whole table, the same in whatever order and file format they lie.
+
+It answers whether two tables are equal, and nothing about rows that they share.  Numbers, moments and truth values are
+one however they are written: 1, 1.0 and "1"; 2024-01-05, 05/01/2024 and 5 Jan 2024; true, TRUE and 1.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.columns.time_formats import MONTHS
+
+RowsFingerprint = tuple[int, int, int]
+"""Rows, and the sum and the exclusive or of their hashes; kept in memory only."""
+
+_NULL = "\0"
+_LARGEST_POWER = 400
+"""Numbers of more digits are compared as they are written."""
+
+_DAY = (
+    r"(?:[a-z]{3,9}\.?,? +)?(?P<first>\d{1,4}|[a-z]{3,9})[-/., ]+(?P<second>\d{1,2}|[a-z]{3,9})[-/., ]+"
+    r"(?P<third>\d{1,4})"
+)
+_CLOCK = r"(?P<hour>\d{1,2})(?::?(?P<minute>\d{2})(?::?(?P<second_of>\d{2})(?:[.,]\d+)?)?)? *(?:(?P<half>[ap])\.?m\.?)?"
+_ZONE = r" *(?:z|utc|(?P<sign>[+-])(?P<zone_hour>\d{2})(?::?(?P<zone_minute>\d{2}))?)?"
+_MOMENT = re.compile(rf"{_DAY}(?:(?:t|,? +){_CLOCK}{_ZONE})?")
+_COMPACT = re.compile(rf"(?P<first>\d{{4}})(?P<second>\d{{2}})(?P<third>\d{{2}})(?:[t ]{_CLOCK}{_ZONE})?")
+_TIME = re.compile(rf"(?=\d+:){_CLOCK}")
+_TRUTH = {**dict.fromkeys(("true", "t", "yes", "y"), "1"), **dict.fromkeys(("false", "f", "no", "n"), "0")}
+
+
+def compute_rows_fingerprint(
+    batches: Iterable[pa.RecordBatch], names: Sequence[str], moments: Collection[str] = ()
+) -> RowsFingerprint:
+    """Return the fingerprint of the columns ``names``; ``moments``: those of dates or times, also as 20240105."""
+    from pandas.util import hash_array  # here: most runs need none
+
+    found = _Sum()
+    for batch in batches:
+        hashes = np.zeros(batch.num_rows, np.uint64)
+        for name in names:
+            cells = pc.dictionary_encode(batch.column(batch.schema.get_field_index(name)), null_encoding="encode")
+            values = _format_cells(cells.dictionary, moment=name in moments)
+            if len(values):
+                hashed = hash_array(np.array(values, dtype=object), categorize=False)[cells.indices.to_numpy()]
+                hashes = _mix(hashes * np.uint64(31) + hashed)
+        found.add(hashes)
+    return found.fingerprint
+
+
+def compute_lines_fingerprint(files: Iterable[Path]) -> RowsFingerprint:
+    """Return the fingerprint of the lines of text files, without space around them and without empty ones."""
+    from pandas.util import hash_array
+
+    found = _Sum()
+    for lines in _iterate_lines(files):
+        found.add(_mix(hash_array(np.array(lines, dtype=object), categorize=False)))
+    return found.fingerprint
+
+
+def _iterate_lines(files: Iterable[Path], size: int = 1 << 24) -> Iterator[list[str]]:
+    for file in files:
+        with file.open(encoding="utf-8-sig", errors="replace") as stream:
+            while lines := stream.readlines(size):
+                if stripped := [line.strip() for line in lines if line.strip()]:
+                    yield stripped
+
+
+class _Sum:
+    """The fingerprint of the rows so far."""
+
+    def __init__(self) -> None:
+        self.fingerprint: RowsFingerprint = (0, 0, 0)
+
+    def add(self, hashes: NDArray[np.uint64]) -> None:
+        rows, total, folded = self.fingerprint
+        total = (total + int(hashes.sum(dtype=np.uint64))) % (1 << 64)
+        self.fingerprint = rows + len(hashes), total, folded ^ int(np.bitwise_xor.reduce(hashes))
+
+
+def _mix(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return SplitMix64's finalizer of each hash, so that sums of rows do not cancel."""
+    hashes = (hashes ^ (hashes >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    hashes = (hashes ^ (hashes >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return hashes ^ (hashes >> np.uint64(31))
+
+
+def _format_cells(values: pa.Array, *, moment: bool) -> list[str]:
+    """Return each value as text that does not depend on the format of its file."""
+    if pa.types.is_integer(values.type) and not moment:
+        return [_NULL if text is None else text for text in values.cast(pa.string()).to_pylist()]
+    if pa.types.is_timestamp(values.type):
+        values = values.cast(pa.timestamp("us", values.type.tz), safe=False)
+    return [_format_cell(value, moment=moment) for value in values.to_pylist()]
+
+
+def _format_cell(value: Any, *, moment: bool = False) -> str:
+    if value is None:
+        return _NULL
+    if isinstance(value, float | Decimal):
+        return _format_number(Decimal(repr(value)) if isinstance(value, float) else value)
+    text = str(value).strip().casefold()
+    if not text:
+        return _NULL
+    found = _format_moment(text, compact=moment)
+    if found is not None:
+        return found
+    try:
+        return _format_number(Decimal(text))
+    except InvalidOperation:
+        return _TRUTH.get(text, text)
+
+
+def _format_number(value: Decimal) -> str:
+    """Return a whole number exactly, and another one to the digits that every format keeps: those of 32 bits."""
+    if not value.is_finite():
+        return _NULL if value.is_nan() else str(value)
+    if value and abs(value.adjusted()) > _LARGEST_POWER:
+        return str(value)
+    if value == int(value):
+        return str(int(value))
+    with np.errstate(over="ignore", under="ignore"):
+        short = np.float32(value)
+    return str(short) if np.isfinite(short) and short else repr(float(value))
+
+
+def _format_moment(text: str, *, compact: bool) -> str | None:
+    """Return a date, moment or time of day in any common spelling; None for other text.
+
+    Day, month and the year's last digits are sorted, since spellings differ in their order.
+    """
+    found = _MOMENT.fullmatch(text) or (_COMPACT.fullmatch(text) if compact else None)
+    if found is None:
+        clock = _TIME.fullmatch(text)
+        return None if clock is None else f"time {_count_seconds(clock.groupdict())}"
+    parts = found.groupdict()
+    numbers = [_read_part(parts[name] or "") for name in ("first", "second", "third")]
+    if None in numbers:
+        return None
+    year, month, day = (int(number or 0) for number in numbers)
+    seconds = _count_seconds(parts)
+    if parts["zone_hour"] and year > 31:  # the clock time of UTC, which may be another day's
+        try:
+            moment = dt.datetime(year, month, day) + dt.timedelta(seconds=seconds) - _read_zone(parts)
+        except (ValueError, OverflowError):
+            return None
+        year, month, day = moment.year, moment.month, moment.day
+        seconds = 3600 * moment.hour + 60 * moment.minute + moment.second
+    return f"day {sorted((year % 100, month % 100, day % 100))} {seconds}"
+
+
+def _read_part(text: str) -> int | None:
+    """Return the number that a part of a date is, also a month by its name."""
+    return int(text) if text.isdecimal() else 1 + MONTHS.index(text[:3]) if text[:3] in MONTHS else None
+
+
+def _count_seconds(parts: dict[str, str | None]) -> int:
+    """Return the seconds since midnight."""
+    hour, minute, second = (int(parts[name] or 0) for name in ("hour", "minute", "second_of"))
+    if parts["half"]:
+        hour = hour % 12 + (12 if parts["half"] == "p" else 0)
+    return 3600 * hour + 60 * minute + second
+
+
+def _read_zone(parts: dict[str, str | None]) -> dt.timedelta:
+    away = dt.timedelta(hours=int(parts["zone_hour"] or 0), minutes=int(parts["zone_minute"] or 0))
+    return -away if parts["sign"] == "-" else away

@@ -1,0 +1,121 @@
+"""Data dictionaries are read in a process of their own, which has limits: a small file may unpack to any size.
+
+A workbook is packed, XML may nest, and their readers are others' code in several languages.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from privsyn.base.errors import RequestError
+
+if TYPE_CHECKING:
+    from privsyn.specs.facts import Dictionary
+
+SECONDS = 30
+"""Processor time of one dictionary."""
+
+MEMORY = 2 << 30
+"""Bytes of memory of the process."""
+
+_WAIT = 4 * SECONDS
+"""Seconds after which a process that waits is ended: the disk may be slow."""
+
+_FIELD = "draft_spec.dictionary"
+
+
+def read_dictionary(path: Path, table: str) -> Dictionary:
+    """Read the dictionary ``path``; ``table``, the data's file name without ending, picks one of several.
+
+    Raises RequestError if the file is unreadable, of none of the known forms, or of one whose package is not installed,
+    and where reading it would take more than SECONDS of processor time or MEMORY.
+    """
+    here = str(Path(__file__).parents[2])
+    try:
+        done = subprocess.run(  # noqa: S603 - this module, with this interpreter
+            [sys.executable, "-P", "-m", __name__, str(path), table, str(SECONDS), str(MEMORY)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join([here, *filter(None, sys.path)]),
+                "OPENBLAS_NUM_THREADS": "1",  # each thread reserves memory
+            },
+            timeout=_WAIT,
+            check=True,
+        )
+    except (subprocess.SubprocessError, ValueError):  # a path may hold a character that no argument can
+        raise RequestError(
+            f"{path.name} cannot be read within {SECONDS} seconds of work and {MEMORY >> 30} GiB of memory",
+            "Give a smaller dictionary, or another form of it",
+            _FIELD,
+        ) from None
+    except OSError:
+        raise RequestError("the process that reads dictionaries cannot start", "Try again", _FIELD) from None
+    answer = json.loads(done.stdout)
+    if "problem" in answer:
+        raise RequestError(answer["problem"], answer["cure"], answer["field"])
+    return _decode(answer)
+
+
+def _decode(answer: dict[str, Any]) -> Dictionary:
+    from privsyn.specs.facts import Dictionary, Facts
+
+    columns = {name: Facts(**{k: _restore(v) for k, v in facts.items()}) for name, facts in answer["columns"].items()}
+    return Dictionary(**{**answer, "columns": columns, "headings": tuple(answer["headings"])})
+
+
+def _keep(value: Any) -> Any:
+    """Return a moment as JSON has it."""
+    if isinstance(value, dt.datetime):
+        return {"moment": value.isoformat()}
+    raise TypeError(type(value).__name__)
+
+
+def _restore(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_restore(inner) for inner in value]
+    return dt.datetime.fromisoformat(value["moment"]) if isinstance(value, dict) else value
+
+
+def _set_limits(seconds: int, memory: int) -> None:
+    """Limit the processor time and the memory of this process, where the system can."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return
+    for kind, most in ((resource.RLIMIT_CPU, seconds), (resource.RLIMIT_AS, memory), (resource.RLIMIT_CORE, 0)):
+        hard = resource.getrlimit(kind)[1]
+        lower = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (lower, lower))
+
+
+def _answer(path: str, table: str) -> dict[str, Any]:
+    from privsyn.specs.dictionaries import parse_dictionary
+
+    try:
+        return asdict(parse_dictionary(Path(path), table))
+    except RequestError as error:
+        return {"problem": str(error.problem), "cure": str(error.cure), "field": error.field}
+
+
+def _main() -> None:
+    """Print the dictionary as JSON; whatever else writes to the standard output meanwhile is not heard."""
+    path, table, seconds, memory = sys.argv[1:]
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    _set_limits(int(seconds), int(memory))
+    with answers:
+        answers.write(json.dumps(_answer(path, table), default=_keep))
+
+
+if __name__ == "__main__":
+    _main()

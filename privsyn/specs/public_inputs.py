@@ -1,0 +1,157 @@
+"""The public files that a spec names: read where the spec is read, so that a run takes no file of its own.
+
+Whether one of them is the private table under another name is asked where a run is opened
+(privsyn/engine/public_inputs.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from privsyn.base.errors import RequestError
+from privsyn.base.paths import expand_path
+from privsyn.data_contracts.columns import CategoricalColumn
+from privsyn.data_contracts.public_file import PublicFile
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.rules import Lookup, LookupRule, infer_type
+from privsyn.data_contracts.totals import MOST_COUNTS, KnownTotal
+from privsyn.sources.public_table import (
+    compute_sha256,
+    locate_public_file,
+    read_listed_file,
+    read_records,
+    refuse_private_file,
+)
+from privsyn.specs import messages
+
+MOST_DIGITS = 18
+"""Digits of a count at most: Python reads no number of thousands."""
+
+
+def with_public_inputs(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
+    """Return the spec with the rows of every lookup and total that names a file, and the place and hash of its prior.
+
+    Paths are from ``folder``; ``public_files`` tells what was read.  Raises RequestError (exit 2) for a file that
+    cannot be read, lacks a column, has a value that does not fit, has another content than a stated hash, or is the
+    private table itself.
+    """
+    read: list[PublicFile] = []
+    rules = [
+        {"lookup": _fill_lookup(rule.lookup, spec, folder, f"rules[{i}].lookup.table", read)}
+        if isinstance(rule, LookupRule) and rule.lookup.table
+        else rule.model_dump(by_alias=True, exclude_unset=True)
+        for i, rule in enumerate(spec.rules)
+    ]
+    totals = [
+        _fill_total(total, spec, folder, i, read) if total.table else total.model_dump(exclude_unset=True)
+        for i, total in enumerate(spec.totals)
+    ]
+    if read:
+        files = [file.model_dump() for file in (*spec.public_files, *read)]
+        filled = {"rules": rules, "totals": totals, "public_files": files}
+        content = spec.model_dump(exclude_unset=True, exclude=set(filled))
+        try:
+            spec = ReleaseSpec.model_validate({**content, **{name: value for name, value in filled.items() if value}})
+        except ValidationError as error:
+            raise messages.request_error(messages.from_validation(error, {})) from None
+    return _with_prior(spec, folder)
+
+
+def _fill_lookup(lookup: Lookup, spec: ReleaseSpec, folder: Path, field: str, read: list[PublicFile]) -> dict[str, Any]:
+    names = (*lookup.from_, *lookup.to)
+    file = read_listed_file(lookup.table, folder, spec.data, field)
+    rows = []
+    for line, record in enumerate(read_records(file, names, field), start=2):
+        where = f"{file.path.name}, line {line}"
+        rows.append([parse_value(record[name], name, spec.columns[name], where, field) for name in names])
+    unique = {tuple(row): row for row in rows}  # a table of more columns may say the same twice
+    read.append(file.kept)
+    return {"from": list(lookup.from_), "to": list(lookup.to), "rows": list(unique.values())}
+
+
+def _fill_total(total: KnownTotal, spec: ReleaseSpec, folder: Path, i: int, read: list[PublicFile]) -> dict[str, Any]:
+    field = f"totals[{i}].table"
+    file = read_listed_file(total.table, folder, spec.data, field)
+    rows = _read_counts(file.path.name, read_records(file, (*total.columns, total.count), field), total, spec, field)
+    if total.sha256 not in ("", file.kept.sha256):
+        raise RequestError(
+            f"{file.path.name} has another content than its `sha256` says",
+            "Name the file that was meant",
+            f"totals[{i}].sha256",
+        )
+    read.append(file.kept)
+    content = total.model_dump(exclude_unset=True, exclude={"table"})
+    return {**content, "counts": rows, "sha256": file.kept.sha256}
+
+
+def _read_counts(
+    name: str, records: Sequence[dict[str, Any]], total: KnownTotal, spec: ReleaseSpec, field: str
+) -> list[dict[str, Any]]:
+    if not 0 < len(records) <= MOST_COUNTS:
+        raise RequestError(
+            f"{name} has {len(records):,} rows, and a total has from 1 to {MOST_COUNTS:,}",
+            "Let it have one row for each value",
+            field,
+        )
+    rows = []
+    for line, record in enumerate(records, start=2):
+        where = f"{name}, line {line}"
+        values = {n: parse_value(record[n], n, spec.columns[n], where, field) for n in total.columns}
+        rows.append({**values, total.count: _parse_count(record[total.count], where, field)})
+    return rows
+
+
+def _parse_count(value: Any, where: str, field: str) -> Any:
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if not text.isdecimal() or len(text) > MOST_DIGITS:
+        raise RequestError(f"{where}, has no count", "Write a whole number, 0 or more", field)
+    return int(text)
+
+
+def parse_value(value: Any, name: str, column: Any, where: str, field: str) -> Any:
+    """Return a value of a public table as one of the column; empty text is null, unless a value of the column is.
+
+    What Parquet stores as another type than text is taken as it is.  An error shows where the value stands and not the
+    value: the file may be the private table by mistake.
+    """
+    if not isinstance(value, str):
+        return value
+    kind = infer_type(column)
+    if value == "" and not (isinstance(column, CategoricalColumn) and "" in column.values):
+        return None
+    if kind == "text":
+        return value
+    try:
+        if kind == "truth":
+            return {"true": True, "false": False, "1": True, "0": False}[value.strip().lower()]
+        if kind == "number":
+            number = float(value)
+            return int(number) if number.is_integer() else number
+    except (KeyError, ValueError):
+        pass
+    raise RequestError(f"{where}: the value of {name!r} is not one of that column", "Correct the table", field)
+
+
+def _with_prior(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
+    """Return the spec with the place of its prior made absolute and the file's SHA-256 in it."""
+    prior = spec.prior
+    if prior is None or not prior.place:
+        return spec
+    kind = "table" if prior.table else "release"
+    field = f"prior.{kind}"
+    place = folder.absolute() / expand_path(prior.place, field)
+    prior = prior.model_copy(update={kind: str(place)})
+    path = locate_public_file(prior)
+    refuse_private_file(path, spec.data, folder, field)
+    found = compute_sha256(path)
+    if prior.sha256 not in ("", found):
+        raise RequestError(
+            f"{path.name} has another content than its `sha256` says", "Name the file that was meant", "prior.sha256"
+        )
+    return spec.model_copy(update={"prior": prior.model_copy(update={"sha256": found})})

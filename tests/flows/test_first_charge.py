@@ -1,0 +1,126 @@
+"""Before a data set's first charge: a terminal is shown price, cap and forecast, and asked; a pipe never is."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from privsyn.base.settings import Settings
+from privsyn.ledgers.ledger import Ledger
+from tests.support.commands import privsyn, use_no_server
+from tests.support.specs import PEOPLE_YAML, people
+
+Save = Callable[..., str]
+
+
+@pytest.fixture
+def spec(places: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> Path:
+    save(people(300))
+    use_no_server(monkeypatch)
+    monkeypatch.setenv("PREFECT_HOME", str(places / "prefect"))
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TERM", "dumb")
+    path = places / "people.yaml"
+    path.write_text(PEOPLE_YAML.replace("delta: 1.0e-9}\ncolumns", "delta: 1.0e-8}\ncolumns"), encoding="utf-8")
+    return path
+
+
+def answered(spec: Path, answer: bytes, *options: str) -> tuple[str, int]:
+    """What ``privsyn release`` shows on a terminal where somebody types ``answer`` when asked, and its exit code."""
+    here, terminal = pty.openpty()
+    command = [sys.executable, "-m", "privsyn.cli", "release", str(spec), *options]
+    process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, cwd=spec.parent)
+    os.close(terminal)
+    told, asked = b"", False
+    while True:
+        try:
+            told += os.read(here, 65_536)
+        except OSError:  # the last writer is gone
+            break
+        if b"[y/N]" in told and not asked:
+            asked = True
+            os.write(here, answer)
+    os.close(here)
+    return " ".join(told.decode("utf-8", "replace").replace("│", " ").split()), process.wait()
+
+
+def charged() -> int:
+    path = Path(Settings().ledger)
+    return len(Ledger(str(path)).entries()) if path.exists() else 0
+
+
+@pytest.mark.parametrize("answer", [b"\n", b"\x04"], ids=["nothing", "end of input"])
+def test_a_terminal_is_asked_and_a_no_leaves_no_trace(spec: Path, answer: bytes) -> None:
+    before = sorted(spec.parent.rglob("*"))
+    told, code = answered(spec, answer)
+    assert code == 1
+    for words in (
+        "epsilon 1 at delta 1e-09",
+        "epsilon 2 at delta 1e-08, for all releases of 'people' together",
+        "it cannot be changed later",
+        "counted at the cap's delta of 1e-08",
+        "So would a part of a table that was released under another name",
+        "Forecast at epsilon 1",
+        "Nothing was read, nothing was charged",
+    ):
+        assert words in told, words
+    assert charged() == 0
+    assert [p for p in sorted(spec.parent.rglob("*")) if "__pycache__" not in str(p)] == before
+
+
+def test_a_yes_releases_and_the_second_release_asks_nothing(spec: Path) -> None:
+    told, code = answered(spec, b"y\n", "--rows-about", "300")
+    assert code == 0, told
+    assert "synthetic rows" in told and "used is counted at the cap's delta of 1e-08" in told
+    again, code = answered(spec, b"n\n", "--fresh")
+    assert code == 0 and "[y/N]" not in again
+
+
+def test_yes_asks_nothing(spec: Path) -> None:
+    told, code = answered(spec, b"n\n", "--yes")
+    assert code == 0 and "[y/N]" not in told and "Forecast" not in told
+
+
+def test_a_pipe_is_not_asked(spec: Path) -> None:
+    done = privsyn("release", spec)
+    assert done.exit_code == 0 and "[y/N]" not in done.output and charged()
+
+
+def test_a_dry_run_reads_and_writes_nothing(spec: Path) -> None:
+    (spec.parent / "people.parquet").write_bytes(b"whoever reads this fails")
+    before = sorted(spec.parent.rglob("*"))
+    shown = privsyn("release", spec, "--dry-run", "--out", spec.parent / "elsewhere")
+    assert shown.exit_code == 0, shown.output
+    assert "Forecast at epsilon 1" in shown.stdout and "30,000" in shown.stdout
+    assert shown.stderr.strip().endswith("A dry run: nothing was read, nothing was charged.")
+    told = json.loads(privsyn("release", spec, "--dry-run", "--rows-about", 500, "--json").stdout)
+    assert told["new"] and told["price"]["epsilon"] == 1 and told["cap"] == {"epsilon": 2.0, "delta": 1e-8}
+    assert told["counted"]["price"] < 1 and [made["rows"] for made in told["forecasts"]] == [500]
+    assert sorted(spec.parent.rglob("*")) == before
+
+
+def test_a_dry_run_of_a_known_data_set_says_what_would_be_used(spec: Path) -> None:
+    assert privsyn("release", spec).exit_code == 0
+    entries = charged()
+    told = privsyn("release", spec, "--dry-run", "--epsilon", 0.5, "--rows-about", 300)
+    assert "Used so far: 0.9" in told.stdout and "with this one" in told.stdout and charged() == entries
+    assert "With about 300 rows no relation between columns would be measured" in " ".join(told.stdout.split())
+
+
+def test_a_price_above_the_cap_is_refused_before_anything_is_asked(spec: Path) -> None:
+    refused = privsyn("release", spec, "--dry-run", "--epsilon", 3)
+    assert refused.exit_code == 3 and "costs more than the whole lifetime cap" in " ".join(refused.stderr.split())
+
+
+def test_a_mechanism_that_takes_long_is_simulated_only_where_the_rows_are_said(spec: Path) -> None:
+    spec.write_text(spec.read_text(encoding="utf-8") + "mechanism: {name: mst}\n", encoding="utf-8")
+    shown = privsyn("release", spec, "--dry-run")
+    assert "No forecast: the mechanism mst takes long to simulate" in shown.stdout

@@ -1,0 +1,115 @@
+"""A PostgreSQL server that is restarted while releases run: it is waited for, and nothing is charged twice."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from privsyn.base.errors import LedgerError
+from privsyn.base.settings import Settings
+from privsyn.data_contracts.promise import Guarantee
+from privsyn.ledgers import database
+from privsyn.ledgers.backup import back_up
+from privsyn.ledgers.ledger import Ledger, Line
+from privsyn.server.server_and_worker import check_database
+from tests.support import postgres
+from tests.support.tampering import raw
+
+CAP = Guarantee(epsilon=5.0, delta=1e-9)
+RHO = Fraction(1, 10**6)
+DOWN_SECONDS = 6.0
+
+
+@pytest.fixture
+def own() -> Iterator[postgres.Cluster]:
+    """A server of this test's own, with a database."""
+    pytest.importorskip("psycopg", reason="no PostgreSQL driver: install privsyn-flows[postgres]")
+    if postgres.programs() is None:
+        pytest.skip("no PostgreSQL: install Debian's package postgresql")
+    with postgres.cluster() as made:
+        yield made
+
+
+def charge(ledger: Ledger, number: int) -> None:
+    key = f"{number:064d}"
+    ledger.reserve("people", f"run-{number}", [Line("one_way_marginals", key, RHO)], period=f"2026-{number:03d}")
+    ledger.claim("people", key, "draw")
+    ledger.settle("people", key)
+    ledger.release_period("people", f"2026-{number:03d}", f"run-{number}")
+
+
+def test_a_restart_of_six_seconds_is_waited_for(own: postgres.Cluster, tmp_path: Path) -> None:
+    ledger = Ledger(own.url)
+    ledger.register("people", CAP)
+    charge(ledger, 0)
+    done = threading.Event()
+
+    def restart() -> None:
+        time.sleep(0.2)
+        own.stop(signal.SIGINT)  # as `systemctl restart` does: connections are broken off
+        time.sleep(DOWN_SECONDS)
+        own.start()
+        done.set()
+
+    thread = threading.Thread(target=restart)
+    thread.start()
+    began, number = time.monotonic(), 0
+    try:
+        while not done.is_set() or number < 3:
+            number += 1
+            charge(ledger, number)
+    finally:
+        thread.join()
+    assert time.monotonic() - began > DOWN_SECONDS
+    assert Ledger(own.url).verify() == []
+    assert [e.event for e in ledger.entries()] == ["reserve", "spent"] * (number + 1)
+    assert ledger.summary("people")[0].rho == (number + 1) * RHO
+    assert back_up(own.url, tmp_path / "copy.sqlite") == 2 * (number + 1)
+
+
+def test_every_call_goes_on_after_a_broken_connection(own: postgres.Cluster) -> None:
+    """Every second transaction is cut off in its middle."""
+    ledger = Ledger(own.url)
+    begun = []
+
+    def break_off(connection: sa.Connection) -> None:
+        begun.append(connection)
+        if len(begun) % 2 == 1:
+            pid = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+            with raw(own.url) as other:
+                other.exec_driver_sql(f"SELECT pg_terminate_backend({pid})")
+
+    sa.event.listen(ledger._database._engine, "begin", break_off)
+    ledger.register("people", CAP)
+    charge(ledger, 1)
+    assert ledger.verify() == []
+    assert ledger.states("people") == {f"{1:064d}": "spent"}
+    assert [row.period for row in ledger.periods("people")] == ["2026-001", "2026-001"]
+    assert len(begun) == 2 * 8
+
+
+def test_a_server_that_stays_away_is_said_to_be_one(own: postgres.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger(own.url)
+    own.stop()
+    monkeypatch.setattr(database, "RESTART_SECONDS", 0.5)
+    with pytest.raises(LedgerError, match=r"does not answer\. Start the database"):
+        ledger.entries()
+    own.start()
+    assert ledger.entries() == []
+
+
+def test_a_server_that_starts_waits_for_its_database(own: postgres.Cluster) -> None:
+    own.stop()
+    thread = threading.Timer(2.0, own.start)
+    thread.start()
+    try:
+        check_database(Settings(database_url=own.url))
+    finally:
+        thread.join()

@@ -1,0 +1,117 @@
+"""Cells of one value: 0 and the bounds of a column of numbers, kept where they stand out from noise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.step_options import Compression
+from privsyn.tasks.codecs import plan
+from privsyn.tasks.codecs.cells import Points, build_cells, find_points
+from privsyn.tasks.codecs.encoding_plan import EncodingPlan
+from privsyn.tasks.estimation.fine_weights import weigh_inside
+from privsyn.tasks.estimation.recode import compress_attribute
+
+WAGE = {"kind": "integer", "min": 0, "max": 99_999}
+
+
+def plan_one(column: dict[str, Any], **spec: Any) -> EncodingPlan:
+    content = {
+        "dataset": "people",
+        "data": "people.parquet",
+        "unit": {"records_per_person": 1},
+        "privacy": {"epsilon": 1.0, "delta": 1e-9},
+        "budget": {"epsilon": 10.0, "delta": 1e-6},
+        "columns": {"x": column},
+        **spec,
+    }
+    return plan(ReleaseSpec.model_validate(content))
+
+
+@pytest.mark.parametrize(
+    ("column", "labels"),
+    [
+        (WAGE, {"0", "99999"}),
+        ({"kind": "integer", "min": -50_000, "max": 50_000}, {"-50000", "0", "50000"}),
+        ({"kind": "number", "min": 0, "max": 10, "step": 0.01}, {"0", "10"}),
+        ({"kind": "number", "min": 0, "max": 1}, {"0", "1"}),
+        ({"kind": "number", "min": -1.25, "max": 7, "decimals": 1}, {"0", "7"}),  # -1.25 cannot be released
+    ],
+)
+def test_zero_and_the_bounds_have_cells_of_their_own(column: dict[str, Any], labels: set[str]) -> None:
+    codec = plan_one(column).codecs[0]
+    assert codec.points is not None
+    assert {codec.labels()[i] for i in codec.points.cell} == labels
+    values = np.array([float(label) for label in sorted(labels)] + [0.4 * column["min"] + 0.5 * column["max"] + 0.03])
+    codes, _ = codec.encode({"x": pa.array(values)})
+    assert [codec.labels()[code] for code in codes[:-1]] == sorted(labels)
+    assert codes[-1] not in codec.points.cell
+    again = codec.decode(codes, np.random.default_rng(0))["x"].to_numpy()
+    assert again[:-1] == pytest.approx(values[:-1], abs=0)
+
+
+@pytest.mark.parametrize(
+    ("column", "spec"),
+    [
+        (WAGE | {"bins": 20}, {}),
+        (WAGE | {"edges": [0, 100, 99_999]}, {}),
+        (WAGE, {"preset": "0.3"}),
+        (WAGE, {"mechanism": {"name": "independent"}}),
+        ({"kind": "integer", "min": 0, "max": 40}, {}),  # a cell each anyway
+        ({"kind": "number", "min": 0, "max": 20, "step": 0.5}, {}),
+    ],
+)
+def test_columns_with_bins_few_values_or_earlier_defaults_have_none(column: Any, spec: Any) -> None:
+    assert not plan_one(column, **spec).points
+
+
+def test_exact_values_are_none_of_them() -> None:
+    codec = plan_one(WAGE | {"exact": [0]}).codecs[0]
+    assert codec.points is not None
+    assert [codec.labels()[i] for i in codec.points.cell] == ["99999"]
+
+
+def test_the_interval_beside_lies_in_the_same_section() -> None:
+    cells = build_cells([0.0, 10, 20], barriers={10.0}, points={10.0})
+    points = find_points(cells, None)
+    assert points is not None
+    assert (points.cell < points.beside).all()  # the section ends at 10
+    alone = build_cells([0.0, 10, 20], exact=[np.nextafter(0, 1)], points={0.0})
+    assert find_points(alone, None) is None or 0 not in find_points(alone, None).beside
+
+
+POINTS = Points(np.array([0]), np.array([1]), np.array([0.01]))
+GROUPS, ONE_CODE = np.array([0, 1, 2], dtype=np.int32), np.zeros(3, dtype=np.int32)
+
+
+def test_a_value_that_stands_out_keeps_its_share() -> None:
+    assert weigh_inside(np.array([60.0, 20, 20]), 5.0, GROUPS, ONE_CODE, points=POINTS)[0] == pytest.approx(0.6)
+
+
+def test_a_value_that_noise_could_have_made_has_the_even_share_of_its_neighbour() -> None:
+    weights = weigh_inside(np.array([12.0, 45, 55]), 5.0, GROUPS, ONE_CODE, points=POINTS)
+    assert weights.sum() == pytest.approx(1)
+    assert weights[0] == pytest.approx(0.01 * (weights[0] + weights[1]))
+    without = weigh_inside(np.array([12.0, 45, 55]), 5.0, GROUPS, ONE_CODE)
+    assert without[0] > 0.1  # what it was taken for before
+
+
+def test_a_faint_value_has_no_code_of_its_own_and_another_has() -> None:
+    groups = np.arange(6, dtype=np.int32)
+    points = Points(np.array([0, 5]), np.array([1, 4]), np.array([0.0, 0.0]))
+    y = np.array([14.0, 200, 200, 200, 200, 500])
+    made = compress_attribute(y, 5.0, groups, Compression(), ((0, 6),), points=points)
+    assert made.coarse[0] == made.coarse[1]
+    assert made.coarse[5] != made.coarse[4]
+    assert made.coarse.max() == 4
+
+
+def test_fields_of_columns_are_as_they_were() -> None:
+    whole = IntegerColumn(kind="integer", min=0, max=99_999)
+    assert whole.edge_values() == IntegerColumn(kind="integer", min=0, max=99_999, bins=32).edge_values()
+    assert NumberColumn(kind="number", min=-1, max=1).point_values() == (-1.0, 0.0, 1.0)
