@@ -175,10 +175,13 @@ class Trends:
         sums = {q.attributes: (float(y[0]), q.sigma) for q, y in zip(queries, answers, strict=True)}
         total = max(estimate_total(recode), 1.0)
         one_ways = {a: _sum_codes(r, r.estimate) for a, r in recode.items()}
-        found = dict(ranks)
+        found, doubt = dict(ranks), {}
         for a, r in ranks.items():
-            one_ways[a] = _pool_sum(one_ways[a], _sum_codes(recode[a], recode[a].variance), r.score, *sums[(a,)])
+            looked, noise = sums[(a,)]
+            variance = _sum_codes(recode[a], recode[a].variance)
+            one_ways[a] = _pool_sum(one_ways[a], variance, r.score, looked, noise)
             width, there = _share_out(one_ways[a], r.ordered)
+            doubt[a] = 1 / (1 / max(float(variance @ r.score**2), 1e-9) + 1 / noise**2) / max(total * there, 1.0) ** 2
             found[a] = Ranks(r.score, width, r.ordered, there)
         pairs = [pair for pair in sums if len(pair) == 2]
         steps = {a: r.steps for a, r in found.items()}
@@ -191,7 +194,8 @@ class Trends:
         rows = np.array([max(total * found[a].there * found[b].there, 1.0) for a, b in pairs])
         mean = np.array([found[a].mean * found[b].mean for a, b in pairs])
         trend = np.array([sums[pair][0] for pair in pairs]) / rows - mean
-        variance = (np.array([sums[pair][1] for pair in pairs]) / (rows * slope)) ** 2
+        middle = [found[a].mean ** 2 * doubt[b] + found[b].mean ** 2 * doubt[a] + doubt[a] * doubt[b] for a, b in pairs]
+        variance = ((np.array([sums[pair][1] for pair in pairs]) / rows) ** 2 + np.array(middle)) / slope**2
         drawn = slope * compute_posterior_mean(trend / slope, variance, fit_scales(trend / slope, variance))
         angles = [np.interp(d, integrals[pair][1], _ANGLES) for d, pair in zip(drawn, pairs, strict=True)]
         fitted = _make_definite(np.sin(np.array(angles)), pairs, list(found))
