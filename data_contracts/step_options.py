@@ -40,7 +40,7 @@ class Split(FrozenModel):
         ge=0,
         le=0.9,
         description="How much of the chosen marginals' share goes to the trends of all pairs of numbers and moments, a "
-        "signed number each, if all columns are such; of others it is less in proportion. 0 (the paper): none is "
+        "signed number each, if all columns are such; where others are many it is less. 0 (the paper): none is "
         "measured. Not with a prior.",
     )
     one_ways: Literal["cells", "equal"] = Field(

@@ -30,14 +30,14 @@ SUM_OF_SCORES = "a sum of scores"
 def share_trends(request: Request) -> Fraction:
     """Return the part of the chosen marginals' budget that trends have; 0 where none are asked for.
 
-    In proportion to the columns with an order among all; none where there are fewer than two, or where a prior says
+    Less where columns without an order are many (2 o / (o + d) of it, of d columns o with an order); none where there are fewer than two, or where a prior says
     what to expect of pairs.
     """
     options, sections = request.spec.mechanism, request.encoding.in_order
     ordered = sum(bool(own) for own in sections.values())
     if not isinstance(options, PrivSyn) or request.spec.prior is not None or ordered < 2:
         return Fraction(0)
-    return options.split.exact_trends() * Fraction(ordered, len(sections))
+    return options.split.exact_trends() * Fraction(2 * ordered, ordered + len(sections))
 
 
 def list_trends(request: Request) -> tuple[str, ...]:

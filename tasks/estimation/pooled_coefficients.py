@@ -153,14 +153,19 @@ def _compute_likelihoods(coefficients: Floats, variance: Floats) -> Floats:
     return np.asarray(np.exp(logs - logs.max(axis=0)))
 
 
-def fit_scales(coefficients: Floats, variance: Floats) -> Floats:
-    """Return the shares of the scales of most likelihood, shape (scales,)."""
+def fit_scales(coefficients: Floats, variance: Floats, before: Floats | None = None) -> Floats:
+    """Return the shares of the scales of most likelihood, shape (scales,).
+
+    ``before``: how many coefficients of each scale count as seen elsewhere, shape (scales,); none by default.
+    """
+    seen = np.zeros(len(SCALES)) if before is None else before
     every = max(1, -(-coefficients.size // FITTED_COEFFICIENTS))
     likelihood = _compute_likelihoods(coefficients[::every], variance[::every])
     shares = np.full(len(SCALES), 1.0 / len(SCALES))
     for _ in range(_ROUNDS):
-        before, shares = shares, shares * (likelihood @ (1.0 / (shares @ likelihood))) / likelihood.shape[1]
-        if np.abs(shares - before).max() < _CLOSE:
+        last, counted = shares, shares * (likelihood @ (1.0 / (shares @ likelihood)))
+        shares = (counted + seen) / (likelihood.shape[1] + seen.sum())
+        if np.abs(shares - last).max() < _CLOSE:
             break
     return shares
 

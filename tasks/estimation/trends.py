@@ -23,7 +23,7 @@ from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.estimation.known_zeros import KnownZeros
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.estimation.pooled_coefficients import compute_posterior_mean, fit_scales
+from privsyn.tasks.estimation.pooled_coefficients import SCALES, compute_posterior_mean, fit_scales
 from privsyn.tasks.estimation.projection import fit_to_sums, rake
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode, Sections, estimate_total
 
@@ -40,6 +40,10 @@ MOST_CORRELATION = 0.98
 
 LEAST_SLOPE = 0.01
 """By how much, in units of the largest product of two scores, a trend must grow with the correlation to tell of it."""
+
+SEEN = np.where((SCALES >= 4.0**-4) & (SCALES < 0.5), 2.0, 0.0)
+"""Trends of each scale, from a correlation of .06 to one of .5, that count as seen: few pairs cannot tell that all are
+weak."""
 
 NODES = 16
 """Points at which a code's interval is looked at."""
@@ -196,7 +200,7 @@ class Trends:
         trend = np.array([sums[pair][0] for pair in pairs]) / rows - mean
         middle = [found[a].mean ** 2 * doubt[b] + found[b].mean ** 2 * doubt[a] + doubt[a] * doubt[b] for a, b in pairs]
         variance = ((np.array([sums[pair][1] for pair in pairs]) / rows) ** 2 + np.array(middle)) / slope**2
-        drawn = slope * compute_posterior_mean(trend / slope, variance, fit_scales(trend / slope, variance))
+        drawn = slope * compute_posterior_mean(trend / slope, variance, fit_scales(trend / slope, variance, SEEN))
         angles = [np.interp(d, integrals[pair][1], _ANGLES) for d, pair in zip(drawn, pairs, strict=True)]
         fitted = _make_definite(np.sin(np.array(angles)), pairs, list(found))
         correlation = np.rint(fitted / _RESOLUTION) * _RESOLUTION
