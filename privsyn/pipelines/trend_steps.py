@@ -30,8 +30,8 @@ SUM_OF_SCORES = "a sum of scores"
 def share_trends(request: Request) -> Fraction:
     """Return the part of the chosen marginals' budget that trends have; 0 where none are asked for.
 
-    Less where columns without an order are many (2 o / (o + d) of it, of d columns o with an order); none where there are fewer than two, or where a prior says
-    what to expect of pairs.
+    Less where columns without an order are many: of d columns, o of them with an order, 2 o / (o + d) of the option.
+    None where there are fewer than two, or where a prior says what to expect of pairs.
     """
     options, sections = request.spec.mechanism, request.encoding.in_order
     ordered = sum(bool(own) for own in sections.values())
