@@ -32,7 +32,7 @@ def trial(name: str, epsilon: float, seed: int) -> Trial:
     return Trial(
         rows.fine, encoding.groups, epsilon, DELTA, spec.unit.records, SeededNoise(seed), seed, threads=1,
         settings=MethodSettings.of(spec), in_order=encoding.in_order, added=encoding.added,
-        open_bins=encoding.open_bins, points=encoding.points,
+        open_bins=encoding.open_bins, points=encoding.points, chances=encoding.chances,
     )  # fmt: skip
 
 

@@ -31,7 +31,7 @@ from privsyn.engine.open_run import open_run
 from privsyn.engine.runner import run_steps
 from privsyn.engine.step import Step
 from privsyn.engine.step_tables import StepRefs
-from privsyn.pipelines.release_job import release_job
+from privsyn.pipelines.release_plan import build_candidate
 from privsyn.publish.folder import publish
 from privsyn.tasks.kernels.counting import CodeTable
 
@@ -87,7 +87,7 @@ def release_costs(spec: ReleaseSpec, folder: Path) -> list[Cost]:
     """
     found: list[Cost] = []
     settings = Settings(out=folder / "out", ledger=str(folder / "ledger.sqlite"))
-    opening = open_run(spec, settings, fresh=False, report=lambda step, done, total: None, job=release_job(spec))
+    opening = open_run(build_candidate(spec, settings))
     with measured("preflight", found):
         run = opening.__enter__()
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
 Clique = tuple[str, ...]
 """Attributes of one marginal, in domain order."""
+
+Merge = NDArray[np.int64]
+"""The merged code of each code of an attribute."""
+
+Merges = Sequence[Merge | None]
+"""Of each attribute of a marginal its merge, None where the marginal has the attribute's codes."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,11 @@ class Domain:
     def ordered(self, attributes: Iterable[str]) -> Clique:
         """Return the attributes as a clique: unique, in domain order."""
         return tuple(sorted(set(attributes), key=self.index))
+
+
+def drop_attributes(domain: Domain, names: Collection[str]) -> Domain:
+    """Return the domain without these attributes; the same where it has none of them."""
+    return Domain.of({a: domain.size(a) for a in domain.attributes if a not in names})
 
 
 def choose_code_dtype(size: int) -> np.dtype:

@@ -133,6 +133,21 @@ class AnalysisResult(PrivateResult):
     note: str = ""
 
 
+class PanelFigure(PrivateResult):
+    """One figure of what persons with several rows look like over time, of the real and of the synthetic table.
+
+    ``column``: which it is about, empty for persons as such.  ``real`` and ``synthetic``: the figure of both tables,
+    None where it is a distance of the two only, or is not known.  ``distance``: of shares an L1 distance in 0..2, or
+    the largest difference.
+    """
+
+    name: str
+    column: str
+    real: float | None = None
+    synthetic: float | None = None
+    distance: float | None = None
+
+
 class Pair(PrivateResult):
     """One pair of columns.
 
@@ -223,6 +238,7 @@ class Evaluation(PrivateResult):
     misread: tuple[MisreadColumn, ...] = ()
     statistics: tuple[ColumnStatistics, ...] = ()
     analyses: tuple[AnalysisResult, ...] = ()
+    panel: tuple[PanelFigure, ...] = ()
     prior: bool = False
     trends: bool = False
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import ClassVar
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel
+
+MOST_MEASURED = 5
+"""Columns of a set that is measured as one table, at most."""
 
 MOST_WEIGHT = 100.0
 """A target counts at most so many times as much as anything else."""
@@ -25,6 +29,8 @@ def _check_focus(columns: tuple[str, ...]) -> tuple[str, ...]:
 class Focus(FrozenModel):
     """The columns whose relations with all others count more."""
 
+    LATER: ClassVar[frozenset[str]] = frozenset({"triples"})
+
     columns: tuple[str, ...] = Field(
         description="The columns whose relations matter most: the outcome of an analysis, the label of a model."
     )
@@ -33,6 +39,11 @@ class Focus(FrozenModel):
         ge=1,
         le=MOST_WEIGHT,
         description="How many times as much an error in a pair (or triple) with one of them counts as in any other.",
+    )
+    triples: bool = Field(
+        default=False,
+        description="Whether a tenth of the third stage's budget looks for two columns that together say something of "
+        "one of these, and measures the three; `privsyn` and `adaptive` only. The preset `0.4` looks.",
     )
 
     @field_validator("columns")
@@ -44,6 +55,8 @@ class Focus(FrozenModel):
 class NamedMarginal(FrozenModel):
     """A set of columns whose joint counts matter."""
 
+    LATER: ClassVar[frozenset[str]] = frozenset({"measured"})
+
     columns: tuple[str, ...] = Field(description="Two columns or more that are looked at together.")
     weight: float = Field(
         default=10.0,
@@ -51,6 +64,21 @@ class NamedMarginal(FrozenModel):
         le=MOST_WEIGHT,
         description="How many times as much an error in a pair (or triple) of these counts as in any other.",
     )
+    measured: bool = Field(
+        default=False,
+        description="Whether their joint counts are measured, in as many cells as rows and noise allow, whatever pairs "
+        f"are chosen; {MOST_MEASURED} columns at most. The preset `0.4` measures them.",
+    )
+
+    @model_validator(mode="after")
+    def _few_enough(self) -> NamedMarginal:
+        if self.measured and len(self.columns) > MOST_MEASURED:
+            raise FieldError(
+                f"{len(self.columns)} columns are too many to be measured together",
+                f"Name {MOST_MEASURED} at most, or write `measured: false`",
+                ("measured",),
+            )
+        return self
 
     @field_validator("columns")
     @classmethod

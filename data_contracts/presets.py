@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from privsyn.data_contracts.focus import MOST_MEASURED
 from privsyn.data_contracts.mechanism_options import Mechanism, PrivSyn
 from privsyn.data_contracts.step_options import Rows
 
@@ -19,7 +20,7 @@ PAPER: dict[str, Any] = {
 
 RELATIONS: dict[str, Any] = {
     "split": {"trends": 0.15},
-    "compression": {"equal_mass": True, "single_values": True},
+    "compression": {"equal_mass": True, "single_values": True, "round_numbers": True},
     "consistency": {"pooled": True},
     "synthesis": {"related_inside": True},
 }
@@ -44,6 +45,28 @@ def fill_preset(content: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[s
         else:
             whole.setdefault(name, dict(value) if isinstance(value, Mapping) else value)
     return whole
+
+
+def fill_targets(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``focus`` and ``workload`` with sets measured, and looked for, where a spec leaves that open.
+
+    Sets of few columns only, and not for rows by GUM.  ``content``: a spec as it is written.
+    """
+    options, focus, workload = content.get("mechanism"), content.get("focus"), content.get("workload")
+    rows = options.get("synthesis") if isinstance(options, Mapping) else None
+    found: dict[str, Any] = {}
+    if isinstance(rows, Mapping) and rows.get("method") == "gum":
+        return found
+    if isinstance(focus, Mapping):
+        found["focus"] = {"triples": True, **focus}
+    if isinstance(workload, list | tuple):
+        found["workload"] = [{"measured": True, **m} if _can_be_measured(m) else m for m in workload]
+    return found
+
+
+def _can_be_measured(marginal: Any) -> bool:
+    columns = marginal.get("columns") if isinstance(marginal, Mapping) else None
+    return isinstance(columns, list | tuple) and 2 <= len(columns) <= MOST_MEASURED
 
 
 def leaves_bins_open(columns: Any) -> bool:

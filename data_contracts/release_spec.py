@@ -21,6 +21,7 @@ from privsyn.data_contracts.focus import Focus, NamedMarginal, check_targets
 from privsyn.data_contracts.form import Schema, leave_options, leave_to_preset, merge_into_one_object
 from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, PrivSyn
+from privsyn.data_contracts.panels import Panel, check_panel, describe_identifier
 from privsyn.data_contracts.pooled_releases import Improvement, check_poolable
 from privsyn.data_contracts.presets import (
     PAPER,
@@ -28,6 +29,7 @@ from privsyn.data_contracts.presets import (
     PRESET_MECHANISMS,
     RELATIONS,
     fill_preset,
+    fill_targets,
     find_open_values,
 )
 from privsyn.data_contracts.prior import Prior, check_prior
@@ -36,6 +38,7 @@ from privsyn.data_contracts.public_file import PublicFile
 from privsyn.data_contracts.publication import About, Format, check_known_formats
 from privsyn.data_contracts.rules import OneOf, Rule, check_rules, list_computed_columns
 from privsyn.data_contracts.spec_checks import check_levels, check_together, check_unmeasured
+from privsyn.data_contracts.step_options import Synthesis
 from privsyn.data_contracts.totals import KnownTotal, check_totals
 
 MAX_COLUMNS = 5_000
@@ -48,7 +51,19 @@ class ReleaseSpec(FrozenModel):
     """Everything a release depends on, except the private table itself."""
 
     LATER: ClassVar[frozenset[str]] = frozenset(
-        {"focus", "workload", "improves", "prior", "totals", "together", "like", "public_files"}
+        {
+            "focus",
+            "workload",
+            "improves",
+            "prior",
+            "totals",
+            "together",
+            "like",
+            "public_files",
+            "order",
+            "constant",
+            "with_order",
+        }
     )
 
     dataset: str = Field(
@@ -73,6 +88,21 @@ class ReleaseSpec(FrozenModel):
         '{"kind": "categorical", '
         '"values": ["north", "south"]}, "caseid": {"kind": "drop"}}`'
     )
+    order: str | None = Field(
+        default=None,
+        description="Public: the column by which the rows of a person follow each other, as `year`: whole numbers, "
+        "dates or moments. With it, and `unit: {person_id: COLUMN, max_records: K}`, the release has new persons with "
+        "linked rows and new identifiers (docs/panels.md). Not given: rows are made one by one.",
+    )
+    constant: tuple[str, ...] = Field(
+        default=(),
+        description="Public: columns that are the same in every row of a person, as `[sex, birth_year]`; with `order`.",
+    )
+    with_order: tuple[str, ...] = Field(
+        default=(),
+        description="Public: columns of whole numbers that grow from row to row exactly as `order` does, as `[age]` "
+        "beside the year; with `order`.",
+    )
     null_values: tuple[str, ...] = Field(
         default=USUAL_NULLS,
         description="CSV only: texts that mean null. As it stands: those that R and pandas write, except in columns "
@@ -89,8 +119,8 @@ class ReleaseSpec(FrozenModel):
         default="0.4",
         description="Where the fields below that the spec does not give come from: this project's defaults, those of "
         "0.3, or the paper's method and settings. They are constants. `0.4` differs from `0.3` where a column of "
-        "numbers or moments has neither `bins` nor `edges`: then `equal_mass`, `single_values`, `pooled` and "
-        "`related_inside` are true, and `trends` is 0.15.",
+        "numbers or moments has neither `bins` nor `edges`: then `equal_mass`, `single_values`, `round_numbers`, "
+        "`pooled` and `related_inside` are true, and `trends` is 0.15.",
     )
     accountant: Literal["gaussian", "tight", "paper"] = Field(
         default="gaussian",
@@ -187,6 +217,8 @@ class ReleaseSpec(FrozenModel):
         if preset == "paper":
             current.setdefault("accountant", PAPER_ACCOUNTANT)
         options = current["mechanism"]
+        if preset == "0.4":
+            current |= fill_targets(current)
         if values and isinstance(options, Mapping) and options["name"] in PRESET_MECHANISMS:
             current["mechanism"] = fill_preset(options, values)
         return current
@@ -224,6 +256,11 @@ class ReleaseSpec(FrozenModel):
         return self
 
     @model_validator(mode="after")
+    def _panel_fits(self) -> ReleaseSpec:
+        check_panel(self)
+        return self
+
+    @model_validator(mode="after")
     def _rules_fit(self) -> ReleaseSpec:
         if self.rules:
             check_rules(self.rules, self.released_columns)
@@ -254,6 +291,12 @@ class ReleaseSpec(FrozenModel):
                 f"pairs are chosen by {self.mechanism.selection.criterion!r}, which knows no targets",
                 "Take the field out, or write `mechanism: {selection: {criterion: expected_error}}`",
                 (field,),
+            )
+        if len(self.measured_sets) < sum(marginal.measured for marginal in self.workload):
+            raise FieldError(
+                "sets of columns are measured for rows made by sweeps only",
+                "Write `measured: false`, or `mechanism: {synthesis: {method: sweep}}`",
+                ("workload",),
             )
         return self
 
@@ -293,6 +336,33 @@ class ReleaseSpec(FrozenModel):
         return {name: c for name, c in self.released_columns.items() if not c.measured}
 
     @property
+    def panel(self) -> Panel | None:
+        """What is public about the rows of one person, where the release links them."""
+        pid, most = self.unit.person_id, self.unit.max_records
+        if self.order is None or pid is None or most is None:
+            return None
+        return Panel(pid, most, self.order, self.constant, self.with_order)
+
+    @property
+    def records(self) -> int:
+        """k: the most records of one person that anything is counted over; 1 where one is made of a person's rows."""
+        return self.unit.records if self.panel is None else 1
+
+    def describe_unit(self) -> str:
+        """Return one phrase for the unit of protection."""
+        if self.panel is None:
+            return self.unit.describe()
+        return (
+            f"one person with all rows, of which at most {self.panel.most} are kept and counted as one record "
+            f"(enforced by the column {self.panel.person!r})"
+        )
+
+    def get_published_column(self, name: str) -> Column:
+        """Return a column of the synthetic table, which has new identifiers where rows are linked."""
+        column = self.columns[name]
+        return describe_identifier(column.description) if self.panel and name == self.panel.person else column
+
+    @property
     def public_inputs(self) -> tuple[PublicFile, ...]:
         """Every file whose rows the spec calls public, the prior's place first."""
         prior = self.prior
@@ -300,6 +370,20 @@ class ReleaseSpec(FrozenModel):
             return self.public_files
         field = "prior.table" if prior.table else "prior.release"
         return (PublicFile(field=field, path=prior.place, sha256=prior.sha256), *self.public_files)
+
+    @property
+    def looks_for_triples(self) -> bool:
+        """Whether triples of the focus are scored, and the strongest measured."""
+        options = self.mechanism
+        by_sweeps = isinstance(options, PrivSyn) and options.synthesis.method == "sweep"
+        return self.focus is not None and self.focus.triples and by_sweeps and len(self.measured_columns) > 2
+
+    @property
+    def measured_sets(self) -> tuple[NamedMarginal, ...]:
+        """The sets of columns whose joint counts are measured, whatever pairs are chosen."""
+        rows = self.mechanism.synthesis
+        by_sweeps = not isinstance(rows, Synthesis) or rows.method == "sweep"
+        return tuple(marginal for marginal in self.workload if marginal.measured and by_sweeps)
 
     def targets(self) -> dict[str, Any]:
         """Return the fields ``focus`` and ``workload`` as JSON, those that are used."""

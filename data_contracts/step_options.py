@@ -74,7 +74,7 @@ class Split(FrozenModel):
 class Compression(FrozenModel):
     """Filter and combine low-count values, decided from the noisy one-ways (paper, section 5.3)."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"equal_mass", "single_values"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"equal_mass", "single_values", "round_numbers"})
 
     enabled: bool = Field(default=True, description="Whether low-count values are filtered and combined.")
     sigmas: float = Field(
@@ -111,10 +111,17 @@ class Compression(FrozenModel):
         description="Whether 0, `min` and `max` of a column of numbers with neither `bins` nor `edges` have cells of "
         "their own, so that their share is kept where it stands out from noise.",
     )
+    round_numbers: bool = Field(
+        default=False,
+        description="Whether the multiples of 10, 100 and 1,000 of the step of such a column are counted, with a small "
+        "part of the one-ways' budget, so that what people round to comes out where it stands out from noise.",
+    )
 
     def key(self) -> dict[str, Any]:
         """Return what codes depend on; a field that came later only where it is used, so that earlier keys stay."""
-        return self.model_dump(exclude={"single_values"} | (set() if self.least_count else {"least_count"}))
+        return self.model_dump(
+            exclude={"single_values", "round_numbers"} | (set() if self.least_count else {"least_count"})
+        )
 
     def threshold(self, sigma: float) -> float:
         """Return the noisy count below which a value is low; ``sigma``: the noise of a fine count, in counts."""

@@ -99,6 +99,9 @@ ENCODED_ROWS = _make_wide_table("encoded_rows", Zone.PRIVATE)
 RECODED_ROWS = _make_wide_table("recoded_rows", Zone.PRIVATE)
 """Private rows as coarse codes; the code ``size`` (one past the end) marks a filtered value."""
 
+PAIRED_ROWS = _make_wide_table("paired_rows", Zone.PRIVATE)
+"""Of each person one row and the next one as coarse codes; one past the end marks a filtered value."""
+
 REPAIRS = _make_long_table(
     "repairs",
     Zone.PRIVATE,
@@ -188,6 +191,25 @@ CLIQUES = _make_long_table(
 )
 """Attribute sets to measure, numbered from 0; the measurement's budget is shared in proportion to ``weight``."""
 
+MERGES = _make_long_table(
+    "merges",
+    Zone.RELEASED,
+    [
+        ("set", pa.int32()),
+        ("attribute", pa.string()),
+        ("coarse", pa.int32()),
+        ("merged", pa.int32()),
+        ("weight", pa.float64()),
+    ],
+    _expect("expect_compound_columns_to_be_unique", column_list=["set", "attribute", "coarse"]),
+    _require_at_least("set", 0),
+    _require_at_least("coarse", 0),
+    _require_at_least("merged", 0),
+    _require_at_least("weight", 0, strict=True),
+)
+"""Sets of attributes to measure, numbered from 0: coarse code -> merged code of each attribute, in the order of the
+set's axes, and the weight by which the sets share their budget."""
+
 MARGINALS = _make_long_table(
     "marginals",
     Zone.RELEASED,
@@ -205,6 +227,9 @@ domain order, then the measured cliques.  ``sigma`` is the noise that each cell 
 
 SYNTHETIC_CODES = _make_wide_table("synthetic_codes", Zone.RELEASED)
 """Synthetic rows as coarse codes."""
+
+LINKED_ROWS = _make_wide_table("linked_rows", Zone.RELEASED)
+"""Synthetic rows of persons as fine codes, person by person and in their order."""
 
 SYNTHETIC = _make_wide_table("synthetic", Zone.RELEASED)
 """Synthetic rows: the source's names and column order, the spec's types."""

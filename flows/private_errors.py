@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from privsyn.base.errors import PrivsynError
-from privsyn.base.settings import Settings
+from privsyn.flows.caller import get_settings
 from privsyn.flows.form_vocabulary import FORM
 from privsyn.storage.disk import replace_file
 
@@ -37,7 +37,7 @@ def hide_private_errors(what: str) -> Iterator[None]:
 
 def _keep_privately(error: Exception) -> None:
     """Write the whole error into the private zone, for its owner only; a full disk must not hide the error itself."""
-    root = Settings().private_root
+    root = get_settings().private_root
     with suppress(OSError):
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         with replace_file(root / "failure.txt") as temporary:

@@ -24,6 +24,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -35,7 +36,6 @@ from prefect.transactions import IsolationLevel
 from pydantic import Field
 
 from privsyn.base.errors import BudgetRefusedError, ContractError, PeriodReleasedError, PrivsynError
-from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.contract_checks import validate_with_great_expectations
 from privsyn.engine.execute import ReportProgress, Run
@@ -43,12 +43,13 @@ from privsyn.engine.open_run import open_run
 from privsyn.engine.runner import run_steps
 from privsyn.engine.step import Step, get_step
 from privsyn.engine.step_tables import StepRefs
+from privsyn.flows.caller import get_settings
 from privsyn.flows.private_errors import hide_private_errors
 from privsyn.flows.run_page.show import name_run, show_broken_contract, show_refusal, show_release
 from privsyn.flows.run_page.step_progress import StepProgress
 from privsyn.flows.states import make_already_released_state, make_failed_state, make_released_state
 from privsyn.flows.waiting import log_lock_holder
-from privsyn.pipelines.release_job import release_job
+from privsyn.pipelines.release_plan import build_candidate
 from privsyn.publish.folder import ReleaseSummary, publish, summarize
 
 NewDataset = Annotated[str, Field(description="Why a table that is known under another name gets a second budget.")]
@@ -93,9 +94,9 @@ def run_release(
     """
     try:
         with hide_private_errors("release"):
-            job = release_job(spec, period, new_dataset)
-            log_lock_holder(spec.dataset, Settings())
-            with open_run(spec, Settings(), fresh=fresh, report=_report, job=job) as run:
+            candidate = build_candidate(spec, get_settings(), fresh=fresh, period=period, new_dataset=new_dataset)
+            log_lock_holder(spec.dataset, candidate.settings)
+            with open_run(replace(candidate, report=_report)) as run:
                 run.validate = validate_with_great_expectations
                 name_run(run.name)
                 refs = run_steps(run.steps, partial(_run_step, run))
@@ -104,7 +105,7 @@ def run_release(
             show_release(run, refs, published)
             return cast(ReleaseSummary, make_released_state(summary))
     except PeriodReleasedError as done:
-        state = make_already_released_state(done, Settings())
+        state = make_already_released_state(done, get_settings())
         return cast(ReleaseSummary, state)  # Prefect takes a state in a result's place
     except PrivsynError as error:
         if isinstance(error, BudgetRefusedError):

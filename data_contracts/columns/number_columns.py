@@ -27,6 +27,13 @@ HEAPS = (
 )
 
 
+ROUND_NUMBERS = (10, 100, 1000)
+"""What people round to without being named, in steps of the column."""
+
+LEAST_MULTIPLES = 128
+"""Multiples of a round number between the bounds at least, so that every cell has some (a public constant)."""
+
+
 def name_heap_attribute(column: str) -> str:
     """Return the attribute that says what a column's values are rounded to; the released table has no such column."""
     return f"{column} (rounded to)"
@@ -46,6 +53,15 @@ class Stepped(Binned):
         """Return what people round to, ascending."""
         heaps: Any = self.heaps  # type: ignore[attr-defined]
         return tuple(sorted(float(value) for value in heaps))
+
+    def round_numbers(self) -> tuple[float, ...]:
+        """Return what people may round to, ascending: of ROUND_NUMBERS those that have LEAST_MULTIPLES."""
+        low, high = float(self.min), float(self.max)  # type: ignore[attr-defined]
+        grid, decimals = self.grid(), getattr(self, "decimals", None)
+        step = grid.step if grid is not None else None if decimals is None else Grid.of(10.0**-decimals).step
+        heaps = () if step is None or self.heap_values() else tuple(float(step * n) for n in ROUND_NUMBERS)
+        many = [Grid.of(h).first(high, above=True) - Grid.of(h).first(low) for h in heaps]
+        return tuple(heap for heap, multiples in zip(heaps, many, strict=True) if multiples >= LEAST_MULTIPLES)
 
     def point_values(self) -> tuple[float, ...]:
         """Return 0 and the bounds, ascending, as far as they are possible, not exact, and one of many values."""

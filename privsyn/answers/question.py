@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -66,6 +66,7 @@ class Question:
         )
         given = state_rule(released, where) if isinstance(where, str) and where else where or None
         asked = cls(released, tuple(by), given, behind, population=population)
+        asked = replace(asked, released=find_holding(released, asked.columns))
         if np.prod([float(n) for n in asked.cells.shape]) > MOST_CELLS:
             raise RequestError(
                 f"asks for more than {MOST_CELLS:,} cells at once", "Name fewer columns", "query.columns"
@@ -97,6 +98,18 @@ class Question:
     def total(self) -> float:
         """Return the estimated number of private rows, at least 1."""
         return max(float(Question(self.released, (), None).linear().cells.sum()), 1.0)  # type: ignore[union-attr]
+
+
+def find_holding(released: ReleasedCounts, columns: Clique) -> ReleasedCounts:
+    """Return the counts by the merged codes of a named set that holds all of ``columns``; as they are without need.
+
+    There is none where a measurement in coarse codes holds them all, or no set does; of several the one of least cells.
+    """
+    wanted = set(columns)
+    if len(columns) < 2 or any(wanted <= set(counts.attributes) for counts in released.joint):
+        return released
+    holding = [own for own in released.sets if wanted <= set(own.joint[0].attributes)]
+    return min(holding, key=lambda own: own.joint[0].counts.size, default=released)
 
 
 def compute_left_out(asked: Question, where: Condition | None, z: float) -> float:

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from privsyn.answers.conditions import Language
 from privsyn.data_contracts.certificate import Manifest
-from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.domain import Clique, Domain, Merge
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.rules import infer_type
 from privsyn.engine.request import Request
 from privsyn.engine.step import Step, release_steps
+from privsyn.pipelines.named_sets import MERGES_FILE, list_whole_stages
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.trend_steps import SUM_OF_SCORES
 from privsyn.storage.released_files import check_released_file, list_synthetic_names, read_manifest, read_public_spec
@@ -26,20 +27,26 @@ from privsyn.tasks.codecs import EncodingPlan, find_evenly_cut_columns
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encoding_plan import plan_every_column
 from privsyn.tasks.estimation.noisy import pool_answers
-from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, recode_from_table
+from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, merge_coarse, recode_from_table
 from privsyn.tasks.knowledge.totals import KNOWN_SIGMA
+from privsyn.tasks.panels.choose_rows import draw_one_row_each
 from privsyn.tasks.rules.compiled_rules import CompiledRules
+from privsyn.tasks.steps.named_sets import read_merges
 
 Floats = NDArray[np.float64]
 FIELD = "query.release"
 
 
 class Counts(NamedTuple):
-    """Noisy counts of one query: ``counts`` has an axis for each attribute; ``sigma``, of one cell, in records."""
+    """Noisy counts of one query: ``counts`` has an axis for each attribute; ``sigma``, of one cell, in records.
+
+    ``merges``: of each attribute of a named set, from its coarse codes to those of the counts; else empty.
+    """
 
     attributes: Clique
     counts: Floats
     sigma: float
+    merges: tuple[Merge, ...] = ()
 
 
 class Score(NamedTuple):
@@ -164,8 +171,14 @@ class ReleasedCounts:
             counts._replace(counts=counts.counts.reshape(self.domain.shape(counts.attributes)))
             for step in self.measured.values()
             for counts in step
-            if len(counts.attributes) > 1
+            if len(counts.attributes) > 1 and not counts.merges
         ] + self.known_pairs
+
+    @cached_property
+    def sets(self) -> list[CountsOfSet]:
+        """The same counts as they look by the merged codes of each named set that was measured."""
+        found = [counts for step in self.measured.values() for counts in step if counts.merges]
+        return [CountsOfSet(self.folder, self.manifest, whole=self, counts=counts) for counts in found]
 
     @cached_property
     def holding(self) -> dict[str, list[Counts]]:
@@ -189,9 +202,16 @@ class ReleasedCounts:
 
     @cached_property
     def table(self) -> pa.Table:
-        """The synthetic rows; categories as their values, not as codes into a list."""
+        """The synthetic rows; categories as their values, not as codes into a list.
+
+        Of linked rows one of each synthetic person, as the counts are of one row of each person.
+        """
         names = list_synthetic_names(self.manifest)
         whole = pa.concat_tables(self.read(name) for name in names)
+        panel = self.request.spec.panel
+        if panel is not None:
+            drawn = draw_one_row_each(whole[panel.person].to_numpy())
+            whole = whole.take(pa.array(drawn)).drop_columns([panel.person])
         return whole.cast(pa.schema([field.with_type(_simplify_type(field.type)) for field in whole.schema]))
 
     @property
@@ -224,7 +244,59 @@ class ReleasedCounts:
             if steps[name].look.noise_of == "a count":
                 cliques, answers, sigmas = _flatten(self.read(f"{file}.parquet"), self.read(f"{file}_receipts.parquet"))
                 found[name] = [Counts(tuple(c), y, s) for c, y, s in zip(cliques, answers, sigmas, strict=True)]
+                if not list_whole_stages([name]):
+                    planned = read_merges(self.read(MERGES_FILE))
+                    pairs = zip(found[name], planned, strict=True)
+                    found[name] = [counts._replace(merges=planned.merges) for counts, planned in pairs]
         return found
+
+
+@dataclass(frozen=True)
+class CountsOfSet(ReleasedCounts):
+    """The counts of the release ``whole`` as they look by the merged codes of one named set, ``counts``.
+
+    Single columns are as measured; the set is the only joint measurement.
+    """
+
+    whole: ReleasedCounts | None = field(default=None, repr=False, compare=False)
+    counts: Counts | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def _of(self) -> tuple[ReleasedCounts, Counts]:
+        assert self.whole is not None and self.counts is not None  # noqa: S101 - made by ReleasedCounts.sets only
+        return self.whole, self.counts
+
+    @property
+    def request(self) -> Request:
+        """The public request of the release."""
+        return self._of[0].request
+
+    @cached_property
+    def recode(self) -> Recode:
+        """Fine code -> merged code of the set's columns, and coarse code of others."""
+        whole, counts = self._of
+        return merge_recode(whole.recode, counts)
+
+    @cached_property
+    def joint(self) -> list[Counts]:
+        """The set."""
+        _, counts = self._of
+        return [counts._replace(counts=counts.counts.reshape([int(m.max()) + 1 for m in counts.merges]), merges=())]
+
+    @property
+    def measured(self) -> dict[str, list[Counts]]:
+        """What the release counted."""
+        return self._of[0].measured
+
+    def read(self, name: str) -> pa.Table:
+        """Return a table of the release."""
+        return self._of[0].read(name)
+
+
+def merge_recode(recode: Recode, counts: Counts) -> Recode:
+    """Return the recoding with the merged codes that ``counts`` are by, if they are."""
+    merged = zip(counts.attributes, counts.merges, strict=False)
+    return {**recode, **{a: merge_coarse(recode[a], merge) for a, merge in merged}}
 
 
 def describe_kept_rows(released: ReleasedCounts) -> list[str]:
@@ -232,6 +304,12 @@ def describe_kept_rows(released: ReleasedCounts) -> list[str]:
     unit = released.request.spec.unit
     if unit.person_id is None:
         return []
+    if released.request.spec.panel is not None:
+        return [
+            f"Every answer is of persons, each by one row, drawn at random from the at most {unit.records} rows of the "
+            "person that were kept. Counts, shares and means of all rows are others: a person with many rows counts in "
+            "them more often."
+        ]
     return [
         f"At most {unit.records} rows of a person were kept, and every answer is about the kept rows: counts, "
         "shares and means of the whole private table are others."

@@ -14,11 +14,12 @@ from itertools import combinations
 import numpy as np
 import pyarrow as pa
 
-from privsyn.answers.released_counts import Counts, ReleasedCounts
+from privsyn.answers.released_counts import Counts, ReleasedCounts, merge_recode
 from privsyn.answers.synthetic_rows import read_row_codes
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
 from privsyn.engine.memory import MemoryRun, Tables
+from privsyn.pipelines.named_sets import MERGES_FILE
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.recode import recode_to_table, with_one_ways
 from privsyn.tasks.estimation.trends import rank_codes
@@ -105,6 +106,8 @@ def remake_rows(
             "noisy": noisy.tabulate_answers([c.counts.astype(np.int64) for c in counts]),
             "receipts": released.read(f"{released.noisy_files[name]}_receipts.parquet"),
         }
+    if released.sets:
+        given["plan_sets"] = {"merges": released.read(MERGES_FILE)}
     one_ways = next(iter(measured.values()))
     recode = with_one_ways(
         released.recode,
@@ -156,8 +159,9 @@ def _measure_again(released: ReleasedCounts, counts: Counts, noise: SeededNoise)
     if len(codes) == 1:
         exact = np.bincount(codes[0], minlength=counts.counts.size)
     else:
-        sizes = released.domain.shape(counts.attributes)
-        coarse = [released.recode[a].coarse[c] for a, c in zip(counts.attributes, codes, strict=True)]
+        recode = merge_recode(released.recode, counts)
+        sizes = [recode[a].size for a in counts.attributes]
+        coarse = [recode[a].coarse[c] for a, c in zip(counts.attributes, codes, strict=True)]
         inside = np.logical_and.reduce([c < size for c, size in zip(coarse, sizes, strict=True)])
         exact = np.bincount(np.ravel_multi_index([c[inside] for c in coarse], sizes), minlength=counts.counts.size)
     return counts._replace(counts=(exact + noise.draw(counts.sigma, exact.size)).astype(np.float64))

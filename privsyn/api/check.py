@@ -7,25 +7,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from math import prod
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from privsyn.base.notebook import format_html_table
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
 from privsyn.data_contracts.csv_options import USUAL_NULLS
+from privsyn.data_contracts.domain import Clique
+from privsyn.data_contracts.receipts import compute_sigma
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.plan import Plan, account_rho
+from privsyn.engine.checks import check_keepable
+from privsyn.engine.plan import Plan, Stage, account_rho
 from privsyn.engine.policy_checks import check_public_inputs, check_table
-from privsyn.engine.request_checks import check_rules
-from privsyn.pipelines.release_job import plan_of
+from privsyn.pipelines.named_sets import MEASURE_SETS, compute_shares
+from privsyn.pipelines.release_plan import plan_release
 from privsyn.sources.open_source import open_source
 from privsyn.sources.private_table import Source, Table
 from privsyn.specs.table_fit import Fit, fit_of
 from privsyn.tasks.codecs import Codec
 from privsyn.tasks.codecs.level_codecs import LevelCodec
+from privsyn.tasks.codecs.person_figures import PersonFigureCodec
 from privsyn.tasks.codecs.split import SplitCodec
+from privsyn.tasks.estimation.budget_shares import split_by_weight
+from privsyn.tasks.estimation.expected_error import NORMAL_MEAN_ABSOLUTE
+from privsyn.tasks.estimation.merged_codes import CoarseCounts, count_affordable_cells, merge_codes
 from privsyn.tasks.privacy.accountant import cap_accountant
 
 MANY_CODES = 10_000
@@ -33,6 +42,9 @@ LARGE_EPSILON = 10.0
 LARGE_DELTA = 1e-5
 ASSUMED_MARGINAL_COUNTS = (10, 50, 200)
 """Numbers of chosen marginals for which noise is predicted."""
+
+ASSUMED_ROWS = (1_000, 10_000, 100_000)
+"""Numbers of rows for which the cells of named sets are predicted."""
 
 
 @dataclass(frozen=True)
@@ -59,22 +71,40 @@ class ColumnPlan:
 
 
 @dataclass(frozen=True)
+class SetLine:
+    """A named set as it would be measured in a table of ``rows`` rows that are spread evenly.
+
+    ``cells``: how many merged codes each column has; ``sd``: standard deviation of a count, in records; ``error``: the
+    expected L1 error of the counts by noise alone, as a share of the rows.
+    """
+
+    columns: tuple[str, ...]
+    rows: int
+    cells: tuple[int, ...]
+    sd: float
+    error: float
+
+
+@dataclass(frozen=True)
 class CheckReport:
     """What a spec would do: public findings and, where a table was given, its fit.
 
-    Privacy: ``warnings``, ``noise`` and ``columns`` follow from the spec alone; ``fit`` is PRIVATE and is not printed.
+    Privacy: ``warnings``, ``noise``, ``columns`` and ``sets`` follow from the spec alone; ``fit`` is PRIVATE and is not
+    printed.
     """
 
     warnings: tuple[str, ...]
     noise: tuple[NoiseLine, ...]
     columns: tuple[ColumnPlan, ...]
     fit: Fit | None = None
+    sets: tuple[SetLine, ...] = ()
 
     def _repr_html_(self) -> str:
         """Return what is public of it, for notebooks."""
         return (
             format_html_table(("column", "kind", "codes", "bins"), self.columns_rows())
             + format_html_table(("predicted noise of", "how many", "standard deviation"), self.noise_rows())
+            + (format_html_table(SET_HEADERS, self.set_rows()) if self.sets else "")
             + format_html_table(("worth a thought",), [[warning] for warning in self.warnings])
         )
 
@@ -86,15 +116,27 @@ class CheckReport:
             misread = [{"column": m.column, "shares": dict(m.repairs)} for m in self.fit.misread]
             fit = {"private": True, **vars(self.fit), "columns": columns, "misread": misread}
         noise, sizes = [asdict(line) for line in self.noise], [asdict(column) for column in self.columns]
-        return {"warnings": list(self.warnings), "noise": noise, "columns": sizes, "fit": fit}
+        found = {"warnings": list(self.warnings), "noise": noise, "columns": sizes, "fit": fit}
+        return {**found, "sets": [asdict(line) for line in self.sets]} if self.sets else found
 
     def columns_rows(self) -> list[list[str]]:
         """Return a row of text a column."""
         return [[c.column, c.kind, f"{c.codes:,}", f"{c.bins:,}"] for c in self.columns]
 
+    def set_rows(self) -> list[list[str]]:
+        """Return a row of text a named set and assumed number of rows."""
+        return [
+            [", ".join(s.columns), f"{s.rows:,}", " x ".join(map(str, s.cells)), f"{s.sd:,.1f}", f"{s.error:.0%}"]
+            for s in self.sets
+        ]
+
     def noise_rows(self) -> list[list[str]]:
         """Return a row of text a look at the data."""
         return [[n.what, f"{n.queries:,}", _format_span(n.low, n.high)] for n in self.noise]
+
+
+SET_HEADERS = ("measured together", "if the rows are", "cells", "sd", "expected error")
+"""Of a row of :meth:`CheckReport.set_rows`."""
 
 
 def check(spec: ReleaseSpec, source: Source | None = None) -> CheckReport:
@@ -103,8 +145,9 @@ def check(spec: ReleaseSpec, source: Source | None = None) -> CheckReport:
     Raises RequestError if no row can keep the rules, the table breaks off while it is read or the privacy cannot be
     accounted.
     """
-    public = plan_of(spec)
-    check_rules(public.request)
+    public = plan_release(spec)
+    public.check()
+    check_keepable(public.request)
     encoding = public.request.encoding
     columns = tuple(
         ColumnPlan(c.attribute, _name_kind(spec, c), c.size, int(c.groups.max()) + 1) for c in encoding.codecs
@@ -115,7 +158,7 @@ def check(spec: ReleaseSpec, source: Source | None = None) -> CheckReport:
     )
     fit = None if source is None else fit_of(spec, source, encoding.codecs)
     warnings = [*_list_warnings(public, columns), *([] if source is None else _list_unread_fields(spec, source))]
-    return CheckReport(tuple(warnings), _describe_noise(public), columns, fit)
+    return CheckReport(tuple(warnings), _describe_noise(public), columns, fit, tuple(_predict_sets(public)))
 
 
 def open_for_check(spec: ReleaseSpec, data: Table | None, settings: Settings) -> Source | None:
@@ -163,8 +206,13 @@ def _list_warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:
         found.append(f"privacy.delta is {privacy.delta:g}: it should be far below one over the number of people.")
     if plan.rho > account_rho(budget, "budget", cap_accountant(spec.accountant)):
         found.append("privacy is larger than budget: the ledger will refuse this release.")
-    if unit.records > 1:
-        found.append(f"unit: every count gets {unit.records} times the noise of one record a person.")
+    if spec.records > 1:
+        found.append(f"unit: every count gets {spec.records} times the noise of one record a person.")
+    if spec.panel is not None:
+        found.append(
+            f"order: a person is one record, whatever number of rows it has; of more than {spec.panel.most} rows a run "
+            "of neighbours is kept. What is constant, and what grows with the order, is your public statement."
+        )
     if unit.records_per_person == 1:
         found.append("unit.records_per_person is 1: the promise holds only if nobody has two rows.")
     if spec.csv.line_breaks:
@@ -197,6 +245,8 @@ def _name_kind(spec: ReleaseSpec, codec: Codec) -> str:
     if codec.attribute in spec.columns:
         split = f", split by {codec.column}" if isinstance(codec, SplitCodec) else ""
         return f"{spec.columns[codec.attribute].kind}{split}"
+    if isinstance(codec, PersonFigureCodec):
+        return "of a person"
     if isinstance(codec, LevelCodec):
         return f"level of {codec.column}"
     return "heaps" if len(codec.sources) == 1 else "one of"
@@ -230,6 +280,10 @@ def _describe_noise(plan: Plan) -> tuple[NoiseLine, ...]:
     lines = []
     for stage in plan.stages:
         what = stage.step.look.words
+        if stage.step.name == MEASURE_SETS:
+            sigmas = [sigma for _, sigma in _list_set_noise(plan, stage)]
+            lines += [NoiseLine(what, len(sigmas), min(sigmas), max(sigmas))] if sigmas else []
+            continue
         if stage.queries is not None:
             sigmas = [q.sigma for q in stage.queries]
             lines.append(NoiseLine(what, len(sigmas), min(sigmas), max(sigmas)))
@@ -238,6 +292,30 @@ def _describe_noise(plan: Plan) -> tuple[NoiseLine, ...]:
             sigma = stage.sigma_if(plan.request, number)
             lines.append(NoiseLine(f"{what}, if as many and equal", number, sigma, sigma))
     return tuple(lines)
+
+
+def _predict_sets(plan: Plan) -> Iterator[SetLine]:
+    """Yield the cells of every named set for assumed numbers of rows, each spread evenly over a column's bins."""
+    encoding = plan.request.encoding
+    stages = [stage for stage in plan.stages if stage.step.name == MEASURE_SETS]
+    for clique, sigma in (found for stage in stages for found in _list_set_noise(plan, stage)):
+        bins = {a: int(encoding.groups[a].max()) + 1 for a in clique}
+        even = {a: CoarseCounts(np.ones(n), bool(encoding.in_order.get(a))) for a, n in bins.items()}
+        for rows in ASSUMED_ROWS:
+            merges = merge_codes(even, clique, count_affordable_cells(rows, sigma))
+            cells = tuple(int(merge.max()) + 1 for merge in merges)
+            error = min(2.0, NORMAL_MEAN_ABSOLUTE * sigma * prod(cells) / rows)
+            yield SetLine(clique, rows, cells, sigma, error)
+
+
+def _list_set_noise(plan: Plan, stage: Stage) -> list[tuple[Clique, float]]:
+    """Return the attributes of every named set and the noise of its counts."""
+    request, named = plan.request, plan.request.public.measured_sets
+    parts = compute_shares(request)
+    rho = stage.rho * parts.named / (parts.named + parts.found)
+    shares = split_by_weight([weight for _, weight in named], rho) if named else []
+    sigmas = [compute_sigma(share, request.records, request.pricing) for share in shares]
+    return [(plan.domain.ordered(a), sigma) for (a, _), sigma in zip(named, sigmas, strict=True)]
 
 
 def _format_span(low: float, high: float) -> str:

@@ -34,6 +34,7 @@ class Verified:
     entries: int
     certificates: int
     charges_without_certificate: int
+    charges_not_compared: int
     problems: tuple[str, ...]
     notes: tuple[Text, ...]
 
@@ -56,6 +57,7 @@ class Verified:
             "entries": self.entries,
             "certificates": self.certificates,
             "charges_without_certificate": self.charges_without_certificate,
+            "charges_not_compared": self.charges_not_compared,
         }
         lists = {"problems": list(self.problems), "notes": [vocabulary.text(n) for n in self.notes]}
         return {"verified": self.verified, "ledger": self.ledger, **counts, **lists}
@@ -128,9 +130,10 @@ class LedgerView:
     def verify(self, dataset: str | None = None, against: Sequence[str | Path] = ()) -> Verified:
         """Recompute the ledger's chain, states and sums, and compare it with certificates.
 
-        These are the ones under the released root, and those in ``against``: released folders, or folders of them,
-        wherever they were given to.  A ledger that has gone back behind any of them is found, also where ledger and
-        private folder were restored together.
+        These are the ones under the released root, those in other output folders that the ledger remembers, and those
+        in ``against``: released folders, or folders of them, wherever they were given to.  A ledger that has gone back
+        behind any of them is found, also where ledger and private folder were restored together.  Charges whose
+        folders cannot be seen from here are counted, and asked for in the notes.
 
         Raises LedgerMissingError where there is no ledger, RequestError as ``show`` and for a folder of
         ``against`` without a certificate.
@@ -141,7 +144,8 @@ class LedgerView:
         problems = (*ledger.verify(), *compared.problems)
         counts = (len(ledger.summary(dataset)), len(ledger.entries(dataset)), compared.certificates)
         notes = (*compared.notes, *_list_second_names(ledger, self.settings), *_list_unfinished(ledger, dataset))
-        return Verified(ledger.name, *counts, compared.charges_without_certificate, problems, notes)
+        lacking = (compared.charges_without_certificate, compared.charges_not_compared)
+        return Verified(ledger.name, *counts, *lacking, problems, notes)
 
     def summaries(self, dataset: str | None = None) -> Sequence[DatasetSummary]:
         """Return the exact figures of each data set, or of the named one; errors as ``show``."""

@@ -1,7 +1,8 @@
 """The ledger against the certificates on disk: each must account for the other.
 
-A certificate names no lineage key, since nothing of the data may be in it; the private note of its run does
-(``private/runs/RUN/run.json``).  Where that is not at hand, charges are found by the run's name.
+The charges of a run name its folders.  A certificate names no lineage key, since nothing of the data may be in it; the
+private note of its run does (``private/runs/RUN/run.json``).  Where that is not at hand, charges are found by the run's
+name.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from privsyn.itemsets.steps import build_itemset_steps
 from privsyn.ledgers.audit import Entry, charge_states
 from privsyn.ledgers.dataset_summary import DatasetSummary
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_job import plan_of
+from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.certificate_of_run import is_certified
 from privsyn.publish.folder import is_whole
 from privsyn.storage.released_files import (
@@ -50,15 +51,29 @@ class PublishedCertificate:
     keys: Mapping[str, str] | None
 
 
+@dataclass(frozen=True)
+class Roots:
+    """The folders that a run's charges were made from, as the ledger remembers them."""
+
+    released: Path
+    private: Path
+
+    def are_here(self) -> bool:
+        """Return whether both can be looked into from here."""
+        return all(_can_be_listed(root) for root in (self.released, self.private))
+
+
 @dataclass
 class Comparison:
-    """``problems``: what cannot both be true, or was not compared; ``notes``: what is only worth knowing.
+    """``problems``: what cannot both be true; ``notes``: what is only worth knowing, or was not compared.
 
-    ``certificates``: how many were found; ``charges_without_certificate``: how many spent charges none rests on.
+    ``certificates``: how many were found; ``charges_without_certificate``: how many spent charges none rests on;
+    ``charges_not_compared``: how many of these may be those of a release whose folder is elsewhere.
     """
 
     certificates: int = 0
     charges_without_certificate: int = 0
+    charges_not_compared: int = 0
     problems: list[str] = field(default_factory=list)
     notes: list[Text] = field(default_factory=list)
 
@@ -66,7 +81,9 @@ class Comparison:
 def compare_with_certificates(
     ledger: Ledger, settings: Settings, dataset: str | None = None, against: Sequence[Path] = ()
 ) -> Comparison:
-    """Compare the ledger's history with every certificate under the released root and in the folders ``against``.
+    """Compare the ledger's history with every certificate that is known.
+
+    Known are those under the released root, those where the ledger remembers their runs, and those in ``against``.
 
     ``dataset``: the certificates and charges of this data set only; ``against``: released folders, or folders of
     them, wherever they were given to.  Raises RequestError for a folder of ``against`` that holds no certificate.
@@ -75,7 +92,10 @@ def compare_with_certificates(
     everything, known = ledger.entries(), {s.dataset: s for s in ledger.summary()}
     entries = [e for e in everything if dataset in (None, e.dataset)]
     weaker, published_of = 0, dict[str, list[PublishedCertificate]]()
-    for folder in [*_iterate_folders(settings.released_root), *list_given_folders(against, settings.released_root)]:
+    remembered = _list_remembered(entries)
+    private_roots = {roots.released.resolve(): roots.private for roots in remembered.values()}
+    private_roots[settings.released_root.resolve()] = settings.private_root
+    for folder in _list_folders(settings.released_root, remembered, against):
         try:
             certificate = read_certificate(folder)
         except RequestError as error:
@@ -84,11 +104,12 @@ def compare_with_certificates(
         if dataset is None or certificate.dataset == dataset:
             result.certificates += 1
             weaker += certificate.ledger is None
-            published = PublishedCertificate(folder, certificate, _collect_keys(settings.private_root, certificate.run))
+            private_root = private_roots.get(folder.parent.resolve(), settings.private_root)
+            published = PublishedCertificate(folder, certificate, _collect_keys(private_root, certificate.run))
             published_of.setdefault(certificate.run, []).append(published)
             of_dataset = [e for e in entries if e.dataset == certificate.dataset]
             try:
-                problems = _check_certificates(published, renamed=folder.parent != settings.released_root)
+                problems = _check_certificates(published, renamed=folder.parent.resolve() not in private_roots)
                 problems += _check_ledger(published, of_dataset, known.get(certificate.dataset))
                 problems += _check_heads(certificate, everything)
             except (ValueError, ZeroDivisionError):
@@ -101,8 +122,41 @@ def compare_with_certificates(
             f"{weaker} of {result.certificates} certificates name no entry of the ledger, as those of earlier "
             "versions: they are compared with their charges only"
         )
-    _add_uncovered(result, entries, covered, settings)
+    _add_uncovered(result, entries, covered, remembered, settings)
     return result
+
+
+def _list_remembered(entries: Sequence[Entry]) -> dict[tuple[str, str], Roots]:
+    """Return the folders of each run, as (data set, run), whose charges name them: those of earlier versions do not."""
+    return {
+        (e.dataset, e.run): Roots(Path(e.detail["released_root"]), Path(e.detail["private_root"]))
+        for e in entries
+        if e.event == "reserve" and {"released_root", "private_root"} <= e.detail.keys()
+    }
+
+
+def _list_folders(
+    released_root: Path, remembered: Mapping[tuple[str, str], Roots], against: Sequence[Path]
+) -> list[Path]:
+    """Return every released folder that is known, once."""
+    elsewhere = (roots.released / run for (_, run), roots in remembered.items())
+    found = {
+        folder.resolve(): folder
+        for folder in (
+            *_iterate_folders(released_root),
+            *(folder for folder in elsewhere if _can_be_listed(folder)),
+            *list_given_folders(against, released_root),
+        )
+    }
+    return list(found.values())
+
+
+def _can_be_listed(folder: Path) -> bool:
+    try:
+        next(folder.iterdir(), None)
+    except OSError:
+        return False
+    return True
 
 
 def list_given_folders(against: Sequence[Path], released_root: Path) -> list[Path]:
@@ -198,7 +252,7 @@ def _list_published_steps(folder: Path) -> list[ReleaseStep]:
         return []
     if holds_itemsets(manifest):
         return list(release_steps(build_itemset_steps(read_released_itemset_spec(manifest))))
-    return list(release_steps(plan_of(read_public_spec(manifest)).steps)) if list_synthetic_names(manifest) else []
+    return list(release_steps(plan_release(read_public_spec(manifest)).steps)) if list_synthetic_names(manifest) else []
 
 
 def _collect_receipts(folder: Path) -> dict[str, str]:
@@ -258,26 +312,45 @@ def _check_ledger(
     return problems
 
 
-def _add_uncovered(result: Comparison, entries: Sequence[Entry], covered: Collection[str], settings: Settings) -> None:
+def _add_uncovered(
+    result: Comparison,
+    entries: Sequence[Entry],
+    covered: Collection[str],
+    remembered: Mapping[tuple[str, str], Roots],
+    settings: Settings,
+) -> None:
     """Enter the spent charges that no certificate here rests on, by runs.
 
-    A run that this private folder knows and has not published is only not finished.  Any other was published, or is
-    another folder's: its charges were compared with nothing.
+    A run that a private folder knows and has not published is only not finished.  One that was published, or that both
+    of its folders have forgotten, is a problem; one whose folders are not here is asked for.
     """
     runs: dict[tuple[str, str], int] = {}
     for entry in entries:
         if entry.event == "spent" and entry.key not in covered:
             runs[entry.dataset, entry.run] = runs.get((entry.dataset, entry.run), 0) + 1
     result.charges_without_certificate = sum(runs.values())
-    missing = False
+    asked: dict[tuple[str, Path | None], list[int]] = {}
     for (dataset, run), count in runs.items():
-        words = f"{run}: {count} spent charges of {dataset!r} have no certificate here"
-        if _collect_keys(settings.private_root, run) is not None and not is_certified(
-            settings.private_root, dataset, run
-        ):
+        roots = remembered.get((dataset, run))
+        known = [
+            root
+            for root in dict.fromkeys((settings.private_root, *([roots.private] if roots else ())))
+            if _collect_keys(root, run) is not None
+        ]
+        words = f"{run}: {count} spent charges of {dataset!r} have no certificate"
+        if any(is_certified(root, dataset, run) for root in known):
+            where = roots.released if roots else settings.released_root
+            result.problems.append(f"{words}: it was published, and its folder is not in {where}")
+        elif known:
             result.notes.append(f"{words}: the run was not finished")
+        elif roots is not None and roots.are_here():
+            result.problems.append(f"{words}: neither {roots.released} nor {roots.private} knows the run any more")
         else:
-            missing = True
-            result.problems.append(f"{words}, so nothing was compared with them")
-    if missing:
-        result.notes.append("Released folders that lie elsewhere are compared by " + mention("ledger.against"))
+            asked.setdefault((dataset, roots.released if roots else None), []).append(count)
+    for (dataset, place), counts in asked.items():
+        result.charges_not_compared += sum(counts)
+        why = "an earlier version noted no folder" if place is None else f"{place} cannot be seen from here"
+        result.notes.append(
+            f"{sum(counts)} spent charges of {len(counts)} runs of {dataset!r} were compared with nothing, since "
+            f"{why}: name the released folders, or copies, in " + mention("ledger.against")
+        )

@@ -8,7 +8,8 @@ what is wrong with which argument or field, and how to mend it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ from privsyn.sources.private_table import SupportsArrowStream, Table
 if TYPE_CHECKING:
     from privsyn.api.ledger import LedgerView
     from privsyn.api.rerun import Rerun
+    from privsyn.engine.candidate import Candidate
     from privsyn.engine.execute import ReportProgress
     from privsyn.evaluation.private_evaluation import Report
     from privsyn.publish.folder import ReleaseSummary
@@ -86,13 +88,18 @@ def release(
         in_memory = data
     settings = load_settings(out)
     shown = is_in_notebook() if progress is None else progress
-    with _choose_progress(asked, period) if shown else nullcontext(_ignore) as report:
-        try:
-            summary = release_in_process(
-                asked, settings, data=in_memory, fresh=fresh, period=period, new_dataset=new_dataset, report=report
-            )
-        except PeriodReleasedError as done:
-            return Release(settings.released_root / done.run)
+    with defer_interrupts():
+        with pause_gc():
+            from privsyn.pipelines.release_plan import build_candidate
+
+        candidate = build_candidate(
+            asked, settings, data=in_memory, fresh=fresh, period=period, new_dataset=new_dataset
+        )
+        with show_progress(candidate.plan.steps) if shown else nullcontext(candidate.report) as report:
+            try:
+                summary = run_candidate(replace(candidate, report=report))
+            except PeriodReleasedError as done:
+                return Release(settings.released_root / done.run)
     return Release(Path(summary.released), summary.drawn)
 
 
@@ -153,7 +160,7 @@ def release_in_process(
     period: str | None = None,
     new_dataset: str | None = None,
     noise: NoiseSource | None = None,
-    report: ReportProgress = lambda step, done, total: None,
+    report: ReportProgress | None = None,
 ) -> ReleaseSummary:
     """Run a release, of a period or of none: ``release`` for callers with settings and a progress of their own.
 
@@ -163,13 +170,23 @@ def release_in_process(
     """
     with defer_interrupts():
         with pause_gc():
+            from privsyn.pipelines.release_plan import build_candidate
+
+        candidate = build_candidate(spec, settings, data=data, fresh=fresh, period=period, new_dataset=new_dataset)
+        if noise is not None:
+            candidate = replace(candidate, noise=noise)
+        return run_candidate(replace(candidate, report=report or candidate.report))
+
+
+def run_candidate(candidate: Candidate) -> ReleaseSummary:
+    """Run an admitted release in this process, and publish it.  Guarantee and errors as ``release``."""
+    with defer_interrupts():
+        with pause_gc():
             from privsyn.engine.open_run import open_run
             from privsyn.engine.runner import run_steps
-            from privsyn.pipelines.release_job import release_job
             from privsyn.publish.folder import publish, summarize
 
-        job = release_job(spec, period, new_dataset)
-        with open_run(spec, settings, fresh=fresh, report=report, noise=noise, job=job, data=data) as run:
+        with open_run(candidate) as run:
             return summarize(run, publish(run, run_steps(run.steps, run.run_reported)))
 
 
@@ -258,16 +275,5 @@ def ledger(*, out: str | Path | None = None) -> LedgerView:
     return LedgerView(load_settings(out))
 
 
-def _choose_progress(spec: ReleaseSpec, period: str | None) -> AbstractContextManager[ReportProgress]:
-    """Return a bar over the steps of a release."""
-    from privsyn.pipelines.release_job import release_job
-
-    return show_progress(release_job(spec, period).steps)
-
-
 def _name_spec(release: Release | str | Path) -> str:
     return str(release.folder if isinstance(release, Release) else release)
-
-
-def _ignore(step: str, done: int, total: int) -> None:
-    """No progress."""

@@ -31,7 +31,7 @@ from privsyn.engine.runner import run_steps
 from privsyn.engine.step import ReleaseStep, Step, list_published_files, release_steps
 from privsyn.engine.step_tables import StepRefs
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_job import plan_of
+from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.folder import fill
 from privsyn.publish.formats.described import list_files
 from privsyn.publish.versions import list_versions
@@ -244,7 +244,8 @@ def _build_run(manifest: Manifest, spec: ReleaseSpec, work: Path, threads: int, 
 
     Only post-processing can run in it.
     """
-    plan = plan_of(spec, tuple(manifest.column_order))
+    plan = plan_release(spec, column_order=tuple(manifest.column_order))
+    plan.check()
     keys = {step.name: hashlib.sha256(step.name.encode()).hexdigest() for step in plan.steps}
     store = Store(work / "private", work / "released", spec.dataset)
     records, ledger = Records(work / "private", spec.dataset), Ledger(work / "ledger.sqlite")
@@ -268,7 +269,7 @@ def _yield_no_rows(repairs: object = None) -> Iterator[pa.RecordBatch]:
 
 def _list_noisy_files(spec: ReleaseSpec) -> set[str]:
     """Return the released files that hold noise, which nobody can draw again."""
-    return set(list_published_files(release_steps(plan_of(spec).steps)))
+    return set(list_published_files(release_steps(plan_release(spec).steps)))
 
 
 def _read(path: Path) -> pa.Table:

@@ -24,6 +24,7 @@ REQUESTS = frozenset(
         "draft_spec",
         "ledger",
         "backup",
+        "init",
         "deploy",
         "settings",
     }
@@ -166,6 +167,7 @@ API = Vocabulary(
         "ledger.against": "against",
         "backup.file": "file",
         "deploy.file": "file",
+        "init.folder": "folder",
         "settings.out": "out or PRIVSYN_OUT",
         "settings.released": "PRIVSYN_RELEASED",
         "settings.private": "PRIVSYN_PRIVATE",

@@ -10,7 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from privsyn.api.check import CheckReport
+from privsyn.api.check import SET_HEADERS, CheckReport
 from privsyn.specs.table_fit import Fit, make_printable
 
 
@@ -30,6 +30,9 @@ def render(report: CheckReport, console: Console) -> None:
             report.noise_rows(),
         )
     )
+    if report.sets:
+        title = "Named sets, each measured as one table (expected error by noise, as a share of the rows)"
+        console.print(_build_table(title, [*SET_HEADERS], report.set_rows()))
     if report.warnings:
         console.print(_build_table("Worth a thought", ["warning"], [[w] for w in report.warnings]))
     if report.fit is not None:

@@ -46,8 +46,11 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the whole error. It m
 
 
 @contextmanager
-def print_errors(*, debug: bool) -> Iterator[None]:
-    """Turn errors into one paragraph and an exit code: 2 request, 3 budget, 1 anything else; SIGTERM is a Ctrl-C."""
+def print_errors(*, debug: bool, out: str | None = None) -> Iterator[None]:
+    """Turn errors into one paragraph and an exit code: 2 request, 3 budget, 1 anything else; SIGTERM is a Ctrl-C.
+
+    ``out``: the option ``--out``, under which ``debug`` looks for the whole error of a failed step.
+    """
     started, interrupts = time.time(), Interrupts()
     try:
         with interrupts.heard():
@@ -61,7 +64,7 @@ def print_errors(*, debug: bool) -> Iterator[None]:
             )
             raise typer.Exit(1) from None
         if debug:
-            _print_failure(since=started)
+            _print_failure(out, since=started)
             traceback.print_exc()
         known = error if isinstance(error, PrivsynError) else _make_unexpected_error(error)
         people.print(Text.assemble(("privsyn: ", "bold red"), known.paragraph(COMMAND_LINE)), soft_wrap=True)
@@ -106,12 +109,10 @@ def _make_unexpected_error(error: Exception) -> PrivsynError:
     )
 
 
-def _print_failure(since: float) -> None:
+def _print_failure(out: str | None, since: float) -> None:
     """Print the whole error behind a failed step, which the release keeps in the private zone only."""
-    from privsyn.base.settings import Settings  # here: `--help` needs no settings, and they load slowly
-
     with suppress(PrivsynError, OSError):  # the error that is being told may be that one
-        path = Settings().private_root / "failure.txt"
+        path = read_settings(out).private_root / "failure.txt"
         if path.is_file() and path.stat().st_mtime >= since:
             people.print(path.read_text(encoding="utf-8"), markup=False)
 
@@ -127,6 +128,14 @@ def parse_path(path: str | None, field: str) -> Path | None:
         raise RequestError("is empty", "Name a path, or leave the option out", field)
     refuse_undecodable(path, field)
     return Path(path)
+
+
+def read_settings(out: str | None) -> Settings:
+    """Return the settings of the environment, with the folder of the option ``--out`` where it is given."""
+    from privsyn.base.settings import Settings  # here: `--help` needs no settings, and they load slowly
+
+    folder = parse_path(out, "--out")
+    return Settings() if folder is None else Settings(out=folder.absolute())
 
 
 def write_new(path: Path, make_text: Callable[[], str], option: str) -> str:

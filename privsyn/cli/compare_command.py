@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +20,7 @@ from privsyn.cli.common import (
     people,
     print_answer,
     print_errors,
+    read_settings,
 )
 
 if TYPE_CHECKING:
@@ -52,13 +52,8 @@ def compare_command(
     results stay in private/compare/. Charges nothing, since nothing is released. Exit code 1 when no run was done.
     """
     start = time.monotonic()
-    with print_errors(debug=debug):
-        table, held, folder = parse_path(data, "--data"), parse_path(holdout, "--holdout"), parse_path(out, "--out")
-        if folder is not None:
-            os.environ["PRIVSYN_OUT"] = str(folder.absolute())
-        from privsyn.base.settings import Settings
-
-        settings = Settings()
+    with print_errors(debug=debug, out=out):
+        table, held, settings = parse_path(data, "--data"), parse_path(holdout, "--holdout"), read_settings(out)
         from privsyn.comparison.compare_methods import CompareRequest
         from privsyn.evaluation.settings_file import load_evaluation_spec
         from privsyn.specs.spec_file import load_spec, override_options
@@ -72,7 +67,7 @@ def compare_command(
             evaluation=load_evaluation_spec(None, label or "auto"),
         )
         request.check()
-        if folder is not None:
+        if out is not None:
             make_folder(settings)
         compared = _compare(request, settings)
         _show(compared, round(time.monotonic() - start, 1), as_json=as_json)

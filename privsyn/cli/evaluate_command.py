@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,16 @@ from rich.panel import Panel
 from rich.table import Table
 
 from privsyn.base.errors import RequestError
-from privsyn.cli.common import Debug, open_results, parse_path, people, print_answer, print_errors, warn_of_epsilon
+from privsyn.cli.common import (
+    Debug,
+    open_results,
+    parse_path,
+    people,
+    print_answer,
+    print_errors,
+    read_settings,
+    warn_of_epsilon,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -65,13 +73,8 @@ def evaluate_command(
     With --epsilon-report, a few noisy figures are released instead, at a cost.
     """
     start = time.monotonic()
-    with print_errors(debug=debug):
-        table, folder = parse_path(data, "--data"), parse_path(out, "--out")
-        if folder is not None:
-            os.environ["PRIVSYN_OUT"] = str(folder.absolute())
-        from privsyn.base.settings import Settings
-
-        settings = Settings()
+    with print_errors(debug=debug, out=out):
+        table, settings = parse_path(data, "--data"), read_settings(out)
         if epsilon_report is not None:
             if holdout or against or label or settings_file:
                 raise RequestError(

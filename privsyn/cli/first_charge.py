@@ -17,7 +17,7 @@ from privsyn.cli.common import people
 if TYPE_CHECKING:
     from privsyn.base.settings import Settings
     from privsyn.data_contracts.release_spec import ReleaseSpec
-    from privsyn.engine.job import Job
+    from privsyn.engine.candidate import Candidate
     from privsyn.forecasts.forecast import Forecast
     from privsyn.ledgers.dataset_summary import DatasetSummary
 
@@ -61,18 +61,16 @@ class FirstCharge(NamedTuple):
         }
 
 
-def look_ahead(request: ReleaseSpec, settings: Settings, job: Job) -> FirstCharge:
+def look_ahead(candidate: Candidate) -> FirstCharge:
     """Return price and cap of a release, from public things and the ledger; nothing is read or written."""
-    from privsyn.engine.ledger_checks import check_room
-    from privsyn.engine.request import Request
-    from privsyn.engine.request_checks import check_rules
+    from privsyn.engine.admission import REQUEST_CHECKS, admit
+    from privsyn.engine.checks import check_whole_cap
 
-    plan = job.plan(check_rules(Request(request)))
-    plan.check_noise()
-    state = find_state(request.dataset, settings)
+    admit(candidate, REQUEST_CHECKS)
+    state = find_state(candidate.spec.dataset, candidate.settings)
     if state is None:
-        check_room(None, request)
-    return FirstCharge(request, plan.rho, state)
+        check_whole_cap(candidate.plan.request)
+    return FirstCharge(candidate.spec, candidate.plan.rho, state)
 
 
 def find_state(dataset: str, settings: Settings) -> DatasetSummary | None:

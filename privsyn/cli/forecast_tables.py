@@ -16,17 +16,20 @@ if TYPE_CHECKING:
 
 def render_forecast(forecast: Forecast, console: Console) -> None:
     """Print the forecast: a table over epsilons, one over columns, and what was assumed."""
-    from privsyn.forecasts.forecast import HEADINGS
+    from privsyn.forecasts.forecast import HEADINGS, RELATION_HEADINGS
 
     title = f"Forecast for about {forecast.rows:,} rows"
     console.print(_build_table(title, HEADINGS, forecast.epsilon_rows()))
     console.print(
         _build_table(
-            "Columns: share of rows in a wrong bin, standard error of the mean",
+            "Columns: share of rows in a wrong bin, codes of relations, standard error of the mean",
             forecast.column_headings(),
             forecast.column_rows(),
         )
     )
+    if forecast.asked.relations:
+        title = f"The strongest relations at epsilon {forecast.own:g}: measured, and in how many codes"
+        console.print(_build_table(title, RELATION_HEADINGS, forecast.relation_rows()))
     for words in forecast.words:
         console.print(words, soft_wrap=True, style="dim")
 

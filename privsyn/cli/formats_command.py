@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Annotated, get_args
 
 import typer
 
 from privsyn.base.errors import RequestError
-from privsyn.cli.common import Debug, parse_path, people, print_answer, print_errors
+from privsyn.cli.common import Debug, people, print_answer, print_errors, read_settings
 
 
 def formats_command(
@@ -20,11 +19,8 @@ def formats_command(
     debug: Debug = False,
 ) -> None:
     """Add a file format to a RELEASE that is there: no noise, no cost, no look at anything private."""
-    with print_errors(debug=debug):
-        folder = parse_path(out, "--out")
-        if folder is not None:
-            os.environ["PRIVSYN_OUT"] = str(folder.absolute())
-        from privsyn.base.settings import Settings
+    with print_errors(debug=debug, out=out):
+        settings = read_settings(out)
         from privsyn.data_contracts.publication import Format
         from privsyn.publish.formats.add_formats import add_formats
 
@@ -36,7 +32,7 @@ def formats_command(
                     f"The formats are {', '.join(known)}",
                     "add_formats.formats",
                 )
-        added = add_formats(release, to, Settings())  # type: ignore[arg-type]
+        added = add_formats(release, to, settings)  # type: ignore[arg-type]
         if as_json:
             print_answer(json.dumps({"released": str(added.folder), "added": list(added.files)}))
         new = ", ".join(added.files) or "nothing: it was there"

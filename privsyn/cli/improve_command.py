@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Annotated
 
 import typer
 
-from privsyn.cli.common import Debug, parse_path, print_errors, warn_of_epsilon
-from privsyn.cli.release_command import run_request, show_summary
+from privsyn.cli.common import Debug, parse_path, print_errors, read_settings, warn_of_epsilon
+from privsyn.cli.release_command import run_here_or_in_prefect, show_summary
 
 
 def improve_command(
@@ -33,16 +32,13 @@ def improve_command(
     Only the new looks are charged. The result is a release of its own, whose epsilon is that of all looks together.
     """
     start = time.monotonic()
-    with print_errors(debug=debug):
+    with print_errors(debug=debug, out=out):
         from privsyn.api.improve import build_improved_spec
-        from privsyn.base.settings import Settings
-        from privsyn.pipelines.release_job import release_job
+        from privsyn.pipelines.release_plan import build_candidate
 
-        table, folder = parse_path(data, "--data"), parse_path(out, "--out")
-        if folder is not None:
-            os.environ["PRIVSYN_OUT"] = str(folder.absolute())
-        settings = Settings()
+        table, settings = parse_path(data, "--data"), read_settings(out)
         request = build_improved_spec(release, settings, epsilon, table)
         warn_of_epsilon(request.privacy.epsilon)
-        summary = run_request(request, settings, release_job(request), fresh=fresh, prefect=prefect)
-        show_summary(request, summary, start, as_json=as_json)
+        candidate = build_candidate(request, settings, fresh=fresh)
+        summary = run_here_or_in_prefect(candidate, prefect=prefect)
+        show_summary(candidate, summary, start, as_json=as_json)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +10,16 @@ import typer
 from rich.panel import Panel
 from rich.table import Table
 
-from privsyn.cli.common import Debug, make_folder, parse_path, people, print_answer, print_errors, warn_of_epsilon
+from privsyn.cli.common import (
+    Debug,
+    make_folder,
+    parse_path,
+    people,
+    print_answer,
+    print_errors,
+    read_settings,
+    warn_of_epsilon,
+)
 
 if TYPE_CHECKING:
     from privsyn.itemsets.publish_itemsets import ItemsetSummary
@@ -36,19 +44,15 @@ def itemsets_command(
 
     The same request again finds its release and costs nothing.
     """
-    with print_errors(debug=debug):
+    with print_errors(debug=debug, out=out):
         from privsyn.api.progress import show_progress_bars
-        from privsyn.base.settings import Settings
         from privsyn.itemsets.itemset_spec_file import load_itemset_spec
         from privsyn.itemsets.publish_itemsets import publish_itemsets
         from privsyn.itemsets.steps import build_itemset_steps
 
-        table, folder = parse_path(data, "--data"), parse_path(out, "--out")
-        if folder is not None:
-            os.environ["PRIVSYN_OUT"] = str(folder.absolute())
-        settings = Settings()
+        table, settings = parse_path(data, "--data"), read_settings(out)
         asked = load_itemset_spec(spec, epsilon, table)
-        if folder is not None:
+        if out is not None:
             make_folder(settings)
         warn_of_epsilon(asked.privacy.epsilon)
         with show_progress_bars(build_itemset_steps(asked), people) as report:

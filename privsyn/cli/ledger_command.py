@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from privsyn.cli.common import Debug, Tables, parse_path, people, print_answer, print_errors, write_new
+from privsyn.cli.common import Debug, Tables, parse_path, people, print_answer, print_errors, read_settings, write_new
 from privsyn.cli.vocabulary import COMMAND_LINE
 
 app = typer.Typer(no_args_is_help=True, help="Look into the privacy ledger.")
@@ -54,20 +53,17 @@ def verify_command(
     as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Recompute every sum and hash of the ledger, and compare it with the certificates under released/.
+    """Recompute every sum and hash of the ledger, and compare it with the certificates in every folder it remembers.
 
     Exit code 1 when anything does not agree.  Reads no private table and writes nothing.
     """
     with print_errors(debug=debug):
         from privsyn.api.ledger import LedgerView
-        from privsyn.base.settings import Settings
         from privsyn.cli.ledger_tables import print_verified
 
-        folder = parse_path(out, "--out")
+        settings = read_settings(out)
         places = [parse_path(place, "--against") or Path() for place in against or ()]
-        if folder is not None:
-            os.environ["PRIVSYN_OUT"] = str(folder.absolute())
-        verified = LedgerView(Settings()).verify(dataset, places)
+        verified = LedgerView(settings).verify(dataset, places)
         if as_json:
             print_answer(json.dumps(verified.as_json(COMMAND_LINE)))
         else:

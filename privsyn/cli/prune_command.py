@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import defaultdict
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from privsyn.cli.common import Debug, parse_path, people, print_errors
+from privsyn.cli.common import Debug, people, print_errors, read_settings
 
 
 def prune_command(
@@ -26,14 +25,10 @@ def prune_command(
     Nothing that was paid for, no key, note or released folder is touched.  A data set that a running release holds is
     left out.
     """
-    with print_errors(debug=debug):
+    with print_errors(debug=debug, out=out):
         from privsyn.api.prune import prune
-        from privsyn.base.settings import Settings
 
-        folder = parse_path(out, "--out")
-        if folder is not None:
-            os.environ["PRIVSYN_OUT"] = str(folder.absolute())
-        pruned = prune(Settings(), rows=rows, reports=reports, delete=delete)
+        pruned = prune(read_settings(out), rows=rows, reports=reports, delete=delete)
         if as_json:
             found = [{"path": str(u.path), "bytes": u.bytes, "reason": u.reason} for u in pruned.found]
             print(json.dumps({"removed": delete, "found": found, "left_out": list(pruned.left_out)}))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +16,8 @@ from privsyn.cli.common import PIPED_WIDTH, Debug, parse_path, people, print_ans
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from privsyn.api.open_release import Release
 
 
 def query_command(
@@ -48,9 +51,8 @@ def query_command(
         picture, folder = parse_path(plot, "--plot"), parse_path(out, "--out")
         if as_json and as_csv:
             raise RequestError("--json and --csv are two formats", "Choose one of them")
-        if folder is not None:
-            os.environ["PRIVSYN_OUT"] = str(folder.absolute())
-        answers = _build_answers(release, earlier, question, level, population=population)
+        releases = [_open(name, folder) for name in (release, earlier) if name is not None]
+        answers = _build_answers(releases, question, level, population=population)
         if picture is not None:
             from privsyn.answers.answer_plot import write_plot
 
@@ -58,16 +60,20 @@ def query_command(
         _print(answers, as_json=as_json, as_csv=as_csv)
 
 
-def _build_answers(release: str, earlier: str | None, question: str, level: float, *, population: bool) -> pd.DataFrame:
-    from privsyn.answers.question_text import answer, parse_difference
+def _open(release: str, folder: Path | None) -> Release:
     from privsyn.api.open_release import open_release
 
-    opened = open_release(release)
-    if earlier is None:
-        return answer(opened, question, level, population=population)
+    return open_release(release, out=None if folder is None else folder.absolute())
+
+
+def _build_answers(releases: Sequence[Release], question: str, level: float, *, population: bool) -> pd.DataFrame:
+    from privsyn.answers.question_text import answer, parse_difference
+
+    if len(releases) == 1:
+        return answer(releases[0], question, level, population=population)
     if population:
         raise RequestError("--population is not for differences", "Leave --earlier or --population out")
-    return parse_difference(opened, open_release(earlier), question, level)
+    return parse_difference(releases[0], releases[1], question, level)
 
 
 def _print(answers: pd.DataFrame, *, as_json: bool, as_csv: bool) -> None:

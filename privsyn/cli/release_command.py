@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +25,7 @@ from privsyn.cli.common import (
     people,
     print_answer,
     print_errors,
+    read_settings,
     warn,
     warn_of_epsilon,
 )
@@ -45,8 +46,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from privsyn.base.settings import Settings
-    from privsyn.data_contracts.release_spec import ReleaseSpec
-    from privsyn.engine.job import Job
+    from privsyn.engine.candidate import Candidate
+    from privsyn.engine.plan import Plan
     from privsyn.publish.folder import ReleaseSummary
 
 
@@ -92,29 +93,26 @@ def release_command(
     On a terminal it shows price, cap and a forecast and asks before the first charge of a data set.
     """
     start = time.monotonic()
-    with print_errors(debug=debug):
-        from privsyn.base.settings import Settings
-        from privsyn.pipelines.release_job import release_job
+    with print_errors(debug=debug, out=out):
+        from privsyn.pipelines.release_plan import build_candidate
         from privsyn.specs.spec_file import load_spec, override_options
 
-        table, folder = parse_path(data, "--data"), parse_path(out, "--out")
-        if folder is not None:
-            os.environ["PRIVSYN_OUT"] = str(folder.absolute())
-        settings = Settings()  # a wrong variable is refused before anything starts
+        table = parse_path(data, "--data")
+        settings = read_settings(out)  # a wrong variable is refused before anything starts
         request = override_options(load_spec(spec), epsilon, delta, table, seed_synthesis, engine)
         warn_of_epsilon(request.privacy.epsilon)
-        job = release_job(request, period, new_dataset)
+        candidate = build_candidate(request, settings, fresh=fresh, period=period, new_dataset=new_dataset)
         if dry_run:
-            _print_dry_run(look_ahead(request, settings, job), rows_about, as_json=as_json)
+            _print_dry_run(look_ahead(candidate), rows_about, as_json=as_json)
             return
         if not yes and is_interactive() and find_state(request.dataset, settings) is None:
-            confirm(look_ahead(request, settings, job), rows_about)
+            confirm(look_ahead(candidate), rows_about)
             start = time.monotonic()
-        if folder is not None:
+        if out is not None:
             make_folder(settings)
         with _end_if_released(request.dataset, settings, as_json=as_json):
-            summary = run_request(request, settings, job, fresh=fresh, prefect=prefect)
-        show_summary(request, summary, start, as_json=as_json)
+            summary = run_here_or_in_prefect(candidate, prefect=prefect)
+        show_summary(candidate, summary, start, as_json=as_json)
         print_misread(Path(summary.private), spec)
         if summary.rows == 0 and request.mechanism.synthesis.rows == "auto":
             warn(
@@ -133,33 +131,33 @@ def _print_dry_run(ahead: FirstCharge, rows_about: int | None, *, as_json: bool)
     people.print("A dry run: nothing was read, nothing was charged.")
 
 
-def run_request(request: ReleaseSpec, settings: Settings, job: Job, *, fresh: bool, prefect: bool) -> ReleaseSummary:
+def run_here_or_in_prefect(candidate: Candidate, *, prefect: bool) -> ReleaseSummary:
     """Return the release as a Prefect flow, where that is asked for or a server is configured, else in this process."""
-    from privsyn.engine.open_run import check_request
+    from privsyn.engine.admission import check_request
     from privsyn.server.configured import is_server_configured
 
     if not (prefect or is_server_configured()):
-        return _run_here(request, settings, job, fresh=fresh)
-    check_request(request, settings, fresh=fresh, job=job)  # what is wrong is said before a server starts
-    for line in _describe_new_name(request, settings):
+        return _run_here(candidate)
+    check_request(candidate)  # what is wrong is said before a server starts
+    for line in _describe_new_name(candidate):
         people.print(line, soft_wrap=True, markup=False)
-    return _run_flow(request, job, fresh=fresh)
+    return _run_flow(candidate)
 
 
-def show_summary(request: ReleaseSpec, summary: ReleaseSummary, start: float, *, as_json: bool) -> None:
+def show_summary(candidate: Candidate, summary: ReleaseSummary, start: float, *, as_json: bool) -> None:
     """Print the release's JSON object, if asked for, and its summary for people; ``start``: by the monotonic clock."""
     seconds = round(time.monotonic() - start, 1)
     if as_json:
-        print_answer(json.dumps({**_as_json(request.dataset, summary), "seconds": seconds}))
-    _print_summary(request, summary, seconds, open_results(as_json=as_json))
-    _print_relations(request, summary)
+        shown = _as_json(candidate.spec.dataset, candidate.settings, summary)
+        print_answer(json.dumps({**shown, "seconds": seconds}))
+    _print_summary(candidate, summary, seconds, open_results(as_json=as_json))
+    _print_relations(candidate.plan, summary)
 
 
-def _print_relations(request: ReleaseSpec, summary: ReleaseSummary) -> None:
+def _print_relations(plan: Plan, summary: ReleaseSummary) -> None:
     """Say so where no two columns were counted together."""
     from privsyn.base.errors import RequestError
     from privsyn.data_contracts.certificate import explain_missing_relations
-    from privsyn.pipelines.release_job import plan_of
     from privsyn.publish.relations_note import list_measured_relations
     from privsyn.storage.released_files import read_certificate
 
@@ -167,20 +165,21 @@ def _print_relations(request: ReleaseSpec, summary: ReleaseSummary) -> None:
         certificate = read_certificate(Path(summary.released))
     except RequestError:
         return  # what is not private is told elsewhere
-    if list_measured_relations(plan_of(request), certificate) == []:
+    if list_measured_relations(plan, certificate) == []:
         warn(f"{certificate.relations or explain_missing_relations(prior=certificate.prior is not None)}.")
 
 
-def _describe_new_name(request: ReleaseSpec, settings: Settings) -> list[str]:
+def _describe_new_name(candidate: Candidate) -> list[str]:
     """Return what to say where the ledger does not know the name.
 
     It is a new data set, whose cap cannot be changed later.
     """
-    if find_state(request.dataset, settings) is not None:
+    spec = candidate.spec
+    if find_state(spec.dataset, candidate.settings) is not None:
         return []
-    cap = request.budget
+    cap = spec.budget
     return [
-        f"This opens the data set {request.dataset!r} and sets its lifetime cap for good: epsilon {cap.epsilon:g}, "
+        f"This opens the data set {spec.dataset!r} and sets its lifetime cap for good: epsilon {cap.epsilon:g}, "
         f"delta {cap.delta:g}."
     ]
 
@@ -200,20 +199,20 @@ def _end_if_released(dataset: str, settings: Settings, *, as_json: bool) -> Iter
         if summary is not None:
             people.print(f"  {summary.released}", soft_wrap=True, markup=False)
         if as_json:
-            shown = {"run": done.run} if summary is None else _as_json(dataset, summary)
+            shown = {"run": done.run} if summary is None else _as_json(dataset, settings, summary)
             print_answer(json.dumps({**shown, "seconds": 0.0}))
         raise typer.Exit(0) from None
 
 
-def _run_here(request: ReleaseSpec, settings: Settings, job: Job, *, fresh: bool) -> ReleaseSummary:
+def _run_here(candidate: Candidate) -> ReleaseSummary:
     """Return the release in this process, which says so once nothing is wrong with the request."""
     from privsyn.api.progress import show_progress_bars
-    from privsyn.api.release import release_in_process
+    from privsyn.api.release import run_candidate
 
-    with show_progress_bars(job.steps, people) as report:
+    with show_progress_bars(candidate.plan.steps, people) as report:
         first = [
             "Running in this process: no Prefect server is configured (--prefect starts one).",
-            *_describe_new_name(request, settings),
+            *_describe_new_name(candidate),
         ]
 
         def told(step: str, done: int, total: int) -> None:
@@ -221,12 +220,10 @@ def _run_here(request: ReleaseSpec, settings: Settings, job: Job, *, fresh: bool
                 people.print(first.pop(0), soft_wrap=True, markup=False)
             report(step, done, total)
 
-        return release_in_process(
-            request, settings, fresh=fresh, period=job.period, new_dataset=job.new_dataset, report=told
-        )
+        return run_candidate(replace(candidate, report=told))
 
 
-def _run_flow(request: ReleaseSpec, job: Job, *, fresh: bool) -> ReleaseSummary:
+def _run_flow(candidate: Candidate) -> ReleaseSummary:
     """Return the release as a Prefect flow."""
     from privsyn.api.progress import show_progress_bars
 
@@ -234,29 +231,35 @@ def _run_flow(request: ReleaseSpec, job: Job, *, fresh: bool) -> ReleaseSummary:
     from privsyn.server.temporary_server import start_temporary_server, translate_server_loss
 
     with start_temporary_server():
+        from privsyn.flows.caller import use_settings
         from privsyn.flows.release import release, report_steps
         from privsyn.flows.schedule import scheduled_release
-    with translate_server_loss(), show_progress_bars(job.steps, people) as report, report_steps(report):
-        if job.period is not None:
-            return scheduled_release(request, period=job.period, new_dataset=job.new_dataset)
-        return release(request, fresh=fresh, new_dataset=job.new_dataset)
+    plan, spec = candidate.plan, candidate.spec
+    with (
+        translate_server_loss(),
+        use_settings(candidate.settings),
+        show_progress_bars(plan.steps, people) as report,
+        report_steps(report),
+    ):
+        if plan.period is not None:
+            return scheduled_release(spec, period=plan.period, new_dataset=candidate.new_dataset)
+        return release(spec, fresh=candidate.fresh, new_dataset=candidate.new_dataset)
 
 
-def _as_json(dataset: str, summary: ReleaseSummary) -> dict[str, Any]:
+def _as_json(dataset: str, settings: Settings, summary: ReleaseSummary) -> dict[str, Any]:
     """Return the figures of the release, and what is left of the data set's budget at the cap's delta."""
-    from privsyn.base.settings import Settings
     from privsyn.ledgers.ledger import Ledger
 
-    state = Ledger(Settings().ledger).summary(dataset)[0]
+    state = Ledger(settings.ledger).summary(dataset)[0]
     left = {"epsilon": state.remaining_epsilon, "delta": state.cap.delta, "rho": float(state.cap_rho - state.rho)}
     return {**summary.model_dump(mode="json"), "budget_left": left}
 
 
-def _print_summary(request: ReleaseSpec, summary: ReleaseSummary, seconds: float, results: Console) -> None:
-    from privsyn.base.settings import Settings
+def _print_summary(candidate: Candidate, summary: ReleaseSummary, seconds: float, results: Console) -> None:
     from privsyn.ledgers.ledger import Ledger
 
-    state = Ledger(Settings().ledger).summary(request.dataset)[0]
+    request, settings = candidate.spec, candidate.settings
+    state = Ledger(settings.ledger).summary(request.dataset)[0]
     drawn = ", ".join(s.replace("_", " ") for s in summary.drawn)
     nothing = "nothing: every noisy table was there already, no noise was drawn"
     cost = f"rho {summary.rho:.4g} at most; noise drawn for {drawn}" if drawn else nothing
@@ -267,7 +270,7 @@ def _print_summary(request: ReleaseSpec, summary: ReleaseSummary, seconds: float
     random = f" ({unmeasured} of them not measured: drawn at random)" if unmeasured else ""
     grid.add_row("Released", f"{summary.rows:,} synthetic rows, {columns} columns{random}, run {summary.run}")
     promise = f"({summary.epsilon:g}, {summary.delta:g})-differential privacy"
-    grid.add_row("Promise", f"{promise} for adding or removing {request.unit.describe()}")
+    grid.add_row("Promise", f"{promise} for adding or removing {request.describe_unit()}")
     grid.add_row("This run cost", cost)
     grid.add_row("Budget", _draw_budget_bar(state.epsilon, state.cap.epsilon, state.cap.delta))
     if summary.delta != state.cap.delta:
@@ -280,8 +283,8 @@ def _print_summary(request: ReleaseSpec, summary: ReleaseSummary, seconds: float
     results.print(f"  {Path(summary.released) / 'README.md'}   what the release is, in plain words", soft_wrap=True)
     table = Path(summary.released) / "synthetic.parquet"
     results.print(f"  {table if table.exists() else table.with_suffix('')}   the table", soft_wrap=True)
-    out = Settings().out
-    where = "" if out == Settings.model_fields["out"].default else f" --out {out}"
+    default = type(settings).model_fields["out"].default
+    where = "" if settings.out == default else f" --out {settings.out}"
     results.print(
         f"  {get_command_name()} evaluate {summary.run}{where}   how good it is: a private report", soft_wrap=True
     )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
-from privsyn.cli.common import Debug, parse_path, people, print_answer, print_errors
+from privsyn.cli.common import Debug, parse_path, people, print_answer, print_errors, read_settings
 
 if TYPE_CHECKING:
     from privsyn.api.rerun import Rerun
@@ -31,14 +30,11 @@ def rerun_command(
 
     Needs no ledger, no private folder and no table; draws nothing and costs nothing. Exit code 1 when a file differs.
     """
-    with print_errors(debug=debug):
-        keep, folder = parse_path(output, "--output"), parse_path(out, "--out")
-        if folder is not None:
-            os.environ["PRIVSYN_OUT"] = str(folder.absolute())
+    with print_errors(debug=debug, out=out):
         from privsyn.api.rerun import rerun
-        from privsyn.base.settings import Settings
 
-        result = rerun(release, Settings(), keep, prior=parse_path(prior, "--prior"))
+        keep, settings = parse_path(output, "--output"), read_settings(out)
+        result = rerun(release, settings, keep, prior=parse_path(prior, "--prior"))
         if as_json:
             print_answer(json.dumps(_as_json(result)))
         _print(result)

@@ -1,4 +1,4 @@
-"""``privsyn server``, ``privsyn worker`` and ``privsyn deploy``."""
+"""``privsyn init``, ``privsyn server``, ``privsyn worker`` and ``privsyn deploy``."""
 
 from __future__ import annotations
 
@@ -8,10 +8,26 @@ from typing import Annotated
 
 import typer
 
-from privsyn.cli.common import Debug, people, print_errors
+from privsyn.cli.common import Debug, parse_path, people, print_errors
 
 COMMANDS = ("server", "worker", "deploy")
 """Their logs are an operator's: not silenced, as Prefect's are elsewhere."""
+
+
+def init_command(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Made where it is missing; no file is replaced.")],
+    debug: Debug = False,
+) -> None:
+    """Write what a server starts from: deployments, an operator's policy, PostgreSQL's scripts, units, an example."""
+    with print_errors(debug=debug):
+        from privsyn.server.starter_files import write_starter_files
+
+        parse_path(str(folder), "init.folder")
+        for path in write_starter_files(folder):
+            people.print(f"Wrote {path}", soft_wrap=True)
+        people.print(
+            f"Next: cd {folder}; privsyn server; and in another terminal, there too: privsyn deploy.", soft_wrap=True
+        )
 
 
 def server_command(

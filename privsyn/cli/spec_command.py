@@ -127,6 +127,9 @@ def check_command(
             results.print(build_defaults_table(filled))
         if made is not None:
             render_forecast(made, results)
+        else:
+            hint = "Which relations will be measurable, and in how many codes, depends on the rows: --rows-about N."
+            results.print(hint, soft_wrap=True)
 
 
 @app.command("json")

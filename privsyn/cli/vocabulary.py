@@ -63,6 +63,7 @@ COMMAND_LINE = Vocabulary(
         "ledger.against": "--against",
         "backup.file": "FILE",
         "deploy.file": "--file",
+        "init.folder": "FOLDER",
     },
     actions={
         "redraw": "run with --fresh",

@@ -204,6 +204,7 @@ def _iterate_runs(
             in_order=encoding.in_order,
             open_bins=encoding.open_bins,
             points=encoding.points,
+            chances=encoding.chances,
             added=encoding.added,
             prior=public,
         )

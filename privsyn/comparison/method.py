@@ -58,9 +58,9 @@ class Trial:
     """One run of one method.
 
     rows: the real training rows in fine codes; groups: fine code -> public bin, by attribute; in_order: the
-    sections of an attribute's intervals and
-    added: the bin of what its spec does not list (:class:`privsyn.tasks.codecs.Codec`); open_bins: the attributes of
-    which it says no bins; points: their cells of one value; epsilon, delta: the promise to
+    sections of an attribute's intervals and added: the bin of what its spec does not list
+    (:class:`privsyn.tasks.codecs.Codec`); open_bins: the attributes of which it says no bins; points: their cells of
+    one value; chances: of attributes counted alone, the share of each code by chance; epsilon, delta: the promise to
     keep for adding or removing one person with at most ``records`` rows; seed: of the post-processing;
     noise: seeded as well; threads: 0 for all cores.
     """
@@ -78,6 +78,7 @@ class Trial:
     added: Mapping[str, int] = field(default_factory=dict)
     open_bins: frozenset[str] = frozenset()
     points: Mapping[str, Points] = field(default_factory=dict)
+    chances: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     prior: CodeTable | None = None
 
     @property

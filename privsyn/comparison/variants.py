@@ -267,7 +267,13 @@ class CodeEncoding:
     added: Mapping[str, int]
     open_bins: frozenset[str] = frozenset()
     points: Mapping[str, Points] = field(default_factory=dict)
+    chances: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     levels: Levels = field(default_factory=dict)
+
+    @property
+    def counted_alone(self) -> frozenset[str]:
+        """The attributes that are counted and related to nothing."""
+        return frozenset(self.chances)
 
     def attributes_of(self, columns: Collection[str]) -> tuple[str, ...]:
         """Return a column is its own attribute."""
@@ -292,7 +298,9 @@ class CodeRequest(Request):
         """The trial's domain and bins."""
         assert self.trial is not None  # noqa: S101 - always given
         trial = self.trial
-        return CodeEncoding(trial.rows.domain, trial.groups, trial.in_order, trial.added, trial.open_bins, trial.points)
+        return CodeEncoding(
+            trial.rows.domain, trial.groups, trial.in_order, trial.added, trial.open_bins, trial.points, trial.chances
+        )
 
 
 def request_of(trial: Trial, mechanism: AnyMechanism) -> CodeRequest:
@@ -313,4 +321,4 @@ def request_of(trial: Trial, mechanism: AnyMechanism) -> CodeRequest:
     ):
         spec = spec.model_copy(update={"focus": trial.settings.focus, "workload": trial.settings.workload})
     prior = trial.prior if uses_prior(mechanism) else None
-    return CodeRequest(spec, trial.rows.domain.attributes, trial.threads, prior=prior, trial=trial)
+    return CodeRequest(spec, trial.rows.domain.attributes, trial.threads, prior_rows=prior, trial=trial)

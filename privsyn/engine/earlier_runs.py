@@ -62,7 +62,7 @@ def refuse_silent_redraw(current: Run, settings: Settings, fingerprint: str, ask
                 f"{_describe_this(program)} would draw "
                 f"it anew ({changed} changed); nothing was spent",
                 f"Its release stands. New noise costs epsilon {privacy.epsilon:g} with delta {privacy.delta:g} "
-                f"(rho {float(current.plan.rho):.4g}) once more: for that, " + current.redraw,
+                f"(rho {float(current.plan.rho):.4g}) once more: for that, " + current.plan.redraw,
                 "release.fresh",
             )
 

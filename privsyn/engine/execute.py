@@ -18,7 +18,7 @@ from pathlib import Path
 
 from privsyn.base.errors import LedgerError, PrivsynError, RequestError, locate_error
 from privsyn.base.interrupts import check_interrupts
-from privsyn.base.wording import Text, refer_to_action
+from privsyn.base.wording import refer_to_action
 from privsyn.data_contracts.artifacts import ArtifactRef, Kind, Zone
 from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.engine.contract_checks import Validate, Verdict, check_stage, validate_receipts
@@ -39,9 +39,6 @@ ReportProgress = Callable[[str, int, int], None]
 
 _PLAN = b"plan"
 
-REDRAW: Text = refer_to_action("redraw") + " to draw new noise at new cost"
-"""How a release asks for new noise."""
-
 
 class StepFailedError(PrivsynError):
     """An unexpected failure inside a step: its type and place, never its text, which may hold private values."""
@@ -52,8 +49,6 @@ class Run:
     """One run: its public plan, its access to private rows, its keys, store, ledger and noise.
 
     ``name``: the run's public name, and its folders'.
-
-    ``redraw``: how its operator asks for new noise, for the message when a paid table is lost.
 
     ``validate``: who checks tables against their contracts and keeps the verdicts; None checks quickly and keeps none.
     """
@@ -68,7 +63,6 @@ class Run:
     noise: NoiseSource
     report: ReportProgress = lambda step, done, total: None
     drawn: list[str] = field(default_factory=list)
-    redraw: Text = REDRAW
     validate: Validate | None = None
 
     @property
@@ -118,7 +112,7 @@ class Run:
         if (lost := self.lost_step()) is not None:
             raise RequestError(
                 f"the noisy table of the step {lost!r} was paid for but is missing or changed on disk",
-                "Restore the private folder from a backup, or " + self.redraw,
+                "Restore the private folder from a backup, or " + self.plan.redraw,
             )
         lines, states = [], self.ledger.states(self.dataset)
         for step in self.release_steps:
@@ -158,12 +152,14 @@ class Run:
         spec, privacy = self.request.spec, self.request.spec.improves or self.request.spec.privacy
         return {
             "neighbours": "add or remove one person",
-            "unit": spec.unit.describe(),
+            "unit": spec.describe_unit(),
             "release_epsilon": repr(privacy.epsilon),
             "release_delta": repr(privacy.delta),
             "accountant": spec.accountant,
             "mechanism": "discrete Gaussian",
             "title": step.title,
+            "released_root": str(self.store.released_root),
+            "private_root": str(self.store.private_root),
         }
 
     def run_reported(self, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
@@ -249,7 +245,7 @@ class Run:
         elif (kept.schema.metadata or {}).get(_PLAN) != plan:
             raise LedgerError(
                 f"the noise kept for the step {step.name!r} was drawn for other queries, by another version",
-                "Run it with the version that began it, or " + self.redraw,
+                "Run it with the version that began it, or " + self.plan.redraw,
             )
         return noisy.read_answers(kept, queries)
 

@@ -8,25 +8,23 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.job import Job
 from privsyn.engine.keys import compute_lineage_keys
-from privsyn.engine.request import Request
+from privsyn.engine.plan import Plan
 from privsyn.engine.step import Step, release_steps
 from privsyn.storage.record_kinds import CounterRecord, GenerationRecord, RunRecord
 from privsyn.storage.records import Records
 from privsyn.tasks.privacy.noise import OpenDPNoise
 
 
-def request_name(spec: ReleaseSpec, job: Job) -> str:
+def name_request(plan: Plan) -> str:
     """Return the name of a request's record: a hash of what its noise is drawn for, which says nothing of the data.
 
     Two requests of one name draw the same from the same data: they differ in post-processing and publishing only.
     """
-    request = Request(spec, job.order or tuple(sorted(spec.released_columns)))
-    keys = compute_lineage_keys(request, "", 0, OpenDPNoise, job.steps, job.period)
-    drawn_for = [keys[step.name] for step in release_steps(job.steps)]
-    asked = json.dumps([drawn_for, dict(job.asks)], sort_keys=True)
+    request = plan.request.order_columns(tuple(sorted(plan.request.spec.released_columns)))
+    keys = compute_lineage_keys(request, "", 0, OpenDPNoise, plan.steps, plan.period)
+    drawn_for = [keys[step.name] for step in release_steps(plan.steps)]
+    asked = json.dumps([drawn_for, dict(plan.asks)], sort_keys=True)
     return f"request-{hashlib.sha256(asked.encode()).hexdigest()}"
 
 
@@ -57,7 +55,7 @@ def read_generation(records: Records, keys: Mapping[str, str], steps: Sequence[S
     return Generation(record, found.generation, found.finished, killed_fresh, counter, last)
 
 
-def run_name(records: Records, beginning: str, last_key: str) -> str:
+def name_run(records: Records, beginning: str, last_key: str) -> str:
     """Return the run's public name.
 
     The one that was kept, or a new one, random, so that it tells nothing of the data.

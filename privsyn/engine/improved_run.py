@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
@@ -60,7 +61,7 @@ def read_earlier_keys(
     if not steps:
         raise RequestError(f"{run} has no step of this release", "Improve another run", FIELD)
     last = (records.load_as(f"generations-{keys[steps[0].name]}", CounterRecord) or CounterRecord(last=0)).last
-    _check_keys(plan, steps, keys, (fingerprint, noise, last), run)
+    _check_keys(_Maker(plan, steps, fingerprint, noise), keys, last, run)
     for step in steps:
         if isinstance(step, ReleaseStep):
             _check_paid(step, keys[step.name], run, store, records, ledger)
@@ -96,16 +97,26 @@ def find_earlier_run(note: Mapping[str, Any]) -> list[str]:
     return [str(look["run"]) for look in improves.get("earlier", ())]
 
 
-def _check_keys(
-    plan: Plan, steps: tuple[Step, ...], keys: Mapping[str, str], made: tuple[str, type[NoiseSource], int], run: str
-) -> None:
-    """Raise RequestError unless ``keys`` follow from the request; each earlier run has a generation of its own."""
-    fingerprint, noise, last = made
+@dataclass(frozen=True)
+class _Maker:
+    """What an earlier run's keys follow from, but for its generation."""
+
+    plan: Plan
+    steps: tuple[Step, ...]
+    fingerprint: str
+    noise: type[NoiseSource]
+
+    def list_agreeing(self, keys: Mapping[str, str], generation: int, sure: Mapping[str, str]) -> dict[str, str]:
+        """Return the first steps whose ``keys`` are those that the request has at this generation after ``sure``."""
+        own = compute_lineage_keys(self.plan.request, self.fingerprint, generation, self.noise, self.steps, given=sure)
+        return {step.name: own[step.name] for step in takewhile(lambda s: own[s.name] == keys[s.name], self.steps)}
+
+
+def _check_keys(maker: _Maker, keys: Mapping[str, str], last: int, run: str) -> None:
+    """Raise RequestError unless ``keys`` follow from the request; each earlier run has a generation up to ``last``."""
     sure: dict[str, str] = {}
-    while len(sure) < len(steps):
-        found = max(
-            (_list_agreeing(plan, steps, keys, (fingerprint, noise, g), sure) for g in range(last + 1)), key=len
-        )
+    while len(sure) < len(maker.steps):
+        found = max((maker.list_agreeing(keys, g, sure) for g in range(last + 1)), key=len)
         if len(found) == len(sure):
             raise RequestError(
                 f"{run} was made from another spec, or by steps of another version, than this request says, so counts "
@@ -114,19 +125,6 @@ def _check_keys(
                 FIELD,
             )
         sure = found
-
-
-def _list_agreeing(
-    plan: Plan,
-    steps: tuple[Step, ...],
-    keys: Mapping[str, str],
-    made: tuple[str, type[NoiseSource], int],
-    sure: Mapping[str, str],
-) -> dict[str, str]:
-    """Return the first steps whose keys are those that the request has at this generation after ``sure``."""
-    fingerprint, noise, generation = made
-    own = compute_lineage_keys(plan.request, fingerprint, generation, noise, steps, given=sure)
-    return {step.name: own[step.name] for step in takewhile(lambda s: own[s.name] == keys[s.name], steps)}
 
 
 def _check_paid(step: ReleaseStep, key: str, run: str, store: Store, records: Records, ledger: Ledger) -> None:

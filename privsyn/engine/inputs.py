@@ -85,7 +85,9 @@ class Inputs:
     def refined(self, encoding: EncodingPlan, settings: Compression, stages: Sequence[str]) -> Recode:
         """Return the recoding with the one-ways that ``stages`` measured pooled in, and what they say together."""
         queries, answers = self.measured(stages)
-        pooled = pool_one_ways(self.recode(), queries, answers, encoding.groups, encoding.levels, encoding.points)
+        pooled = pool_one_ways(
+            self.recode(), queries, answers, encoding.groups, encoding.levels, encoding.points, encoding.chances
+        )
         return recompress(
             pooled,
             queries,
@@ -95,6 +97,7 @@ class Inputs:
             encoding.added,
             encoding.levels,
             encoding.points,
+            encoding.chances,
         )
 
     def measured(self, stages: Sequence[str]) -> tuple[list[Query], list[NDArray[Any]]]:

@@ -1,26 +1,31 @@
-"""The public plan of a request: all that can be said of it without data."""
+"""The public plan of a run: its request, its steps, and all that can be said of it without data."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any, Literal
 
 from privsyn.base.errors import RequestError
+from privsyn.base.wording import Text, refer_to_action
 from privsyn.data_contracts.artifacts import Zone
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.receipts import Query, compute_sigma
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import ReleaseStep, Step, release_steps
+from privsyn.engine.step import ReleaseStep, Step, check_shares, release_steps
 from privsyn.tasks.privacy.accountant import Accountant, cap_accountant, convert_epsilon_to_rho, convert_rho_to_epsilon
 
 MOST_NOISE = 1e8
 """Largest standard deviation of a table's total, in records: beyond it `rows: auto` may be too many to make."""
+
+REDRAW: Text = refer_to_action("redraw") + " to draw new noise at new cost"
+"""How a release asks for new noise."""
 
 
 @dataclass(frozen=True)
@@ -41,23 +46,22 @@ class Stage:
 
 @dataclass(frozen=True)
 class Plan:
-    """A request, its steps, and what follows from them: domain, queries, noise and price.
+    """A request, its steps, what is asked beyond the spec, and what follows: domain, queries, noise and price.
 
     It holds nothing that could read a row.  The run, the note, ``spec check`` and the tests ask the same plan.
+
+    ``asks``: the request beyond the spec, public and JSON-ready; ``period``: the period of the data set that is
+    released, which the ledger lets one run do (None: none); ``name``: how the run's name begins (empty: the data set's
+    name); ``output``: what is released, as a policy names it (None: a table); ``redraw``: how new noise is asked for.
     """
 
     request: Request
     steps: tuple[Step, ...]
-
-    @classmethod
-    def of(cls, request: Request, steps: Sequence[Step]) -> Plan:
-        """Return the plan of ``steps``.  Raises RequestError if the promise or the lifetime cap cannot be accounted."""
-        spec = request.spec
-        allowed = account_rho(spec.privacy, "privacy", spec.accountant)
-        account_rho(spec.budget, "budget", cap_accountant(spec.accountant))
-        if spec.improves is not None:
-            _check_sum(request, allowed)
-        return cls(request, tuple(steps))
+    asks: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+    period: str | None = field(default=None, kw_only=True)
+    name: str = field(default="", kw_only=True)
+    output: Literal["figures", "itemsets"] | None = field(default=None, kw_only=True)
+    redraw: Text = field(default=REDRAW, kw_only=True)
 
     @property
     def domain(self) -> Domain:
@@ -91,6 +95,19 @@ class Plan:
         if self.released_inputs(step):
             return None
         return tuple(self.queries(step, Inputs({})))
+
+    def check(self) -> None:
+        """Raise RequestError if the promise or the lifetime cap cannot be accounted, or the prior's file is not right.
+
+        Raises ValueError if the steps' shares are not the whole budget.
+        """
+        spec = self.request.spec
+        check_shares(self.steps, self.request)
+        allowed = account_rho(spec.privacy, "privacy", spec.accountant)
+        account_rho(spec.budget, "budget", cap_accountant(spec.accountant))
+        if spec.improves is not None:
+            _check_sum(self.request, allowed)
+        _ = self.request.prior
 
     def check_noise(self) -> None:
         """Raise RequestError if the first look would say nothing: its total could be any number of rows."""

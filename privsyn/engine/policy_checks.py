@@ -12,18 +12,19 @@ from privsyn.base.settings import Settings
 from privsyn.base.wording import Text, mention
 from privsyn.data_contracts.policy import LENGTHS, DatasetPolicy, Policy
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.job import Job
+from privsyn.engine.candidate import Candidate
 from privsyn.ledgers.calendar_periods import parse_period as period_named
 from privsyn.specs.policy_file import load_policy
 from privsyn.storage.table_files import list_folder_entries
 
 
-def check_policy(spec: ReleaseSpec, job: Job, settings: Settings) -> None:
+def check_policy(candidate: Candidate) -> None:
     """Raise RequestError that names the rule if the operator's policy does not allow this release.
 
     Nothing but the policy's file is read; without one everything is allowed.
     """
-    found = _list_rules(spec.dataset, settings)
+    plan, spec = candidate.plan, candidate.spec
+    found = _list_rules(spec.dataset, candidate.settings)
     if found is None:
         return
     rules, at = found
@@ -40,13 +41,13 @@ def check_policy(spec: ReleaseSpec, job: Job, settings: Settings) -> None:
             raise _make_refusal(f"is {asked:g}, and the policy's {at}.{rule} allows at most {most:g}", field)
     if rules.unit is not None and spec.unit != rules.unit:
         raise _make_refusal(f"is not the unit of the policy's {at}.unit, which is {rules.unit.describe()}", "unit")
-    if job.output is not None:
-        _check_output(rules, at, job.output, {"figures": "evaluate.epsilon_report"}.get(job.output, "dataset"))
+    if plan.output is not None:
+        _check_output(rules, at, plan.output, {"figures": "evaluate.epsilon_report"}.get(plan.output, "dataset"))
     else:
         for output in spec.formats:
             _check_output(rules, at, output, "formats")
-    if job.output != "figures":
-        _check_period(rules, at, job.period)
+    if plan.output != "figures":
+        _check_period(rules, at, plan.period)
 
 
 def check_formats(dataset: str, formats: Iterable[str], settings: Settings) -> None:

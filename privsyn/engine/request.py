@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -13,7 +13,7 @@ from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.receipts import Pricing
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.specs.places import format_place
-from privsyn.tasks.codecs import EncodingPlan, plan
+from privsyn.tasks.codecs import ColumnCodecs, EncodingPlan, arrange_codecs
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.public_knowledge import Part, PublicKnowledge
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho, get_pricing
@@ -25,33 +25,55 @@ class Request:
 
     ``column_order``: the released columns in the source's order, since the order in the spec means nothing; empty: the
     spec's order.  ``threads``: 0 for all cores; no part of what is released.  ``even``: columns of a release of before,
-    whose wide bins had two cells.  ``prior``: the rows of a public prior in fine codes; not given: those of the spec's
-    prior, read when the request is made.  A spec as a manifest shows it does not say where they are: then None.
+    whose wide bins had two cells.  ``prior_rows``: the rows of a public prior in fine codes; None: those of the spec's
+    prior, read when they are first asked for.
     """
 
     spec: ReleaseSpec
     column_order: tuple[str, ...] = ()
     threads: int = 0
     even: frozenset[str] = frozenset()
-    prior: CodeTable | None = None
+    prior_rows: CodeTable | None = None
 
-    def __post_init__(self) -> None:
-        """Read the public rows.  Raises RequestError for a prior whose file does not fit the spec or its hash."""
+    @property
+    def has_prior(self) -> bool:
+        """Whether there is a public prior, read or not."""
+        return self.prior_rows is not None or self.spec.prior is not None
+
+    @cached_property
+    def prior(self) -> CodeTable | None:
+        """The rows of the public prior in fine codes; None without one, and where the spec does not say where it is.
+
+        A spec as a manifest shows it does not.  Raises RequestError for a file that does not fit the spec or its hash.
+        """
         stated = self.spec.prior
-        if self.prior is None and stated is not None and stated.place:
-            from privsyn.sources.public_table import read_public_rows  # here: most requests have none
+        if self.prior_rows is not None or stated is None or not stated.place:
+            return self.prior_rows
+        from privsyn.sources.public_table import read_public_rows  # here: most requests have none
 
-            object.__setattr__(self, "prior", read_public_rows(self.spec, self.encoding))
+        return read_public_rows(self.spec, self.encoding)
 
     @property
     def records(self) -> int:
-        """k: the most records of one person."""
-        return self.spec.unit.records
+        """k: the most records of one person that anything is counted over."""
+        return self.spec.records
 
     @cached_property
     def encoding(self) -> EncodingPlan:
         """The codecs of the released columns, in ``column_order``."""
-        return plan(self.spec, self.column_order, self.even)
+        return arrange_codecs(self._codecs, self.column_order)
+
+    @cached_property
+    def _codecs(self) -> ColumnCodecs:
+        return ColumnCodecs(self.spec, self.even)
+
+    def order_columns(self, order: tuple[str, ...], threads: int | None = None) -> Request:
+        """Return the same request with its columns in ``order``, if it has none, and the same codecs."""
+        ordered = replace(
+            self, column_order=self.column_order or order, threads=self.threads if threads is None else threads
+        )
+        ordered.__dict__["_codecs"] = self._codecs
+        return ordered
 
     @cached_property
     def public(self) -> PublicKnowledge:

@@ -57,8 +57,9 @@ def write_outputs(
             rows, schema = output, output.schema
         # What follows from released tables is made again where it is lost; noise and what was counted are not.
         for_good = step.kind is not Kind.POSTPROCESS
-        where = (name, step.name, key, contract.zone)
-        refs[name] = store.write_table(rows, schema, *where, parts=parts, for_good=for_good)
+        refs[name] = store.write_table(
+            rows, schema, name, step.name, key, contract.zone, parts=parts, for_good=for_good
+        )
     if validate is not None:
         records.save(f"contracts-{key}", {"step": step.name, "verdicts": [asdict(verdict) for verdict in found]})
     done = StepRefs(step=step.name, key=key, tables=refs)

@@ -197,7 +197,7 @@ def open_table(
         raise error.about(field, {"release.data": field}) from None
     counted = [name for codec in encoding.codecs for name in codec.ranges()]
     order = [*counted, *(name for name in spec.released_columns if name not in counted)]
-    return OpenTable(source, encoding, unit, plan(spec, order) if spec.rules else encoding)
+    return OpenTable(source, encoding, unit, plan(spec, order) if spec.rules or spec.panel else encoding)
 
 
 def read_table(path: Place, encoding: EncodingPlan, spec: ReleaseSpec, field: str) -> Coded:

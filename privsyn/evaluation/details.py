@@ -18,7 +18,8 @@ from privsyn.data_contracts.evaluation_results import OneWay, Pair, SizeError, S
 from privsyn.engine.step import get_step, release_steps
 from privsyn.evaluation.coded_tables import Coded, Release
 from privsyn.evaluation.misread_columns import MisreadCodec
-from privsyn.pipelines.release_job import plan_of
+from privsyn.pipelines.named_sets import list_whole_stages
+from privsyn.pipelines.release_plan import plan_release
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation import marginals, noisy
@@ -93,18 +94,25 @@ class ReleasedTables:
 
     @classmethod
     def _read(cls, release: Release) -> ReleasedTables:
-        where, steps = release.folder / "marginals", plan_of(release.spec).steps
+        where, steps = release.folder / "marginals", plan_release(release.spec).steps
         first = recode_from_table(pq.read_table(where / "recode.parquet"))
         domain = build_coarse_domain(first)
         looks = {step.name: step for step in release_steps(steps) if step.look.noise_of == "a count"}
-        measured_in = [looks[name] for name in get_step(steps, "make_consistent").producers if name in looks]
+        producers = list_whole_stages(get_step(steps, "make_consistent").producers)
+        measured_in = [looks[name] for name in producers if name in looks]
 
         def tables(name: str) -> list[pa.Table]:
             return [pq.read_table(release.folder / step.published[name].name) for step in measured_in]
 
         queries, answers = noisy.list_all_measured(tables("receipts"), tables("noisy"))
         recode = pool_one_ways(
-            first, queries, answers, release.measured.groups, release.measured.levels, release.measured.points
+            first,
+            queries,
+            answers,
+            release.measured.groups,
+            release.measured.levels,
+            release.measured.points,
+            release.measured.chances,
         )
         measured = tuple(build_measured_marginals(queries, answers, domain))
         consistent = tuple(marginals.from_table(pq.read_table(where / "consistent.parquet"), domain))

@@ -22,9 +22,10 @@ from privsyn.evaluation.analysis_figures import check_analyses, run_analyses
 from privsyn.evaluation.coded_tables import Coded, OpenTable, Release, open_release, open_table
 from privsyn.evaluation.column_statistics import compute_column_statistics
 from privsyn.evaluation.misread_columns import Reading, add_misread, describe_misread, list_broken_rules
+from privsyn.evaluation.panel_figures import compute_panel_figures
 from privsyn.evaluation.scores import Scorer
 from privsyn.evaluation.settings_file import check_settings
-from privsyn.pipelines.release_job import plan_of
+from privsyn.pipelines.release_plan import plan_release
 from privsyn.pipelines.trend_steps import list_trends
 from privsyn.report.page import render
 from privsyn.sources.private_table import SupportsArrowStream
@@ -137,8 +138,15 @@ def evaluate(
             opened.compared["release"].batches(),
         ),
     )
+    panel = (
+        release.spec.panel
+        and stage(
+            "Compare persons",
+            lambda: compute_panel_figures(release, opened.real.batches(), opened.compared["release"].batches()),
+        )
+    ) or ()
     evaluation = stage("Find causes", lambda: _build_evaluation(release, released, tables, scorer, scores))
-    evaluation = evaluation.model_copy(update={"statistics": statistics, "analyses": analyses})
+    evaluation = evaluation.model_copy(update={"statistics": statistics, "analyses": analyses, "panel": panel})
     return stage("Write report", lambda: _write(locate_private_folder(settings, "reports", evaluation.run), evaluation))
 
 
@@ -207,7 +215,7 @@ def _build_evaluation(
         dataset=release.spec.dataset,
         epsilon=release.spec.privacy.epsilon,
         delta=release.spec.privacy.delta,
-        unit_of_protection=release.spec.unit.describe(),
+        unit_of_protection=release.spec.describe_unit(),
         rows_real=real.bins.rows,
         rows_holdout=None if tables.holdout is None else tables.holdout.bins.rows,
         settings=scorer.spec,
@@ -220,7 +228,7 @@ def _build_evaluation(
         notes=tuple(_list_notes(release, tables)),
         misread=tables.misread,
         prior=release.spec.prior is not None,
-        trends=bool(list_trends(plan_of(release.spec).request)),
+        trends=bool(list_trends(plan_release(release.spec).request)),
     )
 
 

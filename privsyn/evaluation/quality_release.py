@@ -17,11 +17,11 @@ from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.certificate import Certificate
 from privsyn.data_contracts.quality_report import QualityFigure, QualityReport
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.candidate import Candidate
 from privsyn.engine.execute import Run
 from privsyn.engine.inputs import Inputs
-from privsyn.engine.job import Job
 from privsyn.engine.open_run import open_run
-from privsyn.engine.plan import account_rho
+from privsyn.engine.plan import Plan, account_rho
 from privsyn.engine.request import Request
 from privsyn.engine.runner import run_steps
 from privsyn.engine.step import Look, ReleaseStep
@@ -44,7 +44,7 @@ from privsyn.publish.versions import list_file_versions
 from privsyn.storage.released_files import compute_synthetic_digest
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.privacy.noise import MAX_SIGMA, NoiseSource
+from privsyn.tasks.privacy.noise import MAX_SIGMA, NoiseSource, OpenDPNoise
 from privsyn.tasks.steps import quality_figures
 from privsyn.tasks.steps.quality_figures import Figure
 
@@ -109,16 +109,16 @@ def publish_quality(
     _check_noise(comparison, spec)
     check_charged(release.spec, keys, settings)
     step = build_quality_step(comparison)
-    job = Job(
-        steps=(ENCODE, step),
+    plan = Plan(
+        Request(spec, tuple(release.manifest.column_order)),
+        (ENCODE, step),
         asks={STEP: {"release": release.manifest.run, "synthetic": comparison.sha256}},
-        order=tuple(release.manifest.column_order),
         name=f"{release.manifest.run}-quality",
         output="figures",
         redraw="ask for another epsilon: that draws new noise at new cost",
     )
-    report = lambda step, done, total: None  # noqa: E731
-    with translate_refusals(), open_run(spec, settings, fresh=False, report=report, noise=noise, job=job) as run:
+    candidate = Candidate(plan=plan, settings=settings, noise=noise or OpenDPNoise())
+    with translate_refusals(), open_run(candidate) as run:
         refs = run_steps(run.steps, run.execute)
         return _publish(run, refs[STEP], release, comparison)
 

@@ -19,7 +19,7 @@ from privsyn.engine.step import release_steps
 from privsyn.engine.step_tables import StepRefs, format_record_name
 from privsyn.evaluation.coded_tables import Release
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_job import plan_of
+from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.folder import is_whole
 from privsyn.storage.records import Records
 from privsyn.storage.safe_names import make_safe_name
@@ -105,7 +105,7 @@ def check_charged(spec: ReleaseSpec, keys: Mapping[str, str], settings: Settings
     that had nothing to ask (one column has no pairs) gave its reservation back.
     """
     ledger = Ledger(settings.ledger)
-    releases = release_steps(plan_of(spec.model_copy(update={"prior": None})).steps)
+    releases = release_steps(plan_release(spec.model_copy(update={"prior": None})).steps)
     states = {s.name: ledger.state(spec.dataset, keys.get(s.name, "")) for s in releases}
     if states[releases[0].name] != "spent" or not set(states.values()) <= {"spent", "cancelled"}:
         raise LedgerError(

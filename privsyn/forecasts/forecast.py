@@ -14,6 +14,8 @@ import numpy as np
 
 from privsyn.base.errors import RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
+from privsyn.data_contracts.domain import Clique
+from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
@@ -25,6 +27,9 @@ from privsyn.tasks.kernels.counting import CodeTable
 EPSILONS = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Epsilons of a forecast, beside the spec's own."""
 
+LISTED = 30
+"""Pairs that are listed, the strongest."""
+
 MOST_ROWS = 1_000_000
 MOST_EPSILONS, MOST_SEEDS = 12, 20
 SURE, ROUGH = 0.02, 0.1
@@ -33,7 +38,8 @@ SURE, ROUGH = 0.02, 0.1
 READING_NOTE = (
     f"A column is sure where at most {SURE:.0%} of the rows would be in a wrong bin, rough up to {ROUGH:.0%}; ± is the "
     "standard error of a mean. Relations seen from: the share of rows that would have to change for two columns to be "
-    "independent, 0 % for none; as many pairs are at least that strong as are measured."
+    "independent, 0 % for none; as many pairs are at least that strong as are measured. Codes: in how many of a "
+    "column's values or intervals its relations are counted; inside a code a relation is not measured."
 )
 """How the tables are read."""
 
@@ -47,7 +53,8 @@ ASSUMPTION_NOTE = (
 UNKNOWN_NOTE = (
     "Made-up rows are related as most tables are and as yours may not be: a figure after ~ is a guess, off by more "
     "than a factor of 1.5 in two of five cases. The error of a mean is not known for columns that may be null. "
-    "Name a public table or an earlier release to know more."
+    "Which pairs are measured follows from your table: about those that are as strong as is said. Name a public table "
+    "or an earlier release to know them."
 )
 """Sentence about what a forecast without a stand-in table does not know."""
 
@@ -65,13 +72,16 @@ class ColumnForecast:
     """A column at one epsilon.
 
     ``noise``: standard deviation of the noise of a bin's count, in records; ``misplaced``: share of rows in a wrong
-    bin, 0 to 1; ``mean_error``: standard error of its mean, in its unit, None where it has none or is not known.
+    bin, 0 to 1; ``mean_error``: standard error of its mean, in its unit, None where it has none or is not known;
+    ``codes``: in how many its relations are counted, their resolution, a mean over the simulated releases; None for
+    what is counted alone.
     """
 
     column: str
     noise: float
     misplaced: float
     mean_error: float | None
+    codes: float | None = None
 
     @property
     def words(self) -> str:
@@ -80,12 +90,27 @@ class ColumnForecast:
 
 
 @dataclass(frozen=True)
+class RelationForecast:
+    """A pair of columns at one epsilon, as it is related in the table that stands in.
+
+    ``strength``: the share of rows that would have to change for independence, 0 to below 1; ``measured``: the share of
+    the simulated releases that counted it; ``codes``: in how many of each column, its resolution.
+    """
+
+    columns: tuple[str, str]
+    strength: float
+    measured: float
+    codes: tuple[float, float]
+
+
+@dataclass(frozen=True)
 class AtEpsilon:
     """What one epsilon would buy.
 
     ``pairs``: measured pairs of columns, a mean over the simulated releases, of ``all_pairs``; ``seen``: the share of
     rows by which as many pairs depart from independence as are measured, None where none was; ``sample``: as good as a
-    random sample of this share of the rows, None for fewer than two columns.
+    random sample of this share of the rows, None for fewer than two columns; ``relations``: the LISTED strongest of the
+    compared pairs, the strongest first, empty where rows were made up.
     """
 
     epsilon: float
@@ -95,6 +120,7 @@ class AtEpsilon:
     all_pairs: int
     seen: float | None
     sample: float | None
+    relations: tuple[RelationForecast, ...] = ()
 
     def of(self, words: str) -> int:
         """Return how many columns are ``sure``, ``rough`` or ``lost``."""
@@ -117,6 +143,7 @@ class Forecast:
     at: tuple[AtEpsilon, ...]
     made_up: bool = False
     unmeasured: tuple[str, ...] = ()
+    own: float = math.nan
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -143,6 +170,7 @@ class Forecast:
                 *(str(a.of(word)) for word in ("sure", "rough", "lost")),
                 guess + f"{a.pairs:,.1f}".removesuffix(".0") + f" of {a.all_pairs:,}",
                 guess + ("none" if a.seen is None else format_percent(a.seen)),
+                _format_codes(_compute_mean(c.codes for c in a.columns if c.codes is not None)),
                 "-" if a.sample is None else guess + _describe_sample(a.sample),
             ]
             for a in self.at
@@ -157,6 +185,7 @@ class Forecast:
         for columns in zip(*(a.columns for a in self.at), strict=True):
             cells = [
                 f"{format_percent(c.misplaced)} {c.words}"
+                + ("" if c.codes is None else f", {_format_codes(c.codes)} codes")
                 + ("" if c.mean_error is None else f"\n±{_format_two_digits(c.mean_error)}")
                 for c in columns
             ]
@@ -166,6 +195,23 @@ class Forecast:
     def column_headings(self) -> list[str]:
         """Return the headings of :meth:`column_rows`."""
         return ["column", *(f"epsilon {a.epsilon:g}" for a in self.at)]
+
+    def relation_rows(self) -> list[list[str]]:
+        """Return a row of text a listed pair at the spec's own epsilon, under :data:`RELATION_HEADINGS`."""
+        return [
+            [
+                " × ".join(r.columns),
+                format_percent(r.strength),
+                {0.0: "no", 1.0: "yes"}.get(r.measured, f"in {round(r.measured * self.seeds)} of {self.seeds}"),
+                " × ".join(map(_format_codes, r.codes)),
+            ]
+            for r in self.asked.relations
+        ]
+
+    @property
+    def asked(self) -> AtEpsilon:
+        """The forecast at the spec's own epsilon."""
+        return next(a for a in self.at if a.epsilon == self.own)
 
     def plot(self, path: str | Path) -> None:
         """Draw it into a .png or .svg file.  RequestError for another ending or a place that cannot be written."""
@@ -181,9 +227,12 @@ class Forecast:
         return (
             format_html_table(HEADINGS, self.epsilon_rows())
             + format_html_table(self.column_headings(), self.column_rows())
+            + (format_html_table(RELATION_HEADINGS, self.relation_rows()) if self.asked.relations else "")
             + format_paragraph(*self.words)
         )
 
+
+RELATION_HEADINGS = ("relation", "strength", "measured", "codes")
 
 HEADINGS = (
     "epsilon",
@@ -192,6 +241,7 @@ HEADINGS = (
     "lost",
     "pairs measured",
     "relations seen from",
+    "codes a column",
     "as good as a random sample of",
 )
 
@@ -211,7 +261,8 @@ def forecast(
 
     Known totals are left out, since the rows of a made-up table have others.
     """
-    spec = spec.model_copy(update={"totals": ()})
+    linked = spec.panel is not None
+    spec = (_take_persons_for_rows(spec) if linked else spec).model_copy(update={"totals": ()})
     wanted = _check_number(spec, rows, epsilons, seeds)
     stand_in = StandIn.of(_request(spec, spec.privacy.epsilon), rows, earlier, public, strength)
     jobs = list(product(wanted, range(seeds)))
@@ -223,14 +274,27 @@ def forecast(
         found[epsilon].append(simulate_figures(_request(spec, epsilon, prior), table, seed))
     progress(len(jobs), len(jobs))
     unknown = list_nullable(spec) if stand_in.made_up else ()
-    at = tuple(_forecast_at(spec, epsilon, several, unknown) for epsilon, several in found.items())
-    return Forecast(rows, stand_in.words, seeds, at, stand_in.made_up, tuple(spec.unmeasured_columns))
+    made_up = stand_in.made_up
+    at = tuple(_forecast_at(spec, epsilon, several, unknown, made_up=made_up) for epsilon, several in found.items())
+    words = f"{stand_in.words}. {OF_PERSONS}" if linked else stand_in.words
+    return Forecast(rows, words, seeds, at, made_up, tuple(spec.unmeasured_columns), spec.privacy.epsilon)
+
+
+OF_PERSONS = (
+    "A row stands for a person, of whom one row is counted; how rows are linked, and what that costs, is left out"
+)
+
+
+def _take_persons_for_rows(spec: ReleaseSpec) -> ReleaseSpec:
+    """Return the request as one about a table of one row a person."""
+    unlinked = {"order": None, "constant": (), "with_order": (), "unit": Unit(records_per_person=1)}
+    return spec.model_copy(update=unlinked)
 
 
 def _request(spec: ReleaseSpec, epsilon: float, prior: CodeTable | None = None) -> Request:
     privacy = spec.privacy.model_copy(update={"epsilon": epsilon})
     budget = spec.budget.model_copy(update={"epsilon": max(epsilon, spec.budget.epsilon)})
-    return Request(spec.model_copy(update={"privacy": privacy, "budget": budget}), threads=1, prior=prior)
+    return Request(spec.model_copy(update={"privacy": privacy, "budget": budget}), threads=1, prior_rows=prior)
 
 
 def _check_number(spec: ReleaseSpec, rows: int, epsilons: Sequence[float] | None, seeds: int) -> tuple[float, ...]:
@@ -246,11 +310,15 @@ def _check_number(spec: ReleaseSpec, rows: int, epsilons: Sequence[float] | None
         raise RequestError("are not epsilons to simulate", cure, "forecast.epsilons")
     for epsilon in wanted:
         request = _request(spec, epsilon)
-        Plan.of(request, build_steps(request)).check_noise()
+        plan = Plan(request, build_steps(request))
+        plan.check()
+        plan.check_noise()
     return tuple(wanted)
 
 
-def _forecast_at(spec: ReleaseSpec, epsilon: float, several: Sequence[Figures], unknown: Sequence[str]) -> AtEpsilon:
+def _forecast_at(
+    spec: ReleaseSpec, epsilon: float, several: Sequence[Figures], unknown: Sequence[str], *, made_up: bool
+) -> AtEpsilon:
     first = several[0]
     columns = tuple(
         ColumnForecast(
@@ -258,6 +326,7 @@ def _forecast_at(spec: ReleaseSpec, epsilon: float, several: Sequence[Figures], 
             _compute_mean(f.noise[name] for f in several),
             _compute_mean(f.misplaced[name] for f in several),
             None if name in unknown else _compute_known(f.mean_errors.get(name) for f in several),
+            _compute_mean(f.codes[name] for f in several) if name in first.codes else None,
         )
         for name in first.noise
     )
@@ -266,9 +335,28 @@ def _forecast_at(spec: ReleaseSpec, epsilon: float, several: Sequence[Figures], 
         spec.privacy.delta,
         columns,
         _compute_mean(f.pairs for f in several),
-        comb(len(columns), 2),
+        comb(len(first.codes), 2),
         _compute_known(f.seen for f in several),
         _compute_known(f.sample for f in several),
+        () if made_up else _list_relations(several),
+    )
+
+
+def _list_relations(several: Sequence[Figures]) -> tuple[RelationForecast, ...]:
+    """Return the strongest pairs of all simulated releases."""
+    strengths: dict[Clique, list[float]] = {}
+    for figures in several:
+        for pair, strength in figures.strengths.items():
+            strengths.setdefault(pair, []).append(strength)
+    means = {pair: float(np.mean(found)) for pair, found in strengths.items()}
+    return tuple(
+        RelationForecast(
+            (pair[0], pair[1]),
+            means[pair],
+            _compute_mean(pair in f.measured for f in several),
+            (_compute_mean(f.codes[pair[0]] for f in several), _compute_mean(f.codes[pair[1]] for f in several)),
+        )
+        for pair in sorted(means, key=lambda pair: (-means[pair], pair))[:LISTED]
     )
 
 
@@ -290,6 +378,10 @@ def format_percent(share: float) -> str:
 def _format_two_digits(value: float) -> str:
     """Return two significant digits, without an exponent where the number is no fraction."""
     return f"{value:.2g}" if value < 100 else f"{float(f'{value:.1e}'):,.0f}"
+
+
+def _format_codes(codes: float) -> str:
+    return f"{codes:,.1f}".removesuffix(".0")
 
 
 def _describe_sample(share: float) -> str:

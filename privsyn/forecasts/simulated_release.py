@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from privsyn.answers.counted import Question, answer_means
 from privsyn.answers.memory_counts import MemoryCounts
-from privsyn.data_contracts.domain import Clique
+from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.engine.memory import MemoryRun
 from privsyn.engine.request import Request
 from privsyn.engine.step import list_published_files
@@ -41,7 +41,9 @@ class Figures:
     ``noise``: column -> standard deviation of the noise of a bin's count, in records; ``misplaced``: column -> share
     of the rows that would have to change their bin; ``mean_errors``: column of numbers -> standard error of its mean;
     ``seen``: the strength that as many pairs reach as were measured, None where none was; ``pairs``: measured pairs;
-    ``sample``: as good as a random sample of this share of the rows.
+    ``sample``: as good as a random sample of this share of the rows; ``codes``: column -> codes in which its pairs are
+    counted, of columns that have any; ``strengths``: compared or measured pair -> how strongly it is related;
+    ``measured``: those that were.
     """
 
     noise: dict[str, float]
@@ -50,6 +52,9 @@ class Figures:
     seen: float | None
     pairs: int
     sample: float | None
+    codes: dict[str, int]
+    strengths: dict[Clique, float]
+    measured: frozenset[Clique]
 
 
 def draw_strengths(bins: CodeTable, cliques: list[Clique]) -> Floats:
@@ -87,16 +92,24 @@ def simulate_figures(request: Request, fine: CodeTable, seed: int) -> Figures:
     real, rows = to_bins(fine, asked.encoding.groups), made["decode"]["synthetic"]
     synthetic = encode_table(rows.to_batches(), asked.encoding).bins
     singles = [(name,) for name in real.domain.attributes]
-    pairs = draw_cliques(real.domain, 2, MOST_PAIRS, 0)
+    related = [name for name in real.domain.attributes if name not in asked.encoding.counted_alone]
+    pairs = draw_cliques(Domain.of({name: real.domain.size(name) for name in related}), 2, MOST_PAIRS, 0)
     inside = {pair for counts in released.joint for pair in combinations(counts.attributes, 2)}
     distances = compute_l1_distances(real, synthetic, [*singles, *pairs], threads=1)
+    order_of = {name: place for place, name in enumerate(related)}
+    measured = sorted({tuple(sorted(pair, key=order_of.__getitem__)) for pair in inside if order_of.keys() >= {*pair}})
+    compared = list(dict.fromkeys((*pairs, *measured)))
+    strengths = dict(zip(compared, map(float, draw_strengths(real, compared)), strict=True))
     return Figures(
         noise=_draw_noise(released),
         misplaced={name: float(d) / 2 for (name,), d in zip(singles, distances, strict=False)},
         mean_errors=_average_errors(released),
-        seen=find_threshold(draw_strengths(real, pairs), len(inside) / max(comb(len(singles), 2), 1)),
+        seen=find_threshold(np.array([strengths[pair] for pair in pairs]), len(inside) / max(comb(len(related), 2), 1)),
         pairs=len(inside),
         sample=_sample(real, pairs, float(distances[len(singles) :].mean())) if pairs else None,
+        codes={name: released.recode[name].size for name in related},
+        strengths=strengths,
+        measured=frozenset(measured),
     )
 
 

@@ -15,9 +15,11 @@ from pydantic import BaseModel, ConfigDict
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.certificate import Certificate
 from privsyn.data_contracts.itemset_spec import ItemsetSpec
+from privsyn.engine.candidate import Candidate, ignore_progress
 from privsyn.engine.execute import ReportProgress, Run
-from privsyn.engine.job import Job
 from privsyn.engine.open_run import open_run
+from privsyn.engine.plan import Plan
+from privsyn.engine.request import Request
 from privsyn.engine.runner import run_steps
 from privsyn.engine.step import list_published_files
 from privsyn.engine.step_tables import StepRefs
@@ -30,7 +32,7 @@ from privsyn.publish.release_note import Looks, describe_cost, list_looks, write
 from privsyn.publish.versions import list_file_versions
 from privsyn.sources.transaction_source import open_transactions
 from privsyn.storage.records import write_json
-from privsyn.tasks.privacy.noise import NoiseSource
+from privsyn.tasks.privacy.noise import NoiseSource, OpenDPNoise
 
 ASKS = "itemsets"
 """The request beyond the release spec, in a run's notes."""
@@ -54,14 +56,14 @@ class ItemsetSummary(BaseModel):
     drawn: tuple[str, ...]
 
 
-def build_itemset_job(asked: ItemsetSpec) -> Job:
-    """Return the job of a release of ``asked``."""
-    return Job(
-        steps=build_itemset_steps(asked),
+def plan_itemsets(asked: ItemsetSpec) -> Plan:
+    """Return the public plan of a release of ``asked``."""
+    return Plan(
+        Request(release_spec_of(asked)),
+        build_itemset_steps(asked),
         asks={ASKS: asked.model_dump(mode="json", exclude=_NOT_ASKED)},
         name=f"{asked.dataset}-itemsets",
         output="itemsets",
-        opened=lambda data, spec: open_transactions(data, spec, asked),
     )
 
 
@@ -71,7 +73,7 @@ def publish_itemsets(
     *,
     fresh: bool = False,
     noise: NoiseSource | None = None,
-    report: ReportProgress = lambda step, done, total: None,
+    report: ReportProgress = ignore_progress,
 ) -> ItemsetSummary:
     """Release the frequent itemsets that ``asked`` asks for, charged to its data set; or find them.
 
@@ -83,8 +85,15 @@ def publish_itemsets(
     earlier answers (adaptive composition).  Raises RequestError for a wrong request or table, BudgetRefusedError when
     the cap would be passed: then nothing was spent.
     """
-    job, spec = build_itemset_job(asked), release_spec_of(asked)
-    with open_run(spec, settings, fresh=fresh, report=report, noise=noise, job=job) as run:
+    candidate = Candidate(
+        plan=plan_itemsets(asked),
+        settings=settings,
+        fresh=fresh,
+        opened=lambda data, spec: open_transactions(data, spec, asked),
+        noise=noise or OpenDPNoise(),
+        report=report,
+    )
+    with open_run(candidate) as run:
         return _publish(run, asked, run_steps(run.steps, run.run_reported))
 
 

@@ -133,8 +133,16 @@ def _plan_profile(batches: Any, asked: ItemsetSpec) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=PROFILE_SCHEMA)
 
 
-def _look(
-    asked: ItemsetSpec, name: str, title: str, inputs: tuple[str, ...], plan: Any, exact: Any, look: Look, words: str
+def _build_look(
+    asked: ItemsetSpec,
+    *,
+    name: str,
+    title: str,
+    inputs: tuple[str, ...] = (),
+    plan: Any,
+    exact: Any,
+    look: Look,
+    words: str,
 ) -> ReleaseStep:
     return TransactionLook(
         name=name,
@@ -156,21 +164,20 @@ def _look(
 def _measure_items(asked: ItemsetSpec) -> Step:
     top, most = asked.top, asked.max_items
     rank = "" if top is None else ", and how frequent the last of the itemsets asked for is"
-    return _look(
+    return _build_look(
         asked,
-        "item_counts",
-        "Item counts",
-        (),
-        lambda r, i, rho: item_counts.plan(len(asked.items), most, top, rho, r.records),
-        lambda r, i, rows, queries: item_counts.count_exactly(rows, queries, top, asked.largest),
-        Look(
+        name="item_counts",
+        title="Item counts",
+        plan=lambda r, i, rho: item_counts.plan(len(asked.items), most, top, rho, r.records),
+        exact=lambda r, i, rows, queries: item_counts.count_exactly(rows, queries, top, asked.largest),
+        look=Look(
             f"the number of transactions, and of those with each item{rank}",
             lambda r: (
                 "k for a single count, which each transaction changes by at most 1; k times the root of "
                 f"{most}, rounded up, for the counts of all items, of which each transaction changes at most {most}"
             ),
         ),
-        "has the noisy number of transactions, the count that an itemset needs, and the counts of all items",
+        words="has the noisy number of transactions, the count that an itemset needs, and the counts of all items",
     )
 
 
@@ -204,21 +211,21 @@ def _measure_pairs(asked: ItemsetSpec) -> Step:
     def exact(request: Request, inputs: Inputs, rows: Any, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
         return pair_counts.count_exactly(rows, _locate_items(inputs))
 
-    return _look(
+    return _build_look(
         asked,
-        "pair_counts",
-        "Pair counts",
-        ("frequent_items.items",),
-        lambda r, i, rho: pair_counts.plan(len(_locate_items(i)), asked.max_items, rho, r.records),
-        exact,
-        Look(
+        name="pair_counts",
+        title="Pair counts",
+        inputs=("frequent_items.items",),
+        plan=lambda r, i, rho: pair_counts.plan(len(_locate_items(i)), asked.max_items, rho, r.records),
+        exact=exact,
+        look=Look(
             "the number of transactions with each pair of the frequent items",
             lambda r: (
                 "k times the root, rounded up, of the pairs that one transaction can hold: of at most "
                 f"{asked.max_items} items, and of no more than the frequent ones"
             ),
         ),
-        "has the counts of all pairs of these items, row by row of the upper triangle",
+        words="has the counts of all pairs of these items, row by row of the upper triangle",
     )
 
 
@@ -259,18 +266,18 @@ def _measure_marginals(asked: ItemsetSpec) -> Step:
         bases = inputs.table("basis_set.bases")["places"].to_pylist()
         return basis_marginals.count_exactly(rows, [[codes[p] for p in basis] for basis in bases])
 
-    return _look(
+    return _build_look(
         asked,
-        "basis_marginals",
-        "Basis marginals",
-        ("frequent_items.items", "basis_set.bases"),
-        lambda r, i, rho: basis_marginals.plan(i.table("basis_set.bases")["items"].to_pylist(), rho, r.records),
-        exact,
-        Look(
+        name="basis_marginals",
+        title="Basis marginals",
+        inputs=("frequent_items.items", "basis_set.bases"),
+        plan=lambda r, i, rho: basis_marginals.plan(i.table("basis_set.bases")["items"].to_pylist(), rho, r.records),
+        exact=exact,
+        look=Look(
             "the number of transactions that hold exactly each subset of a basis",
             lambda r: "k: each transaction is in one cell of each marginal",
         ),
-        "has for each basis the counts of its subsets: bit j of a cell's number is its item j",
+        words="has for each basis the counts of its subsets: bit j of a cell's number is its item j",
     )
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.domain import drop_attributes
 from privsyn.data_contracts.mechanism_options import Adaptive
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
@@ -22,15 +23,16 @@ from privsyn.engine.step import Look, Output, Progress, ReleaseStep, Step
 from privsyn.pipelines.common_steps import (
     ONE_CELL,
     RECODE,
+    RECODED,
     RELEASED,
     get_options_as,
     list_released_tables,
     publish_noisy,
     stream_codes,
 )
+from privsyn.pipelines.named_sets import build_set_steps, compute_share, list_measured_tables, list_set_stages
 from privsyn.pipelines.privsyn import (
     COMBINE_CLIQUES,
-    RECODED,
     build_measurement,
     build_selection_step,
     build_up_to_measurement,
@@ -45,8 +47,10 @@ from privsyn.pipelines.synthesis_steps import (
     get_synthesis,
     key_consistency,
     key_synthesis,
+    list_attributes,
     pool_one_ways,
     read_consistent_marginals,
+    split_sets,
 )
 from privsyn.pipelines.trend_steps import list_trends, share_trends
 from privsyn.tasks.estimation.recode import build_coarse_domain, estimate_total
@@ -64,14 +68,16 @@ from privsyn.tasks.steps import (
 
 def build_steps(request: Request) -> tuple[Step, ...]:
     """Return the steps of PrivSyn, with the further rounds between its measurement and consistency."""
-    options = get_options(request)
+    options, sets = get_options(request), compute_share(request)
     rounds: list[Round] = []
-    stages = ["measure_marginals"]
+    stages = ["measure_marginals", *list_set_stages(request)]
     for number in range(2, options.rounds + 2):
-        rounds.append(_build_round(number, tuple(stages), options, list_trends(request)))
+        rounds.append(_build_round(number, tuple(stages), options, 1 - sets, list_trends(request)))
         stages.append(rounds[-1].measure.name)
+    first = options.exact_rounds().first * (1 - sets)
     return (
-        *build_up_to_measurement(options, options.exact_rounds().first, trends=share_trends(request)),
+        *build_up_to_measurement(options, first, trends=share_trends(request)),
+        *build_set_steps(request, options.split.exact()[2]),
         *(step for each in rounds for step in each),
         *build_row_steps(stages, trends=list_trends(request)),
     )
@@ -91,13 +97,17 @@ def get_options(request: Request) -> Adaptive:
     return get_options_as(request, Adaptive)
 
 
-def _build_round(n: int, stages: Sequence[str], options: Adaptive, trends: Sequence[str]) -> Round:
+def _build_round(n: int, stages: Sequence[str], options: Adaptive, part: Fraction, trends: Sequence[str]) -> Round:
+    """Return the steps of round ``n``; ``part``: of the third stage's budget, what is not for named sets.
+
+    ``trends``: the looks at trends.
+    """
     shares = options.exact_rounds()
-    measure = measure_again(n, f"select_again_{n}.cliques", shares.measurement)
+    measure = measure_again(n, f"select_again_{n}.cliques", shares.measurement * part)
     rows = build_rows_so_far(n, stages, trends)
     selection = options.selection
     limits = Candidates(selection.max_cells, selection.gamma if options.triples else None)
-    scores = build_residual_scores(n, stages, rows, shares.scores, limits)
+    scores = build_residual_scores(n, stages, rows, shares.scores * part, limits)
     return Round(rows, scores, _build_choice(n, stages, scores, measure), measure)
 
 
@@ -128,14 +138,16 @@ def build_rows_so_far(n: int, stages: Sequence[str], trends: Sequence[str] = ())
         recode, measured, by_trend = read_consistent_marginals(request, inputs, stages, trends)
         consistent = [*measured, *by_trend]
         domain, known = build_coarse_domain(recode), request.public.on(recode)
-        core = append_attributes.select_core_marginals(consistent, domain, known.tied)
+        whole, sets = split_sets(consistent)
+        kept = known.tied | list_attributes(sets)
+        core = append_attributes.select_core_marginals(whole, domain, kept)
         settings = get_synthesis(request)
         settings = settings.model_copy(update={"oversample": 1, "seed": residual_scores.derive_seed(settings.seed, n)})
         number = residual_scores.count_rows_so_far(estimate_total(recode))
         rows = synthesize.synthesize(
-            core.marginals, core.domain, settings, number, request.threads, progress, zeros=known.zeros
+            [*core.marginals, *sets], core.domain, settings, number, request.threads, progress, zeros=known.zeros
         )
-        codes = append_attributes.append_attributes(rows, consistent, domain, settings.seed, known.tied)
+        codes = append_attributes.append_attributes(rows, whole, domain, settings.seed, kept)
         return {"codes": stream_codes(codes.to_arrow().to_batches(), domain)}
 
     def settings(request: Request) -> dict[str, Any]:
@@ -148,7 +160,7 @@ def build_rows_so_far(n: int, stages: Sequence[str], trends: Sequence[str] = ())
         name=f"rows_so_far_{n}",
         title=f"Rows so far, round {n}",
         kind=Kind.POSTPROCESS,
-        inputs=(RECODE, *list_released_tables([*stages, *trends])),
+        inputs=(RECODE, *list_measured_tables(stages), *list_released_tables(trends)),
         outputs={"codes": tables.SYNTHETIC_CODES},
         settings=settings,
         reads=CONSISTENCY_READS,
@@ -191,7 +203,7 @@ def build_residual_scores(
     return ReleaseStep(
         name=f"residual_scores_{n}",
         title=f"Residual scores, round {n}",
-        inputs=(RECODED, RECODE, *list_released_tables(["indif_scores"]), *list_released_tables(stages), codes),
+        inputs=(RECODED, RECODE, *list_released_tables(["indif_scores"]), *list_measured_tables(stages), codes),
         outputs=RELEASED,
         settings=lambda r: {"max_cells": limits.max_cells, "gamma": limits.gamma},
         reads=(Part.TARGETS,) if triples else (),
@@ -217,7 +229,8 @@ def _build_choice(n: int, stages: Sequence[str], scores: ReleaseStep, measure: R
     """Return the cliques to measure in round ``n``, by their noisy distances."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        recode, fine = pool_one_ways(request, inputs, stages), request.encoding.domain
+        recode = pool_one_ways(request, inputs, stages)
+        fine = drop_attributes(request.encoding.domain, request.encoding.chances)
         queries, answers = inputs.noisy(scores.name)
         weights = reselect_cliques.reselect_cliques(
             queries,
@@ -235,7 +248,7 @@ def _build_choice(n: int, stages: Sequence[str], scores: ReleaseStep, measure: R
         name=f"select_again_{n}",
         title=f"Select again, round {n}",
         kind=Kind.POSTPROCESS,
-        inputs=(*list_released_tables([scores.name]), RECODE, *list_released_tables(stages)),
+        inputs=(*list_released_tables([scores.name]), RECODE, *list_measured_tables(stages)),
         outputs={"cliques": tables.CLIQUES},
         settings=lambda r: key_choice(r, measure),
         reads=(Part.TARGETS,),

@@ -9,11 +9,14 @@ number of rounds and their budgets are public and fixed, where the paper anneals
 Privacy: rho-zCDP for adding or removing one person with at most k records.  Of d attributes, d one-way marginals of
 sensitivity k; in each of R rounds at most d (d - 1) scores of sensitivity k, against what was released before, and at
 most d times ``per_column`` marginals, rounded up, of sensitivity k (or the d one-ways again, where no score is above
-its noise): each is one mechanism instance.  The shares are fixed before any look, so the prices add up to rho (adaptive
-composition).
+its noise), and a table of sensitivity k for each named set: each is one mechanism instance.  The shares are fixed
+before any look, so the prices add up to rho (adaptive composition).
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
 
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.mechanism_options import Aim
@@ -23,6 +26,7 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step
 from privsyn.pipelines.adaptive import Candidates, build_residual_scores, build_rows_so_far, measure_again
 from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, build_one_way_step, get_options_as
+from privsyn.pipelines.named_sets import build_set_steps, compute_share, list_set_stages
 from privsyn.pipelines.privsyn import RECODE_ROWS, build_choice_step, build_first_measurement, build_scores_step
 from privsyn.pipelines.synthesis_steps import build_row_steps
 from privsyn.tasks.knowledge.public_knowledge import Part
@@ -36,25 +40,33 @@ TREE_WIDTH_NOTE = (
 
 def build_steps(request: Request) -> tuple[Step, ...]:
     """Return the one-ways, the rounds, and rows from all that was measured."""
-    options = get_options(request)
-    rounds, stages = _build_rounds(options)
+    options, sets = get_options(request), compute_share(request)
+    shares = [(asking, measuring * (1 - sets)) for asking, measuring in options.exact_rounds()]
+    rounds, stages = _build_rounds(options, shares, list_set_stages(request))
+    measuring = sum((measuring for _, measuring in options.exact_rounds()), Fraction(0))
     return (
         ENCODE,
         build_one_way_step(options.exact_one_ways(), "equal"),
         COMPRESS_DOMAIN,
         RECODE_ROWS,
+        *build_set_steps(request, measuring),
         *rounds,
         *build_row_steps(stages),
     )
 
 
-def _build_rounds(options: Aim) -> tuple[list[Step], list[str]]:
-    """Return the steps of all rounds, and the names of those that measure."""
-    first, *further = options.exact_rounds()
+def _build_rounds(
+    options: Aim, shares: Sequence[tuple[Fraction, Fraction]], sets: Sequence[str]
+) -> tuple[list[Step], list[str]]:
+    """Return the steps of all rounds, and the names of those that measure, ``sets`` among them.
+
+    ``shares``: of each round, for asking and for measuring.
+    """
+    first, *further = shares
     scores = build_scores_step(lambda r: Selection(max_cells=get_options(r).max_cells), first[0])
     measure = build_first_measurement(first[1], "worst_marginals_1.cliques", TREE_WIDTH_NOTE)
     rounds: list[Step] = [scores, _build_choice(1, scores, measure), measure]
-    stages = [measure.name]
+    stages = [measure.name, *sets]
     limits = Candidates(options.max_cells, options.gamma if options.triples else None)
     for n, (asking, measuring) in enumerate(further, start=2):
         rows = build_rows_so_far(n, tuple(stages))

@@ -18,6 +18,7 @@ from privsyn.data_contracts.columns import CategoricalColumn, DatetimeColumn
 from privsyn.data_contracts.csv_options import USUAL_NULLS, CsvOptions
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.mechanism_options import Mechanism
+from privsyn.data_contracts.panels import OF_PERSON
 from privsyn.data_contracts.publication import COLUMN_WORDS, COLUMN_WRITING
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -33,11 +34,17 @@ RELEASED = {"noisy": tables.NOISY, "receipts": tables.RECEIPTS}
 
 ENCODED = "encode.encoded_rows"
 RECODE = "compress_domain.recode"
+RECODED = "recode_rows.recoded_rows"
 
 Options = TypeVar("Options", bound=Mechanism)
 
 ONE_CELL = "k, the records a person may have: all k may fall into one cell"
 """Why a marginal has its sensitivity."""
+
+
+def explain_one_cell(request: Request) -> str:
+    """Return why a marginal of this request has its sensitivity."""
+    return ONE_CELL if request.spec.panel is None else OF_PERSON
 
 
 def get_options_as(request: Request, kind: type[Options]) -> Options:
@@ -90,9 +97,10 @@ def _key_wide_codes(request: Request) -> dict[str, Any]:
 
 
 def _key_points(request: Request) -> dict[str, Any]:
-    """Return the cells of one value, by attribute; nothing where there are none."""
+    """Return the cells of one value, by attribute, and the attributes of rounding; nothing where there are none."""
     points = {a: p.cell.tolist() for a, p in request.encoding.points.items()}
-    return {"points": points} if points else {}
+    rounding = {a: shares.tolist() for a, shares in request.encoding.chances.items()}
+    return {**({"points": points} if points else {}), **({"rounding": rounding} if rounding else {})}
 
 
 def _key_null_values(spec: ReleaseSpec) -> tuple[str, ...]:
@@ -133,9 +141,16 @@ def _key_encoding(request: Request) -> dict[str, Any]:
         "null_values": _key_null_values(spec),
         "order": tuple(_keep_measured(request, dict.fromkeys(request.column_order))),
         **_key_wide_codes(request),
+        **_key_panel(spec),
         **_key_points(request),
         **({"csv": spec.csv.model_dump()} if spec.csv != CsvOptions() else {}),  # earlier keys have no such field
     }
+
+
+def _key_panel(spec: ReleaseSpec) -> dict[str, Any]:
+    """Return how the rows of a person are linked; nothing where they are not: earlier keys have no such field."""
+    panel = spec.panel
+    return {} if panel is None else {"panel": [panel.order, list(panel.constant), list(panel.with_order)]}
 
 
 ENCODE = Step(
@@ -159,7 +174,9 @@ def build_one_way_step(share: Fraction, division: str) -> ReleaseStep:
 
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
         domain = request.public.measured_alone
-        return one_way_marginals.plan_queries(domain, rho, request.records, equal=division == "equal")
+        return one_way_marginals.plan_queries(
+            domain, rho, request.records, equal=division == "equal", rounding=request.encoding.chances
+        )
 
     return ReleaseStep(
         name="one_way_marginals",
@@ -171,7 +188,7 @@ def build_one_way_step(share: Fraction, division: str) -> ReleaseStep:
         plan=plan,
         exact=lambda r, i, rows, queries: one_way_marginals.count_exactly(rows, queries, r.threads),
         share=lambda r: share,
-        look=Look("counts of every column on its own", lambda r: ONE_CELL),
+        look=Look("counts of every column on its own", explain_one_cell),
         rows=ENCODED,
         rows_domain=lambda r, i: r.encoding.domain,
         published=publish_noisy("one_way", "has a count for every fine code of every column"),
@@ -192,6 +209,7 @@ def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[s
         levels=encoding.levels,
         open_bins=encoding.open_bins,
         points=encoding.points,
+        chances=encoding.chances,
     )
     return {"recode": recode_to_table(request.public.add_known_codes(recode), request.encoding.labels())}
 

@@ -29,6 +29,7 @@ from privsyn.pipelines.common_steps import (
     list_released_tables,
     publish_noisy,
 )
+from privsyn.pipelines.named_sets import build_set_measurement, build_set_steps, compute_share, list_set_stages
 from privsyn.pipelines.privsyn import (
     COMBINE_CLIQUES,
     JOINT_COUNTS,
@@ -55,14 +56,19 @@ def build_steps(request: Request) -> tuple[Step, ...]:
     improves = request.spec.improves
     if improves is None:
         raise ValueError("the request improves no release")
-    options, total = get_options(request), request.total_rho
+    options, total, sets = get_options(request), request.total_rho, compute_share(request)
     first, *further = (rho / total for rho in request.rounds)
-    share = share_trends(request)
-    steps = list(build_up_to_measurement(options, options.split.exact()[2], first, share))
+    measurement, trends = options.split.exact()[2], share_trends(request)
+    steps = list(build_up_to_measurement(options, measurement * (1 - sets), first, trends))
+    steps += build_set_steps(request, measurement * first)
     looks = _Looks(["one_way_marginals"], ["indif_scores"], ["measure_marginals"], list(list_trends(request)))
+    measuring_sets = list_set_stages(request)
     for n, (part, earlier) in enumerate(zip(further, improves.earlier, strict=True), 2):
-        steps += _build_round(n, part, earlier.run, looks, options, share)
-    stages = [*looks.measured, *looks.one_ways[1:]]
+        steps += _build_round(n, part, earlier.run, looks, options, 1 - sets, trends)
+        if sets:
+            steps.append(build_set_measurement(measurement * sets * part, n))
+            measuring_sets.append(steps[-1].name)
+    stages = [*looks.measured, *measuring_sets, *looks.one_ways[1:]]
     return (*steps, *build_row_steps(stages, list_score_tables(request), tuple(looks.trends)))
 
 
@@ -74,11 +80,12 @@ class _Looks:
 
 
 def _build_round(
-    n: int, part: Fraction, run: str, looks: _Looks, options: PrivSyn, of_trends: Fraction
+    n: int, part: Fraction, run: str, looks: _Looks, options: PrivSyn, of_pairs: Fraction, of_trends: Fraction
 ) -> tuple[Step, ...]:
     """Return the steps of the release number ``n``, which has this part of the budget and improves ``run``.
 
-    ``of_trends``: the part of its marginals' budget that trends have; 0: none are asked for.
+    ``of_pairs``: the part of the third stage's budget that is not for named sets; ``of_trends``: the part of that which
+    trends have; 0: none are asked for.
     """
     split = options.split
     one_ways = _build_one_ways(n, split.exact()[0] * part, run, options)
@@ -87,13 +94,13 @@ def _build_round(
         name=f"measure_more_{n}",
         title=f"Measure more, release {n}",
         chosen=f"select_more_{n}.cliques",
-        share=split.exact()[2] * (1 - of_trends) * part,
+        share=split.exact()[2] * part * of_pairs * (1 - of_trends),
         look=Look(JOINT_COUNTS, lambda r: ONE_CELL, round=n, alone=SINGLE_COUNTS),
         files=publish_noisy(f"measured_{n}", f"has those of release {n}"),
     )
     looks.one_ways.append(one_ways.name)
     looks.scores.append(scores.name)
-    trends = [build_trend_step(split.exact()[2] * of_trends * part, n)] if of_trends else []
+    trends = [build_trend_step(split.exact()[2] * part * of_pairs * of_trends, n)] if of_trends else []
     looks.trends += [step.name for step in trends]
     choice = _build_choice(n, looks, measure)
     looks.measured.append(measure.name)
@@ -128,8 +135,8 @@ def _build_scores(n: int, share: Fraction) -> ReleaseStep:
 
 def _sum_measured_rho(request: Request, n: int) -> Fraction:
     """Return the budget of all marginals up to release ``n``."""
-    share = get_options(request).split.exact()[2] * (1 - share_trends(request))
-    return sum(request.rounds[:n], Fraction(0)) * share
+    of_pairs = get_options(request).split.exact()[2] * (1 - compute_share(request)) * (1 - share_trends(request))
+    return sum(request.rounds[:n], Fraction(0)) * of_pairs
 
 
 def _build_choice(n: int, looks: _Looks, measure: ReleaseStep) -> Step:
@@ -140,10 +147,16 @@ def _build_choice(n: int, looks: _Looks, measure: ReleaseStep) -> Step:
     one_ways, scores, measured, trends = map(tuple, (looks.one_ways, looks.scores, looks.measured, looks.trends))
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        first, fine, options = inputs.recode(), request.public.measured_alone, get_options(request)
+        first, fine, options = inputs.recode(), request.public.measured_again, get_options(request)
         looked, answers = inputs.measured(one_ways[1:])
         known = pool_one_ways(
-            first, looked, answers, request.encoding.groups, request.encoding.levels, request.encoding.points
+            first,
+            looked,
+            answers,
+            request.encoding.groups,
+            request.encoding.levels,
+            request.encoding.points,
+            request.encoding.chances,
         )
         asked, scored = _list_all(inputs, scores)
         rho = float(_sum_measured_rho(request, n))
@@ -151,7 +164,7 @@ def _build_choice(n: int, looks: _Looks, measure: ReleaseStep) -> Step:
             asked,
             scored,
             first,
-            known,
+            {a: r for a, r in known.items() if a not in request.encoding.chances},
             rho,
             request.records,
             options.selection,

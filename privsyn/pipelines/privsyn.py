@@ -24,24 +24,24 @@ from privsyn.pipelines.common_steps import (
     COMPRESS_DOMAIN,
     ENCODE,
     ENCODED,
-    ONE_CELL,
     RECODE,
+    RECODED,
     RELEASED,
     build_one_way_step,
+    explain_one_cell,
     get_options_as,
     list_released_tables,
     publish_noisy,
     stream_codes,
 )
+from privsyn.pipelines.named_sets import build_set_steps, compute_share, list_set_stages
 from privsyn.pipelines.synthesis_steps import build_row_steps, list_score_tables
 from privsyn.pipelines.trend_steps import TRENDS, build_trend_step, explain_by_trends, list_trends, share_trends
-from privsyn.tasks.codecs.level_codecs import list_level_attributes
 from privsyn.tasks.estimation.recode import build_coarse_domain
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import Part
 from privsyn.tasks.steps import combine_cliques, compress_domain, indif_scores, measure_marginals, select_pairs
 
-RECODED = "recode_rows.recoded_rows"
 CLIQUES = "combine_cliques.cliques"
 JOINT_COUNTS, SINGLE_COUNTS = "joint counts of the related columns", "counts of single columns once more"
 WHOLE_BUDGET = Fraction(1)
@@ -53,10 +53,13 @@ NOTHING = Fraction(0)
 def build_steps(request: Request) -> tuple[Step, ...]:
     """Return the steps of PrivSyn, in the paper's order; each step's inputs are outputs of earlier ones."""
     options = get_options(request)
-    measurement = options.split.exact()[2]
+    measurement, sets = options.split.exact()[2], compute_share(request)
     return (
-        *build_up_to_measurement(options, measurement, trends=share_trends(request)),
-        *build_row_steps(["measure_marginals"], list_score_tables(request), list_trends(request)),
+        *build_up_to_measurement(options, measurement * (1 - sets), trends=share_trends(request)),
+        *build_set_steps(request, measurement),
+        *build_row_steps(
+            ["measure_marginals", *list_set_stages(request)], list_score_tables(request), list_trends(request)
+        ),
     )
 
 
@@ -109,8 +112,8 @@ def _plan_scores(selection: Selection, request: Request, inputs: Inputs, rho: Fr
     noisy_reference = selection.scores == "one_ways"
     sensitivity = indif_scores.REFERENCE_SENSITIVITY if noisy_reference else indif_scores.SENSITIVITY
     domain, known = inputs.domain(), set(request.public.known_pairs)
-    levels = set(list_level_attributes(request.encoding.levels))  # of one code, and so related to nothing
-    known |= {pair for pair in combinations(domain.attributes, 2) if levels & {*pair}}
+    alone = request.encoding.counted_alone  # of one code, and so related to nothing
+    known |= {pair for pair in combinations(domain.attributes, 2) if alone & {*pair}}
     return indif_scores.plan_queries(domain, rho, request.records, sensitivity, selection.max_cells, known)
 
 
@@ -221,6 +224,7 @@ def build_selection_step(measure: ReleaseStep, trends: Sequence[str] = ()) -> St
             remeasure_one_ways=options.split.remeasure_one_ways,
             targets=request.public.targets,
             pooled=options.consistency.pooled,
+            once=request.encoding.chances,
             explained=explain_by_trends(request, inputs, trends),
         )
         return {"pairs": pairs}
@@ -246,7 +250,7 @@ def _describe_selection(request: Request) -> str:
 
 
 def _combine(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    domain, fine = inputs.domain(), request.public.measured_alone
+    domain, fine = inputs.domain(), request.public.measured_again
     pairs = inputs.table("select_pairs.pairs")
     weighed = combine_cliques.weigh_cliques(pairs, domain, fine, get_options(request).selection)
     return {"cliques": combine_cliques.tabulate_cliques(weighed, domain, fine)}
@@ -317,7 +321,7 @@ def build_first_measurement(
         title="Measure marginals",
         chosen=chosen,
         share=share,
-        look=Look(JOINT_COUNTS, lambda r: ONE_CELL, alone=SINGLE_COUNTS),
+        look=Look(JOINT_COUNTS, explain_one_cell, alone=SINGLE_COUNTS),
         files=publish_noisy("measured", "has the joint counts, cell by cell, the last attribute running fastest"),
         limit=limit,
     )

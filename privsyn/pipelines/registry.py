@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from privsyn.engine.request import Request
 from privsyn.engine.step import Step, check_shares
-from privsyn.pipelines import adaptive, aim, improved, independent, mst, priorlevels, privbayes, privsyn
+from privsyn.pipelines import adaptive, aim, improved, independent, mst, panel, priorlevels, privbayes, privsyn
 
 MechanismSteps = Callable[[Request], tuple[Step, ...]]
 """A mechanism: from the public request to its steps, in order."""
@@ -28,7 +28,11 @@ def build_steps(request: Request) -> tuple[Step, ...]:
 
     Raises ValueError if their shares are not the whole budget.
     """
-    build = improved.build_steps if request.spec.improves is not None else MECHANISMS[request.spec.mechanism.name]
+    build = MECHANISMS[request.spec.mechanism.name]
+    if request.spec.improves is not None:
+        build = improved.build_steps
+    elif request.spec.panel is not None:
+        build = panel.build_steps
     steps = build(request)
     check_shares(steps, request)
     return steps

@@ -8,13 +8,20 @@ from typing import Any
 
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import Kind
-from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.step_options import Consistency, Synthesis
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Batches, Output, Progress, PublishedFile, Step, Wide
 from privsyn.pipelines.common_steps import RECODE, key_columns, list_released_tables, stream_codes
+from privsyn.pipelines.named_sets import (
+    MERGES,
+    has_sets,
+    list_measured_tables,
+    list_whole_stages,
+    read_set_marginals,
+    read_sets,
+)
 from privsyn.pipelines.trend_steps import read_trends
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.recode import (
@@ -31,7 +38,8 @@ from privsyn.tasks.knowledge.public_knowledge import KnowledgeInCodes, Part
 from privsyn.tasks.steps import append_attributes, decode, make_consistent, synthesize
 from privsyn.tasks.synthesis import shards
 
-MARGINALS, BY_TREND = "make_consistent.marginals", "make_consistent.by_trend"
+MARGINALS, SET_MARGINALS = "make_consistent.marginals", "make_consistent.set_marginals"
+BY_TREND = "make_consistent.by_trend"
 
 
 def get_consistency(request: Request) -> Consistency:
@@ -67,26 +75,26 @@ def _key_shards(request: Request) -> dict[str, Any]:
 
 def pool_one_ways(request: Request, inputs: Inputs, stages: Sequence[str]) -> Recode:
     """Return the recoding with all one-ways that ``stages`` measured."""
-    return inputs.refined(request.encoding, request.spec.mechanism.compression, stages)
+    return inputs.refined(request.encoding, request.spec.mechanism.compression, list_whole_stages(stages))
 
 
 def read_consistent_marginals(
     request: Request, inputs: Inputs, stages: Sequence[str], trends: Sequence[str] = ()
 ) -> tuple[Recode, list[marginals.Marginal], list[marginals.Marginal]]:
-    """Return the recoding with all that ``stages`` measured pooled in, the consistent marginals, and pairs by trend.
+    """Return the recoding by all that ``stages`` measured, consistent marginals, sets last, and pairs by trend.
 
     ``trends``: the looks at trends; the pairs are those that ``stages`` did not measure.
     """
     recode = pool_one_ways(request, inputs, stages)
     domain = build_coarse_domain(recode)
     one_way, variance = sum_coarse_one_ways(recode)
-    measured = make_consistent.build_measured_marginals(*inputs.measured(stages), domain)
+    measured = make_consistent.build_measured_marginals(*inputs.measured(list_whole_stages(stages)), domain)
     settings, known = get_consistency(request), request.public.on(recode)
     found, totals = read_trends(request, inputs, recode, trends), request.public.totals
     if found is not None:
         one_way = [m if totals is not None and totals.has(m.attributes) else found.pool_in(m) for m in one_way]
         measured = [found.pool_in(m) for m in measured]
-    measured += known.known_pairs
+    measured += [*known.known_pairs, *read_set_marginals(inputs, stages)]
     expected = found if known.prior_pairs is None else known.prior_pairs
     consistent = make_consistent.make_consistent(
         one_way,
@@ -105,13 +113,39 @@ def read_consistent_marginals(
     return recode, consistent, [] if found is None else list_missing_pairs(found, consistent, known.zeros)
 
 
+def split_sets(consistent: Sequence[marginals.Marginal]) -> tuple[list[marginals.Marginal], list[marginals.Marginal]]:
+    """Return the marginals in the codes of the recoding, and the sets in merged codes."""
+    return [m for m in consistent if not m.merges], [m for m in consistent if m.merges]
+
+
+def list_attributes(sets: Sequence[marginals.Marginal]) -> frozenset[str]:
+    """Return the attributes of the sets: rows of these are made together."""
+    return frozenset(a for m in sets for a in m.attributes)
+
+
+def _read_consistent(
+    inputs: Inputs, stages: Sequence[str], trends: Sequence[str]
+) -> tuple[list[marginals.Marginal], list[marginals.Marginal]]:
+    """Return the consistent marginals, with pairs by trend, and sets from their tables."""
+    domain, sets = inputs.domain(), read_sets(inputs, stages)
+    whole = marginals.from_table(inputs.table(MARGINALS), domain)
+    whole += marginals.from_table(inputs.table(BY_TREND), domain) if trends else []
+    merges = [planned.merges for planned in sets]
+    return whole, marginals.from_table(inputs.table(SET_MARGINALS), domain, merges) if sets else []
+
+
+def _list_consistent_tables(stages: Sequence[str], trends: Sequence[str]) -> tuple[str, ...]:
+    """Return the tables of consistent counts, of pairs by trend, and of sets how these are merged."""
+    return (MARGINALS, *((BY_TREND,) if trends else ()), *((SET_MARGINALS, MERGES) if has_sets(stages) else ()))
+
+
 CONSISTENCY_READS = (Part.RULES, Part.PRIOR_PAIRS, Part.TOTALS)
 """The parts of public knowledge that :func:`read_consistent_marginals` reads."""
 
 
 def list_score_tables(request: Request) -> tuple[str, ...]:
     """Return the tables by which rows know whether to follow the prior's pairs; none without a prior."""
-    return () if request.prior is None else list_released_tables(["indif_scores"])
+    return list_released_tables(["indif_scores"]) if request.has_prior else ()
 
 
 def trusts_prior(known: KnowledgeInCodes, inputs: Inputs) -> bool:
@@ -140,36 +174,31 @@ def build_consistency_step(stages: Sequence[str], trends: Sequence[str] = ()) ->
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         _, consistent, by_trend = read_consistent_marginals(request, inputs, stages, trends)
-        found = {"marginals": marginals.to_table(consistent)}
-        return {**found, "by_trend": marginals.to_table(by_trend)} if trends else found
+        whole, sets = split_sets(consistent)
+        of_sets = {"set_marginals": marginals.to_table(sets)} if has_sets(stages) else {}
+        of_trends = {"by_trend": marginals.to_table(by_trend)} if trends else {}
+        return {"marginals": marginals.to_table(whole), **of_sets, **of_trends}
 
-    by_trend = PublishedFile("marginals/by_trend.parquet", "has the counts of pairs that were not measured, by trend")
+    files = {"marginals": PublishedFile("marginals/consistent.parquet")}
+    if has_sets(stages):
+        files["set_marginals"] = PublishedFile("marginals/consistent_sets.parquet")
+    if trends:
+        words = "has the counts of pairs that were not measured, by trend"
+        files["by_trend"] = PublishedFile("marginals/by_trend.parquet", words)
 
     return Step(
         name="make_consistent",
         title="Make consistent",
         kind=Kind.POSTPROCESS,
-        inputs=(RECODE, *list_released_tables([*stages, *trends])),
-        outputs={"marginals": tables.MARGINALS, **({"by_trend": tables.MARGINALS} if trends else {})},
+        inputs=(RECODE, *list_measured_tables(stages), *list_released_tables(trends)),
+        outputs=dict.fromkeys(files, tables.MARGINALS),
         settings=key_consistency,
         reads=CONSISTENCY_READS,
         run=run,
         version=8,
-        published={
-            "marginals": PublishedFile("marginals/consistent.parquet"),
-            **({"by_trend": by_trend} if trends else {}),
-        },
+        published=files,
         words=lambda r: "all noisy counts are brought into agreement and to one total, without negative ones",
     )
-
-
-def _list_pair_tables(trends: Sequence[str]) -> tuple[str, ...]:
-    """Return the tables of marginals that rows follow."""
-    return (MARGINALS, BY_TREND) if trends else (MARGINALS,)
-
-
-def _read_marginals(inputs: Inputs, domain: Domain, trends: Sequence[str]) -> list[marginals.Marginal]:
-    return [m for name in _list_pair_tables(trends) for m in marginals.from_table(inputs.table(name), domain)]
 
 
 def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = (), trends: Sequence[str] = ()) -> Step:
@@ -182,10 +211,10 @@ def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = (), tr
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         domain = inputs.domain()
         known = request.public.on(inputs.recode())
-        consistent = _read_marginals(inputs, domain, trends)
+        consistent, sets = _read_consistent(inputs, stages, trends)
         recode = pool_one_ways(request, inputs, stages)
         prior = _follow_prior(request, inputs, recode, consistent)
-        together = known.tied if prior is None else frozenset(domain.attributes)
+        together = known.tied | list_attributes(sets) if prior is None else frozenset(domain.attributes)
         core = append_attributes.select_core_marginals(consistent, domain, together)
         totals, settings = request.public.totals, get_synthesis(request)
         total = estimate_total(recode) if totals is None else totals.rows
@@ -196,7 +225,16 @@ def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = (), tr
             for s in wanted:
                 report = partial(_report, progress, s)
                 codes = synthesize.synthesize(
-                    core.marginals, core.domain, settings, s.rows, request.threads, report, s, left, known.zeros, prior
+                    [*core.marginals, *sets],
+                    core.domain,
+                    settings,
+                    s.rows,
+                    request.threads,
+                    report,
+                    s,
+                    left,
+                    known.zeros,
+                    prior,
                 )
                 yield from codes.to_arrow().to_batches()
 
@@ -206,7 +244,12 @@ def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = (), tr
         name="synthesize",
         title="Synthesize",
         kind=Kind.POSTPROCESS,
-        inputs=(*_list_pair_tables(trends), RECODE, *list_released_tables(stages), *scores),
+        inputs=(
+            *_list_consistent_tables(stages, trends),
+            RECODE,
+            *list_released_tables(list_whole_stages(stages)),
+            *scores,
+        ),
         outputs={"core_codes": tables.SYNTHETIC_CODES},
         settings=key_synthesis,
         reads=(Part.RULES, Part.PRIOR_PAIRS, Part.TOTALS),
@@ -239,11 +282,13 @@ def _list_shards(request: Request, inputs: Inputs, name: str) -> list[shards.Sha
     return shards.plan_shards(inputs.stored(name).num_rows, request.spec.mechanism.synthesis)
 
 
-def _append(trends: Sequence[str], request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+def _append(
+    stages: Sequence[str], trends: Sequence[str], request: Request, inputs: Inputs, progress: Progress
+) -> Mapping[str, Output]:
     domain = inputs.domain()
-    consistent = _read_marginals(inputs, domain, trends)
+    consistent, sets = _read_consistent(inputs, stages, trends)
     known = request.public.on(inputs.recode())
-    kept = frozenset(domain.attributes) if trusts_prior(known, inputs) else known.tied
+    kept = frozenset(domain.attributes) if trusts_prior(known, inputs) else known.tied | list_attributes(sets)
     core = append_attributes.select_core_marginals(consistent, domain, kept)
     name = "synthesize.core_codes"
     quotas = hold_totals.Quotas(known.held)
@@ -258,17 +303,17 @@ def _append(trends: Sequence[str], request: Request, inputs: Inputs, progress: P
     return {"codes": stream_codes(batches(), domain)}
 
 
-def build_appending_step(scores: tuple[str, ...] = (), trends: Sequence[str] = ()) -> Step:
-    """Return the step that gives rows the attributes related to no other; ``scores`` and ``trends`` as before."""
+def build_appending_step(scores: tuple[str, ...] = (), stages: Sequence[str] = (), trends: Sequence[str] = ()) -> Step:
+    """Return the step that gives rows the attributes related to no other; all as of the synthesis step."""
     return Step(
         name="append_attributes",
         title="Append attributes",
         kind=Kind.POSTPROCESS,
-        inputs=("synthesize.core_codes", *_list_pair_tables(trends), RECODE, *scores),
+        inputs=("synthesize.core_codes", *_list_consistent_tables(stages, trends), RECODE, *scores),
         outputs={"codes": tables.SYNTHETIC_CODES},
         settings=_key_shards,
         reads=(Part.RULES, Part.PRIOR_PAIRS, Part.TOTALS),
-        run=partial(_append, trends),
+        run=partial(_append, stages, trends),
         version=2,
     )
 
@@ -305,7 +350,7 @@ def build_decoding_step(stages: Sequence[str], name: str = CODES) -> Step:
         name="decode",
         title="Decode",
         kind=Kind.POSTPROCESS,
-        inputs=(name, RECODE, *list_released_tables(stages)),
+        inputs=(name, RECODE, *list_released_tables(list_whole_stages(stages))),
         outputs={"synthetic": tables.SYNTHETIC},
         settings=_key_decoding,
         reads=(Part.RULES, Part.TOGETHER),
@@ -346,7 +391,7 @@ def build_row_steps(
     return (
         build_consistency_step(stages, trends),
         build_synthesis_step(stages, scores, trends),
-        build_appending_step(scores, trends),
+        build_appending_step(scores, stages, trends),
         build_decoding_step(stages),
     )
 

@@ -13,6 +13,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 from privsyn.base.errors import RequestError
@@ -29,6 +30,7 @@ from privsyn.publish.formats.described import list_files
 from privsyn.publish.formats.writing import write_descriptions, write_note, write_tables
 from privsyn.publish.related_pairs import RelatedPair, find_column_codes, list_related_pairs
 from privsyn.publish.release_note import release_note
+from privsyn.publish.scored_pairs import ScoredPair, list_score_steps, list_unmeasured_pairs
 from privsyn.publish.versions import list_file_versions
 from privsyn.storage.record_kinds import FormatsRecord
 from privsyn.storage.records import Records, write_json
@@ -82,7 +84,8 @@ def publish(run: Run, refs: Mapping[str, StepRefs]) -> Published:
     certificate = build_certificate(run, refs)
     table = refs["decode"].tables["synthetic"]
     rows = run.store.stored(table).num_rows
-    note = release_note(run.plan, certificate, rows, _list_pairs(run, refs), private=run.noise.private)
+    pairs, unmeasured = _list_pairs(run, refs)
+    note = release_note(run.plan, certificate, rows, pairs, unmeasured, private=run.noise.private)
     _publish_private(run, refs)
 
     def build(folder: Path) -> None:
@@ -94,20 +97,29 @@ def publish(run: Run, refs: Mapping[str, StepRefs]) -> Published:
             lambda: list_file_versions(run.records, folder, run.released_folder),
         )
 
-    return Published(locate_folder(run, build), rows, note, _list_pairs(run, refs))
+    return Published(locate_folder(run, build), rows, note, pairs)
 
 
-def _list_pairs(run: Run, refs: Mapping[str, StepRefs]) -> list[RelatedPair]:
-    """Return the measured pairs of columns, from the run's consistent counts, which are released."""
-    consistent = run.store.read_table(refs["make_consistent"].tables["marginals"])
-    recode = recode_from_table(run.store.read_table(refs["compress_domain"].tables["recode"]))
-    return list_related_pairs(consistent, find_column_codes(recode, run.request.encoding.codecs))
+def _list_pairs(run: Run, refs: Mapping[str, StepRefs]) -> tuple[list[RelatedPair], list[ScoredPair]]:
+    """Return the measured pairs of columns, and those that were only scored, from the run's released tables."""
+
+    def read(step: str, table: str) -> pa.Table:
+        return run.store.read_table(refs[step].tables[table])
+
+    consistent, recode = read("make_consistent", "marginals"), recode_from_table(read("compress_domain", "recode"))
+    codes = find_column_codes(recode, run.request.encoding.codecs)
+    pairs = list_related_pairs(consistent, codes)
+    scored = [step.name for step in list_score_steps(run.steps)]
+    receipts, noisy = ([read(step, table) for step in scored] for table in ("receipts", "noisy"))
+    return pairs, list_unmeasured_pairs(receipts, noisy, consistent, pairs, codes)
 
 
 def _add_formats(run: Run) -> Run:
     """Return the same run, asked for the formats too that ``privsyn formats`` added to its release."""
     spec = run.request.spec
     formats = check_known_formats((*spec.formats, *read_added_formats(run.records, run.name)))
+    if formats == tuple(spec.formats):
+        return run
     request = replace(run.request, spec=spec.model_copy(update={"formats": formats}))
     return replace(run, plan=replace(run.plan, request=request))
 
@@ -136,14 +148,14 @@ def fill(
 
     ``versions`` returns package -> the version that made the tables, once they are in the folder.
     """
-    request, table = run.request, refs["decode"].tables["synthetic"]
+    table = refs["decode"].tables["synthetic"]
     rows, private = run.store.stored(table).num_rows, run.noise.private
     _add_tables(run.store, run.steps, refs, table, folder)
     packages = versions()
-    write_tables(folder, request.spec, request.column_order)
+    write_tables(folder, run.request)
     (folder / "certificate.json").write_text(certificate.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    pairs = _list_pairs(run, refs)
-    write_note(folder, release_note(run.plan, certificate, rows, pairs, private=private), pairs)
+    pairs, unmeasured = _list_pairs(run, refs)
+    write_note(folder, release_note(run.plan, certificate, rows, pairs, unmeasured, private=private), pairs)
     if private:
         write_descriptions(folder, run.plan, certificate, rows, packages)
     write_manifest(run, folder, rows, packages)

@@ -18,12 +18,12 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.engine.execute import Run
 from privsyn.engine.step import get_step
 from privsyn.engine.step_tables import StepRefs
+from privsyn.pipelines.named_sets import list_whole_stages
 from privsyn.publish.markdown import escape_text
 from privsyn.report.overview_chart import MarginalOverview, OneWayOverview
 from privsyn.storage.released_root import ZoneError
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.codecs import EncodingPlan
-from privsyn.tasks.codecs.level_codecs import list_level_attributes
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.noisy import list_all_measured
@@ -71,7 +71,8 @@ class ReleasedInputs:
 
         read = run.store.read_table
         looks = {step.name for step in run.release_steps if step.look.noise_of == "a count"}
-        rounds = [name for name in get_step(run.steps, "make_consistent").producers if name in looks]
+        producers = list_whole_stages(get_step(run.steps, "make_consistent").producers)
+        rounds = [name for name in producers if name in looks]
         return cls.of(
             run.request.encoding,
             read(ref("compress_domain.recode")),
@@ -97,7 +98,13 @@ class ReleasedInputs:
         """
         queries, measured = list_all_measured(receipts, answers)
         found = pool_one_ways(
-            recode_from_table(recode), queries, measured, encoding.groups, encoding.levels, encoding.points
+            recode_from_table(recode),
+            queries,
+            measured,
+            encoding.groups,
+            encoding.levels,
+            encoding.points,
+            encoding.chances,
         )
         domain = build_coarse_domain(found)
         return cls(
@@ -168,7 +175,7 @@ def build_overview(released: ReleasedInputs, threads: int = 0) -> Overview:
         for q, counts in zip(released.measured, counted, strict=True)
     )
     inside = {pair for q in released.measured for pair in combinations(q.attributes, 2)}
-    related = len(one_ways) - len(list_level_attributes(released.encoding.levels))
+    related = len(one_ways) - len(released.encoding.counted_alone)
     return Overview(tuple(one_ways), tuple(columns), measured, len(inside), comb(related, 2))
 
 

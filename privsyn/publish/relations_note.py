@@ -15,7 +15,7 @@ from privsyn.publish.formats.csv_file import CsvStyle, name_csv
 from privsyn.publish.markdown import escape_text
 from privsyn.publish.related_pairs import RelatedPair
 from privsyn.publish.relations_picture import NAME
-from privsyn.tasks.codecs.level_codecs import list_level_attributes
+from privsyn.publish.scored_pairs import ScoredPair
 
 LISTED = 30
 """Measured pairs of columns that are listed one by one, the strongest first."""
@@ -45,19 +45,22 @@ def list_measured_relations(plan: Plan, certificate: Certificate) -> list[Relati
     return sorted((Relation(columns, sigma) for columns, sigma in best.items()), key=lambda r: (r.sigma, r.columns))
 
 
-def write_relations(plan: Plan, certificate: Certificate, pairs: Sequence[RelatedPair]) -> str:
+def write_relations(
+    plan: Plan, certificate: Certificate, pairs: Sequence[RelatedPair], unmeasured: Sequence[ScoredPair] = ()
+) -> str:
     """Markdown: which columns were counted together, how strongly they are related, and the picture; or that none were.
 
-    ``pairs``: by their strength, the strongest first.
+    ``pairs``: by their strength, the strongest first; ``unmeasured``: the scored pairs without joint counts.
     """
     found = list_measured_relations(plan, certificate)
-    columns = len(plan.domain.attributes) - len(list_level_attributes(plan.request.encoding.levels))
+    columns = len(plan.domain.attributes) - len(plan.request.encoding.counted_alone)
     head = "## Relations\n\n"
     if found == []:
         trends = bool(list_trends(plan.request))
         words = explain_missing_relations(prior=certificate.prior is not None, trends=trends)
-        told = "" if trends else " Only single columns can be read from this table."
-        return f"{head}**{words[0].upper()}{words[1:]}.**{told}"
+        alone = "" if trends else " Only single columns can be read from this table."
+        told = f"{head}**{words[0].upper()}{words[1:]}.**{alone}"
+        return told + _write_unmeasured(unmeasured)
     if not pairs:
         return ""
     others = "are independent in the rows" if certificate.prior is None else "are the public prior's"
@@ -80,7 +83,31 @@ def write_relations(plan: Plan, certificate: Certificate, pairs: Sequence[Relate
     if len(pairs) > LISTED:
         weakest = f"{100 * pairs[-1].strength:.1f} % and more"
         lines.append(f"| ... and {len(pairs) - LISTED:,} more | {weakest} | up to {_find_most_noise(pairs):,.1f} |")
-    return head + "\n".join(lines)
+    return head + "\n".join(lines) + _write_unmeasured(unmeasured)
+
+
+def _write_unmeasured(pairs: Sequence[ScoredPair]) -> str:
+    """Return the scored pairs without joint counts, those that are farthest above chance first; nothing without any."""
+    if not pairs:
+        return ""
+    lines = [
+        f"{len(pairs):,} pairs of columns were scored and not counted together: a relation between them shows in the "
+        "rows only as far as others imply it. The score is half the noisy distance of the private table from "
+        "independence, as a share of the rows; columns that are not related have about what stands under chance, give "
+        "or take the noise. A pair that is above chance by more than three times its noise is related, and this table "
+        "keeps little of that.",
+        "",
+        "| not counted together | score | chance | noise of the score: standard deviation |",
+        "|---|---|---|---|",
+        *(
+            f"| {escape_text(' × '.join(p.columns))} | {100 * p.score:.1f} % | {100 * p.chance:.1f} % | "
+            f"{100 * p.noise:.1f} % |"
+            for p in pairs[:LISTED]
+        ),
+    ]
+    if len(pairs) > LISTED:
+        lines.append(f"| ... and {len(pairs) - LISTED:,} more, nearer to chance, in `marginals/scores.parquet` | | | |")
+    return "\n\n" + "\n".join(lines)
 
 
 def _find_most_noise(pairs: Sequence[RelatedPair]) -> float:

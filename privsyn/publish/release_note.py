@@ -31,6 +31,7 @@ from privsyn.publish.prior_note import write_prior_note
 from privsyn.publish.related_pairs import RelatedPair
 from privsyn.publish.relations_note import list_measured_relations, write_loading, write_relations
 from privsyn.publish.relations_picture import NAME
+from privsyn.publish.scored_pairs import ScoredPair
 from privsyn.publish.totals_note import write_totals_note
 from privsyn.publish.unmeasured_note import write_unmeasured_note
 from privsyn.tasks.synthesis.shards import plan_shards
@@ -40,11 +41,17 @@ SHOWN_VALUES = 12
 
 
 def release_note(
-    plan: Plan, certificate: Certificate, rows: int, pairs: Sequence[RelatedPair], *, private: bool
+    plan: Plan,
+    certificate: Certificate,
+    rows: int,
+    pairs: Sequence[RelatedPair],
+    unmeasured: Sequence[ScoredPair] = (),
+    *,
+    private: bool,
 ) -> str:
     """Markdown: what the table is, what is promised, its columns, its cost, how to use it and how not.
 
-    ``pairs``: the measured pairs of columns, the strongest first.
+    ``pairs``: the measured pairs of columns, the strongest first; ``unmeasured``: those that were only scored.
     """
     request = plan.request
     parts = [
@@ -58,12 +65,12 @@ def release_note(
         write_prior_note(request.spec),
         write_totals_note(request.spec),
         describe_cost(certificate, list_looks(plan.steps)),
-        write_relations(plan, certificate, pairs),
+        write_relations(plan, certificate, pairs, unmeasured),
         _write_files(plan, rows, private=private, picture=bool(pairs)),
         write_loading(
             name_table(request.spec, rows),
             joint=bool(list_measured_relations(plan, certificate)),
-            style=choose_style(request.spec, list_ranges(request.spec, request.column_order)),
+            style=choose_style(request.spec, list_ranges(request)),
         ),
         _write_limits(plan),
     ]
@@ -80,8 +87,8 @@ def _write_heading(request: Request, certificate: Certificate, rows: int, *, pri
         f"# Synthetic table `{certificate.dataset}`, release `{certificate.run}`{warning}\n\n"
         f"{rows:,} synthetic rows in `{where}`. No row belongs to a person: the rows were drawn from noisy "
         "counts of a private table, so that statistics of the two agree as far as the noise allows. The number of rows "
-        f"{size}.{_write_kept_rows(request.spec.unit)} It is not for following people: no row is linked to another, "
-        "nor to rows of other tables; and what a few hundred rows say is mostly noise."
+        f"{size}.{_write_kept_rows(request.spec.unit)} {_write_links(request.spec)}; and what a few hundred rows say "
+        "is mostly noise."
         f"{_write_about(request)}"
     )
 
@@ -93,6 +100,18 @@ def _write_kept_rows(unit: Unit) -> str:
     return (
         f" **At most {unit.records} rows of a person were kept**, and every count, share and mean here is of "
         "the kept rows, not of the whole private table; how many rows were not kept is not said."
+    )
+
+
+def _write_links(spec: ReleaseSpec) -> str:
+    """Return whether rows are linked, and what must not be read into that."""
+    panel = spec.panel
+    if panel is None:
+        return "It is not for following people: no row is linked to another, nor to rows of other tables"
+    return (
+        f"Rows with the same {format_code(panel.person)} are one synthetic person's, in the order of "
+        f"{format_code(panel.order)}: persons are made up like rows, and none stands for a real one; no row is linked "
+        "to rows of other tables"
     )
 
 
@@ -167,9 +186,9 @@ def round_up(epsilon: float) -> str:
 
 def _write_schema(request: Request) -> str:
     lines = ["## Columns", "", "| column | meaning | type | null | possible values |", "|---|---|---|---|---|"]
-    ranges = request.encoding.ranges()
-    for name in request.column_order:
-        column: Any = request.spec.columns[name]
+    ranges = request.encoding.list_table_ranges(request.column_order)
+    for name in ranges:
+        column: Any = request.spec.get_published_column(name)
         cells = (
             escape_text(name),
             " ".join(filter(None, ("" if column.measured else "**not measured**", escape_text(column.description)))),
@@ -268,7 +287,7 @@ def _write_marginals(steps: Sequence[Step]) -> str:
 
 
 def _write_csv(request: Request, rows: int) -> str:
-    ranges = list_ranges(request.spec, request.column_order)
+    ranges = list_ranges(request)
     style = choose_style(request.spec, ranges)
     null = style.null
     stands = f"{format_code(null)} without quotation marks" if null else "Nothing between two delimiters"
@@ -308,14 +327,23 @@ def _write_limits(plan: Plan) -> str:
         "## Limits\n\n"
         f"- Small groups are blurred: a count below about three times its noise is not told from zero{merged}.\n"
         f"{''.join(f'- {step.limit}{chr(10)}' for step in plan.steps if step.limit)}"
-        f"{_write_unlinked(plan.request.spec.unit)}"
+        f"{_write_unlinked(plan.request.spec)}"
         "- Do not treat the rows as a sample for confidence intervals: add the noise's variance.\n"
         "- Do not look up a person here: a matching row is chance."
     )
 
 
-def _write_unlinked(unit: Unit) -> str:
-    """Return what a table without persons cannot say, where a person may have several records."""
+def _write_unlinked(spec: ReleaseSpec) -> str:
+    """Return what the table cannot say of persons, where a person may have several records."""
+    unit, panel = spec.unit, spec.panel
+    if panel is not None:
+        figures = ", ".join(map(format_code, panel.figures))
+        return (
+            f"- Counts in `marginals/` are of persons, each by one of its rows, drawn at random; {figures} are the "
+            "number of a person's kept rows, how many lie before the drawn one, and how far the next one lies. A "
+            "person with many rows counts there as much as one with few.\n"
+            "- How alike rows of a person are that lie further apart than neighbours was not measured.\n"
+        )
     if unit.records == 1 and unit.person_id is None:
         return ""
     many = f"A person may have up to {unit.records:,} records in the private table"
@@ -362,7 +390,8 @@ def write_targets_note(spec: ReleaseSpec) -> str:
         lines.append(f"- relations with {names}: {spec.focus.weight:g} times")
     for marginal in spec.workload:
         names = ", ".join(map(escape_text, marginal.columns))
-        lines.append(f"- relations between {names}: {marginal.weight:g} times")
+        together = "; counted together, see `marginals/sets.parquet`" if marginal in spec.measured_sets else ""
+        lines.append(f"- relations between {names}: {marginal.weight:g} times{together}")
     if not lines:
         return ""
     told = (

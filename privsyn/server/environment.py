@@ -93,7 +93,7 @@ class Address:
             if time.monotonic() > end:
                 raise PrivsynError(
                     f"no Prefect server answers at {self.api}",
-                    f"Start one with `make server`, or set {API} to the address of the one to use",
+                    f"Start one with `privsyn server`, or set {API} to the address of the one to use",
                 )
             time.sleep(0.2)
 

@@ -72,7 +72,7 @@ def _build_automation(notice: Notice, block: UUID | None) -> Automation:
     )
     return Automation(
         name=notice.name,
-        description=f"{notice.meaning} Set up by `make deploy`; {VARIABLE} says who is told.",
+        description=f"{notice.meaning} Set up by `privsyn deploy`; {VARIABLE} says who is told.",
         trigger=notice.trigger,
         actions=[*notice.before, tell],
     )

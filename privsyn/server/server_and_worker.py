@@ -49,7 +49,7 @@ def run_server(settings: Settings, say: Say, *, worker: bool = True) -> None:
         )
         if worker:
             say(f"A worker runs what is started there; its files go to {settings.out.absolute()}")
-        say("Next, in another terminal: `make deploy`. Stop with Ctrl-C.")
+        say("Next, in another terminal: `privsyn deploy`. Stop with Ctrl-C.")
         while True:
             programs.tend(say)
             time.sleep(0.5)

@@ -97,7 +97,7 @@ def _check_named() -> None:
     if problem is not None:
         raise RequestError(
             f"no Prefect server answers at {PREFECT_API_URL.value()!r}",
-            "Correct the address, start that server (`make server`), or unset the variable for a temporary one",
+            "Correct the address, start that server (`privsyn server`), or unset the variable for a temporary one",
             "PREFECT_API_URL",
         )
 

@@ -29,7 +29,7 @@ from privsyn.data_contracts.tables import build_code_schema
 from privsyn.sources.open_source import list_table_columns, open_source
 from privsyn.sources.private_table import Source
 from privsyn.storage.released_files import check_measured, check_released_file, read_manifest_if_readable
-from privsyn.storage.table_files import is_parquet
+from privsyn.storage.table_files import is_parquet, refuse_url
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps.encode import Repairs, encode_batch
@@ -63,6 +63,7 @@ def read_listed_file(place: str, folder: Path, data: str, field: str) -> ListedF
     path = folder.absolute() / expand_path(place, field)
     refuse_private_file(path, data, folder, field)
     try:
+        refuse_url(path, field)
         if not path.is_file():  # a pipe or a device may have no end
             raise RequestError(f"{path.name} is not there, or is no file", "Name a file beside the spec", field)
         if path.stat().st_size > MAX_LISTED_BYTES:
@@ -141,6 +142,7 @@ def locate_public_file(prior: Prior) -> Path:
     """Return the file of the public rows.  Raises RequestError where there is none, or it is too large."""
     field = "prior.table" if prior.table else "prior.release"
     path = Path(prior.place)
+    refuse_url(path, field)
     if prior.release:
         if not path.is_dir():
             raise RequestError(

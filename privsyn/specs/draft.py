@@ -34,7 +34,7 @@ from privsyn.specs.proposed_rules import propose_rules
 from privsyn.specs.spec_file import find_todos
 from privsyn.specs.yaml_file import parse_yaml
 from privsyn.specs.yaml_text import TODO, format_comment, format_flow, format_flow_list, format_scalar
-from privsyn.storage.table_files import read_csv_header, read_layout
+from privsyn.storage.table_files import read_csv_header, read_layout, refuse_url
 
 DICTIONARY = "draft_spec.dictionary"
 """The argument that names a dictionary."""
@@ -110,6 +110,7 @@ def draft(
 
 def _read_public_dictionary(dictionary: Path, data: str | Path | SupportsArrowStream, table: _Table) -> Dictionary:
     """Return the dictionary.  Raises RequestError for one that is the private table, or has its columns as headings."""
+    refuse_url(dictionary, DICTIONARY)
     if isinstance(data, str | os.PathLike):
         refuse_private_file(dictionary, str(data), Path(), DICTIONARY)
     known = read_dictionary(dictionary, table.stem)

@@ -29,7 +29,8 @@ def load_spec(path: Path) -> ReleaseSpec:
     """
     path = Path(path)
     folder = path.absolute().parent
-    return with_public_inputs(_set_data(_validate(read_yaml(path)), folder), folder)
+    spec = _set_data(_validate(read_yaml(path)), folder)
+    return with_public_inputs(spec, folder)
 
 
 def parse_spec(text: str, name: str = "the spec") -> ReleaseSpec:

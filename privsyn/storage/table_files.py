@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import re
 from codecs import BOM_UTF8
 from collections import Counter
@@ -223,14 +224,20 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:", re.IGNORECASE)
 """The part of a path that was a URL; what follows it may hold a password, and is not shown."""
 
 
+def refuse_url(path: Path, field: str) -> None:
+    """Raise RequestError for a path that was a URL, where nothing of that name is there."""
+    scheme = next((part for part in path.parts if _SCHEME.fullmatch(part)), None)
+    if scheme and not os.path.exists(path):  # noqa: PTH110 - Path's own raises for a long name
+        cure = "Copy the table to a file or folder here, and name its path"
+        raise RequestError(f"is a URL ({scheme}//), and URLs are not read", cure, field)
+
+
 def _list_files(path: Path) -> tuple[Path, ...]:
     try:
         if path.is_dir():
             return _list_folder_files(path)
         if not path.exists():
-            if scheme := next((part for part in path.parts if _SCHEME.fullmatch(part)), None):
-                cure = "Copy the table to a file or folder here, and name its path"
-                raise RequestError(f"is a URL ({scheme}//), and URLs are not read", cure, "data")
+            refuse_url(path, "data")
             another = "Check the path, or give another with " + mention("release.data")
             raise RequestError(f"there is no file or folder {path}", another, "data")
         if not path.is_file():

@@ -9,19 +9,28 @@ looks at more than one row at a time, or chooses bins or values from data.
 from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.dates_and_times import DateCodec, DatetimeCodec, TimeCodec
-from privsyn.tasks.codecs.encoding_plan import EncodingPlan, find_evenly_cut_columns, plan, plan_every_column
+from privsyn.tasks.codecs.encoding_plan import (
+    ColumnCodecs,
+    EncodingPlan,
+    arrange_codecs,
+    find_evenly_cut_columns,
+    plan,
+    plan_every_column,
+)
 from privsyn.tasks.codecs.numbers import IntegerCodec, NumberCodec
 
 __all__ = [
     "BooleanCodec",
     "CategoricalCodec",
     "Codec",
+    "ColumnCodecs",
     "DateCodec",
     "DatetimeCodec",
     "EncodingPlan",
     "IntegerCodec",
     "NumberCodec",
     "TimeCodec",
+    "arrange_codecs",
     "find_evenly_cut_columns",
     "plan",
     "plan_every_column",

@@ -28,9 +28,6 @@ MAX_WIDE_CELLS = 24
 """Cells of a wide bin at most: they grow from the neighbour's width by a factor of 2, beyond 2^24 widths evenly in
 the logarithm."""
 
-CACHE_SIZE = 500
-"""Columns whose cells are cached, and edges of a cached column, at most."""
-
 _MAX_DOUBLINGS = 40.0
 """Beyond it the first cell is wider than the neighbour, as floats cannot tell narrower cells apart."""
 
@@ -98,10 +95,6 @@ def _find_section_end(bins: Sequence[Bin], start: int) -> int:
     return next(after, len(bins))
 
 
-_CACHE: dict[str, Cells] = {}
-"""Cells by the text of their arguments, in which 1 and 1.0 differ: one release plans its encoding four times."""
-
-
 def build_cells(
     edges: Sequence[float],
     exact: Sequence[float] = (),
@@ -120,28 +113,7 @@ def build_cells(
     the edges at which a bin ends and a section begins; ``closed``: whether the last bin holds its upper edge.  With a
     grid, every bin and every cell has a multiple of it.
     """
-    arguments = (
-        repr((tuple(edges), tuple(exact), sorted(barriers), grid, closed, even, sorted(points)))
-        if len(edges) <= CACHE_SIZE
-        else ""
-    )
-    cells = _CACHE.get(arguments) or _make_cells(edges, exact, barriers, grid, closed, even, set(points))
-    if arguments:
-        if len(_CACHE) == CACHE_SIZE:
-            _CACHE.clear()
-        _CACHE[arguments] = cells
-    return cells
-
-
-def _make_cells(
-    edges: Sequence[float],
-    exact: Sequence[float],
-    barriers: Collection[float],
-    grid: Grid | None,
-    closed: bool,
-    even: bool,
-    points: set[float],
-) -> Cells:
+    points = set(points)
     bins = tuple(_iterate_bins(edges, sorted(exact), set(barriers), grid, closed, points))
     narrow = {} if even else _find_wide_bins(bins, edges, grid)
     fine = [

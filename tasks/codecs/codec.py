@@ -36,7 +36,8 @@ class Codec(ABC):
     section may be combined with each other.  ``helpers``: other attributes whose codes decoding reads, as a mapping.
     ``added``: the bin of what the spec does not list, which shows in the release only if its noisy count is not low.
     ``bins_open``: whether the spec says neither bins nor edges of an ordered attribute.  ``points``: its cells of one
-    value, where it has any.
+    value, where it has any.  ``chances``: of an attribute that is counted alone and related to no other, the share that
+    each code has by chance; None of others.
     """
 
     attribute: str
@@ -47,6 +48,7 @@ class Codec(ABC):
     in_order: tuple[tuple[int, int], ...] = ()
     bins_open: bool = False
     points: Points | None = None
+    chances: NDArray[np.float64] | None = None
 
     @property
     def size(self) -> int:

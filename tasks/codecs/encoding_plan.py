@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,9 @@ from privsyn.data_contracts.columns import (
     NumberColumn,
     TimeColumn,
 )
+from privsyn.data_contracts.columns.number_columns import ROUND_NUMBERS
 from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.panels import MOST_PERSONS, Panel
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import OneOf
 from privsyn.data_contracts.tables import ValueRange
@@ -27,10 +30,11 @@ from privsyn.tasks.codecs.cells import Points
 from privsyn.tasks.codecs.codec import Codec, Codes
 from privsyn.tasks.codecs.dates_and_times import DateCodec, DatetimeCodec, TimeCodec
 from privsyn.tasks.codecs.heaping import HeapingCodec
-from privsyn.tasks.codecs.level_codecs import Level, LevelCodec, add_level_codecs
+from privsyn.tasks.codecs.level_codecs import Level, LevelCodec, add_level_codecs, list_level_attributes
 from privsyn.tasks.codecs.numbers import IntegerCodec, NumberCodec
 from privsyn.tasks.codecs.one_hot import OneHotCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec
+from privsyn.tasks.codecs.person_figures import PersonFigureCodec, build_person_figures, get_unit
 from privsyn.tasks.codecs.random_columns import UnmeasuredColumn
 from privsyn.tasks.codecs.split import split_by_computed
 from privsyn.tasks.rules.compiled_rules import CompiledRules
@@ -42,7 +46,9 @@ class EncodingPlan:
 
     ``computed``: codecs of columns that are not attributes, since rules compute them from others.
     ``together``: groups of attributes whose values lie at one place of their codes.  ``unmeasured``: columns that are
-    no attributes either, since they are drawn without a look at the private table.
+    no attributes either, since they are drawn without a look at the private table.  ``panel``: what is public about the
+    rows of one person, where they are linked; ``order``: the codec of the column that puts them in order, and
+    ``order_unit`` its smallest step in the codec's numbers.
     """
 
     codecs: tuple[Codec, ...]
@@ -50,6 +56,34 @@ class EncodingPlan:
     rules: CompiledRules | None = None
     together: tuple[tuple[str, ...], ...] = ()
     unmeasured: tuple[UnmeasuredColumn, ...] = ()
+    panel: Panel | None = None
+    order: OrderedCodec | None = None
+    order_unit: int = 1
+
+    @property
+    def of_rows(self) -> EncodingPlan:
+        """The codecs of the table's columns, without the figures of persons."""
+        return replace(self, codecs=tuple(c for c in self.codecs if not isinstance(c, PersonFigureCodec)), panel=None)
+
+    @property
+    def following(self) -> tuple[str, ...]:
+        """The attributes whose code in a person's next row is measured: no figures, and not those that are carried."""
+        carried = frozenset() if self.panel is None else self.panel.carried
+        kept = (c for c in self.of_rows.codecs if not isinstance(c, LevelCodec))
+        return tuple(c.attribute for c in kept if carried.isdisjoint(c.sources))
+
+    def get_order(self) -> tuple[Panel, OrderedCodec]:
+        """Return the panel and the codec of its order.  Raises ValueError for a plan that links no rows."""
+        if self.panel is None or self.order is None:
+            raise ValueError("the plan links no rows")
+        return self.panel, self.order
+
+    def get_codec(self, attribute: str) -> Codec:
+        """Return the codec of an attribute.  Raises LookupError if there is none."""
+        for codec in self.codecs:
+            if codec.attribute == attribute:
+                return codec
+        raise LookupError(f"there is no attribute {attribute!r}")
 
     @property
     def wide(self) -> dict[str, tuple[tuple[int, int], ...]]:
@@ -61,6 +95,16 @@ class EncodingPlan:
     def points(self) -> dict[str, Points]:
         """Attribute -> its cells of one value, where it has any."""
         return {c.attribute: c.points for c in self.codecs if c.points is not None}
+
+    @property
+    def chances(self) -> dict[str, NDArray[np.float64]]:
+        """Attribute -> the share of each code by chance, of attributes that are counted alone (:class:`Codec`)."""
+        return {c.attribute: c.chances for c in self.codecs if c.chances is not None}
+
+    @property
+    def counted_alone(self) -> frozenset[str]:
+        """The attributes that are counted and related to nothing: levels of others, and what values are rounded to."""
+        return frozenset(list_level_attributes(self.levels)) | self.chances.keys()
 
     @property
     def interval_bins(self) -> dict[str, NDArray[np.int32]]:
@@ -124,6 +168,14 @@ class EncodingPlan:
             ranges.update(drawn.ranges())
         return ranges
 
+    def list_table_ranges(self, column_order: Sequence[str]) -> dict[str, ValueRange]:
+        """Return the public domain of the synthetic table's columns; linked rows have the identifier first."""
+        ranges = self.ranges()
+        found = {name: ranges[name] for name in column_order}
+        if self.panel is None:
+            return found
+        return {self.panel.person: ValueRange(pa.int64(), False, 1, MOST_PERSONS), **found}
+
     def with_slopes(self, slopes: Mapping[str, NDArray[np.float64]]) -> EncodingPlan:
         """Return the plan with these slopes inside the cells of numeric columns (tasks/estimation/tails.py)."""
         codecs = [c.with_slopes(slopes[c.attribute]) if c.attribute in slopes else c for c in self.codecs]
@@ -153,35 +205,67 @@ class EncodingPlan:
         return columns
 
 
+class ColumnCodecs:
+    """The rules of a spec and the codecs of its columns, each made when it is first asked for, in whatever order.
+
+    ``even``: columns whose cells are those of releases made before wide bins had more.
+    """
+
+    def __init__(self, spec: ReleaseSpec, even: Collection[str] = ()) -> None:
+        self.spec = spec
+        self.rules = CompiledRules.compile(spec) if spec.rules else None
+        self._even = frozenset(even)
+        self._made: dict[str, list[Codec]] = {}
+
+    def of(self, name: str) -> list[Codec]:
+        """Return the codec of a column, and that of its heaps where it has any."""
+        if name not in self._made:
+            self._made[name] = _build_codecs(name, self.spec, self.rules, self._even)
+        return self._made[name]
+
+
 def plan(spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = ()) -> EncodingPlan:
+    """Return :func:`arrange_codecs` of the codecs of ``spec``; ``even``: as theirs."""
+    return arrange_codecs(ColumnCodecs(spec, even), order)
+
+
+def arrange_codecs(made: ColumnCodecs, order: Sequence[str] = ()) -> EncodingPlan:
     """Return the codecs of a release's attributes, in ``order`` of the released columns (the spec's if empty).
 
     A column that rules compute has no attribute; the columns of one ``one_of`` share one, in the first one's place.  A
     column with heaps has a second attribute for them, a column with levels one more for each level.  A column behind a
     computed one may have codes that are split by the latter's bins (:mod:`privsyn.tasks.codecs.split`).  A column that
-    is not measured has no attribute: it is drawn when rows are decoded.  ``even``: columns whose cells are those of
-    releases made before wide bins had more.
+    is not measured has no attribute: it is drawn when rows are decoded.
     """
+    spec, rules = made.spec, made.rules
     columns = spec.released_columns
     names = tuple(name for name in order or columns if columns[name].measured)
-    rules = CompiledRules.compile(spec) if spec.rules else None
     groups = {name: rule for rule in spec.rules if isinstance(rule, OneOf) for name in rule.one_of}
     computed = set() if rules is None else set(rules.order)
     codecs: dict[str, Codec] = {}
     for name in names:
         if name in groups:
-            dummies = [_build_codecs(n, spec, rules, even)[0] for n in groups[name].one_of]
+            dummies = [made.of(n)[0] for n in groups[name].one_of]
             codec: Codec = OneHotCodec(dummies, groups[name].or_none)
             codecs.setdefault(codec.attribute, codec)
         elif name not in computed:
-            codecs |= {codec.attribute: codec for codec in _build_codecs(name, spec, rules, even)}
-    follow = tuple(_build_codecs(n, spec, rules, even)[0] for n in names if n in computed)
+            codecs |= {codec.attribute: codec for codec in made.of(name)}
+    follow = tuple(made.of(n)[0] for n in names if n in computed)
     if rules is not None:
-        codecs = split_by_computed(codecs, follow, rules)
+        if spec.panel is None:  # a split code would follow from the row's other values, not from the row before
+            codecs = split_by_computed(codecs, follow, rules)
         codecs = add_level_codecs(codecs, columns, follow, rules)
     others = [name for name in order or columns if not columns[name].measured]
-    drawn = tuple(UnmeasuredColumn(_build_codecs(name, spec, rules)[0], columns[name]) for name in others)
-    return EncodingPlan(tuple(codecs.values()), follow, rules, spec.together, drawn)
+    drawn = tuple(UnmeasuredColumn(made.of(name)[0], columns[name]) for name in others)
+    panel = spec.panel
+    if panel is None:
+        return EncodingPlan(tuple(codecs.values()), follow, rules, spec.together, drawn)
+    figures = build_person_figures(panel, columns[panel.order])
+    in_order = made.of(panel.order)[0]
+    assert isinstance(in_order, OrderedCodec)  # noqa: S101 - the spec has checked its kind
+    return EncodingPlan(
+        (*codecs.values(), *figures), follow, rules, (), drawn, panel, in_order, get_unit(columns[panel.order])
+    )
 
 
 def plan_every_column(spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = ()) -> EncodingPlan:
@@ -189,11 +273,9 @@ def plan_every_column(spec: ReleaseSpec, order: Sequence[str] = (), even: Collec
 
     ``even``: as in :func:`plan`.
     """
-    rules = CompiledRules.compile(spec) if spec.rules else None
-    columns = spec.released_columns
+    made, columns = ColumnCodecs(spec, even), spec.released_columns
     names = [name for name in order or columns if columns[name].measured]
-    codecs = [codec for name in names for codec in _build_codecs(name, spec, rules, even)]
-    return EncodingPlan(tuple(codecs), (), rules)
+    return EncodingPlan(tuple(codec for name in names for codec in made.of(name)), (), made.rules)
 
 
 def find_evenly_cut_columns(plan: EncodingPlan, sizes: Mapping[str, int]) -> frozenset[str]:
@@ -201,17 +283,17 @@ def find_evenly_cut_columns(plan: EncodingPlan, sizes: Mapping[str, int]) -> fro
     return frozenset(a for a in plan.wide if a in sizes and sizes[a] != plan.domain.size(a))
 
 
-def _build_codecs(name: str, spec: ReleaseSpec, rules: CompiledRules | None, even: Collection[str] = ()) -> list[Codec]:
+def _build_codecs(name: str, spec: ReleaseSpec, rules: CompiledRules | None, even: Collection[str]) -> list[Codec]:
     """Return the codec of a column, and that of its heaps where it has any."""
     column = spec.released_columns[name]
     thresholds = () if rules is None else rules.thresholds.get(name, ())
     match column:
         case IntegerColumn():
-            whole = IntegerCodec(name, column, thresholds, even=name in even, points=_list_points(column, spec))
-            return _with_heaps(whole, column.heap_values())
+            own = _choose_cells(column, spec)
+            return _with_heaps(IntegerCodec(name, column, thresholds, even=name in even, **own), column, **own)
         case NumberColumn():
-            real = NumberCodec(name, column, thresholds, even=name in even, points=_list_points(column, spec))
-            return _with_heaps(real, column.heap_values())
+            own = _choose_cells(column, spec)
+            return _with_heaps(NumberCodec(name, column, thresholds, even=name in even, **own), column, **own)
         case DatetimeColumn():
             return [DatetimeCodec(name, column, thresholds, even=name in even)]
         case DateColumn():
@@ -225,11 +307,27 @@ def _build_codecs(name: str, spec: ReleaseSpec, rules: CompiledRules | None, eve
     raise TypeError(f"{name!r} is not a released column")
 
 
-def _list_points(column: IntegerColumn | NumberColumn, spec: ReleaseSpec) -> tuple[float, ...]:
-    """Return the values with a cell of their own: none where bins are given or the spec asks for none."""
-    asked = spec.mechanism.compression.single_values and column.leaves_bins_open
-    return column.point_values() if asked else ()
+class _Own(TypedDict):
+    """What a column of numbers has by default: values with a cell each, and what people may round to."""
+
+    points: tuple[float, ...]
+    rounded: tuple[float, ...]
 
 
-def _with_heaps(codec: OrderedCodec, heaps: Sequence[float]) -> list[Codec]:
-    return [codec, HeapingCodec(codec, heaps)] if heaps else [codec]
+def _choose_cells(column: IntegerColumn | NumberColumn, spec: ReleaseSpec) -> _Own:
+    """Return what the spec asks for; nothing where bins are given."""
+    asked, is_open = spec.mechanism.compression, column.leaves_bins_open
+    return _Own(
+        points=column.point_values() if asked.single_values and is_open else (),
+        rounded=column.round_numbers() if asked.round_numbers and is_open else (),
+    )
+
+
+def _with_heaps(
+    codec: OrderedCodec, column: IntegerColumn | NumberColumn, points: Sequence[float], rounded: Sequence[float]
+) -> list[Codec]:
+    """Return the codec and that of what its values are rounded to, named or not, where there is one."""
+    if column.heaps:
+        return [codec, HeapingCodec(codec, column.heap_values())]
+    step = rounded[0] / ROUND_NUMBERS[0] if rounded else None
+    return [codec, HeapingCodec(codec, rounded, step)] if rounded else [codec]

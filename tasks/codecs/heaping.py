@@ -28,12 +28,19 @@ MAX_DRAWS = 40
 
 
 class HeapingCodec(Codec):
-    """Codes: 0 for a multiple of no heap, i for one of the i-th smallest and no larger heap, last for null or exact."""
+    """Codes: 0 for a multiple of no heap, i for one of the i-th smallest and no larger heap, last for null or exact.
 
-    def __init__(self, codec: OrderedCodec, heaps: Sequence[float]) -> None:
+    ``step``: of the column's values, where nobody named the heaps: then the attribute is counted alone, and has the
+    share of each code by chance.
+    """
+
+    def __init__(self, codec: OrderedCodec, heaps: Sequence[float], step: float | None = None) -> None:
         self.attribute, self.sources = name_heap_attribute(codec.attribute), codec.sources
         self._codec, self._heaps = codec, heaps
         self.groups = np.arange(len(heaps) + 2, dtype=np.int32)
+        if step is not None:
+            of = np.array([1.0, *(step / heap for heap in heaps), 0.0])  # of all values, the multiples of each
+            self.chances = np.append(of[:-1] - of[1:], 0.0)
 
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
         """See :class:`Codec`; repairs are counted by the column's own codec."""
@@ -61,11 +68,15 @@ def count_heaps(numbers: Floats, heaps: Sequence[float]) -> NDArray[np.int64]:
 
 
 class HeapSampler:
-    """Sampler of values that are multiples of the heap that they were counted with."""
+    """Sampler of values that are multiples of the heap that they were counted with.
 
-    def __init__(self, codec: OrderedCodec, heaps: Sequence[float]) -> None:
+    ``by_cell``: every value stays in its fine cell, not only in its bin.  Cells of one value stay as they are.
+    """
+
+    def __init__(self, codec: OrderedCodec, heaps: Sequence[float], *, by_cell: bool = False) -> None:
         self._heaps = heaps
-        wide = {number for number, _ in codec.cells.wide}
+        self._alone = np.isin(np.arange(len(codec.cells.fine)), codec.cells.points)
+        wide = {*codec.cells.bin_of.tolist()} if by_cell else {number for number, _ in codec.cells.wide}
         parts = zip(codec.cells.bin_of.tolist(), codec.cells.fine, strict=True)
         bins = [cell if b in wide else codec.cells.bins[b] for b, cell in parts]
         steps = [[range(0) if b.exact else b.steps(Grid.of(heap)) for b in bins] for heap in heaps]
@@ -88,7 +99,7 @@ class HeapSampler:
         cells values lie, from 0 to 1.
         """
         values, heap = numbers.copy(), self._lower_to_possible(cells, self._fill_unknown(wanted, rng))
-        open_rows = np.arange(len(values))
+        open_rows = np.flatnonzero(~self._alone[cells])
         for attempt in range(MAX_DRAWS):
             at = cells[open_rows]
             for level in range(len(self._heaps) + 1):

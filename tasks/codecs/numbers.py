@@ -24,7 +24,10 @@ _EXACT = 2.0**50  # below it, a float times a power of ten still tells whole num
 
 
 class SteppedCodec(OrderedCodec):
-    """Base of the codecs of numbers: values on the grid of ``step``, and heaps."""
+    """Base of the codecs of numbers: values on the grid of ``step``, and heaps.
+
+    ``rounded``: what people may round to where nobody named it.
+    """
 
     def __init__(
         self,
@@ -34,11 +37,14 @@ class SteppedCodec(OrderedCodec):
         *,
         even: bool = False,
         points: Collection[float] = (),
+        rounded: Collection[float] = (),
     ) -> None:
         super().__init__(name, column, barriers, even=even, points=points)
         self._step = column.step
-        self._heaps = HeapSampler(self, column.heap_values()) if column.heaps else None
-        self.helpers = (name_heap_attribute(name),) if column.heaps else ()
+        heaps = column.heap_values() or tuple(rounded)
+        self.leaves_cell = bool(column.heaps)
+        self._heaps = HeapSampler(self, heaps, by_cell=not column.heaps) if heaps else None
+        self.helpers = (name_heap_attribute(name),) if heaps else ()
         steps = [range(1) if c.exact or self._grid is None else c.steps(self._grid) for c in self.cells.fine]
         self._first = np.array([s.start for s in steps], dtype=np.float64)
         self._many = np.array([len(s) for s in steps], dtype=np.float64)
@@ -52,7 +58,7 @@ class SteppedCodec(OrderedCodec):
 
     def _values(self, cells: NDArray[np.int64], rng: np.random.Generator, helpers: Mapping[str, Codes]) -> pa.Array:
         values = self._draw_inside(cells, rng)
-        if self._heaps is None:
+        if self._heaps is None or (not self.leaves_cell and not helpers):  # nobody named what people round to
             return values
         draw = lambda cells, rng: parsing.to_numbers(self._draw_inside(cells, rng))[0]  # noqa: E731
         wanted = helpers[name_heap_attribute(self.attribute)]
@@ -115,9 +121,10 @@ class IntegerCodec(SteppedCodec):
         *,
         even: bool = False,
         points: Collection[float] = (),
+        rounded: Collection[float] = (),
     ) -> None:
         self._column = column
-        super().__init__(name, column, barriers, even=even, points=points)
+        super().__init__(name, column, barriers, even=even, points=points, rounded=rounded)
 
     def stored_numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
         """Return the numbers with their fractions, and the null mask."""
@@ -160,9 +167,10 @@ class NumberCodec(SteppedCodec):
         *,
         even: bool = False,
         points: Collection[float] = (),
+        rounded: Collection[float] = (),
     ) -> None:
         self._column = column
-        super().__init__(name, column, barriers, even=even, points=points)
+        super().__init__(name, column, barriers, even=even, points=points, rounded=rounded)
 
     def stored_numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
         """Return the numbers as they are, and the null mask."""

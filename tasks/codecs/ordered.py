@@ -89,6 +89,7 @@ class OrderedCodec(Codec):
         self.points = find_points(self.cells, self._grid)
         null_bin = [len(self.cells.bins)] if column.nullable else []
         self.groups = np.concatenate([self.cells.bin_of, np.array(null_bin, dtype=np.int32)]).astype(np.int32)
+        self.leaves_cell = False  # whether a drawn value may lie in another cell of its bin
         self.in_order, self.bins_open = self.cells.sections, column.leaves_bins_open
         self._is_exact = np.array([cell.exact for cell in self.cells.fine])
         self._low, self._high = (
@@ -133,6 +134,15 @@ class OrderedCodec(Codec):
     def _released(self, numbers: Floats) -> pa.Array:
         """Return these numbers as released values."""
 
+    def release_numbers(self, numbers: Floats) -> pa.Array:
+        """Return the column's values of these numbers, clamped to its bounds."""
+        return self._released(np.clip(numbers, *self._bounds()))
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The smallest and largest possible value, in the codec's numbers, but for exact ones."""
+        return self._bounds()
+
     @property
     def _top(self) -> float:
         """The upper edge of a cell that holds it; infinite if there is none."""
@@ -166,6 +176,7 @@ class OrderedCodec(Codec):
         low, high = self._bounds()
         kept = np.clip(np.where(np.isnan(numbers), low, numbers), low, high)
         alone = (self._find_exact_cells(numbers) >= 0) | (self._find_exact_cells(kept) >= 0)
+        alone |= np.isin(kept, [self.cells.fine[i].low for i in self.cells.points])
         return kept, alone | (np.isnan(numbers) if self._nullable else False)
 
     def _find_exact_cells(self, numbers: Floats) -> NDArray[np.int64]:
@@ -239,7 +250,7 @@ class OrderedCodec(Codec):
 
         A value that is moved to a heap stays in its bin, not in its cell.
         """
-        parts = [self.cells.bins[b] for b in self.cells.bin_of] if self.helpers else self.cells.fine
+        parts = [self.cells.bins[b] for b in self.cells.bin_of] if self.leaves_cell else self.cells.fine
         low, high = (self._seen(side) for side in np.array([self._bounds_of(part) for part in parts]).reshape(-1, 2).T)
         nulls = [np.nan] * int(self._nullable)
         return {self.attribute: (np.append(low, nulls), np.append(high, nulls))}

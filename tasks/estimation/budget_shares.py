@@ -18,14 +18,6 @@ def compute_size_weight(cells: int) -> float:
     return float(cells ** (2 / 3))
 
 
-def allocate(cells: Sequence[int], rho: Fraction) -> list[Fraction]:
-    """Equation (1): rho_i = rho c_i^(2/3) / sum_j c_j^(2/3), exact and summing to exactly ``rho``.
-
-    ``cells`` are public sizes >= 1.
-    """
-    return split_by_weight([compute_size_weight(c) for c in cells], rho)
-
-
 def split_by_weight(weights: Sequence[float], rho: Fraction) -> list[Fraction]:
     """rho_i = rho w_i / sum_j w_j for positive weights, exact and summing to exactly ``rho``.
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.domain import Clique, Domain, Merge, Merges
 from privsyn.data_contracts.tables import MARGINALS
 
 
@@ -19,11 +20,14 @@ class Marginal:
     """Counts on the attributes of one clique: float64, one axis per attribute, in the clique's order.
 
     ``sigma`` is the standard deviation of the noise that one cell was measured with; 0 where that is unknown.
+    ``merges``: of each attribute, the merged code of each of its codes, by which the counts are (None: by its codes);
+    empty where none has any.
     """
 
     attributes: Clique
     counts: np.ndarray
     sigma: float = 0.0
+    merges: Merges = ()
 
     def __post_init__(self) -> None:
         """Raise ValueError unless ``counts`` has one axis per attribute."""
@@ -38,7 +42,18 @@ class Marginal:
         gone = tuple(i for i, a in enumerate(self.attributes) if a not in kept)
         counts = self.counts.sum(axis=gone)
         summed = self.counts.size / max(1, counts.size)
-        return Marginal(tuple(a for a in self.attributes if a in kept), counts, self.sigma * math.sqrt(summed))
+        merges = tuple(merge for a, merge in zip(self.attributes, self.merges, strict=False) if a in kept)
+        return Marginal(tuple(a for a in self.attributes if a in kept), counts, self.sigma * math.sqrt(summed), merges)
+
+    def get_merge(self, attribute: str) -> Merge | None:
+        """Return the merge of one of its attributes, None where the counts are by the attribute's codes."""
+        return self.merges[self.attributes.index(attribute)] if self.merges else None
+
+    def get_shape(self, domain: Domain) -> tuple[int, ...]:
+        """Return the shape that the counts have over ``domain``."""
+        merges = self.merges or (None,) * len(self.attributes)
+        sizes = zip(domain.shape(self.attributes), merges, strict=True)
+        return tuple(size if merge is None else int(merge.max()) + 1 for size, merge in sizes)
 
     def by_code(self, attribute: str) -> np.ndarray:
         """Return the counts as a matrix.
@@ -61,12 +76,12 @@ def to_table(marginals: Sequence[Marginal]) -> pa.Table:
     return pa.Table.from_arrays([numbers, attributes, counts, sigmas], schema=MARGINALS.schema)
 
 
-def from_table(table: pa.Table, domain: Domain) -> list[Marginal]:
-    """Return the marginals of a MARGINALS table, in its order, shaped by ``domain``.
+def from_table(table: pa.Table, domain: Domain, merges: Sequence[Merges] = ()) -> list[Marginal]:
+    """Return the marginals of a MARGINALS table, in its order, shaped by ``domain`` and by their ``merges``, if any.
 
     Raises ValueError if a row's counts do not fill its attributes' cells, KeyError for an unknown attribute.
     """
-    marginals = []
+    marginals: list[Marginal] = []
     for batch in table.select(["attributes", "counts", "sigma"]).to_batches():
         lists: Any = batch.column("counts")
         starts, flat = lists.offsets.to_numpy(), lists.values.to_numpy(zero_copy_only=False)
@@ -74,9 +89,11 @@ def from_table(table: pa.Table, domain: Domain) -> list[Marginal]:
         sigmas: list[Any] = batch.column("sigma").to_pylist()
         for i, names in enumerate(cliques):
             counts = flat[starts[i] : starts[i + 1]]
-            if counts.size != domain.cells(names):
-                raise ValueError(f"{', '.join(names)}: there are {counts.size} counts for {domain.cells(names)} cells")
-            marginals.append(Marginal(tuple(names), counts.reshape(domain.shape(names)), sigmas[i]))
+            own = merges[len(marginals)] if merges else ()
+            shape = Marginal(tuple(names), np.empty((0,) * len(names)), 0.0, own).get_shape(domain)
+            if counts.size != prod(shape):
+                raise ValueError(f"{', '.join(names)}: there are {counts.size} counts for {prod(shape)} cells")
+            marginals.append(Marginal(tuple(names), counts.reshape(shape), sigmas[i], own))
     return marginals
 
 

@@ -15,23 +15,27 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.domain import Domain, Merge
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import RECODE
 from privsyn.tasks.codecs.cells import Points
 from privsyn.tasks.codecs.level_codecs import NO_LEVELS, Levels, list_level_attributes
 from privsyn.tasks.estimation.equal_mass import mark_first_of_equal_mass
-from privsyn.tasks.estimation.fine_weights import find_faint_points, join_points, weigh_inside
+from privsyn.tasks.estimation.fine_weights import STANDS_OUT, find_faint_points, join_points, weigh_inside
 from privsyn.tasks.estimation.interval_codes import mark_first_of_intervals
 from privsyn.tasks.estimation.level_counts import combine_by_levels, with_levels
 from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.projection import apply_norm_sub
 
 Floats = NDArray[np.float64]
 
 
 NOWHERE: Mapping[str, Points] = MappingProxyType({})
 """No attribute with cells of one value."""
+
+NO_CHANCES: Mapping[str, Floats] = MappingProxyType({})
+"""No attribute that is counted alone."""
 
 WORTH_A_CODE = 0.001
 """Share of the noisy total below which low neighbours have no code of their own: a code costs cells in every pair."""
@@ -80,6 +84,23 @@ def as_one_code(recode: AttributeRecode) -> AttributeRecode:
     counts = np.maximum(recode.estimate, 0.0) + 1e-9
     same = np.zeros(len(counts), dtype=np.int32)
     return replace(recode, coarse=same, kept=same == 0, weight=counts / counts.sum())
+
+
+def weigh_by_chance(recode: AttributeRecode, chances: Floats) -> AttributeRecode:
+    """Return the same counts in one code: shares by chance, or by the noisy counts where some stand out from these.
+
+    ``chances``: the share of each fine code by chance, shape (fine size,), 0 for null and exact values.
+    """
+    same = np.zeros(len(chances), dtype=np.int32)
+    counted, sd = recode.estimate.copy(), np.sqrt(recode.variance)
+    counted[chances == 0] = 0.0
+    total = max(float(counted.sum()), 0.0)
+    excess = counted - total * chances
+    clear = excess[1:] > STANDS_OUT * sd[1:]  # the first code is of numbers that nobody rounded
+    if total <= 0 or not clear.any():
+        return replace(recode, coarse=same, kept=same == 0, weight=chances)
+    settled = apply_norm_sub(np.where(np.append(True, clear) | (excess < 0), counted, total * chances), total)
+    return replace(recode, coarse=same, kept=same == 0, weight=settled / settled.sum())
 
 
 def compress_attribute(
@@ -206,12 +227,14 @@ def pool_one_ways(
     groups: Mapping[str, NDArray[np.int32]],
     levels: Levels = NO_LEVELS,
     points: Mapping[str, Points] = NOWHERE,
+    chances: Mapping[str, Floats] = NO_CHANCES,
 ) -> Recode:
     """Return recode with later noisy one-ways on fine codes pooled in, by inverse variance; larger queries are skipped.
 
     Codes stay as they are: rows were recoded by them.  ``groups``: fine code -> public bin, by attribute.  Fine counts
     are drawn towards an even spread in their code, but those of an attribute that a public table tells of.  Counts of
-    ``levels`` are made to agree.  ``points``: the cells of one value, by attribute.
+    ``levels`` are made to agree.  ``points``: the cells of one value, by attribute;
+    ``chances``: of attributes counted alone, the share of each code by chance.
     """
     pooled = dict(recode)
     for query, noisy in zip(queries, answers, strict=True):
@@ -221,6 +244,9 @@ def pool_one_ways(
             variance = 1.0 / (1.0 / r.variance + 1.0 / query.sigma**2)
             estimate = variance * (r.estimate / r.variance + noisy / query.sigma**2)
             found = AttributeRecode(r.coarse, r.kept, r.weight, estimate, variance)
+            if a in chances:
+                pooled[a] = weigh_by_chance(found, chances[a])
+                continue
             noise = 0.0 if r.by_prior else float(np.sqrt(found.noise))
             weight = weigh_inside(estimate, noise, groups[a], r.coarse, points=points.get(a))
             pooled[a] = replace(found, weight=weight)
@@ -237,6 +263,17 @@ def _recode_levels(pooled: Recode, groups: Mapping[str, NDArray[np.int32]], leve
         weight = weigh_inside(y, sigma[a], groups[a], pooled[a].coarse, below)
         found[a] = replace(pooled[a], estimate=y, weight=weight)
     return found
+
+
+def merge_coarse(recode: AttributeRecode, merge: Merge) -> AttributeRecode:
+    """Return the recoding to the merged codes of coarse ones; shares inside these follow the noisy counts."""
+    merged = np.append(merge, int(merge.max()) + 1)[recode.coarse].astype(np.int32)
+    kept = np.where(recode.kept, np.maximum(recode.estimate, 0.0) + 1e-9, 0.0)
+    sums = np.bincount(recode.coarse, weights=kept, minlength=recode.size + 1)
+    within = np.where(recode.kept, recode.weight * sums[recode.coarse], 0.0)
+    total = np.bincount(merged, weights=within)
+    weight = np.divide(within, total[merged], out=np.zeros_like(within), where=total[merged] > 0)
+    return replace(recode, coarse=merged, weight=weight)
 
 
 def build_coarse_domain(recode: Recode) -> Domain:

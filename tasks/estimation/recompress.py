@@ -23,6 +23,7 @@ from privsyn.tasks.codecs.cells import Points
 from privsyn.tasks.codecs.level_codecs import NO_LEVELS, Levels, list_level_attributes
 from privsyn.tasks.estimation.projection import apply_norm_sub
 from privsyn.tasks.estimation.recode import (
+    NO_CHANCES,
     NOWHERE,
     AttributeRecode,
     Floats,
@@ -42,11 +43,12 @@ def recompress(
     added: Mapping[str, int],
     levels: Levels = NO_LEVELS,
     points: Mapping[str, Points] = NOWHERE,
+    chances: Mapping[str, Floats] = NO_CHANCES,
 ) -> Recode:
     """Return recode with fine counts by a new decision on all one-ways, for attributes that ``queries`` asked again.
 
     pooled: codes of the first look with all one-ways pooled in (:func:`privsyn.tasks.estimation.recode.pool_one_ways`);
-    queries: of all later looks; ``groups``, ``in_order``, ``added``, ``levels``, ``points``: as in
+    queries: of all later looks; ``groups``, ``in_order``, ``added``, ``levels``, ``points``, ``chances``: as in
     :func:`privsyn.tasks.steps.compress_domain.compress_domain`.  Without ``settings.neighbours`` (the paper) nothing
     changes.
     """
@@ -56,7 +58,7 @@ def recompress(
     alone = all(len(q.attributes) == 1 for q in queries)
     found = dict(pooled)
     again = dict.fromkeys(q.attributes[0] for q in queries if len(q.attributes) == 1)
-    counted_only = list_level_attributes(levels)
+    counted_only = {*list_level_attributes(levels), *chances}
     for a in (a for a in again if not pooled[a].by_prior and a not in counted_only):
         above = [level.of for level in levels.get(a, ())]
         decide = partial(compress_attribute, groups=groups[a], settings=settings, in_order=in_order.get(a, ()))

@@ -9,21 +9,22 @@ drawn to what the parts say; one that stands out keeps its count.  One more part
 empty: where a column follows from another, most are, however many rows independence would expect there.
 
 In directions: a trend moves every cell a little, and no cell stands out.  So the departures of a pair are also taken
-around their low-rank part (a correlation is mostly of rank 1).  Which of the two is nearer to the true counts, Stein's
-unbiased estimate of the risk tells from the noisy counts alone, and they are averaged with weights that fall
-exponentially with it (Leung and Barron, "Information Theory and Mixing Least-Squares Regressions", IEEE Transactions
-on Information Theory 52, 2006).
+around their low-rank part, by shrunk singular values (a correlation is mostly of rank 1; Gavish and Donoho, "Optimal
+Shrinkage of Singular Values", IEEE Transactions on Information Theory 63, 2017).  Which of the two is nearer to the
+true counts, Stein's unbiased estimate of the risk tells from the noisy counts alone, and they are averaged with
+weights that fall exponentially with it (Leung and Barron, "Information Theory and Mixing Least-Squares Regressions",
+IEEE Transactions on Information Theory 52, 2006).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.tasks.estimation.low_rank import estimate_low_rank
 from privsyn.tasks.kernels.streams import derive_stream, draw_uniforms
 
 Floats = NDArray[np.float64]
@@ -191,3 +192,31 @@ def _fit_shares(likelihood: Floats) -> Floats:
         if np.abs(shares - before).max() < _CLOSE:
             break
     return shares
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """``estimate``: of the shape of the matrix; it takes ``degrees`` of the matrix's ``all_degrees`` of freedom."""
+
+    estimate: Floats
+    degrees: int
+    all_degrees: int
+
+
+def estimate_low_rank(departure: Floats, sigma: float) -> LowRank:
+    """Return the low-rank estimate of least expected squared error, for large tables (Gavish and Donoho, section III).
+
+    departure: shape (rows, columns), whose sums over rows and over columns are about 0, so that it has one row and
+    column less than it seems; sigma: standard deviation of the noise in each cell, > 0.  A singular value within the
+    bulk that noise alone would make is dropped, one above it loses what noise adds to it.
+    """
+    rows, columns = (n - 1 for n in departure.shape)
+    few, many = min(rows, columns), max(rows, columns)
+    if few < 1:
+        return LowRank(np.zeros_like(departure), 0, 0)
+    unit, ratio = sigma * np.sqrt(many), few / many
+    left, values, right = np.linalg.svd(departure, full_matrices=False)
+    y = values / unit
+    rank = int((y > 1 + np.sqrt(ratio)).sum())
+    shrunk = np.sqrt((y[:rank] ** 2 - ratio - 1) ** 2 - 4 * ratio) / y[:rank]
+    return LowRank(left[:, :rank] * (shrunk * unit) @ right[:rank], rank * (rows + columns - rank), rows * columns)

@@ -314,7 +314,7 @@ def list_missing_pairs(
     ``zeros``: cells that no row can be in.  The ``sigma`` of a pair is its root mean square error by its trend's noise.
     """
     ones = {m.attributes[0]: m.counts for m in consistent if len(m.attributes) == 1}
-    held = {frozenset(pair) for m in consistent for pair in combinations(m.attributes, 2)}
+    held = {frozenset(pair) for m in consistent if not m.merges for pair in combinations(m.attributes, 2)}
     found = []
     for pair, correlation in trends.correlation.items():
         if not trends.is_known(pair) or frozenset(pair) in held:

@@ -37,7 +37,12 @@ class Layout(NamedTuple):
     ``place[j]`` its first cell in a's workspace, where a's axis comes last, ``weight[j]``, and ``moved[j]``: the weight
     by which a move changes its cells, 0 where they are fixed penalties of forbidden cells and no counts.  Its other
     attributes are ``other[i]`` with step ``stride[i]`` in the workspace, i from ``near[j]`` to ``near[j + 1]`` - 1.
-    All int64 but ``stride`` (uint32).
+
+    A marginal may have merged codes of an attribute.  ``merged[j]`` is then where in ``merges`` the merged code of each
+    of a's codes stands, -1 where the marginal has the codes themselves, and ``own[j]`` how many codes the marginal has
+    of a; the workspace has a cell for each of a's codes all the same.  Merged codes of a row are in rows of the codes
+    after the attributes': those of a are ``kept_row[i]``, with their merges from ``kept_merge[i]`` on, i from
+    ``kept[a]`` to ``kept[a + 1]`` - 1.  All int64 but ``stride`` (uint32).
     """
 
     sizes: np.ndarray
@@ -51,6 +56,12 @@ class Layout(NamedTuple):
     near: np.ndarray
     other: np.ndarray
     stride: np.ndarray
+    own: np.ndarray
+    merged: np.ndarray
+    merges: np.ndarray
+    kept: np.ndarray
+    kept_row: np.ndarray
+    kept_merge: np.ndarray
 
 
 @njit(nogil=True, cache=True)
@@ -69,7 +80,8 @@ def share_residuals(residuals, block, blocks, salt, share):  # type: ignore[no-u
 def sweep_block(codes, order, layout, residuals, best, start, heat, urgent, vain):  # type: ignore[no-untyped-def]
     """Pass once over every attribute of every row of a block; return the number of moves.
 
-    codes: unsigned (attributes, rows), changed in place; order: int64, the attributes as they are visited;
+    codes: unsigned (attributes, and then merged ones; rows), changed in place; order: int64, the attributes as they are
+    visited;
     residuals: integers (cells), the block's quota, updated with every move.  A record in surplus moves to the value
     with the largest S (``best``, and always where its own S is below ``urgent``, as in forbidden cells; ties at
     random), or to a value that lowers the sum of squares, at random in proportion to by how much.
@@ -104,6 +116,8 @@ def sweep_block(codes, order, layout, residuals, best, start, heat, urgent, vain
                     new = _choose(layout, a, cost, old, keys, i, work, line, best, urgent, word, unit)
                     if new != old:
                         codes[a, begin + i] = new
+                        for m in range(layout.kept[a], layout.kept[a + 1]):
+                            codes[layout.kept_row[m], begin + i] = layout.merges[layout.kept_merge[m] + new]
                         _record_move(layout, a, old, new, keys, i, work)
                         moves += 1
                     elif pauses and unit == 0:
@@ -128,9 +142,16 @@ def _find_largest_sizes(layout):  # type: ignore[no-untyped-def]
 def _record_move(layout, a, old, new, keys, i, work):  # type: ignore[no-untyped-def]
     """Note a move of row ``i`` of the chunk: one row less at ``old``, one more at ``new``."""
     for j in range(layout.first[a], layout.first[a + 1]):
-        key = np.int64(keys[j - layout.first[a], i])
-        work[key + old] += layout.moved[j]
-        work[key + new] -= layout.moved[j]
+        key, merge = np.int64(keys[j - layout.first[a], i]), layout.merged[j]
+        if merge < 0:
+            work[key + old] += layout.moved[j]
+            work[key + new] -= layout.moved[j]
+        elif layout.merges[merge + old] != layout.merges[merge + new]:
+            for v in range(layout.sizes[a]):
+                if layout.merges[merge + v] == layout.merges[merge + old]:
+                    work[key + v] += layout.moved[j]
+                elif layout.merges[merge + v] == layout.merges[merge + new]:
+                    work[key + v] -= layout.moved[j]
 
 
 @njit(nogil=True, cache=True)
@@ -138,10 +159,11 @@ def _load(layout, a, residuals, work):  # type: ignore[no-untyped-def]
     """Fill the workspace of attribute ``a``: weighted residuals, its own axis last."""
     size = layout.sizes[a]
     for j in range(layout.first[a], layout.first[a + 1]):
-        right, weight = layout.right[j], layout.weight[j]
+        right, weight, merge = layout.right[j], layout.weight[j], layout.merged[j]
         for l in range(layout.left[j]):  # noqa: E741
             for v in range(size):
-                source = layout.base[j] + (l * size + v) * right
+                code = v if merge < 0 else layout.merges[merge + v]
+                source = layout.base[j] + (l * layout.own[j] + code) * right
                 target = layout.place[j] + l * right * size + v
                 for r in range(right):
                     work[target + r * size] = residuals[source + r] * weight
@@ -175,10 +197,11 @@ def _store(layout, a, work, means, residuals):  # type: ignore[no-untyped-def]
     """Write the workspace of attribute ``a`` back; every change was a multiple of the weight."""
     size = layout.sizes[a]
     for j in range(layout.first[a], layout.first[a + 1]):
-        right, weight = layout.right[j], layout.weight[j]
+        right, weight, merge = layout.right[j], layout.weight[j], layout.merged[j]
         for l in range(layout.left[j]):  # noqa: E741
             for v in range(size):
-                target = layout.base[j] + (l * size + v) * right
+                code = v if merge < 0 else layout.merges[merge + v]
+                target = layout.base[j] + (l * layout.own[j] + code) * right
                 source = layout.place[j] + l * right * size + v
                 for r in range(right):
                     residuals[target + r] = (work[source + r * size] + means[source // size + r]) // weight

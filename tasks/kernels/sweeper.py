@@ -14,6 +14,7 @@ from threading import Lock
 
 import numpy as np
 
+from privsyn.data_contracts.domain import Merge, Merges
 from privsyn.tasks.kernels.streams import derive_stream
 from privsyn.tasks.kernels.sweep_moves import FORBIDDEN_SUM, Layout, share_residuals, sweep_block
 
@@ -34,7 +35,9 @@ class Sweeper:
     marginals' cells one after another in row-major order; forbidden: (positions, cells) of joint codes that no record
     moves to, and that records leave where one move is enough; empty: bool, cells of the marginals (None: none) that
     records leave and keep away from likewise, as if twice the rows were in surplus there.  With ``forbidden``, a record
-    that found no better value is left alone for two sweeps.  Use as a context manager: it owns its threads.
+    that found no better value is left alone for two sweeps.  merges: for each marginal, the merged code that it has of
+    each of its attributes' codes, None for an attribute whose codes it has as they are (empty: every marginal has all
+    as they are).  Use as a context manager: it owns its threads.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class Sweeper:
         threads: int,
         forbidden: Sequence[tuple[Sequence[int], np.ndarray]] = (),
         empty: np.ndarray | None = None,
+        merges: Sequence[Merges] = (),
     ) -> None:
         self.columns = columns
         self._counts = residuals.size
@@ -55,7 +59,9 @@ class Sweeper:
         self._penalty = np.where(known, 2 * columns[0].size, 0)
         self._forbids = bool(forbidden) or self._forbids_empty
         cliques = [*cliques, *(positions for positions, _ in forbidden)]
-        self._layout = build_layout(sizes, cliques, [*weights, *([1] * len(forbidden))], len(weights))
+        all_merges = [*(merges or [()] * len(weights)), *([()] * len(forbidden))]
+        self._layout = build_layout(sizes, cliques, [*weights, *([1] * len(forbidden))], len(weights), all_merges)
+        self._merged = list_merged(cliques, all_merges)
         self._codes = np.result_type(*(column.dtype for column in columns))
         fine, self._type = self._largest_sums(residuals - self._penalty)
         penalties = [np.where(cells.ravel(), -fine, 0) for _, cells in forbidden]
@@ -101,9 +107,12 @@ class Sweeper:
 
         def work(block: int) -> int:
             here = slice(edges[block], edges[block + 1])
-            codes = np.empty((len(self.columns), edges[block + 1] - edges[block]), self._codes)
+            number = len(self.columns)
+            codes = np.empty((number + len(self._merged), edges[block + 1] - edges[block]), self._codes)
             for a, column in enumerate(self.columns):
                 codes[a] = column[here]
+            for row, (a, merge) in enumerate(self._merged, number):
+                codes[row] = merge[codes[a]]
             share = np.empty(self._residuals.size, self._type)
             share_residuals(self._residuals, block, blocks, derive_stream(seed, *address, _SHARE), share)
             start = derive_stream(seed, *address, _MOVE, block)
@@ -123,17 +132,40 @@ class Sweeper:
         return moves
 
 
+def list_merged(cliques: Sequence[Sequence[int]], merges: Sequence[Merges]) -> list[tuple[int, Merge]]:
+    """Return attribute and merge of every column of merged codes, each once, attributes in order."""
+    found: dict[tuple[int, int], tuple[int, Merge]] = {}
+    for clique, own in zip(cliques, merges, strict=True):
+        for a, merge in zip(clique, own, strict=False):
+            if merge is not None:
+                found.setdefault((a, id(merge)), (a, merge))
+    return sorted(found.values(), key=lambda item: item[0])
+
+
 def build_layout(
-    sizes: Sequence[int], cliques: Sequence[Sequence[int]], weights: Sequence[int], counted: int | None = None
+    sizes: Sequence[int],
+    cliques: Sequence[Sequence[int]],
+    weights: Sequence[int],
+    counted: int | None = None,
+    merges: Sequence[Merges] = (),
 ) -> Layout:
     """Return the views of every attribute; see :class:`privsyn.tasks.kernels.sweep_moves.Layout`.
 
     ``counted``: how many of the cliques, from the first on, are marginals; the others are fixed (None: all are).
+    ``merges``: as of :class:`Sweeper`.
     """
     moved = [w if counted is None or m < counted else 0 for m, w in enumerate(weights)]
-    cells = [prod(sizes[a] for a in clique) for clique in cliques]
+    merges = [own or (None,) * len(clique) for own, clique in zip(merges or [()] * len(cliques), cliques, strict=True)]
+    kept = list_merged(cliques, merges)
+    starts = np.cumsum([0, *(merge.size for _, merge in kept)])
+    number = {(a, id(merge)): n for n, (a, merge) in enumerate(kept)}
+    shapes = [
+        [sizes[a] if merge is None else int(merge.max()) + 1 for a, merge in zip(clique, own, strict=True)]
+        for clique, own in zip(cliques, merges, strict=True)
+    ]
+    cells = [prod(shape) for shape in shapes]
     bases = np.cumsum([0, *cells])
-    views: list[tuple[int, int, int, int, int, int]] = []
+    views: list[tuple[int, int, int, int, int, int, int, int]] = []
     first, near, others = [0], [0], []
     holding: list[list[int]] = [[] for _ in sizes]
     for m, clique in enumerate(cliques):
@@ -142,22 +174,29 @@ def build_layout(
     for a, size in enumerate(sizes):
         place = 0
         for m in holding[a]:
-            clique = cliques[m]
+            clique, shape = cliques[m], shapes[m]
             axis = list(clique).index(a)
-            rest = [b for b in clique if b != a]
-            right = prod(sizes[b] for b in clique[axis + 1 :])
-            views.append((bases[m], cells[m] // right // size, right, place, weights[m], moved[m]))
-            others += [(b, size * prod(sizes[c] for c in rest[i + 1 :])) for i, b in enumerate(rest)]
+            rest = [i for i in range(len(clique)) if i != axis]
+            own, right, merge = shape[axis], prod(shape[axis + 1 :]), merges[m][axis]
+            left = cells[m] // right // own
+            where = -1 if merge is None else int(starts[number[a, id(merge)]])
+            views.append((bases[m], left, right, place, weights[m], moved[m], own, where))
+            for n, i in enumerate(rest):
+                there = merges[m][i]
+                row = clique[i] if there is None else len(sizes) + number[clique[i], id(there)]
+                others.append((row, size * prod(shape[c] for c in rest[n + 1 :])))
             near.append(len(others))
-            place += cells[m]
+            place += left * right * size
         first.append(len(views))
-    base, left, right_cells, places, weight, moves = np.array(views, np.int64).reshape(-1, 6).T.copy()
+    base, left_cells, right_cells, places, weight, moves, owns, merged = (
+        np.array(views, np.int64).reshape(-1, 8).T.copy()
+    )
     other, stride = np.array(others, np.int64).reshape(-1, 2).T
     return Layout(
         np.array(sizes, np.int64),
         np.array(first),
         base,
-        left,
+        left_cells,
         right_cells,
         places,
         weight,
@@ -165,4 +204,10 @@ def build_layout(
         np.array(near),
         other.copy(),
         stride.astype(np.uint32),
+        owns,
+        merged,
+        np.concatenate([np.zeros(0, np.int64), *(merge.astype(np.int64) for _, merge in kept)]),
+        np.searchsorted(np.array([a for a, _ in kept], np.int64), np.arange(len(sizes) + 1)).astype(np.int64),
+        len(sizes) + np.arange(len(kept), dtype=np.int64),
+        starts[:-1].astype(np.int64),
     )

@@ -14,6 +14,7 @@ from math import gcd, prod
 
 import numpy as np
 
+from privsyn.data_contracts.domain import Merges
 from privsyn.tasks.kernels import gum_update as gum
 from privsyn.tasks.kernels.counting import fill_keys
 from privsyn.tasks.kernels.streams import derive_stream, draw_uniform
@@ -27,7 +28,7 @@ class Target:
     """A wanted marginal: positions of its attributes, their sizes, and rows wanted per cell (float64, flat).
 
     ``sigma`` is the standard deviation of the noise in one cell of ``wanted``; 0 where that is unknown.  ``zero``: the
-    cells that no row can be in, bool of ``shape`` (None: none is known).
+    cells that no row can be in, bool of ``shape`` (None: none is known).  ``merges``: as of a marginal.
     """
 
     attributes: tuple[int, ...]
@@ -35,6 +36,7 @@ class Target:
     wanted: np.ndarray
     sigma: float = 0.0
     zero: np.ndarray | None = None
+    merges: Merges = ()
 
 
 @dataclass(eq=False)

@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.domain import Clique, Domain, drop_attributes
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.level_codecs import LevelCodec
@@ -122,6 +122,11 @@ class PublicKnowledge:
         return self._totals.measured(self.encoding.domain)
 
     @property
+    def measured_again(self) -> Domain:
+        """The fine domain of the attributes that may be measured a second time: not what values are rounded to."""
+        return drop_attributes(self.measured_alone, self.encoding.chances)
+
+    @property
     def known_pairs(self) -> frozenset[Clique]:
         """The pairs of attributes whose counts are known, in the domain's order."""
         if self._totals is None:
@@ -144,6 +149,16 @@ class PublicKnowledge:
             self.check(Part.TARGETS)
         named = tuple((frozenset(of(m.columns)), m.weight) for m in self.spec.workload)
         return Targets(named=named) if focus is None else Targets(frozenset(of(focus.columns)), focus.weight, named)
+
+    @property
+    def measured_sets(self) -> tuple[tuple[frozenset[str], float], ...]:
+        """The attributes of each set of columns that the spec wants measured whole, once, with the largest weight."""
+        found: dict[frozenset[str], float] = {}
+        for marginal in self.spec.measured_sets:
+            self.check(Part.TARGETS)
+            attributes = frozenset(self.encoding.attributes_of(marginal.columns))
+            found[attributes] = max(found.get(attributes, 0.0), marginal.weight)
+        return tuple(found.items())
 
     @property
     def held_by_rules(self) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from privsyn.tasks.estimation.equal_mass import are_worth_joining, count_codes
 from privsyn.tasks.estimation.fine_weights import weigh_inside
 from privsyn.tasks.estimation.level_counts import with_levels
 from privsyn.tasks.estimation.recode import (
+    NO_CHANCES,
     NOWHERE,
     AttributeRecode,
     Floats,
@@ -33,6 +34,7 @@ from privsyn.tasks.estimation.recode import (
     as_one_code,
     build_coarse_domain,
     compress_attribute,
+    weigh_by_chance,
 )
 from privsyn.tasks.estimation.towards_prior import shrink_towards_prior
 from privsyn.tasks.kernels.counting import CodeTable
@@ -48,6 +50,7 @@ def compress_domain(
     levels: Levels = NO_LEVELS,
     open_bins: AbstractSet[str] | None = None,
     points: Mapping[str, Points] = NOWHERE,
+    chances: Mapping[str, Floats] = NO_CHANCES,
 ) -> Recode:
     """Recode every attribute by its noisy one-way and its public bins.
 
@@ -57,11 +60,14 @@ def compress_domain(
     With ``settings.equal_mass``, attributes in order whose bins are open have as many codes of equal noisy mass as
     :func:`privsyn.tasks.estimation.equal_mass.count_codes` says, where these are enough fewer than otherwise;
     ``open_bins``: their names, None for all.  ``points``: the cells of one value, by attribute.
+    ``chances``: of attributes counted alone, the share of each code by chance: they have one code.
     """
     intervals, unlisted = in_order or {}, added or {}
     sigma = {q.attributes[0]: q.sigma for q in queries}
     noisy = {q.attributes[0]: y.astype(np.float64) for q, y in zip(queries, answers, strict=True)}
-    codes = count_codes(noisy, queries) if settings.enabled and settings.equal_mass else None
+    related = [q for q in queries if q.attributes[0] not in chances]
+    counted = {q.attributes[0]: noisy[q.attributes[0]] for q in related}
+    codes = count_codes(counted, related) if settings.enabled and settings.equal_mass else None
     found: Recode = {}
     for a, y in with_levels(noisy, sigma, levels).items():
         compress = partial(
@@ -78,7 +84,8 @@ def compress_domain(
         found[a] = compress()
         if codes is not None and a in intervals and _is_open(a, open_bins) and are_worth_joining(found[a].size, codes):
             found[a] = compress(codes=codes)
-    return found | {a: as_one_code(found[a]) for a in list_level_attributes(levels)}
+    found |= {a: as_one_code(found[a]) for a in list_level_attributes(levels)}
+    return found | {a: weigh_by_chance(found[a], chances[a]) for a in chances.keys() & found.keys()}
 
 
 def _is_open(attribute: str, open_bins: AbstractSet[str] | None) -> bool:
@@ -110,16 +117,17 @@ def compress_towards(
     levels: Levels = NO_LEVELS,
     open_bins: AbstractSet[str] | None = None,
     points: Mapping[str, Points] = NOWHERE,
+    chances: Mapping[str, Floats] = NO_CHANCES,
 ) -> Recode:
     """Compress by noisy counts drawn towards those of the ``public`` table's rows in fine codes.
 
     Attributes with ``levels`` are not drawn.
     """
-    beside = {*levels, *list_level_attributes(levels)}
+    beside = {*levels, *list_level_attributes(levels), *chances}
     looks = [(q.attributes[0], y) for q, y in zip(queries, answers, strict=True)]
     noisy = {a: y.astype(np.float64) for a, y in looks if a not in beside}
     sigma = {q.attributes[0]: q.sigma for q in queries if q.attributes[0] in noisy}
-    found = compress_domain(answers, queries, groups, settings, in_order, added, levels, open_bins, points)
+    found = compress_domain(answers, queries, groups, settings, in_order, added, levels, open_bins, points, chances)
     if not noisy:
         return found
     for a, drawn in shrink_towards_prior(noisy, sigma, {a: public.column(a) for a in noisy}).items():

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.released_types import as_released, build_released_schema
-from privsyn.tasks.estimation.recode import AttributeRecode, Recode
+from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.estimation.tails import with_tails
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.together import gather, with_common_shapes
 from privsyn.tasks.rules.feasibility import find_valid_row
 from privsyn.tasks.rules.repair import repair_rows
+from privsyn.tasks.synthesis.fine_codes import FineCodes
 from privsyn.tasks.synthesis.related_places import RelatedPlaces, fit_related_places
 
 BATCH_ROWS = 131_072
@@ -47,7 +48,7 @@ def decode(
     rng = seed_generator(seed)
     recode, plan = with_tails(with_common_shapes(recode, plan.together, plan.interval_bins), plan)
     schema, ranges = build_decoded_schema(plan, column_order), plan.ranges()
-    draws = {a: _Refiner(recode[a]) for a in codes.domain.attributes}
+    draws = {a: FineCodes(recode[a]) for a in codes.domain.attributes}
     helped = {codec.attribute for codec in plan.codecs if codec.helpers}  # these say where in a fine code values lie
     model = fit_related_places(codes, recode, plan.in_order, plan.groups) if related else None
 
@@ -98,7 +99,7 @@ def iterate_fine_codes(
     Each coarse code is replaced by one of its fine codes, drawn by the recode's weights; ``model``: of where in their
     codes values lie.
     """
-    draws = {a: _Refiner(recode[a]) for a in codes.domain.attributes}
+    draws = {a: FineCodes(recode[a]) for a in codes.domain.attributes}
     for coarse in _iterate_batches(codes, rng):
         places = {} if model is None else model.draw(coarse, rng)
         fine = {a: refine(coarse[a], rng) for a, refine in draws.items() if a not in places}
@@ -128,47 +129,3 @@ def _make_valid_row(plan: EncodingPlan, recode: Recode, given: Mapping[str, int]
 def build_decoded_schema(plan: EncodingPlan, column_order: Sequence[str]) -> pa.Schema:
     """Return names, types and nullability of the synthetic table, by the public spec alone."""
     return build_released_schema(plan.ranges(), column_order)
-
-
-class _Refiner:
-    """Draws the fine code inside a coarse one by the recode's weights (inverse transform)."""
-
-    def __init__(self, recode: AttributeRecode) -> None:
-        members = np.flatnonzero(recode.kept)
-        self._members = members[np.argsort(recode.coarse[members], kind="stable")]
-        code = recode.coarse[self._members]
-        # Each coarse code's weights sum to 1, so its members' share of the cumulative sum is [code, code + 1).
-        self._cumulative = np.cumsum(recode.weight[self._members])
-        self._first = np.searchsorted(code, np.arange(recode.size))
-        self._last = np.append(self._first[1:], len(code)) - 1
-        self._several = self._first < self._last
-
-    def __call__(self, coarse: NDArray[np.unsignedinteger], rng: np.random.Generator) -> NDArray[np.int64]:
-        """One fine code per row; a draw is taken for every row, looked up only where the code has several."""
-        draws = rng.random(len(coarse))
-        position = self._first[coarse]
-        several = np.flatnonzero(self._several[coarse])
-        if several.size:
-            among = coarse[several]
-            drawn = np.searchsorted(self._cumulative, among + draws[several] * (1 - 1e-9), side="right")
-            position[several] = np.clip(drawn, self._first[among], self._last[among])
-        return self._members[position]
-
-    def at(
-        self, coarse: NDArray[np.unsignedinteger], places: NDArray[np.float64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return the fine code at a place of each coarse one, and where in that it lies; both rise with the place.
-
-        ``places``: shares of the coarse code's weight, from 0 to below 1.  Even places give the weights' shares.
-        """
-        position, inside = self._first[coarse], places.copy()
-        several = np.flatnonzero(self._several[coarse])
-        if several.size:
-            among = coarse[several]
-            wanted = among + places[several] * (1 - 1e-9)
-            drawn = np.searchsorted(self._cumulative, wanted, side="right")
-            drawn = np.clip(drawn, self._first[among], self._last[among])
-            before = np.where(drawn > 0, self._cumulative[drawn - 1], 0.0)
-            width = np.maximum(self._cumulative[drawn] - before, 1e-12)
-            position[several], inside[several] = drawn, np.clip((wanted - before) / width, 0.0, 1 - 1e-9)
-        return self._members[position], inside

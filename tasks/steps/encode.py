@@ -20,6 +20,7 @@ from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.codec import Codes
 from privsyn.tasks.codecs.parsing import to_keys
 from privsyn.tasks.kernels.streams import GAMMA
+from privsyn.tasks.panels.choose_rows import KeptRuns, Passes, iterate_runs
 from privsyn.tasks.rules.compiled_rules import CompiledRules
 
 PERSON_ROWS = 1 << 22
@@ -61,8 +62,12 @@ def encode(batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs) -
     the person's own rows, so that neither row order nor another person's rows matter; rows without an
     identifier are left out.  Each kept row is encoded by itself: adding or removing one person changes
     at most ``unit.records`` rows of the output.
+
+    Where the plan links rows, one row of each person stands for all (tasks/panels/choose_rows.py), beside figures of
+    the person's kept rows: adding or removing one person adds or removes one row of the output.
     """
-    for batch in iterate_kept_batches(batches, plan, unit, repairs):
+    kept = iterate_kept_batches if plan.panel is None else iterate_drawn_batches
+    for batch in kept(batches, plan, unit, repairs):
         yield encode_batch(batch, plan, repairs)
 
 
@@ -70,7 +75,10 @@ def iterate_kept_batches(
     batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows that :func:`encode` keeps of each person, as stored; ``repairs`` gets how many it leaves out."""
-    keep = _choose_kept_rows(batches, plan, unit) if unit.person_id is not None else None
+    keep = None
+    if unit.person_id is not None:
+        choose = _choose_kept_rows if plan.panel is None else _choose_kept_runs
+        keep = choose(batches, plan, unit)
     start = 0
     for batch in batches(repairs):
         if keep is None:
@@ -80,6 +88,32 @@ def iterate_kept_batches(
         start += batch.num_rows
         repairs.add(str(unit.person_id), +Counter({"left out": int((~mask).sum())}))
         yield batch.filter(pa.array(mask))
+
+
+def iterate_drawn_batches(
+    batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs
+) -> Iterator[pa.RecordBatch]:
+    """Yield one row of each person, as stored, and the person's figures beside it; ``repairs`` gets the other rows."""
+    panel = plan.get_order()[0]
+    found: list[list[NDArray[np.int64]]] = [[np.empty(0, np.int64)] for _ in range(4)]
+    for runs in iterate_persons(batches, plan):
+        drawn = runs.drawn
+        columns = (runs.place[drawn], runs.rows[drawn], runs.before[drawn], runs.measure_gaps())
+        for parts, values in zip(found, columns, strict=True):
+            parts.append(values)
+    place, *figures = map(np.concatenate, found)
+    order = np.argsort(place)
+    place, figures = place[order], [values[order] for values in figures]
+    start = 0
+    for batch in batches(repairs):
+        first, end = np.searchsorted(place, [start, start + batch.num_rows])
+        rows = batch.take(pa.array(place[first:end] - start))
+        repairs.add(panel.person, +Counter({"without a record of their own": batch.num_rows - rows.num_rows}))
+        start += batch.num_rows
+        for name, values in zip(panel.figures, figures, strict=True):
+            part = values[first:end]
+            rows = rows.append_column(name, pa.array(part, mask=part < 0))
+        yield rows
 
 
 def encode_batch(batch: pa.RecordBatch, plan: EncodingPlan, repairs: Repairs) -> pa.RecordBatch:
@@ -124,6 +158,20 @@ def _choose_kept_rows(batches: Batches, plan: EncodingPlan, unit: Unit) -> NDArr
     for group in range(groups):
         places, person, hashes = _locate_rows_of_persons(batches(), plan, unit, group, groups)
         keep[places] = bound_records(person, hashes, unit.records)
+    return keep
+
+
+def iterate_persons(batches: Passes, plan: EncodingPlan) -> Iterator[KeptRuns]:
+    """Yield the kept rows of every person of a plan that links rows; see :func:`iterate_runs`."""
+    of_rows = plan.of_rows
+    return iterate_runs(batches, plan, PERSON_ROWS, lambda rows: _hash_rows(encode_batch(rows, of_rows, Repairs())))
+
+
+def _choose_kept_runs(batches: Batches, plan: EncodingPlan, unit: Unit) -> NDArray[np.bool_]:
+    """Mask of shape (rows,): a contiguous run of each person's rows in their order, ``unit.records`` at most."""
+    keep = np.zeros(sum(batch.num_rows for batch in batches()), dtype=bool)
+    for runs in iterate_persons(batches, plan):
+        keep[runs.place] = True
     return keep
 
 

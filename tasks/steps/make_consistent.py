@@ -6,16 +6,17 @@ used: the one-ways of the first stage take part with the weight of their own noi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.domain import Clique, Domain, Merge, Merges
 from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.estimation.known_zeros import KnownZeros
 from privsyn.tasks.estimation.marginals import Marginal
@@ -54,7 +55,8 @@ LEAST_CELL_VARIANCE_SHARE = 0.01
 class _Estimate:
     """One noisy marginal while it is being adjusted; ``variance`` is the noise variance of each cell.
 
-    ``zero``: the cells that are known to be 0, None for none; ``known``: the counts, where they are public.
+    ``zero``: the cells that are known to be 0, None for none; ``known``: the counts, where they are public; ``merges``:
+    as of a marginal.
     """
 
     attributes: Clique
@@ -62,6 +64,11 @@ class _Estimate:
     variance: Floats
     zero: NDArray[np.bool_] | None = None
     known: Floats | None = None
+    merges: Merges = ()
+
+    def get_merge(self, attribute: str) -> Merge | None:
+        """Return the merge of one of its attributes, None where the counts are by the attribute's codes."""
+        return self.merges[self.attributes.index(attribute)] if self.merges else None
 
     def keep_zeros(self) -> None:
         """Set the known zeros; what was counted there, by rows that break a rule, is left out."""
@@ -101,6 +108,47 @@ class _Member:
     def shift(self, change: Floats) -> None:
         """Spread ``change``, of the shape of :meth:`project`, over the cells."""
         self.estimate.counts += change.reshape(self.shape) * self.share
+
+
+class _MergedMember:
+    """An estimate as one of those that share a set of attributes by merged codes, which its own codes are parts of.
+
+    ``merges``: of each shared attribute, from the estimate's own codes to the shared ones, None where these are the
+    same; the rest as of :class:`_Member`.
+    """
+
+    def __init__(self, estimate: _Estimate, shared: Clique, merges: Merges) -> None:
+        self.estimate = estimate
+        self.gone = tuple(i for i, a in enumerate(estimate.attributes) if a not in shared)
+        axes = [i for i, a in enumerate(estimate.attributes) if a in shared]
+        self.merges = [(axis, merge) for axis, merge in zip(axes, merges, strict=True) if merge is not None]
+        total = self._merge(estimate.variance.sum(axis=self.gone, keepdims=True))
+        self.precision = 1.0 / total.squeeze(self.gone)
+        self.shape = total.shape
+        self.share = estimate.variance / self._split(total)
+
+    def _merge(self, counts: Floats) -> Floats:
+        for axis, merge in self.merges:
+            starts = np.zeros((int(merge.max()) + 1, merge.size))
+            starts[merge, np.arange(merge.size)] = 1.0
+            counts = np.moveaxis(np.tensordot(starts, counts, axes=(1, axis)), 0, axis)
+        return counts
+
+    def _split(self, counts: Floats) -> Floats:
+        for axis, merge in self.merges:
+            counts = counts.take(merge, axis=axis)
+        return counts
+
+    def project(self) -> Floats:
+        """Return counts on the shared attributes, by the shared codes."""
+        return self._merge(self.estimate.counts.sum(axis=self.gone, keepdims=True)).squeeze(self.gone)
+
+    def shift(self, change: Floats) -> None:
+        """Spread ``change``, of the shape of :meth:`project`, over the cells."""
+        self.estimate.counts += self._split(change.reshape(self.shape)) * self.share
+
+
+Member = _Member | _MergedMember | BlockMember
 
 
 def make_consistent(
@@ -145,27 +193,30 @@ def make_consistent(
     ``pooled``: pairs without known zeros are also shrunk by what all pairs together say of their coefficients
     (tasks/estimation/pooled_coefficients.py), the attributes ``ordered`` by their order.
 
+    A measured marginal of merged codes (``merges``) agrees with the others on what both know: sums over its codes of an
+    attribute, and of several where another holds these by codes that are parts of its own.  Zeros are not known in it.
+
     Each result carries the noise that it was measured with as ``sigma`` (its root mean square over the cells).
     """
     estimates = [
         _Estimate(m.attributes, m.counts.astype(np.float64), v) for m, v in zip(one_way, one_way_variance, strict=True)
     ]
     estimates += [
-        _Estimate(m.attributes, m.counts.astype(np.float64), np.full(m.counts.shape, s**2))
+        _Estimate(m.attributes, m.counts.astype(np.float64), np.full(m.counts.shape, s**2), merges=m.merges)
         for m, s in zip(measured, sigmas, strict=True)
     ]
     for e in estimates:
-        e.known = e.counts.copy() if known is not None and known.has(e.attributes) else None
+        public = known is not None and known.has(e.attributes) and not e.merges
+        e.known = e.counts.copy() if public else None
     noise = [float(np.sqrt(e.variance.mean())) for e in estimates]
     for e in estimates:
-        e.zero = None if zeros is None else zeros.on(e.attributes, e.counts.shape)
+        e.zero = None if zeros is None or e.merges else zeros.on(e.attributes, e.counts.shape)
         e.keep_zeros()
         e.variance = (
             e.variance if e.zero is None else np.where(e.zero, ZERO_VARIANCE_SHARE * e.variance.min(), e.variance)
         )
-    plan = _list_shared_sets([e.attributes for e in estimates])
-    groups: list[Sequence[_Member | BlockMember]]
-    groups = [*_group_estimates(estimates, plan), *list_tied_blocks(estimates[: len(one_way)], zeros)]
+    group = partial(_group_all, estimates, estimates[: len(one_way)], zeros)
+    groups = group()
     for _ in range(rounds if one_way_weight > 1 or shrink else 0):
         _average_all(groups)
         if _measure_inconsistency(groups) <= TOLERANCE:
@@ -174,11 +225,12 @@ def make_consistent(
         shrinking = [e for e in estimates[len(one_way) :] if e.known is None] if shrink else []
         estimators = _fit_pooled(shrinking, ordered) if pooled else [None] * len(shrinking)
         for e, estimator in zip(shrinking, estimators, strict=True):
-            _shrink(e, expected(e.attributes) if expected and len(e.attributes) == 2 else None, estimator)
+            is_pair = len(e.attributes) == 2 and not e.merges
+            _shrink(e, expected(e.attributes) if expected and is_pair else None, estimator)
     if one_way_weight != 1:
         for e in estimates[: len(one_way)]:
             e.variance = e.variance / one_way_weight
-        groups = [*_group_estimates(estimates, plan), *list_tied_blocks(estimates[: len(one_way)], zeros)]
+        groups = group()
     for _ in range(rounds):
         _average_all(groups)
         total = max(float(estimates[0].counts.sum()), 0.0) if estimates else 0.0
@@ -187,13 +239,14 @@ def make_consistent(
             e.project(total)
         if _measure_inconsistency(groups) <= TOLERANCE:
             break
-    return [Marginal(e.attributes, e.counts, s) for e, s in zip(estimates, noise, strict=True)]
+    return [Marginal(e.attributes, e.counts, s, e.merges) for e, s in zip(estimates, noise, strict=True)]
 
 
 def _fit_pooled(estimates: Sequence[_Estimate], ordered: AbstractSet[str]) -> list[Estimator | None]:
     """Return the estimators by pooled coefficients; None of what is no pair, has no noise, no rows or known zeros."""
     fitted = [
-        len(e.attributes) == 2 and e.zero is None and e.counts.sum() > 0 and e.variance.max() > 0 for e in estimates
+        len(e.attributes) == 2 and not e.merges and e.zero is None and e.counts.sum() > 0 and e.variance.max() > 0
+        for e in estimates
     ]
     pairs = [
         NoisyPair(e.attributes, e.counts, remove_interaction(e.counts, float(e.counts.sum())), float(e.variance.mean()))
@@ -277,14 +330,60 @@ def _list_shared_sets(cliques: Sequence[Clique]) -> list[tuple[Clique, list[int]
     return sets
 
 
-def _group_estimates(
-    estimates: Sequence[_Estimate], plan: Sequence[tuple[Clique, Sequence[int]]]
-) -> list[list[_Member]]:
-    """Return the members of every shared set, in the plan's order, at the estimates' present variances."""
-    return [[_Member(estimates[i], shared) for i in members] for shared, members in plan]
+def _group_all(
+    estimates: Sequence[_Estimate], one_ways: Sequence[_Estimate], zeros: KnownZeros | None
+) -> list[Sequence[Member]]:
+    """Return the members of every set that estimates share, at their present variances, smallest sets first."""
+    whole, merged = [e for e in estimates if not e.merges], [e for e in estimates if e.merges]
+    plan = _list_shared_sets([e.attributes for e in whole])
+    groups: list[tuple[int, Sequence[Member]]]
+    groups = [(len(shared), [_Member(whole[i], shared) for i in members]) for shared, members in plan]
+    if merged:
+        groups += _group_by_merged_codes(merged, estimates)
+        groups.sort(key=lambda group: group[0])
+    return [*(members for _, members in groups), *list_tied_blocks(one_ways, zeros)]
 
 
-def _average_all(groups: Iterable[Sequence[_Member | BlockMember]]) -> None:
+def _group_by_merged_codes(
+    merged: Sequence[_Estimate], estimates: Sequence[_Estimate]
+) -> Iterator[tuple[int, list[_MergedMember]]]:
+    """Yield what each ``merged`` estimate shares with others, by its own codes, with the number of shared attributes.
+
+    Members are all estimates with the shared attributes whose codes of each are the same or parts of its own.
+    """
+    yield 0, [_MergedMember(e, (), ()) for e in estimates]
+    for own in merged:
+        sets: dict[Clique, None] = {(a,): None for a in own.attributes}
+        for other in estimates:
+            common = tuple(a for a in own.attributes if a in other.attributes)
+            if other is not own and len(common) > 1:
+                sets[common] = None
+        for shared in sets:
+            members = []
+            for e in estimates:
+                if set(shared) <= set(e.attributes):
+                    merges = [find_merge(e.get_merge(a), own.get_merge(a)) for a in shared]
+                    if all(found for found, _ in merges):
+                        members.append(_MergedMember(e, shared, [merge for _, merge in merges]))
+            if len(members) > 1:
+                yield len(shared), members
+
+
+def find_merge(of: Merge | None, to: Merge | None) -> tuple[bool, Merge | None]:
+    """Return whether the codes ``of`` an estimate are parts of the codes ``to``, and the merge from these to those.
+
+    Both by the attribute's codes, None for these themselves; the merge is None where both are the same.
+    """
+    if to is None or of is None:
+        return of is None or to is not None, to if of is None else None
+    if np.array_equal(of, to):
+        return True, None
+    found = np.zeros(int(of.max()) + 1, dtype=np.int64)
+    found[of] = to
+    return bool((found[of] == to).all()), found
+
+
+def _average_all(groups: Iterable[Sequence[Member]]) -> None:
     """Move every member of every shared set, set by set, to the inverse-variance average of their estimates of it."""
     for members in groups:
         projections = [m.project() for m in members]
@@ -294,7 +393,7 @@ def _average_all(groups: Iterable[Sequence[_Member | BlockMember]]) -> None:
             m.shift(mean - p)
 
 
-def _measure_inconsistency(groups: Iterable[Sequence[_Member | BlockMember]]) -> float:
+def _measure_inconsistency(groups: Iterable[Sequence[Member]]) -> float:
     """Return largest difference, in records, between two estimates of the same shared count."""
     worst = 0.0
     for members in groups:

@@ -44,7 +44,7 @@ def reselect_cliques(
         departures = departures.followed_by(estimate_clique_departures(cliques[pairs:], scores[pairs:], sigma, recode))
     departures = targets.weighted(departures, cliques)
     candidates = np.flatnonzero(departures.error(np.zeros(len(cliques))) > 0)
-    rivals = estimate_one_way_departures(recode) if remeasure_one_ways else None
+    rivals = estimate_one_way_departures({a: recode[a] for a in fine.attributes}) if remeasure_one_ways else None
     taken, shares, _ = choose_worth_measuring(departures, candidates, rho, records, rivals)
     weights = {cliques[i]: float(share) / rho for i, share in zip(taken, shares, strict=True)}
     return with_one_ways(weights, 1 - sum(weights.values()), fine)

@@ -17,10 +17,9 @@ from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Selection
 from privsyn.tasks.estimation.noisy import pool_answers
-from privsyn.tasks.estimation.pair_departures import estimate_one_way_departures, estimate_pair_departures
-from privsyn.tasks.estimation.recode import Recode, build_coarse_domain
+from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.estimation.target_weights import NO_TARGETS, Targets
-from privsyn.tasks.steps.select_pairs import select_by_expected_error, select_pairs
+from privsyn.tasks.steps.select_pairs import select
 
 LEAST_LACKING = 0.05
 """A marginal that lacks less than this part of its share is not asked again: so faint a look would say nothing."""
@@ -46,18 +45,18 @@ def select_from_all_scores(
     releases at one-ways pooled in; the rest as in :func:`privsyn.tasks.steps.select_pairs.select`.
     """
     asked, answers = pool_answers(queries, scores)
-    pairs, values = [(q.attributes[0], q.attributes[1]) for q in asked], [float(y[0]) for y in answers]
-    domain = build_coarse_domain(first)
-    cells = [domain.cells(pair) for pair in pairs]
-    if settings.criterion == "dense_marg" or not pairs:
-        return select_pairs(pairs, values, cells, rho, records, settings.max_cells)
-    against = settings.scores == "one_ways"
-    departures = estimate_pair_departures(
-        pairs, values, asked[0].sigma, first, noisy_reference=against, explained=explained
+    return select(
+        asked,
+        [float(y[0]) for y in answers],
+        first,
+        rho,
+        records,
+        settings,
+        remeasure_one_ways=remeasure_one_ways,
+        targets=targets,
+        known=known,
+        explained=explained,
     )
-    departures = targets.weighted(departures, pairs)
-    one_ways = estimate_one_way_departures(known) if remeasure_one_ways else None
-    return select_by_expected_error(pairs, values, cells, departures, rho, records, settings.max_cells, one_ways)
 
 
 def list_lacking(weights: Mapping[Clique, float], spent: Mapping[Clique, float], rho: float) -> dict[Clique, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,14 +83,17 @@ def select(
     remeasure_one_ways: bool,
     targets: Targets = NO_TARGETS,
     pooled: bool = False,
+    once: Collection[str] = (),
+    known: Recode | None = None,
     explained: Mapping[Clique, float] | None = None,
 ) -> pa.Table:
     """Return the contract PAIRS by ``settings.criterion``.
 
     queries: of the scores, one per pair, all of one sigma; scores: their noisy answers; ``rho``: the third stage's
-    budget; ``remeasure_one_ways``: whether one-ways compete for it, too; ``targets``: the pairs whose errors count more
-    (both with ``expected_error`` only), and ``pooled`` and ``explained`` as of
-    :func:`privsyn.tasks.estimation.pair_departures.estimate_pair_departures`.
+    budget; ``remeasure_one_ways``: whether one-ways compete for it, too, but for those of the attributes ``once``;
+    ``targets``: the pairs whose errors count more (both with ``expected_error`` only), ``pooled`` and ``explained`` as of
+    :func:`privsyn.tasks.estimation.pair_departures.estimate_pair_departures`; ``known``: the recode with more looks at
+    one-ways pooled in than ``recode``, against which the scores were taken (None: there are no more).
     """
     pairs = [(q.attributes[0], q.attributes[1]) for q in queries]
     domain = build_coarse_domain(recode)
@@ -108,7 +111,8 @@ def select(
         explained=explained,
     )
     departures = targets.weighted(departures, pairs)
-    one_ways = estimate_one_way_departures(recode, pooled=pooled) if remeasure_one_ways else None
+    again = {a: r for a, r in (recode if known is None else known).items() if a not in once}
+    one_ways = estimate_one_way_departures(again, pooled=pooled) if remeasure_one_ways else None
     return select_by_expected_error(pairs, scores, cells, departures, rho, records, settings.max_cells, one_ways)
 
 

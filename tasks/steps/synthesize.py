@@ -94,7 +94,7 @@ def synthesize(
                 forbidden=forbidden,
             )
         else:
-            larger = [target for target in targets if len(target.attributes) > 1]
+            larger = [target for target in targets if len(target.attributes) > 1 and not target.merges]
             run_gum(chosen, larger, settings, numbers[0], choose_thread_count(threads), report)
         if g > 0:
             _reorder(columns, numbers, derive_stream(settings.seed, _JOIN, numbers[0]))
@@ -120,7 +120,8 @@ def _list_implied(
     times = compute_row_factor(rows, len(domain.attributes), settings.oversample)
     larger = [m for m in marginals if len(m.attributes) > 1]
     sigma = float(np.median([m.sigma for m in larger])) if larger else 0.0
-    missing = list_missing_pairs([m.attributes for m in larger], domain) if times > 1 and sigma > 0 else []
+    whole = [m.attributes for m in larger if not m.merges]
+    missing = list_missing_pairs(whole, domain) if times > 1 and sigma > 0 else []
     if not missing:
         return []
     few = min(settings.sweeps, MOST_SWEEPS)
@@ -153,8 +154,9 @@ def list_components(cliques: Sequence[Clique], domain: Domain) -> list[Clique]:
 
 def _check(marginal: Marginal, domain: Domain) -> None:
     names = ", ".join(marginal.attributes)
-    check_cells(domain.shape(marginal.attributes), marginal.attributes)
-    if marginal.counts.shape != domain.shape(marginal.attributes):
+    shape = marginal.get_shape(domain)
+    check_cells(shape, marginal.attributes)
+    if marginal.counts.shape != shape:
         raise ValueError(f"{names}: counts of shape {marginal.counts.shape} do not fit this domain")
     if not np.isfinite(marginal.counts).all() or (marginal.counts < 0).any():
         raise ValueError(f"{names}: counts must be finite and not negative")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from privsyn.data_contracts.domain import Domain, choose_code_dtype
+from privsyn.data_contracts.domain import Domain, Merge, choose_code_dtype
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count, fill_keys
 from privsyn.tasks.kernels.gum_update import index_rows
@@ -30,8 +30,22 @@ def draw_attribute(
     if given is None:
         given = Marginal((attribute,), one_way)
     known = {a: n for a, n in zip(given.attributes, given.counts.shape, strict=True) if a != attribute}
-    table = CodeTable(Domain.of(known), tuple(columns[a] for a in known))
-    return draw_given(table, rows, given.by_code(attribute), one_way, address)
+    table = CodeTable(Domain.of(known), tuple(_merge_codes(columns[a], given.get_merge(a)) for a in known))
+    return draw_given(table, rows, _split_merged(given, attribute, one_way), one_way, address)
+
+
+def _merge_codes(codes: np.ndarray, merge: Merge | None) -> np.ndarray:
+    return codes if merge is None else merge.astype(codes.dtype)[codes]
+
+
+def _split_merged(given: Marginal, attribute: str, one_way: np.ndarray) -> np.ndarray:
+    """Return the counts by the attribute's codes, which share a merged one as the one-way says, or else evenly."""
+    joint, merge = given.by_code(attribute), given.get_merge(attribute)
+    if merge is None:
+        return joint
+    cells, sums = np.bincount(merge), np.bincount(merge, weights=one_way)
+    shares = np.where(sums[merge] > 0, one_way, 1.0) / np.where(sums > 0, sums, cells)[merge]
+    return np.ascontiguousarray(joint[:, merge] * shares)
 
 
 def draw_given(known: CodeTable, rows: int, joint: np.ndarray, one_way: np.ndarray, address: np.uint64) -> np.ndarray:

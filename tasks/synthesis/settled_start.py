@@ -65,6 +65,7 @@ def start_settled(
                 threads=threads,
                 forbidden=forbidden,
                 empty=find_empty_cells(targets),
+                merges=[t.merges for t in targets],
             )
             with sweeper:
                 alone = np.array([group.index(attribute)])

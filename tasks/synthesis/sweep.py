@@ -12,11 +12,11 @@ Kirkpatrick, Gelatt and Vecchi, "Optimization by Simulated Annealing", Science 2
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.kernels.counting import CodeTable, count_all
 from privsyn.tasks.kernels.streams import derive_stream, draw_systematically, draw_uniform, shuffle
@@ -70,8 +70,17 @@ def sweep(
     if leftovers is not None and component in leftovers:
         residuals += leftovers[component]
     address = (settings.seed, component)
+    merges = [target.merges for target in targets]
     with Sweeper(
-        columns, sizes, cliques, weigh_marginals(targets), residuals, threads, forbidden, find_empty_cells(targets)
+        columns,
+        sizes,
+        cliques,
+        weigh_marginals(targets),
+        residuals,
+        threads,
+        forbidden,
+        find_empty_cells(targets),
+        merges,
     ) as sweeper:
         cool(sweeper, np.arange(len(columns)), settings.sweeps, address, report)
         stuck = (
@@ -157,10 +166,27 @@ def compute_residuals(
     What is wanted sums to the rows in each.
     """
     rows = columns[0].size
-    table = CodeTable(Domain(tuple(str(a) for a in range(len(sizes))), tuple(sizes)), tuple(columns))
-    counts = count_all(table, [tuple(str(a) for a in t.attributes) for t in targets], threads=threads)
+    counts = _count(columns, sizes, targets, threads)
     residuals = []
     for number, (target, counted) in enumerate(zip(targets, counts, strict=True)):
         offset = shard.offset(draw_uniform(derive_stream(shard.seed, purpose, component, number)))
         residuals.append(draw_systematically(target.wanted, rows, offset) - counted.ravel())
     return np.concatenate(residuals)
+
+
+def _count(
+    columns: Sequence[np.ndarray], sizes: Sequence[int], targets: Sequence[Target], threads: int
+) -> Iterator[np.ndarray]:
+    """Count the rows in each target's cells, by merged codes where it has them."""
+    table = {str(a): (size, column) for a, (size, column) in enumerate(zip(sizes, columns, strict=True))}
+    cliques = []
+    for number, target in enumerate(targets):
+        names = [str(a) for a in target.attributes]
+        for i, merge in enumerate(target.merges):
+            if merge is not None:
+                size, a = target.shape[i], target.attributes[i]
+                names[i] = f"{a} of {number}"
+                table[names[i]] = size, merge.astype(choose_code_dtype(size))[columns[a]]
+        cliques.append(tuple(names))
+    domain = Domain.of({name: size for name, (size, _) in table.items()})
+    return count_all(CodeTable(domain, tuple(codes for _, codes in table.values())), cliques, threads=threads)

@@ -32,8 +32,9 @@ def scale_target(marginal: Marginal, group: Clique, rows: int, zeros: KnownZeros
     scale = rows / total if total > 0 else 0.0
     wanted = wanted * scale if total > 0 else np.full(wanted.size, rows / wanted.size)
     attributes = tuple(group.index(a) for a in marginal.attributes)
-    known = None if zeros is None else zeros.on(marginal.attributes, marginal.counts.shape)
-    return Target(attributes, marginal.counts.shape, wanted, marginal.sigma * scale, known)
+    unknown = zeros is None or bool(marginal.merges)
+    known = None if unknown or zeros is None else zeros.on(marginal.attributes, marginal.counts.shape)
+    return Target(attributes, marginal.counts.shape, wanted, marginal.sigma * scale, known, marginal.merges)
 
 
 def find_empty_cells(targets: Sequence[Target]) -> NDArray[np.bool_]:

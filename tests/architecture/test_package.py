@@ -25,8 +25,8 @@ from tests.support.user_folder import RELEASE_SCRIPT, write_modules_of_common_na
 
 pytest.importorskip("setuptools", minversion="77", reason="no build backend: install privsyn-flows[dev]")
 
-LINKED = ("data_contracts", "tasks", "flows")
-"""Folders of the repository that are packages of `privsyn` by links."""
+LINKED = ("data_contracts", "tasks", "flows", "deployments")
+"""Folders of the repository that are packages or data of `privsyn` by links."""
 
 OTHER = (".git", ".venv*", "__pycache__", "*.egg-info", "build", "dist", "demo", "privsyn-out", "out", ".*_cache")
 """What lies in a checkout and is no part of it."""
@@ -249,8 +249,10 @@ def test_installed_it_adds_one_name_and_makes_a_release(wheel: Path, tmp_path: P
     done = run(sys.executable, "script.py", "people.yaml")
     assert done.returncode == 0, done.stderr
     assert (Path(done.stdout.split()[-1]) / "synthetic.parquet").is_file()
-    shown = run(str(site / "bin" / "privsyn"), "spec", "check", "people.yaml")
-    assert shown.returncode == 0, shown.stderr
+    for words in (("spec", "check", "people.yaml"), ("init", "new"), ("spec", "check", "new/examples/gss.yaml")):
+        shown = run(str(site / "bin" / "privsyn"), *words)
+        assert shown.returncode == 0, shown.stderr
+    assert (folder / "new" / "deployments" / "prefect.yaml").is_file()
 
 
 @pytest.mark.parametrize("name", LINKED)

@@ -110,7 +110,7 @@ def test_the_package_loads_nothing_at_all(tmp_path: Path) -> None:
 def test_the_functions_load_nothing_heavy(tmp_path: Path) -> None:
     """Not when they are named, and not by what a release loads when it is called."""
     called = (
-        "import privsyn.pipelines.release_job, privsyn.publish.folder, privsyn.engine.open_run, privsyn.engine.runner"
+        "import privsyn.pipelines.release_plan, privsyn.publish.folder, privsyn.engine.open_run, privsyn.engine.runner"
     )
     named = "import privsyn; privsyn.release, privsyn.open_release, privsyn.draft_spec, privsyn.ledger"
     assert loaded_after(f"{named}; {called}", tmp_path, (*HEAVY, *LATER)) == set()

@@ -139,6 +139,7 @@ def test_options_replace_the_specs_values(direct: None, spec: Path, places: Path
     assert (answer["epsilon"], answer["delta"]) == (0.5, 1e-10)
     assert Path(answer["released"]).is_relative_to(out / "released")
     assert Path(answer["private"]).is_relative_to(out / "private")
+    assert Settings().out == places / "out"  # the option is this command's, and of nothing that it starts
     assert answer["rho"] == pytest.approx(float(convert_epsilon_to_rho(0.5, 1e-10, "gaussian")))
 
 

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from pydantic import ValidationError
 import privsyn
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
-from privsyn.counting.chosen_engine import open_engine
+from privsyn.counting.chosen_engine import choose_engine
 from privsyn.counting.dask_engine import DaskEngine
 from privsyn.counting.local_engine import LocalEngine
 from privsyn.data_contracts.domain import Domain
@@ -221,7 +222,7 @@ def test_counts_in_several_passes_over_padded_rows(
     stored = StoredTable((tmp_path / "codes.parquet",), lambda: iter(()))
     cliques = [("a",), ("b", "a"), ("a", "b", "c"), (), ("c", "b")]
     monkeypatch.setattr(blocks, "PASS_CELLS", 200)
-    with open_engine(EngineChoice(kind="dask"), Settings()) as engine:
+    with closing(choose_engine(EngineChoice(kind="dask"), Settings())) as engine:
         theirs = list(engine.rows(stored, domain, padded=True).counts(cliques))
     ours = list(LocalEngine().rows(stored, domain, padded=True).counts(cliques))
     assert all(np.array_equal(a, b) for a, b in zip(theirs, ours, strict=True))
@@ -321,7 +322,7 @@ def test_errors_of_workers_keep_their_words_to_themselves() -> None:
 
 def test_the_scratch_of_a_cluster_of_ones_own_lies_in_the_private_folder(places: Path) -> None:
     settings = Settings()
-    with open_engine(EngineChoice(kind="dask", workers=1), settings) as engine:
+    with closing(choose_engine(EngineChoice(kind="dask", workers=1), settings)) as engine:
         assert isinstance(engine, DaskEngine)
         engine.open()
         (scratch,) = engine._client.run(lambda dask_worker: dask_worker.local_directory).values()

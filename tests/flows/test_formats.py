@@ -18,9 +18,9 @@ from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.cli import app
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.open_run import check_request
+from privsyn.engine.admission import check_request
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_job import release_job
+from privsyn.pipelines.release_plan import build_candidate
 from privsyn.publish.folder import is_whole
 from privsyn.publish.formats.add_formats import add_formats
 from privsyn.storage.released_files import read_manifest
@@ -58,7 +58,7 @@ def test_other_formats_and_words_rerun_the_publishing_only(spec: ReleaseSpec) ->
     first = run(spec)
     folder, before, paid = Path(first.released), contents(Path(first.released)), entries()
     more = changed(spec, formats=["parquet", "csv"], about=ABOUT)
-    check_request(more, Settings(), fresh=False, job=release_job(more))
+    check_request(build_candidate(more, Settings()))
     second = run(more)
     assert (second.drawn, second.run, entries()) == ((), first.run, paid)
     after = contents(folder)
@@ -74,7 +74,7 @@ def test_other_formats_and_words_rerun_the_publishing_only(spec: ReleaseSpec) ->
     assert contents(folder) == after
     columns = {n: c.model_dump() for n, c in spec.columns.items()}
     worded = changed(spec, columns={**columns, "age": {**columns["age"], "description": "age at interview"}})
-    check_request(worded, Settings(), fresh=False, job=release_job(worded))
+    check_request(build_candidate(worded, Settings()))
     assert (run(worded).drawn, entries()) == ((), paid)
     assert "age at interview" in (folder / "README.md").read_text()
     run(spec)

@@ -24,7 +24,7 @@ from privsyn.engine.runner import run_steps
 from privsyn.evaluation.coded_tables import encode_table, open_release
 from privsyn.evaluation.details import ReleasedTables
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_job import plan_of, release_job
+from privsyn.pipelines.release_plan import build_candidate, plan_release
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.publish.noise_overview import ReleasedInputs, build_overview
 from privsyn.sources.open_source import open_source
@@ -71,8 +71,8 @@ def test_one_look_is_charged_the_whole_budget(home: Path, settings: Settings, ma
         ("reserve", "one_way_marginals"),
         ("spent", "one_way_marginals"),
     ]
-    (stage,) = plan_of(spec).stages
-    assert stage.rho == plan_of(spec).rho
+    (stage,) = plan_release(spec).stages
+    assert stage.rho == plan_release(spec).rho
     (summary,) = ledger.summary("people")
     assert stage.rho * Fraction(999_999, 10**6) < summary.rho <= stage.rho
 
@@ -158,8 +158,7 @@ def test_it_is_evaluated(home: Path, settings: Settings, made: ReleaseSummary) -
 
 def test_the_run_page_shows_its_noise(made: ReleaseSummary, settings: Settings, home: Path) -> None:
     spec = spec_at(home / "people.parquet")
-    job = release_job(spec)
-    with open_run(spec, settings, fresh=False, report=lambda step, done, total: None, job=job) as run:
+    with open_run(build_candidate(spec, settings)) as run:
         refs = run_steps(run.steps, run.execute)
         shown = build_overview(ReleasedInputs.of_run(run, refs))
     assert run.drawn == []

@@ -23,7 +23,7 @@ from privsyn.base.settings import Settings
 from privsyn.ledgers.audit import GENESIS
 from privsyn.ledgers.ledger import Ledger
 from tests.support.commands import privsyn
-from tests.support.places import ROOT
+from tests.support.places import FIXTURES, ROOT
 from tests.support.specs import COLUMNS, make_spec, people
 from tests.support.tampering import tamper
 
@@ -38,6 +38,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     columns = {name: COLUMNS[name] for name in ("age", "region", "happy")}
     spec = make_spec(columns, data=str(folder / "people.parquet"), synthesis={"sweeps": 1})
     release_in_process(spec, Settings(out=folder / "out", ledger=str(folder / "ledger.sqlite")))
+    (folder / "out").rename(folder / "kept")  # nothing is where the ledger remembers it
     return folder
 
 
@@ -51,7 +52,7 @@ def test_a_certificate_of_before_is_weaker_and_verify_says_so(release: Path) -> 
 @pytest.fixture
 def release(made: Path, places: Path) -> Path:
     """A copy of that release to damage: its published folder."""
-    shutil.copytree(made / "out", places / "out")
+    shutil.copytree(made / "kept", places / "out")
     shutil.copy(made / "ledger.sqlite", places / "ledger.sqlite")
     (folder,) = (places / "out" / "released").iterdir()
     return folder
@@ -162,23 +163,100 @@ def test_a_certificate_that_is_not_readable_is_found(release: Path) -> None:
     found("no readable certificate")
 
 
-def test_charges_without_a_certificate_are_not_verified(release: Path, places: Path) -> None:
-    """Outside its folder a verification compares nothing; where the release was moved to, it is compared again."""
-    words = f"{release.name}: 3 spent charges of 'people' have no certificate here, so nothing was compared with them"
+def answer_of(*options: Any) -> dict[str, Any]:
+    """What a verification answers; its exit code tells of problems and of nothing else."""
+    result = privsyn("ledger", "verify", "--json", *options)
+    content = dict(json.loads(result.stdout))
+    assert result.exit_code == (1 if content["problems"] else 0)
+    return content
+
+
+def test_charges_of_folders_that_are_not_here_are_asked_for(release: Path, made: Path, places: Path) -> None:
+    """Elsewhere nothing is compared, which is said and is no problem; the folders are compared when they are named."""
+    answer = answer_of("--out", places / "elsewhere")
+    assert (answer["verified"], answer["problems"], answer["charges_not_compared"]) == (True, [], 3)
+    (note,) = answer["notes"]
+    assert note.startswith("3 spent charges of 1 runs of 'people' were compared with nothing")
+    assert f"{made / 'out' / 'released'} cannot be seen from here" in note and "--against" in note
     result = privsyn("ledger", "verify", "--out", places / "elsewhere")
-    assert result.exit_code == 1
-    text = " ".join(result.stdout.split())
-    assert f"PROBLEM: {words}" in text and "compared by --against" in text
-    assert "0 certificates; 3 spent charges without a certificate" in text
-    assert "Verified" not in text
+    assert result.exit_code == 0 and "PROBLEM" not in result.stdout
+    assert "3 spent charges were compared with nothing (see the notes)" in " ".join(result.stdout.split())
     given = release.rename(places / "given-away")
-    found(words)
     for folder in (given, places):
-        assert privsyn("ledger", "verify", "--against", folder).exit_code == 0
-    assert privsyn("ledger", "verify", "--out", places / "elsewhere", "--against", given).exit_code == 0
+        assert answer_of("--out", places / "elsewhere", "--against", folder)["charges_not_compared"] == 0
     for wrong in (places / "out", places / "nothing-here"):
         refused = privsyn("ledger", "verify", "--against", wrong)
         assert refused.exit_code == 2 and "--against" in refused.stderr
+
+
+def test_a_published_folder_that_is_gone_is_a_problem(release: Path, places: Path) -> None:
+    given = release.rename(places / "given-away")
+    found(
+        f"{release.name}: 3 spent charges of 'people' have no certificate: it was published, and its folder is not in"
+    )
+    result = privsyn("ledger", "verify")
+    assert result.exit_code == 1 and "PROBLEM" in result.stdout and "Verified" not in result.stdout
+    assert privsyn("ledger", "verify", "--against", given).exit_code == 0
+
+
+def into(places: Path, name: str, epsilon: float) -> Path:
+    """A release into an output folder of its own, charged to the one ledger; the folder."""
+    pq.write_table(people(200).select(["age", "region"]), places / "people.parquet")
+    columns = {column: COLUMNS[column] for column in ("age", "region")}
+    privacy = {"epsilon": epsilon, "delta": 1e-9}
+    spec = make_spec(columns, data=str(places / "people.parquet"), privacy=privacy, synthesis={"sweeps": 1})
+    release_in_process(spec, Settings(out=places / name))
+    return places / name
+
+
+def test_a_healthy_set_up_with_several_output_folders_has_no_problem(places: Path) -> None:
+    """One ledger, three folders: from each, and from one that is empty, every certificate is compared."""
+    for name, epsilon in (("one", 1.0), ("two", 0.5), ("three", 0.25)):
+        into(places, name, epsilon)
+    for name in ("one", "two", "three", "none-yet"):
+        answer = answer_of("--out", places / name)
+        assert (answer["problems"], answer["notes"]) == ([], [])
+        assert (answer["certificates"], answer["charges_without_certificate"]) == (3, 0)
+
+
+def test_a_problem_in_another_output_folder_is_one(places: Path) -> None:
+    into(places, "one", 1.0)
+    (other,) = (into(places, "two", 0.5) / "released").iterdir()
+    changed = other / "certificate.json"
+    text = changed.read_text()
+    changed.write_text(text.replace("people", "strangers", 1))
+    assert any("not those of its manifest" in p for p in answer_of("--out", places / "one")["problems"])
+    changed.write_text(text)
+    assert answer_of("--out", places / "one")["problems"] == []
+    other.rename(places / "away")
+    (problem,) = answer_of("--out", places / "one")["problems"]
+    assert problem.endswith(f"it was published, and its folder is not in {places / 'two' / 'released'}")
+    shutil.rmtree(places / "two" / "private" / "runs" / other.name)
+    (problem,) = answer_of("--out", places / "one")["problems"]
+    assert "knows the run any more" in problem
+    shutil.rmtree(places / "two")  # on another computer, say
+    answer = answer_of("--out", places / "one")
+    assert (answer["problems"], answer["charges_not_compared"]) == ([], 3)
+
+
+def test_a_run_of_another_folder_that_was_not_finished_is_a_note(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as once:
+        once.setattr("privsyn.publish.folder.publish", lambda *arguments: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            into(places, "two", 0.5)
+    answer = answer_of("--out", places / "one")
+    assert (answer["problems"], answer["charges_without_certificate"]) == ([], 3)
+    assert "the run was not finished" in answer["notes"][0]
+
+
+@pytest.mark.parametrize("version", ["0.2.0", "main-2026-11"])
+def test_charges_of_earlier_versions_name_no_folder_and_are_asked_for(places: Path, version: str) -> None:
+    shutil.copy(FIXTURES / version / "ledger.sqlite", Settings().ledger)
+    Path(Settings().ledger).chmod(0o600)
+    answer = answer_of()
+    assert (answer["verified"], answer["problems"]) == (True, [])
+    assert answer["charges_not_compared"] == answer["charges_without_certificate"] > 0
+    assert all("an earlier version noted no folder: name the released folders" in note for note in answer["notes"])
 
 
 def test_a_run_that_was_not_finished_is_noted(

@@ -139,6 +139,9 @@ def test_a_private_table_given_as_a_prior_is_refused_and_nothing_is_spent(save: 
         release(with_public(data, tmp_path, None, table="copy.parquet"))
     with pytest.raises(RequestError, match=r"is the private table itself. Name a public table"):
         with_public(data, tmp_path, None, table=data)
+    (tmp_path / "link.parquet").hardlink_to(data)
+    with pytest.raises(RequestError, match=r"is the private table itself. Name a public table"):
+        with_public(data, tmp_path, None, table="link.parquet")
     release(few(data))
     paid = spent()
     other = save(people(90), "other.parquet")

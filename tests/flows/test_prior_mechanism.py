@@ -28,7 +28,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import encode_table
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_job import plan_of
+from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.sources.open_source import open_source
 from privsyn.specs.public_inputs import with_public_inputs
@@ -69,7 +69,7 @@ def test_it_is_charged_told_made_again_and_found_again(save: Save, tmp_path: Pat
     spec = spec_of(save(people(2_000)), tmp_path, people(1_500, seed=1).drop_columns(["caseid"]))
     summary, rows = made_from(spec)
     assert summary.drawn == LOOKS and abs(rows.num_rows - 2_000) < 200
-    rho = plan_of(spec).rho
+    rho = plan_release(spec).rho
     charged = {e.step: e.rho for e in Ledger(Settings().ledger).entries("people") if e.event == "reserve"}
     assert charged == dict.fromkeys(LOOKS, rho / 4)
     folder = Path(summary.released)
@@ -144,7 +144,7 @@ def test_the_example_of_the_docs_is_taken(save: Save, tmp_path: Path) -> None:
     spec = with_public_inputs(make_spec(data=save(people(300)), **example), tmp_path)
     found = check(spec)
     assert found.warnings[0].startswith("prior: 200 rows that the spec states to be public")
-    assert [step.name for step in plan_of(spec).steps if step.kind is Kind.RELEASE] == list(LOOKS)
+    assert [step.name for step in plan_release(spec).steps if step.kind is Kind.RELEASE] == list(LOOKS)
 
 
 def test_no_row_breaks_a_rule(save: Save, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from privsyn.engine.runner import run_steps
 from privsyn.evaluation.coded_tables import encode_table, open_release
 from privsyn.evaluation.details import ReleasedTables
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_job import plan_of, release_job
+from privsyn.pipelines.release_plan import build_candidate, plan_release
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.publish.noise_overview import ReleasedInputs, build_overview
 from privsyn.sources.open_source import open_source
@@ -69,7 +69,7 @@ def made(kept: dict[str, Kept], name: str, spec: ReleaseSpec) -> ReleaseSummary:
 @every
 def test_its_looks_are_charged_their_parts_and_nothing_else(name: str, spec: ReleaseSpec, made: ReleaseSummary) -> None:
     assert made.drawn == LOOKS[: len(SHARES[name])]
-    rho = plan_of(spec).rho
+    rho = plan_release(spec).rho
     charged = {e.step: e.rho for e in Ledger(Settings().ledger).entries("people") if e.event == "reserve"}
     assert charged == {look: rho * share for look, share in zip(made.drawn, SHARES[name], strict=True)}
     certificate = json.loads((Path(made.released) / "certificate.json").read_text(encoding="utf-8"))
@@ -132,8 +132,7 @@ def test_it_is_read_asked_and_evaluated(name: str, spec: ReleaseSpec, made: Rele
 
 @every
 def test_the_run_page_shows_its_noise(name: str, spec: ReleaseSpec, made: ReleaseSummary) -> None:
-    job = release_job(spec)
-    with open_run(spec, Settings(), fresh=False, report=lambda step, done, total: None, job=job) as run:
+    with open_run(build_candidate(spec, Settings())) as run:
         shown = build_overview(ReleasedInputs.of_run(run, run_steps(run.steps, run.execute)))
     assert shown.pairs_measured > 0 and run.drawn == []
 

@@ -19,7 +19,7 @@ from privsyn.cli.vocabulary import COMMAND_LINE
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.quality_release import publish_quality
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_job import plan_of
+from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.specs.spec_file import load_spec
 from tests.support.snapshots import bytes_of, copied, settings_of
@@ -102,7 +102,7 @@ def test_it_is_refused_by_the_earlier_version_and_its_price_and_asks_for_fresh(h
         refused.problem
     )
     assert str(refused.problem).endswith("nothing was spent")
-    rho = float(plan_of(load_spec(home / "default.yaml")).rho)
+    rho = float(plan_release(load_spec(home / "default.yaml")).rho)
     assert f"New noise costs epsilon 3 with delta 1e-09 (rho {rho:.4g}) once more" in str(refused)
     assert "run with --fresh" in refused.paragraph(COMMAND_LINE) and "`fresh=True`" in refused.paragraph(API)
 
@@ -114,7 +114,7 @@ def test_it_is_drawn_with_fresh_at_the_price_that_was_named(home: Path) -> None:
     assert made.drawn == LOOKS and made.run != RUN
     (after,) = ledger_of(home).summary("people")
     price = after.rho - spent
-    assert 0 < price <= plan_of(load_spec(home / "default.yaml")).rho
+    assert 0 < price <= plan_release(load_spec(home / "default.yaml")).rho
     assert len(ledger_of(home).entries("people")) == rows + 2 * len(LOOKS)  # reserved and spent
     again = ask(home)
     assert (again.run, again.drawn) == (made.run, ())  # found from now on, and asked without fresh

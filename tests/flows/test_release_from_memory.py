@@ -17,10 +17,10 @@ from privsyn.api.release import release_in_process
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.open_run import check_request
+from privsyn.engine.admission import check_request
 from privsyn.evaluation.coded_tables import open_release
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_job import release_job
+from privsyn.pipelines.release_plan import build_candidate
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.sources.private_table import Source
 from privsyn.tasks.steps.encode import Repairs
@@ -40,7 +40,7 @@ def spent() -> float:
 
 def test_a_table_in_memory_is_released_once_however_it_is_held(save: Any) -> None:
     table, spec = people(300), few("nowhere.parquet")
-    check_request(spec, Settings(), fresh=False, job=release_job(spec), data=table)
+    check_request(build_candidate(spec, Settings(), data=table))
     first = release(spec, table)
     paid = spent()
     assert paid > 0 and len(first.drawn) == 3

@@ -28,7 +28,7 @@ from privsyn.flows.run_page.budget import format_budget_page, read_budget
 from privsyn.flows.run_page.certificate_page import format_certificate_page, format_files_page
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.privsyn import STEPS
-from privsyn.pipelines.release_job import release_job
+from privsyn.pipelines.release_plan import build_candidate
 from privsyn.publish import noise_overview as overviews
 from privsyn.publish import relations_picture
 from privsyn.publish.folder import ReleaseSummary
@@ -354,7 +354,7 @@ def test_a_private_table_is_refused_by_the_overview(spec: ReleaseSpec, monkeypat
     from privsyn.storage.released_root import ZoneError
 
     release_in_process(spec, Settings())
-    with open_run(spec, Settings(), fresh=False, report=lambda *a: None, job=release_job(spec)) as opened:
+    with open_run(build_candidate(spec, Settings())) as opened:
         refs = run_steps(opened.steps, opened.execute)
         ReleasedInputs.of_run(opened, refs)
         rows = refs["recode_rows"].tables["recoded_rows"]
@@ -380,7 +380,7 @@ def test_the_overview_counts_stored_rows_block_by_block(spec: ReleaseSpec, monke
         held.append(found.rows)
         return found
 
-    with open_run(larger, Settings(), fresh=False, report=lambda *a: None, job=release_job(larger)) as opened:
+    with open_run(build_candidate(larger, Settings())) as opened:
         refs = run_steps(opened.steps, opened.execute)
         monkeypatch.setattr(blocks, "BLOCK_BYTES", 1)
         monkeypatch.setattr(CodeTable, "from_arrow", watched)

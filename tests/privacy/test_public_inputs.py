@@ -22,11 +22,11 @@ from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine import public_inputs
-from privsyn.engine.open_run import check_request
+from privsyn.engine.admission import check_request
 from privsyn.itemsets.itemset_spec_file import load_itemset_spec
-from privsyn.itemsets.publish_itemsets import build_itemset_job, publish_itemsets
+from privsyn.itemsets.publish_itemsets import plan_itemsets, publish_itemsets
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_job import release_job
+from privsyn.pipelines.release_plan import build_candidate
 from privsyn.sources import rows_fingerprint
 from privsyn.sources.public_table import refuse_private_file
 from privsyn.sources.rows_fingerprint import compute_rows_fingerprint
@@ -106,7 +106,7 @@ def asked(folder: Path, kind: str, public: Path, data: str = "elsewhere.parquet"
 def refusal(spec: ReleaseSpec, data: Any = None) -> str:
     """What the gate says; empty: nothing."""
     try:
-        check_request(spec, Settings(), fresh=False, job=release_job(spec), data=data)
+        check_request(build_candidate(spec, Settings(), data=data))
     except RequestError as error:
         assert error.field.split("[")[0].split(".")[0] in ("prior", "rules", "totals")
         return error.paragraph()
@@ -125,11 +125,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("kind", ["prior", "lookup", "totals"])
+COPIES = [(kind, form) for kind in ("prior", "lookup", "totals") for form in FORMS]
+COPIES.remove(("prior", "named columns"))  # a prior has all measured columns
+
+
+@pytest.mark.parametrize(("kind", "form"), COPIES)
 def test_28_the_private_table_is_no_public_one(folder: Path, kind: str, form: str) -> None:
-    if kind == "prior" and form == "named columns":
-        pytest.skip("a prior has all measured columns")
     spec = asked(folder, kind, write(table(), folder / "public.parquet", form))
     said = refusal(spec)
     assert re.search(SENTENCE, said) and "town" not in said
@@ -195,7 +196,33 @@ def test_28_the_private_transactions_are_no_list_of_items(tmp_path: Path, form: 
     with pytest.raises(RequestError, match=r"is the private table itself|cannot be told"):
         publish_itemsets(load_itemset_spec(tmp_path / "spec.yaml", data=data), Settings())
     assert Ledger(Settings().ledger).summary() == []
-    assert "public_files" not in json.dumps(build_itemset_job(spec).asks) and "items.txt" not in str(spec.public())
+    assert "public_files" not in json.dumps(plan_itemsets(spec).asks) and "items.txt" not in str(spec.public())
+
+
+def test_28_the_policy_says_where_items_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "baskets.csv").write_text("basket\nbread;milk\ntea\n")
+    (tmp_path / "items.txt").write_text("bread\nmilk\ntea\n")
+    content = {
+        "dataset": "baskets", "data": "baskets.csv", "layout": {"kind": "list", "column": "basket"},
+        "items_file": "items.txt", "transactions_per_person": 1, "max_items": 2, "top": 3,
+        "privacy": {"epsilon": 1, "delta": 1e-9}, "budget": {"epsilon": 9, "delta": 1e-8},
+    }  # fmt: skip
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(content))
+    rules = {
+        "paths": ["baskets.csv"],
+        "budget": content["budget"],
+        "epsilon": 1,
+        "delta": 1e-9,
+        "outputs": ["itemsets"],
+    }
+    monkeypatch.setenv("PRIVSYN_POLICY", str(tmp_path / "policy.yaml"))
+    (tmp_path / "policy.yaml").write_text(yaml.safe_dump({"datasets": {"baskets": rules}}))
+    with pytest.raises(RequestError, match=r"datasets\.baskets\.public") as caught:
+        publish_itemsets(load_itemset_spec(tmp_path / "spec.yaml"), Settings())
+    assert caught.value.field == "items_file"
+    (tmp_path / "policy.yaml").write_text(yaml.safe_dump({"datasets": {"baskets": {**rules, "public": ["items.txt"]}}}))
+    made = publish_itemsets(load_itemset_spec(tmp_path / "spec.yaml"), Settings())
+    assert not any("items.txt" in path.read_text() for path in Path(made.released).glob("*.json"))
 
 
 def test_28_three_answers_are_given_and_then_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,6 +383,22 @@ def test_28_mutant_answers_that_are_not_counted(folder: Path, monkeypatch: pytes
     monkeypatch.setattr(public_inputs, "_note_refusal", lambda *a: None)
     with pytest.raises(AssertionError):
         test_28_three_answers_are_given_and_then_none(folder, monkeypatch)
+
+
+def test_28_a_url_is_called_one_and_what_follows_it_is_not_shown(folder: Path) -> None:
+    stated: dict[str, dict[str, Any]] = {
+        "prior.table": {"prior": {"table": "https://me:secret@host/a.csv", "statement": STATEMENT}},
+        "rules[0].lookup.table": {
+            "rules": [{"lookup": {"from": "town", "to": "county", "table": "s3://secret/a.csv"}}]
+        },
+    }
+    for field, named in stated.items():
+        with pytest.raises(RequestError, match="URLs are not read") as caught:
+            with_public_inputs(make_spec(COLUMNS, **QUICK, **named), folder)
+        assert caught.value.field == field and "secret" not in str(caught.value)
+    with pytest.raises(RequestError, match="URLs are not read") as caught:
+        privsyn.draft_spec(folder / "private.parquet", dictionary="s3://secret/a.csv")
+    assert caught.value.field == "draft_spec.dictionary" and "secret" not in str(caught.value)
 
 
 def test_28_a_place_is_the_private_one_however_it_is_named(folder: Path) -> None:

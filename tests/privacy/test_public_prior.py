@@ -111,7 +111,7 @@ def rows_of(codes: np.ndarray) -> CodeTable:
 
 def asked_of(public: CodeTable) -> list[list[list[str]]]:
     """What is counted in large groups, of groups and in them, by the mechanism `prior` with this public table."""
-    request = Request(make_spec(THREE, **mechanism_fields("prior", "c")), tuple(THREE), prior=public)
+    request = Request(make_spec(THREE, **mechanism_fields("prior", "c")), tuple(THREE), prior_rows=public)
     (step,) = (s for s in build_steps(request) if s.name == "public_workload")
     recode = recode_of(SIZES, 40.0, np.random.default_rng(1))
     table = recode_to_table(recode, {a: ["no", "yes"] for a in SIZES})

@@ -88,8 +88,8 @@ arrays = anything | texts | ticks() | decimals | unsigned
 
 def assert_row_local(codec: Codec, array: pa.Array) -> None:
     """Codes and repairs of the whole are those of its rows, each encoded alone."""
-    whole, repairs = codec.encode({codec.attribute: array})
-    alone = [codec.encode({codec.attribute: array.slice(i, 1)}) for i in range(len(array))]
+    whole, repairs = codec.encode({codec.sources[0]: array})
+    alone = [codec.encode({codec.sources[0]: array.slice(i, 1)}) for i in range(len(array))]
     assert whole.tolist() == [code for codes, _ in alone for code in codes.tolist()]
     assert dict(repairs) == dict(sum((found for _, found in alone), type(repairs)()))
 

@@ -23,7 +23,15 @@ from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.reference import Reference
 from privsyn.tasks.kernels.counting import CodeTable, count
-from privsyn.tasks.steps import indif_scores, measure_marginals, one_way_marginals, residual_scores, trend_scores
+from privsyn.tasks.steps import (
+    indif_scores,
+    measure_marginals,
+    named_sets,
+    one_way_marginals,
+    residual_scores,
+    trend_scores,
+    triple_scores,
+)
 from tests.support.specs import make_spec, mechanism_fields
 
 DOMAIN = Domain(("a", "b"), (2, 3))
@@ -65,6 +73,82 @@ def test_05_marginals(records: int) -> None:
     queries = measure_marginals.plan_queries({("a", "b"): 1.0}, DOMAIN, DOMAIN, Fraction(1), records)
     assert worst(one_way_marginals, queries, records, 4) == [records]
     assert {q.sensitivity for q in queries} == {records}
+
+
+SETS = [named_sets.PlannedSet(("a", "b"), (np.array([0, 1]), np.array([0, 1, 1])), 1.0)]
+"""A named set whose second attribute has two of its codes merged."""
+
+
+def count_sets(rows: CodeTable, queries: list[Query], threads: int) -> Iterator[np.ndarray]:
+    """The counts of SETS, from rows in coarse codes."""
+    merged = named_sets.merge_rows(rows.to_arrow().to_batches(), SETS)
+    domain = named_sets.build_set_domain(SETS)
+    yield from named_sets.count_exactly(CodeTable.from_arrow(list(merged), domain, padded=True), SETS, threads)
+
+
+@pytest.mark.parametrize("records", [1, 2])
+def test_05_named_sets(records: int) -> None:
+    """The declared k is never exceeded, and is reached."""
+    queries = named_sets.plan_queries(SETS, Fraction(1), records)
+    assert worst(SimpleNamespace(count_exactly=count_sets), queries, records, 4) == [records]
+    assert [(q.sensitivity, q.cells) for q in queries] == [(records, 4)]
+
+
+def test_05_mutant_a_named_set_whose_rows_count_in_overlapping_cells() -> None:
+    """Planted mutant: merged codes that overlap, so that a row is in two cells, at the price of one."""
+
+    def exact(rows: CodeTable, queries: list[Query], threads: int) -> Iterator[np.ndarray]:
+        fine = count(rows, ("a", "b"))
+        yield np.stack([fine[:, :2].sum(axis=1), fine[:, 1:].sum(axis=1)], axis=1).ravel()
+
+    (found,) = worst(SimpleNamespace(count_exactly=exact), named_sets.plan_queries(SETS, Fraction(1), 1), 1, 4)
+    assert found > 1
+
+
+def test_02_mutant_merged_codes_from_the_rows() -> None:
+    """Planted mutant: codes merged by the exact counts, which move with the rows, so that one row moves many cells."""
+
+    def exact(rows: CodeTable, queries: list[Query], threads: int) -> Iterator[np.ndarray]:
+        heaviest = int(count(rows, ("b",)).argmax())
+        merge = (np.arange(3) != heaviest).astype(np.int64)
+        counts = np.zeros((2, 2), dtype=np.int64)
+        np.add.at(counts, (slice(None), merge), count(rows, ("a", "b")))
+        yield counts.ravel()
+
+    (found,) = worst(SimpleNamespace(count_exactly=exact), named_sets.plan_queries(SETS, Fraction(1), 1), 1, 4)
+    assert found > 1
+
+
+THREE = Domain(("a", "b", "c"), (2, 2, 2))
+
+
+def worst_triple(values: dict[str, np.ndarray], records: int) -> float:
+    """Largest change of the score of (a, b, c) over tables of up to 2 rows and ``records`` like rows added."""
+    rows, columns = list(product(range(3), repeat=3)), {a: a for a in "abc"}  # the third code is filtered
+    queries = [Query(("a", "b", "c"), 1, records, 1.0)]
+
+    def score(chosen: tuple[tuple[int, ...], ...]) -> int:
+        (found,) = triple_scores.count_exactly(table(list(chosen), THREE), columns, values, queries, 1)
+        return int(found[0])
+
+    tables = [t for n in range(3) for t in combinations_with_replacement(rows, n)]
+    added = [(row,) * records for row in rows]
+    return max(abs(score(t) - score((*t, *more))) for t in tables for more in added)
+
+
+@pytest.mark.parametrize("records", [1, 2])
+def test_05_triple_scores(records: int) -> None:
+    """The declared k is never exceeded, whatever the values of parts, and is reached."""
+    queries = triple_scores.plan_queries([("a", "b", "c")], Fraction(1), records)
+    even = {a: np.array([256, -256]) for a in "abc"}
+    skew = {"a": np.array([256, -37]), "b": np.array([-255, 256]), "c": np.array([256, -190])}
+    found = [worst_triple(values, records) for values in (even, skew)]
+    assert max(found) == records == queries[0].sensitivity
+
+
+def test_05_mutant_values_of_parts_beyond_one() -> None:
+    """Planted mutant: values of variance 1 in place of values within 1, at the same price."""
+    assert worst_triple({a: np.array([512, -128]) for a in "abc"}, 1) > 1
 
 
 @pytest.mark.parametrize("records", [1, 2])
@@ -167,6 +251,8 @@ def test_06_noise_levels_price_what_is_declared() -> None:
             indif_scores.plan_queries(DOMAIN, rho, 2),
             indif_scores.plan_queries(DOMAIN, rho, 2, indif_scores.REFERENCE_SENSITIVITY),
             measure_marginals.plan_queries({("a", "b"): 0.1, ("a",): 0.7}, DOMAIN, DOMAIN, rho, 2),
+            named_sets.plan_queries([*SETS, *SETS], rho, 2),
+            triple_scores.plan_queries([("a", "b", "c"), ("a", "b", "d")], rho, 2),
             trend_scores.plan_queries(["a", "b"], 64, rho, 2),
         ):
             spent = sum(Fraction(q.sensitivity) ** 2 / (2 * Fraction(q.sigma) ** 2) for q in plan)
@@ -219,7 +305,7 @@ def looks_of(mechanism: str, records: int) -> Iterator[tuple[str, list[Query], S
     columns = {"a": {"kind": "boolean"}, "b": {"kind": "categorical", "values": [1, 2]}}  # and one code for others
     fields = mechanism_fields(mechanism, "b", **({"rounds": 2} if mechanism == "aim" else {}))
     spec = make_spec(columns, **fields, unit={"records_per_person": records})
-    request = Request(spec, ("a", "b"), prior=PUBLIC if spec.prior else None)
+    request = Request(spec, ("a", "b"), prior_rows=PUBLIC if spec.prior else None)
     tables: dict[str, pa.Table] = {}
     last = release_steps(build_steps(request))[-1].name
     for step in build_steps(request)[1:]:

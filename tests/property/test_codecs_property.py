@@ -18,7 +18,7 @@ from tests.support.specs import anything, specs
 def test_any_array_gets_codes_of_the_domain(spec: ReleaseSpec, data: st.DataObject) -> None:
     for codec in plan(spec).codecs:
         array = data.draw(anything)
-        codes, repairs = codec.encode({codec.attribute: array})
+        codes, repairs = codec.encode({codec.sources[0]: array})
         assert len(codes) == len(array)
         assert codes.dtype.kind == "u"
         assert len(codes) == 0 or codes.max() < codec.size
@@ -37,7 +37,7 @@ def test_decode_then_encode_gives_the_codes_back_and_meets_the_contract(spec: Re
     assert sum(profile["outside"].to_pylist()) == 0
     assert sum(profile["unwanted_nulls"].to_pylist()) == 0
     assert all(profile["type_matches"].to_pylist())
-    for codec in encoding.codecs:
+    for codec in (c for c in encoding.codecs if c.attribute in spec.columns):  # not what values are rounded to
         column = spec.columns[codec.attribute]
         again, repairs = codec.encode(columns)
         assert set(repairs) <= ({"null"} if column.kind == "categorical" else set())  # a null that `unlisted` allows

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.pipelines.release_job import plan_of
+from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.formats.described import Described, list_files, list_ranges
 from privsyn.publish.formats.writing import write_descriptions, write_synthetic_files, write_tables
 from privsyn.storage.released_files import read_certificate
@@ -78,8 +78,9 @@ def described(spec: ReleaseSpec, folder: Path, rows: int = 200, parts: int = 1) 
     for i, name in enumerate(names):
         (folder / name).parent.mkdir(exist_ok=True)
         pq.write_table(table.slice(rows * i // parts, rows * (i + 1) // parts - rows * i // parts), folder / name)
-    write_tables(folder, spec, order)
+    plan = plan_release(spec, column_order=tuple(order))
+    write_tables(folder, plan.request)
     files = list_files(folder)
-    write_descriptions(folder, plan_of(spec, tuple(order)), CERTIFICATE, rows, VERSIONS)
+    write_descriptions(folder, plan, CERTIFICATE, rows, VERSIONS)
     assert len(write_synthetic_files(folder)) == parts
-    return Described(plan_of(spec, order), CERTIFICATE, list_ranges(spec, order), rows, files, VERSIONS)
+    return Described(plan, CERTIFICATE, list_ranges(plan.request), rows, files, VERSIONS)

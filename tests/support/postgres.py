@@ -49,7 +49,8 @@ class Cluster:
     @property
     def url(self) -> str:
         """The URL of its superuser, through its socket."""
-        return f"postgresql://privsyn@/postgres?host={self.folder}&port={self.settings.get('port', '5432')}"
+        port = f"&port={self.settings['port']}" if "port" in self.settings else ""
+        return f"postgresql://privsyn@/postgres?host={self.folder}{port}"
 
     def start(self) -> None:
         """Start it, and wait until it answers."""

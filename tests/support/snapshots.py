@@ -35,11 +35,11 @@ from privsyn.api.rerun import rerun
 from privsyn.base.errors import PrivsynError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.generations import request_name
+from privsyn.engine.generations import name_request
 from privsyn.engine.keys import compute_lineage_keys
 from privsyn.engine.request import Request
 from privsyn.evaluation.quality_release import publish_quality
-from privsyn.pipelines.release_job import release_job
+from privsyn.pipelines.release_plan import plan_release
 from privsyn.specs.spec_file import load_spec
 from privsyn.tasks.privacy.noise import OpenDPNoise, SeededNoise
 from tests.support.places import FIXTURES, ROOT
@@ -131,11 +131,11 @@ def lineage() -> dict[str, Any]:
     found = {}
     for name, period in asked:
         spec = spec_of(name)
-        job = release_job(spec, period)
+        plan = plan_release(spec, period)
         request = Request(spec, tuple(spec.released_columns))
         found[name if period is None else f"{name} {period}"] = {
-            "request": request_name(spec, job),
-            "keys": compute_lineage_keys(request, "00" * 32, 0, OpenDPNoise, job.steps, period),
+            "request": name_request(plan),
+            "keys": compute_lineage_keys(request, "00" * 32, 0, OpenDPNoise, plan.steps, period),
         }
     return found
 
@@ -190,6 +190,8 @@ KNOWLEDGE: dict[str, dict[str, Any]] = {
     "together": {"columns": {**COLUMNS, "spent": COLUMNS["income"]}, "together": [["income", "spent"]]},
     "focus": {"focus": {"columns": ["income"], "weight": 3}},
     "workload": {"workload": [{"columns": ["age", "income", "happy"], "weight": 10}]},
+    "focus of 0.3": {"preset": "0.3", "focus": {"columns": ["income"], "weight": 3}},
+    "workload of 0.3": {"preset": "0.3", "workload": [{"columns": ["age", "income", "happy"], "weight": 10}]},
     "levels": {
         "columns": {
             **COLUMNS,
@@ -211,7 +213,7 @@ def step_keys() -> dict[str, dict[str, str]]:
             spec = make_spec_of({**asked, **told})
         except ValueError:  # a mechanism that knows no use for this part
             continue
-        steps = release_job(spec).steps
+        steps = plan_release(spec).steps
         request = Request(spec, tuple(spec.released_columns))
         keys = compute_lineage_keys(request, "00" * 32, 0, OpenDPNoise, steps)
         found[f"{name}: {part}"] = {step: key[:16] for step, key in keys.items()}

@@ -16,12 +16,13 @@ from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.publication import Format, check_known_formats
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.policy_checks import check_formats
-from privsyn.pipelines.release_job import plan_of
+from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.folder import is_whole, read_added_formats
 from privsyn.publish.formats.described import list_files
 from privsyn.publish.formats.writing import write_descriptions, write_note, write_tables
 from privsyn.publish.related_pairs import find_column_codes, list_related_pairs
 from privsyn.publish.release_note import release_note
+from privsyn.publish.scored_pairs import list_score_steps, list_unmeasured_pairs
 from privsyn.storage.records import Records
 from privsyn.storage.released_files import read_certificate, read_manifest, read_public_spec, release_folder
 from privsyn.storage.safe_names import SAFE_NAME
@@ -93,14 +94,17 @@ def _build(new: Path, old: Path, manifest: Manifest, certificate: Certificate, s
         if name.endswith(".parquet") or name == "certificate.json":
             (new / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(old / name, new / name)
-    order = tuple(manifest.column_order)
-    write_tables(new, spec, order)
-    plan = plan_of(spec, order)
+    plan = plan_release(spec, column_order=tuple(manifest.column_order))
+    write_tables(new, plan.request)
     released = new / "marginals" / "recode.parquet"
     recode = recode_from_table(pq.read_table(released)) if released.exists() else {}  # 0.2.0 did not release it
     codes = find_column_codes(recode, plan.request.encoding.codecs)
-    pairs = list_related_pairs(pq.read_table(new / "marginals" / "consistent.parquet"), codes)
-    write_note(new, release_note(plan, certificate, manifest.rows, pairs, private=True), pairs)
+    consistent = pq.read_table(new / "marginals" / "consistent.parquet")
+    pairs = list_related_pairs(consistent, codes)
+    scores = [step.published for step in list_score_steps(plan.steps)]
+    receipts, noisy = ([pq.read_table(new / files[table].name) for files in scores] for table in ("receipts", "noisy"))
+    unmeasured = list_unmeasured_pairs(receipts, noisy, consistent, pairs, codes)
+    write_note(new, release_note(plan, certificate, manifest.rows, pairs, unmeasured, private=True), pairs)
     write_descriptions(new, plan, certificate, manifest.rows, manifest.versions)
     asked = spec.public()
     made = manifest.model_copy(update={"spec": asked, "files": list_files(new)})

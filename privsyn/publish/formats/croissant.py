@@ -173,13 +173,18 @@ def _describe_record_set(release: Described) -> dict[str, Any]:
             "@type": "cr:Field",
             "@id": f"{RECORDS}/{name if _PLAIN.fullmatch(name) else f'column-{number}'}",
             "name": name,
-            "description": add_unmeasured(release.spec.columns[name].description, release.spec.columns[name]),
+            "description": _describe_meaning(release.spec.get_published_column(name)),
             "dataType": _KINDS[get_kind(domain.type)],
             "source": {**where, "extract": {"column": name}},
         }
         fields.append({key: value for key, value in field.items() if value != ""})
-    about = f"The synthetic table: {release.rows:,} rows in random order, none of which belongs to a person."
+    order = "in random order" if release.spec.panel is None else "synthetic person by synthetic person"
+    about = f"The synthetic table: {release.rows:,} rows {order}, none of which belongs to a person."
     return {"@type": "cr:RecordSet", "@id": RECORDS, "name": RECORDS, "description": about, "field": fields}
+
+
+def _describe_meaning(column: Any) -> str:
+    return add_unmeasured(column.description, column)
 
 
 def _describe_responsible(release: Described) -> dict[str, Any]:

@@ -125,7 +125,7 @@ def _describe_file(release: Described, name: str, kind: str) -> dict[str, Any]:
 
 
 def _describe_field(release: Described, name: str, domain: ValueRange, style: CsvStyle) -> dict[str, Any]:
-    column: Any = release.spec.columns[name]
+    column: Any = release.spec.get_published_column(name)
     values = domain.values.to_pylist() if domain.values is not None else []
     constraints: dict[str, Any] = {"required": not domain.nullable}
     if values and len(values) <= LISTED_VALUES and not all(isinstance(v, bool) for v in values):

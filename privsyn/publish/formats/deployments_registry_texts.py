@@ -46,6 +46,7 @@ def describe_preprocessing(release: Described) -> str:
     kept = "All rows are taken as they are; how many a person has is the publisher's statement."
     if unit.person_id is not None:
         kept = f"At most {unit.records} rows a person are kept, by the column {unit.person_id}, and none without it."
+        kept += "" if release.spec.panel is None else " One record is made of them before anything is counted."
     return (
         "Domains, bounds and bins come from the public request, never from the private table. Values outside are "
         f"clamped, or go where the request says; so does null where it is not wanted. {kept} Settings are constants of "

@@ -15,8 +15,8 @@ from privsyn.data_contracts.publication import About
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.engine.plan import Plan
+from privsyn.engine.request import Request
 from privsyn.engine.step import Look, get_step, release_steps
-from privsyn.tasks.codecs import plan
 
 _TABLES = {
     "parquet": re.compile(r"synthetic(/part-[0-9]+)?\.parquet"),
@@ -85,10 +85,9 @@ class Described:
         return sorted(name for name in self.files if _TABLES[suffix].fullmatch(name))
 
 
-def list_ranges(spec: ReleaseSpec, column_order: tuple[str, ...]) -> dict[str, ValueRange]:
+def list_ranges(request: Request) -> dict[str, ValueRange]:
     """Return released column -> its public domain, in the table's order."""
-    found = plan(spec, column_order).ranges()
-    return {name: found[name] for name in column_order}
+    return request.encoding.list_table_ranges(request.column_order)
 
 
 def list_categories(domain: ValueRange) -> list[str]:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.data_contracts.certificate import Certificate
-from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.plan import Plan
+from privsyn.engine.request import Request
 from privsyn.publish import relations_picture
 from privsyn.publish.formats import croissant, data_package, deployments_registry
 from privsyn.publish.formats.csv_file import choose_style, name_csv, write_csv
@@ -17,14 +17,14 @@ from privsyn.publish.formats.described import Described, list_files, list_ranges
 from privsyn.publish.related_pairs import RelatedPair
 
 
-def write_tables(folder: Path, spec: ReleaseSpec, column_order: Sequence[str]) -> None:
+def write_tables(folder: Path, request: Request) -> None:
     """Write the synthetic table in the spec's other formats, one file for each Parquet file of the folder."""
-    if "csv" in spec.formats:
-        ranges = list_ranges(spec, tuple(column_order))
+    if "csv" in request.spec.formats:
+        ranges = list_ranges(request)
         for parquet in write_synthetic_files(folder):
             csv = folder / name_csv(parquet.relative_to(folder).as_posix())
             csv.parent.mkdir(exist_ok=True)
-            write_csv(parquet, csv, ranges, choose_style(spec, ranges))
+            write_csv(parquet, csv, ranges, choose_style(request.spec, ranges))
 
 
 def write_synthetic_files(folder: Path) -> list[Path]:
@@ -50,7 +50,7 @@ def write_descriptions(
 
     ``rows``: rows of the synthetic table.  A function of its arguments and of the files.
     """
-    ranges = list_ranges(plan.request.spec, plan.request.column_order)
+    ranges = list_ranges(plan.request)
     parts = len(write_synthetic_files(folder))
     release = Described(plan, certificate, ranges, rows, list_files(folder), versions)
     if parts > 1:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pyarrow.parquet as pq
@@ -27,6 +28,7 @@ import sqlalchemy as sa
 from ruamel.yaml import YAML
 
 from privsyn.ledgers.ledger import Ledger
+from privsyn.server.starter_files import write_starter_files
 from tests.support import postgres
 from tests.support.places import ROOT
 from tests.support.specs import COLUMNS, make_spec, people
@@ -166,8 +168,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     (folder / "secrets").mkdir()
     for name, text in {**PASSWORDS, "login": LOGIN}.items():
         (folder / "secrets" / name).write_text(text + "\n")
-    for name in ("deployments", "examples"):
-        (folder / name).symlink_to(ROOT / name)
+    write_starter_files(folder)
     for service in SERVICES:
         (folder / service).mkdir()
     with postgres.cluster("scram-sha-256", listen_addresses="127.0.0.1", port=str(free_port())) as database:
@@ -218,3 +219,33 @@ def test_a_restart_of_the_database_ends_no_run(site: Site) -> None:
     ledger = Ledger(sa.make_url(site.database.url).set(database="privsyn").render_as_string(False))
     assert ledger.verify() == []
     assert [e.event for e in ledger.entries()].count("spent") == 9
+
+
+def test_a_parameter_that_no_flow_takes_is_refused_when_the_run_is_created(site: Site) -> None:
+    for flow, name in (
+        ("release", "any-table"),
+        ("scheduled-release", "gss-monthly"),
+        ("budget-report", "all-data-sets"),
+    ):
+        deployment = site.ask(f"/deployments/name/{flow}/{name}")
+        assert deployment["parameter_openapi_schema"]["additionalProperties"] is False
+        before = site.ask("/flow_runs/count", {})
+        with pytest.raises(HTTPError) as refused:
+            site.ask(f"/deployments/{deployment['id']}/create_flow_run", {"parameters": {"speck": 3}})
+        assert refused.value.code == 409
+        said = refused.value.read().decode()
+        assert "speck" in said or "required" in said
+        assert site.ask("/flow_runs/count", {}) == before
+
+
+def test_the_command_that_is_printed_works_with_the_login(site: Site) -> None:
+    """In a shell that has nothing of the settings."""
+    (line,) = [line for line in site.log("deploy").splitlines() if "Start one on the page, or: " in line]
+    command = line.partition("or: ")[2]
+    assert "release/gss-weekly" in command and LOGIN not in command
+    bare = {"PATH": os.environ["PATH"], "HOME": str(site.folder), "DO_NOT_TRACK": "1"}
+    done = subprocess.run(["sh", "-c", command], env=bare, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    deployment = site.ask("/deployments/name/release/gss-weekly")["id"]
+    runs = site.ask("/flow_runs/filter", {"deployments": {"id": {"any_": [deployment]}}})
+    assert site.end(runs[0]["id"]) == "COMPLETED", site.log("worker")

@@ -30,7 +30,7 @@ from privsyn.engine.keys import compute_lineage_keys
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_job import release_job
+from privsyn.pipelines.release_plan import plan_release
 from privsyn.tasks.privacy.noise import OpenDPNoise
 from tests.support.places import ROOT
 from tests.support.specs import COLUMNS, STATED_PRIOR, people
@@ -126,6 +126,7 @@ VALUES: dict[str, Any] = {
     "mechanism.compression.neighbours": False,
     "mechanism.compression.equal_mass": True,
     "mechanism.compression.single_values": True,
+    "mechanism.compression.round_numbers": True,
     "mechanism.selection.scores": "indif",
     "mechanism.selection.criterion": "dense_marg",
     "mechanism.selection.combine_cliques": True,
@@ -320,9 +321,9 @@ class Planned:
     ) -> Planned:
         spec = ReleaseSpec.model_validate(content)
         order = tuple(name for name in SOURCE if name in spec.released_columns)
-        job = release_job(spec, period)
-        keys = compute_lineage_keys(Request(spec, order), data, fresh, OpenDPNoise, job.steps, period)
-        return cls(spec, tuple(job.steps), {step: (spec.dataset, key) for step, key in keys.items()})
+        plan = plan_release(spec, period)
+        keys = compute_lineage_keys(Request(spec, order), data, fresh, OpenDPNoise, plan.steps, period)
+        return cls(spec, tuple(plan.steps), {step: (spec.dataset, key) for step, key in keys.items()})
 
     def runs_after(self, before: Planned) -> list[Step]:
         """The steps that are not Cached after ``before``."""
@@ -332,7 +333,7 @@ class Planned:
 
 def said(row: Row, spec: ReleaseSpec) -> set[str]:
     """The release steps, by title, that the row says are paid for."""
-    titles = {s.title for s in release_job(spec).steps if isinstance(s, ReleaseStep)}
+    titles = {s.title for s in plan_release(spec).steps if isinstance(s, ReleaseStep)}
     further = {t for t in titles if t.startswith(("Residual scores", "Measure again"))}
     if row.costs == "nothing":
         return set()
@@ -527,7 +528,7 @@ def test_rows_that_are_run_for_good(places: Path) -> None:
         spec, before = ReleaseSpec.model_validate(content), Ledger(Settings().ledger).summary()[0].rho
         state = release(spec, return_state=True)
         assert state.state_details.flow_run_id is not None
-        steps = release_job(spec).steps
+        steps = plan_release(spec).steps
         found = states(state.state_details.flow_run_id, len(steps))
         runs = {s.title for s in Planned.of(content).runs_after(Planned.of(base))}
         assert found == {s.label: "Completed" if s.title in runs else "Cached" for s in steps}, field

@@ -197,10 +197,9 @@ def test_a_killed_period_is_finished_with_one_draw_and_one_charge(
 def test_lost_rows_of_a_begun_period_are_not_replaced_by_others(places: Path, spec: ReleaseSpec) -> None:
     """Its noise is drawn, its encoded rows are gone, and the table has changed: it cannot be finished any more."""
     with pytest.raises(KeyboardInterrupt):
-        from privsyn.pipelines.release_job import release_job
+        from privsyn.pipelines.release_plan import build_candidate
 
-        job = release_job(spec, "2026-10")
-        with open_run(spec, Settings(), fresh=False, report=lambda *_: None, job=job) as opened:
+        with open_run(build_candidate(spec, Settings(), period="2026-10")) as opened:
             rows = opened.execute(STEPS[0], {})
             opened.execute(STEPS[1], {"encode": rows})
             raise KeyboardInterrupt

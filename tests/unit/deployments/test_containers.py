@@ -116,7 +116,7 @@ def test_every_path_of_the_project_is_there_and_goes_into_the_image() -> None:
 def test_every_link_that_is_copied_leads_to_what_is_copied_too() -> None:
     copied = " ".join(re.findall(r"^COPY (.+) \S+$", TEXT, re.M)).split()
     links = [path for name in copied for path in (ROOT / name).rglob("*") if path.is_symlink()]
-    assert {path.name for path in links} == {"data_contracts", "tasks", "flows"}
+    assert {path.name for path in links} == {"data_contracts", "tasks", "flows", "deployments"}
     for path in links:
         assert not path.readlink().is_absolute()
         assert path.resolve().relative_to(ROOT.resolve()).as_posix() in copied

@@ -15,7 +15,7 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.engine.keys import compute_lineage_keys
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step
-from privsyn.pipelines.release_job import release_job
+from privsyn.pipelines.release_plan import plan_release
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.public_knowledge import Part, PublicKnowledge
 from privsyn.tasks.privacy.noise import OpenDPNoise
@@ -87,7 +87,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], set[Part]]] = {
 
 def planned(asked: dict[str, Any], told: dict[str, Any]) -> tuple[Request, list[Step], dict[str, str]]:
     spec = make_spec_of({**asked, **told})
-    steps = list(release_job(spec).steps)
+    steps = list(plan_release(spec).steps)
     request = Request(spec, tuple(spec.released_columns))
     return request, steps, compute_lineage_keys(request, "00" * 32, 0, OpenDPNoise, steps)
 

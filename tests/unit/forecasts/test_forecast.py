@@ -69,6 +69,24 @@ def test_a_public_table_and_an_earlier_release_stand_in_for_the_private_one(tmp_
     assert caught.value.field == "forecast.earlier"
 
 
+def test_it_says_which_relations_are_measured_and_in_how_many_codes(tmp_path: Path) -> None:
+    public = tmp_path / "public.parquet"
+    pq.write_table(related(2_000), public)
+    made = privsyn.forecast(SPEC, 2_000, public=public, epsilons=[0.1], seeds=2)
+    strong, *_, weak = made.asked.relations
+    assert made.asked.epsilon == 1 and len(made.asked.relations) == 6
+    assert {*strong.columns} == {"age", "grade"} and strong.measured == 1 and strong.strength > 0.8
+    assert "region" in weak.columns and weak.measured == 0 and weak.strength < 0.05
+    codes = {column.column: column.codes for column in made.asked.columns}
+    assert strong.codes == tuple(codes[name] for name in strong.columns) and codes["happy"] == 2
+    shown = made.relation_rows()[0]
+    assert shown == ["age × grade", shown[1], "yes", f"{codes['age']:g} × {codes['grade']:g}"]
+    least = {column.column: column.codes for column in made.at[0].columns}
+    assert least["age"] < codes["age"]  # less budget pays for fewer
+    guess = privsyn.forecast(SPEC, 2_000, epsilons=[], seeds=1)
+    assert guess.asked.relations == () and guess.asked.columns[0].codes > 2
+
+
 def test_a_public_table_stands_in_where_columns_have_levels(tmp_path: Path) -> None:
     public = tmp_path / "public.parquet"
     pq.write_table(related(300), public)

@@ -25,12 +25,13 @@ from privsyn.data_contracts.certificate import NO_RELATION_MEASURED
 from privsyn.engine.step import Look
 from privsyn.flows.run_page.certificate_page import format_certificate_page
 from privsyn.pipelines.privsyn import JOINT_COUNTS, SINGLE_COUNTS
-from privsyn.pipelines.release_job import plan_of
+from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.related_pairs import RelatedPair, find_column_codes, list_related_pairs
 from privsyn.publish.relations_picture import MOST_LINES, draw_picture
+from privsyn.publish.scored_pairs import _compute_chance
 from privsyn.storage.released_files import read_certificate
 from privsyn.tasks.estimation.recode import recode_from_table
-from tests.support.answered import spec, table
+from tests.support.answered import COLUMNS, spec, table
 from tests.support.specs import make_spec
 
 Save = Callable[..., str]
@@ -136,6 +137,36 @@ def test_a_pair_inside_a_larger_marginal_has_the_noise_of_its_sums() -> None:
     assert [p.strength for p in others] == pytest.approx([0, 0]) and others[0].sigma == pytest.approx(2 * 2**0.5)
 
 
+def test_pairs_that_were_only_scored_stand_in_the_note_with_their_score(places: Path, save: Save) -> None:
+    """A tree counts three of six pairs together."""
+    folder = privsyn.release(None, make_spec(COLUMNS, data=save(table(500)), mechanism={"name": "mst"})).folder
+    note = (folder / "README.md").read_text(encoding="utf-8")
+    receipts = pq.read_table(folder / "marginals" / "scores_receipts.parquet").to_pylist()
+    scores = pq.read_table(folder / "marginals" / "scores.parquet").to_pylist()
+    consistent = pq.read_table(folder / "marginals" / "consistent.parquet").to_pylist()
+    counted = {frozenset(row["attributes"]) for row in consistent if len(row["attributes"]) == 2}
+    rows = sum(next(row["counts"] for row in consistent if len(row["attributes"]) == 1))
+    left = [(r, s) for r, s in zip(receipts, scores, strict=True) if frozenset(r["attributes"]) not in counted]
+    assert left and f"{len(left):,} pairs of columns were scored and not counted together" in note
+    for receipt, score in left:
+        a, b = receipt["attributes"]
+        (line,) = [line for line in note.splitlines() if line.startswith(f"| {a} × {b} |")]
+        shown = [cell.strip() for cell in line.split("|")[2:5]]
+        assert shown[0] == f"{100 * score['count'] / (2 * rows):.1f} %"
+        assert shown[2] == f"{100 * receipt['sigma'] / (2 * rows):.1f} %"
+
+
+def test_independent_columns_score_about_what_stands_under_chance() -> None:
+    rng, rows = np.random.default_rng(2), 3_000
+    shares = rng.dirichlet(np.ones(8)), rng.dirichlet(np.ones(5))
+    found = []
+    for _ in range(40):
+        counts = rng.multinomial(rows, np.outer(*shares).ravel()).reshape(8, 5)
+        expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / rows
+        found.append(0.5 * np.abs(counts - expected).sum() / rows)
+    assert _compute_chance(*shares, rows) == pytest.approx(np.mean(found), rel=0.1)
+
+
 def test_the_strength_of_a_split_column_is_that_of_the_column(places: Path, save: Save) -> None:
     """A computed column splits the hour's codes; rows of one hour with other minutes are no other hour."""
     rng = np.random.default_rng(3)
@@ -150,7 +181,7 @@ def test_the_strength_of_a_split_column_is_that_of_the_column(places: Path, save
     how = {"preset": "0.3", "privacy": {"epsilon": 50.0, "delta": 1e-9}, "budget": {"epsilon": 99.0, "delta": 1e-9}}
     spec = make_spec(columns, data=save(data), rules=[{"derive": {"time": "hour * 100 + minute"}}], **how)
     folder = Path(release_in_process(spec, Settings()).released)
-    request = plan_of(spec, ("hour", "minute", "time", "late")).request
+    request = plan_release(spec, column_order=("hour", "minute", "time", "late")).request
     recode = recode_from_table(pq.read_table(folder / "marginals" / "recode.parquet"))
     codes = find_column_codes(recode, request.encoding.codecs)
     assert list(codes) == ["hour"] and codes["hour"].max() + 1 == 24 < recode["hour"].size

@@ -60,7 +60,7 @@ def test_waiting_for_a_server_that_is_not_there_ends_in_words() -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # taken, and nobody listens
         port = nobody.getsockname()[1]
-        with pytest.raises(PrivsynError, match=r"no Prefect server answers at http://127.0.0.1:.*make server"):
+        with pytest.raises(PrivsynError, match=r"no Prefect server answers at http://127.0.0.1:.*privsyn server"):
             Address("127.0.0.1", port, f"http://127.0.0.1:{port}/api").wait(0.1)
 
 

@@ -61,5 +61,8 @@ def test_a_database_that_answers_is_not_touched(postgres_database: str) -> None:
 
 
 def test_deploying_outside_the_repository_is_refused_before_a_server_is_asked(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match=r"file: there is no file .* Run this in the root of the repository"):
+    with pytest.raises(
+        RequestError,
+        match=r"file: there is no file .* write one with `privsyn init FOLDER`",
+    ):
         register(Settings(), print, tmp_path / "prefect.yaml")

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from privsyn.base.errors import RequestError
-from privsyn.pipelines.release_job import plan_of
+from privsyn.pipelines.release_plan import plan_release
 from privsyn.specs.codebooks import statistics_files
 from privsyn.specs.dictionaries import parse_dictionary
 from privsyn.specs.draft import draft
@@ -55,7 +55,7 @@ def test_thirty_columns_leave_no_todo(tmp_path: Path, form: str) -> None:
     assert list(find_todos(parse_yaml(text, "draft").content)) == [], text
     spec = parse_spec(text)
     assert list(spec.columns) == list(content) == columns
-    assert plan_of(spec).stages, "it can be released as it is"
+    assert plan_release(spec).stages, "it can be released as it is"
 
 
 def test_stata(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from pydantic import ValidationError
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.request import Request
 from privsyn.publish.formats.csv_file import BATCH_ROWS, choose_style, find_formulas, write_csv
 from privsyn.publish.formats.described import get_null_text, list_ranges
 from privsyn.sources.open_source import open_source
@@ -52,7 +53,7 @@ def read(path: Path, table: pa.Table, null: str) -> pa.Table:
 
 def written(spec: ReleaseSpec, table: pa.Table, folder: Path) -> pa.Table:
     pq.write_table(table, folder / "t.parquet")
-    ranges = list_ranges(spec, tuple(spec.released_columns))
+    ranges = list_ranges(Request(spec, tuple(spec.released_columns)))
     write_csv(folder / "t.parquet", folder / "t.csv", ranges, choose_style(spec, ranges))
     return read(folder / "t.csv", table, get_null_text(ranges))
 
@@ -83,15 +84,16 @@ def test_a_csv_like_the_source_is_read_as_the_source_is(
     """By the reader of private tables, under the same spec: every value has its code, and nothing is repaired."""
     nulls = {} if null_values is None else {"null_values": null_values}
     spec = make_spec(LIKE, csv=csv_options, like="source", formats=["parquet", "csv"], **nulls)
-    table, ranges = synthetic(spec), list_ranges(spec, tuple(LIKE))
+    table, ranges = synthetic(spec), list_ranges(Request(spec, tuple(LIKE)))
     style = choose_style(spec, ranges)
     assert style.null == null
     pq.write_table(table, tmp_path / "t.parquet")
     write_csv(tmp_path / "t.parquet", tmp_path / "t.csv", ranges, style)
     (batch,) = open_source(tmp_path / "t.csv", spec).batches()
     for codec in plan(spec, tuple(LIKE)).codecs:
-        codes, repairs = codec.encode({codec.attribute: batch.column(codec.attribute)})
-        wanted, _ = codec.encode({codec.attribute: table.column(codec.attribute).combine_chunks()})
+        (name,) = codec.sources
+        codes, repairs = codec.encode({name: batch.column(name)})
+        wanted, _ = codec.encode({name: table.column(name).combine_chunks()})
         assert codes.tolist() == wanted.tolist() and not repairs
     lines = (tmp_path / "t.csv").read_text(encoding=style.encoding).splitlines()
     assert lines[0] == style.delimiter.join(LIKE) and not any(":00:00" in line for line in lines)
@@ -183,7 +185,7 @@ def test_bytes_are_those_of_rfc_4180(tmp_path: Path) -> None:
 )
 def test_null_is_told_from_every_category(columns: dict[str, list[str]], null: str, tmp_path: Path) -> None:
     spec = make_spec({n: {"kind": "categorical", "values": v, "nullable": True} for n, v in columns.items()})
-    assert get_null_text(list_ranges(spec, tuple(columns))) == null
+    assert get_null_text(list_ranges(Request(spec, tuple(columns)))) == null
     table = pa.table({n: [*v, *[None] * (3 - len(v))] for n, v in columns.items()})
     assert written(spec, table, tmp_path).equals(table)
 
@@ -220,7 +222,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(pa.csv, "CSVWriter", Writer)
     before = pa.total_allocated_bytes()
-    ranges = list_ranges(spec, ("x", "b"))
+    ranges = list_ranges(Request(spec, ("x", "b")))
     write_csv(tmp_path / "t.parquet", tmp_path / "t.csv", ranges, choose_style(spec, ranges))
     assert len(held) == 20
     assert max(held) - before < (tmp_path / "t.parquet").stat().st_size / 2
@@ -249,6 +251,6 @@ def test_what_a_spreadsheet_takes_for_a_formula_is_named_and_kept(tmp_path: Path
         "-name": {"kind": "integer", "min": -5, "max": 5},
     }
     spec = make_spec(columns)
-    assert find_formulas(list_ranges(spec, tuple(columns))) == ["texts", "-name"]
+    assert find_formulas(list_ranges(Request(spec, tuple(columns)))) == ["texts", "-name"]
     table = synthetic(spec, 8)
     assert written(spec, table, tmp_path).equals(table)

@@ -114,8 +114,8 @@ def stepped(draw: st.DrawFn) -> dict[str, Any]:
 @given(stepped(), st.integers(0, 2**32))
 def test_codes_survive_decoding(column: dict[str, Any], seed: int) -> None:
     made, rng = encoding(column), np.random.default_rng(seed)
-    codes = rng.integers(0, made.codecs[0].size, 60)
-    decoded = made.decode({"x": codes}, rng)
+    drawn = {codec.attribute: rng.integers(0, codec.size, 60) for codec in made.codecs}
+    codes, decoded = drawn["x"], made.decode(drawn, rng)
     batch = pa.record_batch(decoded)
     profile = make_value_profile([batch], made.ranges())
     assert not sum(profile["outside"].to_pylist()) and all(profile["type_matches"].to_pylist())

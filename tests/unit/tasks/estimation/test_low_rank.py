@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privsyn.tasks.estimation.low_rank import estimate_low_rank
+from privsyn.tasks.estimation.shrink_departures import estimate_low_rank
 
 ROWS, COLUMNS, SIGMA = 20, 30, 40.0
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privsyn.tasks.estimation.low_rank import estimate_low_rank
 from privsyn.tasks.estimation.shrink_departures import (
     SCALES,
     compute_posterior_means,
+    estimate_low_rank,
     estimate_stein_risk,
     shrink_marginal,
 )

@@ -1,0 +1,154 @@
+"""What sets of columns that a spec names bring: ``python -m benchmarks.named_sets [--seeds N] [--cases CASE ...]``.
+
+Made tables whose label is a parity of numbers (y = x0 XOR x1, thresholds at one half; and of three), in which all pairs
+are independent: trees trained on the synthetic rows and tested on real rows that no release saw.  And Adult: the error
+of an SVM on its label, with the label in focus and with a set named.  Releases are made in memory with seeded noise:
+nothing here is a release.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from sklearn.ensemble import HistGradientBoostingClassifier
+
+from benchmarks.tables import FOLDER, LABELS, table_spec
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.memory import MemoryRun
+from privsyn.engine.request import Request
+from privsyn.evaluation.coded_tables import encode_table
+from privsyn.pipelines.registry import build_steps
+from privsyn.tasks.codecs import plan
+from privsyn.tasks.estimation import noisy
+from privsyn.tasks.metrics.classification import compute_svm_error
+from privsyn.tasks.privacy.noise import SeededNoise
+
+ROWS, DELTA, HOLDOUT_SHARE = 10_000, 1e-9, 0.2
+Case = tuple[str, Mapping[str, Any]]
+
+
+def list_cases(numbers: int) -> dict[str, Mapping[str, Any]]:
+    """Return name -> fields of the spec for the parity of so many numbers."""
+    named = [f"x{i}" for i in range(numbers)] + ["y"]
+    workload = [{"columns": named}]
+    return {
+        "default": {},
+        "focus": {"focus": {"columns": ["y"]}},
+        "named": {"workload": workload},
+        "named, adaptive": {"workload": workload, "mechanism": "adaptive"},
+        "named, aim": {"workload": workload, "mechanism": "aim"},
+    }
+
+
+def make_parity(numbers: int, rows: int, seed: int) -> pa.Table:
+    """Return rows of so many even numbers between 0 and 1 and whether an odd number of them is above one half."""
+    x = np.random.default_rng(seed).random((rows, numbers))
+    columns = {f"x{i}": pa.array(x[:, i]) for i in range(numbers)}
+    return pa.table({**columns, "y": pa.array((x > 0.5).sum(axis=1) % 2 == 1)})
+
+
+def write_parity_spec(numbers: int, epsilon: float, fields: Mapping[str, Any]) -> ReleaseSpec:
+    """Return the spec of such a table, its bins left open."""
+    columns: dict[str, Any] = {f"x{i}": {"kind": "number", "min": 0, "max": 1} for i in range(numbers)}
+    content = {
+        "dataset": "parity",
+        "unit": {"records_per_person": 1},
+        "privacy": {"epsilon": epsilon, "delta": DELTA},
+        "budget": {"epsilon": 1000.0, "delta": DELTA},
+        "columns": {**columns, "y": {"kind": "boolean"}},
+    }
+    return ReleaseSpec.model_validate({**content, **fields})
+
+
+def make_rows(spec: ReleaseSpec, table: pa.Table, seed: int) -> pa.Table:
+    """Return synthetic rows by this spec, with noise from ``seed``."""
+    request = Request(spec.with_rows(seed=seed), tuple(table.column_names), 1)
+    rows, source = encode_table(table.to_batches(), request.encoding), SeededNoise(seed)
+
+    def draw(step: Any, queries: Any) -> noisy.Answers:
+        return noisy.draw_for_queries(queries, lambda asked: [source.draw(s, c) for s, c in asked])
+
+    given = {"encode": {"encoded_rows": rows.fine.to_arrow()}}
+    return MemoryRun(request, build_steps(request), draw, given=given).run()["decode"]["synthetic"]
+
+
+def score_trees(made: pa.Table, real: pa.Table) -> float:
+    """Return the share of real rows whose label trees trained on ``made`` rows tell."""
+    names = [name for name in real.column_names if name != "y"]
+    train, label = _stack(made, names), made["y"].to_numpy(zero_copy_only=False).astype(bool)
+    if label.all() or not label.any():
+        return float((real["y"].to_numpy(zero_copy_only=False) == label[0]).mean())
+    trees = HistGradientBoostingClassifier(random_state=0).fit(train, label)
+    return float((trees.predict(_stack(real, names)) == real["y"].to_numpy(zero_copy_only=False)).mean())
+
+
+def _stack(table: pa.Table, names: Sequence[str]) -> NDArray[np.float64]:
+    return np.column_stack([table[name].to_numpy(zero_copy_only=False).astype(float) for name in names])
+
+
+def run_parity(numbers: int, epsilon: float, seeds: int) -> None:
+    """Print a row of Markdown a case: mean accuracy of trees, and that of the worst seed."""
+    real = make_parity(numbers, ROWS, 1_000)
+    for name, fields in list_cases(numbers).items():
+        begun, found = time.process_time(), []
+        for seed in range(seeds):
+            table = make_parity(numbers, ROWS, seed)
+            found.append(score_trees(make_rows(write_parity_spec(numbers, epsilon, fields), table, seed), real))
+        seconds = (time.process_time() - begun) / seeds
+        print(
+            f"| parity of {numbers} | {epsilon:g} | {name} | {np.mean(found):.3f} | {min(found):.3f} | {seconds:.1f} |"
+        )
+
+
+ADULT_CASES: Mapping[str, Mapping[str, Any]] = {
+    "default": {},
+    "focus": {"focus": {"columns": ["income"]}},
+    "named": {"workload": [{"columns": ["marital-status", "education-num", "capital-gain", "income"]}]},
+}
+
+
+def run_adult(epsilon: float, seeds: int, cases: Mapping[str, Mapping[str, Any]] = ADULT_CASES) -> None:
+    """Print a row of Markdown a case: the SVM's error on held-out rows of Adult."""
+    import pyarrow.parquet as pq
+
+    whole = pq.read_table(FOLDER / "adult.parquet")
+    order = np.random.default_rng(0).permutation(whole.num_rows)
+    cut = int(HOLDOUT_SHARE * whole.num_rows)
+    train, test = whole.take(np.sort(order[cut:])), whole.take(np.sort(order[:cut]))
+    for name, fields in cases.items():
+        spec = table_spec("adult", epsilon, DELTA)
+        content = {**spec.model_dump(mode="json", exclude_unset=True), **fields}
+        spec = ReleaseSpec.model_validate(content)
+        encoding = plan(spec, tuple(train.column_names))
+        real = encode_table(test.to_batches(), encoding).bins
+        begun, found = time.process_time(), []
+        for seed in range(seeds):
+            made = encode_table(make_rows(spec, train, seed).to_batches(), encoding).bins
+            found.append(compute_svm_error(made, real, LABELS["adult"]))
+        seconds = (time.process_time() - begun) / seeds
+        print(f"| adult | {epsilon:g} | {name} | {np.mean(found):.4f} | {max(found):.4f} | {seconds:.1f} |")
+
+
+def main() -> None:
+    """Print the table of docs/notes."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--cases", nargs="*", default=["2", "3", "adult"], help="2, 3: parities of so many; adult")
+    parser.add_argument("--epsilon", type=float)
+    asked = parser.parse_args()
+    print("| table | epsilon | spec | mean | worst | CPU seconds |\n|---|---|---|---|---|---|")
+    for case in asked.cases:
+        if case == "adult":
+            run_adult(asked.epsilon or 0.2, asked.seeds)
+        else:
+            run_parity(int(case), asked.epsilon or 1.0, asked.seeds)
+
+
+if __name__ == "__main__":
+    main()

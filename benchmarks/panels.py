@@ -1,0 +1,237 @@
+"""Linked rows beside other ways: ``python -m benchmarks.panels [--tables ..] [--epsilons ..] [--seeds N] [--ways ..]``.
+
+``linked``: a release with `order`.  ``unlinked``: the same request without it, every kept row counted, and the rows put
+together at random into persons of the real numbers of rows.  ``flat``: one row a person with a column for every year
+and variable, by the defaults.  ``sample``: a random tenth of the persons, as they are, which is not private.  The
+tables are public and the noise is seeded: nothing here is a release.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from benchmarks.tables import FOLDER
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.inputs import PrivateAccess
+from privsyn.engine.memory import MemoryRun
+from privsyn.engine.request import Request
+from privsyn.evaluation.coded_tables import encode_table
+from privsyn.evaluation.panel_figures import list_panel_figures, read_panel_table
+from privsyn.pipelines.registry import build_steps
+from privsyn.tasks.codecs import plan_every_column
+from privsyn.tasks.metrics.marginal_distance import average_l1, list_all_cliques
+from privsyn.tasks.privacy.noise import SeededNoise
+
+TABLES: dict[str, dict[str, Any]] = {
+    "rwm5yr": {
+        "person": "id",
+        "most": 5,
+        "constant": ["female"],
+        "with_order": ["age"],
+        "left": ["edlevel1", "edlevel2", "edlevel3", "edlevel4"],
+    },
+    "males": {"person": "nr", "most": 8, "constant": ["school", "ethn"], "with_order": ["exper"], "left": []},
+}
+"""Table -> whose rows are linked, and what is public of a person; ``left``: dummies of another column."""
+
+ORDER = "year"
+WAYS = ("linked", "unlinked", "flat", "sample")
+EPSILONS = (0.2, 1.0)
+MOST_LEVELS = 6
+SAMPLE = 0.1
+
+
+def load(name: str) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Return the rows, the order as a number, and the columns as a spec has them."""
+    about = TABLES[name]
+    described = json.loads((Path(FOLDER) / f"{name}.json").read_text(encoding="utf-8"))["columns"]
+    rows = pd.read_parquet(Path(FOLDER) / f"{name}.parquet").drop(columns=about["left"])
+    rows[ORDER] = rows[ORDER].astype(int)
+    columns: dict[str, Any] = {}
+    for column, known in described.items():
+        if column not in rows:
+            continue
+        if column == about["person"]:
+            columns[column] = {"kind": "drop"}
+        elif column == ORDER:
+            columns[column] = {"kind": "integer", "min": int(rows[ORDER].min()), "max": int(rows[ORDER].max())}
+        elif known["kind"] == "categorical":
+            columns[column] = {"kind": "categorical", "values": known["values"], "nullable": known["missing"] > 0}
+        else:
+            kind = "integer" if known["integer"] else "number"
+            columns[column] = {"kind": kind, "min": known["min"], "max": known["max"]}
+    return rows, columns
+
+
+def build_spec(name: str, columns: Mapping[str, Any], epsilon: float, seed: int, **changes: Any) -> ReleaseSpec:
+    """Return the request of the linked release, or another's."""
+    about = TABLES[name]
+    content: dict[str, Any] = {
+        "dataset": name,
+        "unit": {"person_id": about["person"], "max_records": about["most"]},
+        "privacy": {"epsilon": epsilon, "delta": 1e-9},
+        "budget": {"epsilon": 100.0, "delta": 1e-6},
+        "columns": columns,
+        "order": ORDER,
+        "constant": about["constant"],
+        "with_order": about["with_order"],
+        "mechanism": {"name": "privsyn", "synthesis": {"seed": seed}},
+    }
+    return ReleaseSpec.model_validate({**content, **changes})
+
+
+def synthesize(rows: pd.DataFrame, spec: ReleaseSpec, seed: int, threads: int) -> pd.DataFrame:
+    """Return synthetic rows by the steps of a release, with seeded noise."""
+    order = tuple(name for name in rows.columns if name in spec.released_columns)
+    request = Request(spec, order, threads)
+    noise = SeededNoise(seed)
+    batches = pa.Table.from_pandas(rows, preserve_index=False).to_batches(max_chunksize=65_536)
+    draw = lambda step, queries: [noise.draw(q.under(request.pricing).sigma, q.cells) for q in queries]  # noqa: E731
+    run = MemoryRun(request, build_steps(request), draw, PrivateAccess(lambda repairs=None: batches))
+    made = run.run()["decode"]["synthetic"]
+    return made.to_pandas()
+
+
+def make_linked(name: str, rows: pd.DataFrame, columns: dict[str, Any], epsilon: float, seed: int) -> pd.DataFrame:
+    """Return linked rows."""
+    return synthesize(rows, build_spec(name, columns, epsilon, seed), seed, 2)
+
+
+def make_unlinked(name: str, rows: pd.DataFrame, columns: dict[str, Any], epsilon: float, seed: int) -> pd.DataFrame:
+    """Return rows of today's release, as persons of the real numbers of rows."""
+    spec = build_spec(name, columns, epsilon, seed, order=None, constant=[], with_order=[])
+    made = synthesize(rows, spec, seed, 2)
+    person = TABLES[name]["person"]
+    sizes = rows.groupby(person).size().sample(frac=2.0, replace=True, random_state=seed).to_numpy()
+    made.insert(0, person, np.repeat(np.arange(len(sizes)), sizes)[: len(made)])
+    return made
+
+
+def make_flat(name: str, rows: pd.DataFrame, columns: dict[str, Any], epsilon: float, seed: int) -> pd.DataFrame:
+    """Return rows of a release of one row a person: presence and every variable of every year."""
+    about = TABLES[name]
+    person, constant = about["person"], list(about["constant"])
+    changing = [n for n in rows.columns if n not in (person, ORDER, *constant)]
+    years = sorted(rows[ORDER].unique())
+    wide = rows.pivot_table(index=person, columns=ORDER, values=changing, aggfunc="first")
+    wide.columns = [f"{n} {y}" for n, y in wide.columns]
+    wide = wide.join(rows.groupby(person)[constant].first())
+    there = rows.assign(there="yes").pivot_table(index=person, columns=ORDER, values="there", aggfunc="first")
+    described: dict[str, Any] = {n: columns[n] for n in constant}
+    for year in years:
+        wide[f"there {year}"] = there[year].fillna("no")
+        described[f"there {year}"] = {"kind": "categorical", "values": ["no", "yes"]}
+        for n in changing:
+            described[f"{n} {year}"] = {**columns[n], "nullable": True}
+    wide = wide[[n for n in described if n in wide]]
+    described = {n: described[n] for n in wide}
+    unit = {"records_per_person": 1}
+    changes = {"unit": unit, "order": None, "constant": [], "with_order": []}
+    made = synthesize(wide, build_spec(name, described, epsilon, seed, **changes), seed, 2)
+    rng, parts = np.random.default_rng(seed), []
+    for year in years:
+        part = made[made[f"there {year}"] == "yes"]
+        found = {person: part.index.to_numpy(), ORDER: np.full(len(part), year)}
+        for n in constant:
+            found[n] = part[n].to_numpy()
+        for n in changing:
+            values = part[f"{n} {year}"] if f"{n} {year}" in part else pd.Series([None] * len(part))
+            known = values.dropna().to_numpy()
+            if not columns[n].get("nullable") and len(known):  # a row that is there has a value
+                values = values.where(values.notna().to_numpy(), rng.choice(known, len(values)))
+            found[n] = values.to_numpy()
+        parts.append(pd.DataFrame(found))
+    return pd.concat(parts)[[person, *(n for n in rows.columns if n != person)]]
+
+
+def make_sample(name: str, rows: pd.DataFrame, columns: dict[str, Any], epsilon: float, seed: int) -> pd.DataFrame:
+    """Return a random tenth of the persons."""
+    person = TABLES[name]["person"]
+    persons = pd.Series(rows[person].unique()).sample(frac=SAMPLE, random_state=seed)
+    return rows[rows[person].isin(persons)]
+
+
+MAKE: dict[str, Callable[..., pd.DataFrame]] = {
+    "linked": make_linked,
+    "unlinked": make_unlinked,
+    "flat": make_flat,
+    "sample": make_sample,
+}
+
+
+def score(name: str, rows: pd.DataFrame, made: pd.DataFrame, columns: Mapping[str, Any]) -> dict[str, float]:
+    """Return how far the made rows are from the real ones: single rows, and persons over time."""
+    spec = build_spec(name, columns, 1.0, 0)
+    encoding = plan_every_column(spec)
+    tables, coded = [], []
+    for table in (rows, made):
+        batches = pa.Table.from_pandas(table, preserve_index=False).to_batches()
+        coded.append(encode_table(batches, encoding).bins)
+        tables.append(read_panel_table(batches, encoding, spec))
+    figures = list(list_panel_figures(tables[0], tables[1], spec.panel))  # type: ignore[arg-type]
+    few = {n for n, size in tables[0].sizes.items() if size <= MOST_LEVELS + 1}
+    moves = [f.distance for f in figures if f.name.startswith("transitions") and f.column in few]
+    ranks = [_share_kept(f) for f in figures if f.name.startswith("correlation of ranks") and f.real]
+    plain = [_share_kept(f) for f in figures if f.name == "correlation with the next row" and f.real]
+    spread = [_share_kept(f) for f in figures if f.name.startswith("share of the variance") and f.real]
+    ever = [f.distance for f in figures if f.name.startswith("persons that ever")]
+    alone = {f.name: f.distance for f in figures if not f.column}
+    return {
+        "one column": average_l1(*coded, list_all_cliques(coded[0].domain, 1)),
+        "two columns": average_l1(*coded, list_all_cliques(coded[0].domain, 2)),
+        "transitions": _mean(moves),
+        "worst transitions": max(moves, default=np.nan),
+        "rank autocorrelation kept": float(np.median(ranks)),
+        "least rank autocorrelation kept": min(ranks),
+        "autocorrelation kept": float(np.median(plain)),
+        "ICC kept": float(np.median(spread)),
+        "ever": max(ever, default=np.nan),
+        "rows per person": alone["rows per person"] or 0.0,
+        "gaps": alone["gaps in the order"] or 0.0,
+    }
+
+
+def _share_kept(figure: Any) -> float:
+    return (figure.synthetic or 0.0) / figure.real
+
+
+def _mean(values: list[Any]) -> float:
+    return float(np.mean(values)) if values else float("nan")
+
+
+def main() -> None:
+    """Print a row for every table, epsilon and way: means over seeds."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tables", nargs="+", default=list(TABLES), choices=list(TABLES))
+    parser.add_argument("--epsilons", nargs="+", type=float, default=list(EPSILONS))
+    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
+    parser.add_argument("--seeds", type=int, default=3)
+    asked = parser.parse_args()
+    head: list[str] = []
+    for name in asked.tables:
+        rows, columns = load(name)
+        for epsilon in asked.epsilons:
+            for way in asked.ways:
+                start, found = time.perf_counter(), []
+                for seed in range(asked.seeds):
+                    found.append(score(name, rows, MAKE[way](name, rows, columns, epsilon, seed), columns))
+                seconds = (time.perf_counter() - start) / asked.seeds
+                if not head:
+                    head = list(found[0])
+                    print("| table | epsilon | way | " + " | ".join(head) + " | seconds |")
+                    print("|---|---|---|" + "---|" * (len(head) + 1))
+                means = " | ".join(f"{np.mean([f[key] for f in found]):.3f}" for key in head)
+                print(f"| {name} | {epsilon:g} | {way} | {means} | {seconds:.0f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

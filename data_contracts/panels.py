@@ -1,0 +1,205 @@
+"""Panels: tables with several rows a person, in an order.  What a spec says of them, and what it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from privsyn.data_contracts.columns import DateColumn, DatetimeColumn, IntegerColumn
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.promise import Unit
+from privsyn.data_contracts.rules import OneOf, list_computed_columns
+
+ORDERS = (IntegerColumn, DateColumn, DatetimeColumn)
+"""The kinds of columns that put the rows of a person in order."""
+
+NOT_WITH = {
+    "prior": "a prior is a table of single rows",
+    "totals": "known totals are counts of rows, and a release of linked rows counts persons",
+    "improves": "earlier releases cannot be pooled with it yet",
+    "together": "rows of a person are linked column by column",
+}
+"""Field of a spec -> why it does not go with linked rows."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What is public about the rows of one person.
+
+    ``most``: the rows of a person that are kept at most; ``order``: the column that they are in order of; ``constant``:
+    the columns that are the same in every row of a person; ``with_order``: those that grow as the order does.
+    """
+
+    person: str
+    most: int
+    order: str
+    constant: tuple[str, ...] = ()
+    with_order: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> str:
+        """The attribute that is a person's number of kept rows."""
+        return f"{self.person} (rows)"
+
+    @property
+    def before(self) -> str:
+        """The attribute that is the number of kept rows before the drawn one."""
+        return f"{self.person} (rows before)"
+
+    @property
+    def gap(self) -> str:
+        """The attribute that is how far the next row lies behind the drawn one."""
+        return f"{self.order} (to the next row)"
+
+    @property
+    def figures(self) -> tuple[str, str, str]:
+        """The attributes of a person's record that are no columns of the table."""
+        return self.rows, self.before, self.gap
+
+    @property
+    def carried(self) -> frozenset[str]:
+        """The columns whose value in one row follows from another row of the person and the order."""
+        return frozenset({self.order, *self.constant, *self.with_order})
+
+
+MOST_PERSONS = 1 << 31
+"""Persons of one synthetic table at most."""
+
+OF_PERSON = "1: one record is made of all rows of a person, by a rule that depends on that person alone"
+"""Why a count over such records has its sensitivity."""
+
+
+def describe_identifier(description: str) -> IntegerColumn:
+    """Return the column of new identifiers; ``description``: the spec's of the private one."""
+    words = "New number of a synthetic person, the same in all of its rows; it says nothing of the private identifiers."
+    text = f"{description}. {words}" if description else words
+    return IntegerColumn(kind="integer", min=1, max=MOST_PERSONS, description=text)
+
+
+def name_next(attribute: str) -> str:
+    """Return the attribute that is the code of another attribute in the person's next row."""
+    return f"{attribute} (next row)"
+
+
+class WithPanel(Protocol):
+    """The parts of a spec that say what is public about the rows of one person."""
+
+    unit: Unit
+    columns: Any
+    order: str | None
+    constant: tuple[str, ...]
+    with_order: tuple[str, ...]
+    rules: Any
+    mechanism: Any
+    prior: Any
+    totals: Any
+    improves: Any
+    together: Any
+
+    @property
+    def panel(self) -> Panel | None:
+        """The panel."""
+
+    @property
+    def measured_columns(self) -> dict[str, Any]:
+        """The columns that are measured."""
+
+
+def check_panel(spec: WithPanel) -> None:
+    """Raise FieldError, with its place, where the fields about the rows of one person do not fit the spec."""
+    if spec.order is None:
+        for field in ("constant", "with_order"):
+            if getattr(spec, field):
+                raise FieldError(
+                    "is about the rows of a person in their order, and the spec gives none",
+                    "Name the column in `order`, or take this field out",
+                    (field,),
+                )
+        return
+    if spec.unit.person_id is None:
+        raise FieldError(
+            "links the rows of a person, and nothing says which rows are a person's",
+            "Write `unit: {person_id: COLUMN, max_records: K}`, or take `order` out",
+            ("order",),
+        )
+    if spec.unit.max_records == 1:
+        raise FieldError(
+            "of one row a person no row follows another", "Keep 2 rows or more, or take `order` out", ("unit",)
+        )
+    panel = spec.panel
+    assert panel is not None  # noqa: S101 - there is an order and a person
+    computed = {*list_computed_columns(spec.rules), *(n for r in spec.rules if isinstance(r, OneOf) for n in r.one_of)}
+    _check_order(spec, panel, computed)
+    _check_carried(spec, panel, computed)
+    _check_rest(spec, panel)
+
+
+def _check_order(spec: WithPanel, panel: Panel, computed: Collection[str]) -> None:
+    column = spec.measured_columns.get(panel.order)
+    if column is None:
+        raise FieldError(
+            f"the spec measures no column {panel.order!r}", "Name a column that is released and measured", ("order",)
+        )
+    if not isinstance(column, ORDERS) or panel.order in computed:
+        made = "made by a rule" if panel.order in computed else f"of the kind {column.kind!r}"
+        raise FieldError(
+            f"{panel.order!r} puts no rows in order: it is {made}",
+            "Name a column of whole numbers (`integer`), dates or moments",
+            ("order",),
+        )
+    for field in ("exact", "heaps"):
+        if getattr(column, field, ()):
+            raise FieldError(
+                f"{panel.order!r} has `{field}`, and the order is by its values alone",
+                f"Take its `{field}` out",
+                ("columns", panel.order, field),
+            )
+
+
+def _check_carried(spec: WithPanel, panel: Panel, computed: Collection[str]) -> None:
+    seen = {panel.order}
+    for field, names in (("constant", panel.constant), ("with_order", panel.with_order)):
+        for name in names:
+            if name not in spec.measured_columns:
+                raise FieldError(
+                    f"the spec measures no column {name!r}", "Name columns that are released and measured", (field,)
+                )
+            if name in computed:
+                raise FieldError(
+                    f"{name!r} is made from other columns by a rule", "Name the columns behind it", (field,)
+                )
+            if name in seen:
+                raise FieldError(
+                    f"names {name!r}, which is the order or was named before", "Name each column once", (field,)
+                )
+            seen.add(name)
+    for name in panel.with_order:
+        column, order = spec.columns[name], spec.columns[panel.order]
+        if not isinstance(column, IntegerColumn) or column.exact or column.heaps:
+            raise FieldError(
+                f"{name!r} does not grow by whole steps: it is no `integer` column, or has `exact` or `heaps`",
+                "Name plain columns of whole numbers",
+                ("with_order",),
+            )
+        if not isinstance(order, IntegerColumn):
+            raise FieldError(
+                f"{panel.order!r} is of the kind {order.kind!r}, so nothing grows by the same number",
+                "Take `with_order` out, or give an order of whole numbers",
+                ("with_order",),
+            )
+
+
+def _check_rest(spec: WithPanel, panel: Panel) -> None:
+    if spec.mechanism.name != "privsyn":
+        raise FieldError(
+            f"the mechanism {spec.mechanism.name!r} does not link the rows of a person",
+            "Choose `privsyn`, or take `order` out",
+            ("mechanism",),
+        )
+    for field, reason in NOT_WITH.items():
+        if getattr(spec, field):
+            raise FieldError(f"does not go with `order`: {reason}", "Take one of the two out", (field,))
+    taken = next((name for name in panel.figures if name in spec.columns), None)
+    if taken is not None:
+        raise FieldError(f"the column {taken!r} has the name that a count of rows needs", "Rename it", ("columns",))

@@ -1,0 +1,26 @@
+"""The settings of a command that calls a flow in its own process; a worker's runs have those of the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from privsyn.base.settings import Settings
+
+_given: ContextVar[Settings | None] = ContextVar("privsyn_settings", default=None)
+
+
+@contextmanager
+def use_settings(settings: Settings) -> Iterator[None]:
+    """Let flows that are called inside use ``settings``."""
+    token = _given.set(settings)
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
+def get_settings() -> Settings:
+    """Return the caller's settings, else those of the environment."""
+    return _given.get() or Settings()

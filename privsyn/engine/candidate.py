@@ -1,0 +1,215 @@
+"""The candidate: a release that asks to be admitted, with all that its checks and its run are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+
+from privsyn.base.settings import Settings
+from privsyn.counting.chosen_engine import choose_engine
+from privsyn.counting.engine import Engine
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.execute import ReportProgress, Run
+from privsyn.engine.generations import Generation, name_request, name_run, read_generation
+from privsyn.engine.improved_run import read_earlier_keys
+from privsyn.engine.inputs import PrivateAccess
+from privsyn.engine.keys import compute_lineage_keys
+from privsyn.engine.names_of_tables import check_reason, find_names, map_fingerprints
+from privsyn.engine.plan import Plan
+from privsyn.ledgers.known_tables import KnownTable
+from privsyn.ledgers.ledger import Ledger, Line
+from privsyn.ledgers.noted_history import open_noted_ledger
+from privsyn.ledgers.released_periods import PeriodRow
+from privsyn.sources.open_source import open_source
+from privsyn.sources.private_table import Source, SupportsArrowStream
+from privsyn.storage.record_kinds import DataRecord, RequestRecord
+from privsyn.storage.records import Records
+from privsyn.storage.store import Store
+from privsyn.storage.table_files import Place
+from privsyn.tasks.privacy.noise import NoiseSource, OpenDPNoise
+
+OpenTable = Callable[[Place | SupportsArrowStream, ReleaseSpec], Source]
+
+
+def ignore_progress(step: str, done: int, total: int) -> None:
+    """Report nothing."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Candidate:
+    """A release that asks to be admitted: its public plan, and how and from where it is asked.
+
+    ``fresh``: new noise is asked for; ``data``: a table in memory in place of ``spec.data`` (None: it is there);
+    ``new_dataset``: why a table that is known under another name gets a second one (None: nobody said); ``opened``: how
+    the private table is opened (None: as a table of the spec's columns).
+
+    What follows from these is worked out, once, when it is first asked for: so ledger, table and noise are opened in
+    the order of the checks (privsyn/engine/admission.py), and nothing is before its check.
+    """
+
+    plan: Plan
+    settings: Settings
+    fresh: bool = False
+    data: SupportsArrowStream | None = None
+    new_dataset: str | None = None
+    opened: OpenTable | None = None
+    noise: NoiseSource = field(default_factory=OpenDPNoise)
+    report: ReportProgress = ignore_progress
+
+    @property
+    def spec(self) -> ReleaseSpec:
+        """The spec of what is asked for."""
+        return self.plan.request.spec
+
+    @cached_property
+    def store(self) -> Store:
+        """The step artifacts of the data set."""
+        return Store(self.settings.private_root, self.settings.released_root, self.spec.dataset)
+
+    @cached_property
+    def records(self) -> Records:
+        """The private records of the data set."""
+        return Records(self.settings.private_root, self.spec.dataset)
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The ledger, which is made only where this private folder has charged nothing to any."""
+        return Ledger(self.settings.ledger, create=open_noted_ledger(self.records) is None)
+
+    @cached_property
+    def request_record(self) -> str:
+        """The name of the record of this request."""
+        return name_request(self.plan)
+
+    @cached_property
+    def seen(self) -> RequestRecord | None:
+        """What is recorded of the same request before; None if it was never seen."""
+        return self.records.load_as(self.request_record, RequestRecord)
+
+    @cached_property
+    def begun_period(self) -> PeriodRow | None:
+        """Where the period stands that is to be released; None without one, and before it is begun."""
+        period = self.plan.period
+        return None if period is None else self.ledger.period(self.spec.dataset, period)
+
+    @cached_property
+    def engine(self) -> Engine:
+        """Who counts the rows; it opens nothing before it has to count."""
+        return choose_engine(self.spec.engine, self.settings)
+
+    @cached_property
+    def source(self) -> Source:
+        """The private table, whose structure fits the spec."""
+        return (self.opened or open_source)(self.spec.data if self.data is None else self.data, self.spec)
+
+    @cached_property
+    def table_fingerprints(self) -> tuple[str, ...]:
+        """The fingerprints of the private table as it is now: of the whole, then of its files."""
+        return self.source.fingerprints(self.store)
+
+    @cached_property
+    def ordered_plan(self) -> Plan:
+        """The plan of the run: its columns in the table's order, where the request has none, and the threads to use."""
+        released = self.spec.released_columns
+        order = tuple(name for name in self.source.columns if name in released)
+        return replace(self.plan, request=self.plan.request.order_columns(order, self.settings.threads))
+
+    @cached_property
+    def given(self) -> dict[str, str]:
+        """Step -> key, of steps whose tables an earlier run has that this one improves."""
+        fingerprint = self.table_fingerprints[0]
+        return read_earlier_keys(
+            self.ordered_plan, fingerprint, type(self.noise), self.settings, self.store, self.records, self.ledger
+        )
+
+    @cached_property
+    def begun_run(self) -> Run | None:
+        """The run that began the period, of a table that has changed since; None if there is no such run here."""
+        begun = self.begun_period
+        noted = None if begun is None else self.records.load_as(f"data-of-{begun.run}", DataRecord)
+        if begun is None or noted is None or noted.fingerprint == self.table_fingerprints[0]:
+            return None
+        run = self._build_run(0, noted.fingerprint)
+        return run if run.name == begun.run else None  # another request's: the ledger decides
+
+    @cached_property
+    def fingerprints(self) -> tuple[str, ...]:
+        """The fingerprints of the data to release: those of the table, unless a begun period has encoded others.
+
+        A run that has encoded its rows is finished from those, though the table has changed since: its noise may be
+        drawn.
+        """
+        whole, *files = self.table_fingerprints
+        begun, noted = self.begun_run, None
+        if begun is not None and begun.is_whole(begun.steps[0]):
+            noted = self.records.load_as(f"data-of-{begun.name}", DataRecord)
+        return (whole if noted is None else noted.fingerprint, *files)
+
+    @cached_property
+    def _draw(self) -> tuple[Generation, Run]:
+        """The draw to continue or to begin, and its run.
+
+        ``fresh`` takes the next generation, unless it was killed before it finished one or that one's tables are lost.
+        """
+        steps, fingerprint = self.ordered_plan.steps, self.fingerprints[0]
+        generation = read_generation(self.records, self._compute_keys(0, fingerprint), steps)
+        run = self._build_run(generation.number, fingerprint)
+        if self.fresh and not generation.killed_fresh and (generation.finished or run.has_drawn(self.given)):
+            generation = replace(generation, number=generation.last + 1, finished=False)
+            run = self._build_run(generation.number, fingerprint)
+        while self.fresh and run.lost_step() not in (None, *self.given):
+            generation = replace(generation, number=generation.number + 1, finished=False)
+            run = self._build_run(generation.number, fingerprint)
+        return generation, run
+
+    @property
+    def generation(self) -> Generation:
+        """The generation of the request's noise that is continued or begun."""
+        return self._draw[0]
+
+    @property
+    def run(self) -> Run:
+        """The run that is opened if every check is passed."""
+        return self._draw[1]
+
+    @cached_property
+    def charges(self) -> list[Line]:
+        """The charges of the run: one a release step whose noise has not been drawn.
+
+        Raises RequestError if noise was paid for but its table is gone or changed.
+        """
+        return self.run.missing_budget()
+
+    @cached_property
+    def known_table(self) -> KnownTable:
+        """The table as this private folder and the ledger may know it under another name."""
+        known = map_fingerprints(self.settings.private_root, self.ledger.entries())
+        own = frozenset(known.get(self.spec.dataset, ()))
+        elsewhere = find_names(known, set(self.fingerprints) - own) - {self.spec.dataset}
+        mark = partial(self.store.mark, "table")
+        return KnownTable(self.fingerprints, mark, elsewhere, own, check_reason(self.new_dataset))
+
+    def _compute_keys(self, generation: int, fingerprint: str) -> Mapping[str, str]:
+        plan = self.ordered_plan
+        return compute_lineage_keys(
+            plan.request, fingerprint, generation, type(self.noise), plan.steps, plan.period, given=self.given
+        )
+
+    def _build_run(self, generation: int, fingerprint: str) -> Run:
+        plan, keys = self.ordered_plan, self._compute_keys(generation, fingerprint)
+        return Run(
+            plan=plan,
+            private=PrivateAccess(self.source.batches, self._is_unchanged, self.engine),
+            keys=keys,
+            name=name_run(self.records, plan.name or self.spec.dataset, keys[plan.steps[-1].name]),
+            store=self.store,
+            records=self.records,
+            ledger=self.ledger,
+            noise=self.noise,
+            report=self.report,
+        )
+
+    def _is_unchanged(self) -> bool:
+        """Return whether the table is, when it is asked, what is to be released."""
+        return self.source.fingerprint(self.store) == self.fingerprints[0]

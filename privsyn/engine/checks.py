@@ -1,0 +1,204 @@
+"""The checks of a candidate, one question each; privsyn/engine/admission.py asks them in their order."""
+
+from __future__ import annotations
+
+import importlib.util
+import secrets
+
+from privsyn.base.errors import BudgetRefusedError, LedgerError, PeriodReleasedError, RequestError
+from privsyn.base.wording import mention
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.rules import LookupRule
+from privsyn.engine import names_of_tables
+from privsyn.engine.candidate import Candidate
+from privsyn.engine.earlier_runs import refuse_silent_redraw
+from privsyn.engine.public_inputs import PrivateTables
+from privsyn.engine.request import Request
+from privsyn.ledgers.ledger import Line
+from privsyn.ledgers.noted_history import open_noted_ledger, refuse_older
+from privsyn.specs.places import format_place
+from privsyn.tasks.knowledge.totals_and_rules import check_totals_possible
+from privsyn.tasks.privacy.accountant import cap_accountant, convert_epsilon_to_rho
+from privsyn.tasks.rules.feasibility import check_feasible
+
+
+def check_reason(candidate: Candidate) -> None:
+    """Refuse an empty or a very long reason for a table's second name."""
+    names_of_tables.check_reason(candidate.new_dataset)
+
+
+def check_package(candidate: Candidate) -> None:
+    """Refuse a mechanism whose options ask for a package that is not installed."""
+    wanted = candidate.spec.mechanism.package
+    if wanted is None:
+        return
+    package, extra = wanted
+    if importlib.util.find_spec(package) is None:
+        raise RequestError(
+            f"needs the package {package}, which is not installed",
+            f"Install it with: pip install 'privsyn-flows[{extra}]'",
+            "mechanism.rows_by",
+        )
+
+
+def check_engine(candidate: Candidate) -> None:
+    """Refuse a cluster whose settings cannot be trusted."""
+    _ = candidate.engine
+
+
+def check_promise(candidate: Candidate) -> None:
+    """Refuse a promise or a cap that cannot be accounted, and a public prior whose file is not the stated one."""
+    candidate.plan.check()
+
+
+def check_rules(candidate: Candidate) -> None:
+    """Refuse rules that no row keeps, and totals that no rows have."""
+    check_keepable(candidate.plan.request)
+
+
+def check_keepable(request: Request) -> None:
+    """Raise RequestError that names the field unless some row keeps the request's rules, and rows its totals.
+
+    A lookup whose table was not read is refused: whoever may start runs must not choose which file is published.
+    """
+    for i, rule in enumerate(request.spec.rules):
+        if isinstance(rule, LookupRule) and rule.lookup.table:
+            raise RequestError(
+                "names a file, and a run takes none",
+                "Start the release from the spec's file, or give the table itself as `rows`",
+                f"rules[{i}].lookup.table",
+            )
+    try:
+        check_feasible(request.encoding)
+        if request.public.totals is not None:
+            check_totals_possible(request.spec.totals, request.public.totals, request.encoding)
+    except FieldError as error:
+        raise RequestError(error.problem, error.cure, format_place(error.place)) from None
+
+
+def check_noise(candidate: Candidate) -> None:
+    """Refuse an epsilon at which the first look would say nothing."""
+    candidate.plan.check_noise()
+
+
+def check_ledger(candidate: Candidate) -> None:
+    """Refuse a ledger that this private folder's releases were not charged to, and one that has another cap.
+
+    Raises LedgerError for another ledger (an empty one would forget what was spent), for an older copy of the right
+    one (privsyn/ledgers/noted_history.py) and for one that does not add up or takes no entry, RequestError for another
+    cap.  A new data set is registered later, when nothing but the reservation is left to refuse.
+    """
+    spec, ledger = candidate.spec, candidate.ledger
+    ledger.check()
+    known = ledger.summary(spec.dataset)
+    before = open_noted_ledger(candidate.records)
+    if before is not None and (not known or known[0].created != before.created):
+        raise LedgerError(
+            f"the releases of {spec.dataset!r} in this private folder were charged to another ledger, not to "
+            f"{ledger.name}",
+            "Set " + mention("settings.ledger") + " to that ledger, or restore it from a backup; nothing was read",
+        )
+    if before is not None:
+        refuse_older(ledger, before, spec.dataset)
+    if known:
+        ledger.register(spec.dataset, spec.budget)
+
+
+def check_period(candidate: Candidate) -> None:
+    """Raise PeriodReleasedError for a period that has its release, before the data is looked for."""
+    period = candidate.plan.period
+    if period is None:
+        return
+    if candidate.fresh:
+        raise RequestError(
+            "a period is drawn once, so it cannot have new noise", "Leave out one of them", "release.fresh"
+        )
+    stands = candidate.begun_period
+    if stands is not None and stands.released:
+        raise PeriodReleasedError(candidate.spec.dataset, period, stands.run)
+
+
+def check_room(candidate: Candidate) -> None:
+    """Refuse a request that is sure to be charged and cannot fit; a new data set has its whole cap."""
+    seen, spec = candidate.seen, candidate.spec
+    unbegun = candidate.plan.period is not None and candidate.begun_period is None
+    if seen is not None and not (seen.finished and (candidate.fresh or unbegun)):
+        return
+    asked = candidate.plan.request.rounds[-1]
+    if candidate.ledger.summary(spec.dataset):
+        line = Line("release", f"room-{secrets.token_hex(8)}", asked, {"accountant": spec.accountant})
+        candidate.ledger.check_room(spec.dataset, [line], spec.privacy.delta)
+    else:
+        check_whole_cap(candidate.plan.request)
+
+
+def check_whole_cap(request: Request) -> None:
+    """Raise BudgetRefusedError for a request that costs more than the whole cap of a new data set."""
+    spec = request.spec
+    if request.rounds[-1] > convert_epsilon_to_rho(
+        spec.budget.epsilon, spec.budget.delta, cap_accountant(spec.accountant)
+    ):
+        raise BudgetRefusedError(
+            f"privacy ({spec.privacy.epsilon:g}, {spec.privacy.delta:g}) costs more than the whole lifetime cap "
+            f"({spec.budget.epsilon:g}, {spec.budget.delta:g}); nothing was read, nothing was spent",
+            "Lower privacy.epsilon or privacy.delta, or set another cap while the data set is new",
+            "budget",
+        )
+
+
+def check_columns(candidate: Candidate) -> None:
+    """Refuse a table that is not there, or has other columns than the spec."""
+    _ = candidate.source
+
+
+def check_public_inputs(candidate: Candidate) -> None:
+    """Refuse a file that the spec calls public and that is the run's private table or one of the ledger's data sets."""
+    spec = candidate.spec
+    if spec.public_inputs:
+        tables = PrivateTables(
+            source=candidate.source,
+            own=candidate.table_fingerprints,
+            store=candidate.store,
+            ledger=candidate.ledger,
+            private_root=candidate.settings.private_root,
+        )
+        tables.refuse_as_public(spec, candidate.records)
+
+
+def check_improved(candidate: Candidate) -> None:
+    """Refuse to improve releases that were made of another table or request."""
+    _ = candidate.given
+
+
+def check_redraw(candidate: Candidate) -> None:
+    """Refuse to draw again, unasked, what an earlier version of this program was paid for."""
+    if not candidate.fresh and not candidate.run.has_drawn_all():
+        refuse_silent_redraw(candidate.run, candidate.settings, candidate.fingerprints[0], candidate.plan.asks)
+
+
+def check_place(candidate: Candidate) -> None:
+    """Refuse a run whose released folder's place is taken by a link or a file."""
+    candidate.store.released.check_place(candidate.run.name)
+
+
+def check_workers(candidate: Candidate) -> None:
+    """Refuse a run that has to count where nobody is there to do so."""
+    if not all(candidate.run.is_whole(step) for step in candidate.run.release_steps):
+        candidate.engine.open()
+
+
+def check_rows(candidate: Candidate) -> None:
+    """Refuse a table that cannot be read to its end, where its rows are not encoded yet."""
+    if not candidate.run.is_whole(candidate.run.steps[0]):
+        candidate.source.check_rows()
+
+
+def check_paid_tables(candidate: Candidate) -> None:
+    """Refuse a run whose noisy table was paid for and is gone: drawing again must be asked for."""
+    _ = candidate.charges
+
+
+def check_duplicate(candidate: Candidate) -> None:
+    """Refuse new charges on a table that is known under another name, unless a reason is stated."""
+    if candidate.charges:
+        candidate.ledger.check_table(candidate.spec.dataset, candidate.known_table)  # before its name is entered

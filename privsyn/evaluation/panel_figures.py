@@ -1,0 +1,131 @@
+"""Figures of persons with several rows, of the real and of the synthetic table: over time, and of the persons."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.evaluation_results import PanelFigure
+from privsyn.data_contracts.panels import Panel
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.evaluation.coded_tables import Release
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.ordered import OrderedCodec
+from privsyn.tasks.codecs.parsing import to_keys
+from privsyn.tasks.codecs.person_figures import get_unit
+from privsyn.tasks.metrics import panels
+from privsyn.tasks.metrics.panels import MOST_LEVELS, PanelTable
+from privsyn.tasks.steps.encode import Repairs, encode_batch
+
+Batches = Iterable[pa.RecordBatch]
+
+
+def compute_panel_figures(release: Release, real: Batches, synthetic: Batches) -> tuple[PanelFigure, ...]:
+    """Return the figures of a release of linked rows; none of another.
+
+    real: the kept rows as they are stored, with the person's identifier; synthetic: those of the release, in the order
+    of its files.
+    """
+    panel = release.spec.panel
+    if panel is None:
+        return ()
+    persons = [pq.read_table(path, columns=[panel.person])[panel.person] for path in release.synthetic]
+    made = pa.chunked_array([chunk for column in persons for chunk in column.chunks], pa.int64()).to_numpy()
+    encoding, spec = release.encoding, release.spec
+    kept = read_panel_table(real, encoding, spec)
+    return tuple(list_panel_figures(kept, read_panel_table(synthetic, encoding, spec, made), panel))
+
+
+def read_panel_table(
+    batches: Batches, encoding: EncodingPlan, spec: ReleaseSpec, person: NDArray[np.int64] | None = None
+) -> PanelTable:
+    """Return a table person by person, in the public bins; ``person``: whose each row is, None: by the identifier.
+
+    Rows without a person or a place in the order are left out.
+    """
+    panel = spec.panel
+    if panel is None:
+        raise ValueError("the spec links no rows")
+    codes: dict[str, list[NDArray[np.int64]]] = {c.attribute: [np.empty(0, np.int64)] for c in encoding.codecs}
+    ordered = [c for c in encoding.codecs if isinstance(c, OrderedCodec)]
+    values: dict[str, list[NDArray[np.float64]]] = {c.attribute: [np.empty(0)] for c in ordered}
+    keys = [pa.array([], pa.string())]
+    for batch in batches:
+        coded = encode_batch(batch, encoding, Repairs())
+        for codec in encoding.codecs:
+            fine = np.asarray(coded.column(codec.attribute)).astype(np.int64)
+            codes[codec.attribute].append(codec.groups[fine].astype(np.int64))
+        for codec in ordered:
+            numbers, alone = codec.clamp(batch.column(codec.attribute))
+            exact, _ = codec.numbers(batch.column(codec.attribute))
+            values[codec.attribute].append(np.where(alone, exact, numbers))
+        if person is None:
+            keys.append(to_keys(batch.column(panel.person), pa.string()))
+    columns = {name: np.concatenate(parts) for name, parts in codes.items()}
+    numbers_of = {name: np.concatenate(parts) for name, parts in values.items()}
+    if person is None:
+        indices = pa.chunked_array(keys).dictionary_encode().combine_chunks().indices
+        person = np.asarray(indices.fill_null(-1)).astype(np.int64)
+    known = (person >= 0) & ~np.isnan(numbers_of[panel.order])
+    unit = get_unit(spec.columns[panel.order])
+    step = np.floor(numbers_of[panel.order][known] / unit).astype(np.int64)
+    sizes = {c.attribute: int(c.groups.max()) + 1 for c in encoding.codecs}
+    two = {n: c.astype(np.float64) for n, c in columns.items() if n not in numbers_of and sizes[n] <= 3}
+    return PanelTable.sort(
+        person[known],
+        step,
+        {n: c[known] for n, c in columns.items()},
+        sizes,
+        {n: v[known] for n, v in (numbers_of | two).items()},
+    )
+
+
+def list_panel_figures(real: PanelTable, synthetic: PanelTable, panel: Panel) -> Iterator[PanelFigure]:
+    """Yield every figure of both tables."""
+    both = (real, synthetic)
+    for name, count in (("rows per person", panels.count_rows_per_person), ("gaps in the order", panels.count_gaps)):
+        counts = [count(table) for table in both]
+        means = [float(c @ np.arange(len(c)) / max(c.sum(), 1)) for c in counts]
+        yield _compare(name, "", means, panels.compute_l1(counts[0], counts[1]))
+    for column in panel.constant:
+        yield _compare("persons that never change", column, [panels.share_always(t, column) for t in both])
+    for column in real.codes:
+        if column in panel.constant or column == panel.order:
+            continue
+        if column in real.values:
+            yield _compare("correlation of ranks with the next row", column, _map_ranks(both, column))
+            yield _compare(
+                "correlation with the next row", column, [panels.compute_autocorrelation(t, column) for t in both]
+            )
+            yield _compare(
+                "share of the variance between persons", column, [panels.compute_person_share(t, column) for t in both]
+            )
+        if real.sizes[column] <= MOST_LEVELS:
+            tables = [panels.count_transitions(t, column) for t in both]
+            stays = [float(np.trace(t) / max(t.sum(), 1)) for t in tables]
+            yield _compare(
+                "transitions, and the share that stays", column, stays, panels.compute_l1(tables[0], tables[1])
+            )
+            yield _compare("rows in a row alike", column, [panels.compute_spell_length(t, column) for t in both])
+            ever = [panels.share_ever(t, column) for t in both]
+            largest = float(np.abs(ever[0] - ever[1]).max())
+            yield _compare("persons that ever had a value", column, None, largest)
+            yield _compare("persons that never change", column, [panels.share_always(t, column) for t in both])
+
+
+def _map_ranks(tables: Iterable[PanelTable], column: str) -> list[float]:
+    return [panels.compute_autocorrelation(table.by_ranks(column), column) for table in tables]
+
+
+def _compare(name: str, column: str, figures: list[float] | None, distance: float | None = None) -> PanelFigure:
+    real, synthetic = (None, None) if figures is None else (_know(figure) for figure in figures)
+    return PanelFigure(name=name, column=column, real=real, synthetic=synthetic, distance=distance)
+
+
+def _know(figure: float) -> float | None:
+    return figure if math.isfinite(figure) else None

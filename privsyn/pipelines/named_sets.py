@@ -1,0 +1,289 @@
+"""The steps that measure sets of columns whole: those that the spec names, and triples that scores find."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts import tables
+from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.domain import Clique
+from privsyn.data_contracts.receipts import Query
+from privsyn.engine.inputs import Inputs
+from privsyn.engine.request import Request
+from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step
+from privsyn.pipelines.common_steps import (
+    ONE_CELL,
+    RECODE,
+    RECODED,
+    RELEASED,
+    list_released_tables,
+    publish_noisy,
+    stream_codes,
+)
+from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.recode import estimate_total
+from privsyn.tasks.kernels.counting import Countable
+from privsyn.tasks.knowledge.public_knowledge import Part
+from privsyn.tasks.steps import named_sets, triple_scores
+
+MEASURE_SETS = "measure_sets"
+"""The name that every step that measures sets begins with."""
+
+MERGES = "plan_sets.merges"
+HALVES, HALF_ROWS = "plan_halves.merges", "halve_rows.merged_rows"
+MERGES_FILE = "marginals/merges.parquet"
+ROWS = "merge_rows.merged_rows"
+COUNTS_OF_SETS = "joint counts of the named sets of columns"
+
+
+SEARCH_SHARE = Fraction(1, 10)
+"""Share of a measurement's budget that looks for triples of the focus and measures what it finds."""
+
+SCORES_PART = Fraction(1, 4)
+"""Part of that which the triples' scores have."""
+
+
+class Shares(NamedTuple):
+    """Parts of a measurement's budget: of named sets, of the triples' scores, and of what these find."""
+
+    named: Fraction
+    scores: Fraction
+    found: Fraction
+
+
+def compute_shares(request: Request) -> Shares:
+    """Return the parts of a measurement's budget that are for sets, each 0 where there are none.  Public."""
+    spec = request.spec
+    search = SEARCH_SHARE if spec.looks_for_triples else Fraction(0)
+    sizes = [(len(m.columns), m.weight) for m in spec.measured_sets]
+    named = named_sets.compute_share(sizes, len(spec.measured_columns)) * (1 - search)
+    return Shares(named, search * SCORES_PART, search * (1 - SCORES_PART))
+
+
+def compute_share(request: Request) -> Fraction:
+    """Return the part of a measurement's budget that is for sets, named or found, and for looking for them.  Public."""
+    return sum(compute_shares(request), Fraction(0))
+
+
+def build_set_steps(request: Request, measurement: Fraction) -> tuple[Step, ...]:
+    """Return the steps that look for sets, plan them and measure them; none without sets.
+
+    ``measurement``: the share of the budget of which the sets have their parts.
+    """
+    shares = compute_shares(request)
+    if not any(shares):
+        return ()
+    measure = build_set_measurement(measurement * (shares.named + shares.found))
+    search = (PLAN_HALVES, HALVE_ROWS, _build_triple_scores(measurement * shares.scores)) if shares.scores else ()
+    return (*search, _build_plan(measure, shares), MERGE_ROWS, measure)
+
+
+def _list_in_order(request: Request) -> set[str]:
+    return {a for a, sections in request.encoding.in_order.items() if sections}
+
+
+def _plan_halves(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    halves = triple_scores.halve_attributes(inputs.recode(), _list_in_order(request))
+    return {"merges": named_sets.tabulate_merges([halves])}
+
+
+PLAN_HALVES = Step(
+    name="plan_halves",
+    title="Plan halves",
+    kind=Kind.POSTPROCESS,
+    inputs=(RECODE,),
+    outputs={"merges": tables.MERGES},
+    run=_plan_halves,
+)
+
+
+def _build_triple_scores(share: Fraction) -> ReleaseStep:
+    """Return the noisy scores of the triples of the focus, with this share of the budget."""
+
+    def read_halves(inputs: Inputs) -> named_sets.PlannedSet:
+        return named_sets.read_merges(inputs.table(HALVES))[0]
+
+    def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
+        triples = triple_scores.list_triples(request.public.targets.focus, read_halves(inputs))
+        return triple_scores.plan_queries(triples, rho, request.records)
+
+    def exact(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
+        halves = read_halves(inputs)
+        values = triple_scores.compute_values(inputs.recode(), halves)
+        columns = dict(zip(halves.attributes, named_sets.name_columns(0, halves), strict=True))
+        return triple_scores.count_exactly(rows, columns, values, queries, request.threads)
+
+    return ReleaseStep(
+        name="triple_scores",
+        title="Triple scores",
+        inputs=(HALF_ROWS, HALVES, RECODE),
+        outputs=RELEASED,
+        reads=(Part.TARGETS,),
+        plan=plan,
+        exact=exact,
+        share=lambda r: share,
+        look=Look(
+            "how much two columns together say of one in focus",
+            lambda r: (
+                "k: a row's product of three values, which follow from noisy counts released before, is between -1 and "
+                "1, so each of a person's k records moves the sum by at most 1; rounding down to whole records keeps it"
+            ),
+            noise_of="an interaction",
+        ),
+        rows=HALF_ROWS,
+        rows_domain=lambda r, inputs: named_sets.build_set_domain(named_sets.read_merges(inputs.table(HALVES))),
+        padded=True,
+        published=publish_noisy("triples", "how much two columns together say of a third"),
+    )
+
+
+def _build_plan(measure: ReleaseStep, shares: Shares) -> Step:
+    """Return the step that plans the named sets and those that the triples' scores find."""
+    searched = ("triple_scores", "indif_scores") if shares.found else ()
+
+    def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+        recode, named = inputs.recode(), request.public.measured_sets
+        found = _find_sets(request, inputs) if searched else []
+        sets = named_sets.plan_sets(
+            _weigh(named, found, shares), recode, _list_in_order(request), measure.rho(request), request.records
+        )
+        return {"merges": named_sets.tabulate_merges(sets)}
+
+    return Step(
+        name="plan_sets",
+        title="Plan sets",
+        kind=Kind.POSTPROCESS,
+        inputs=(RECODE, *list_released_tables(searched)),
+        outputs={"merges": tables.MERGES},
+        settings=lambda r: {**measure.priced(r), "found": str(shares.found)},
+        reads=(Part.TARGETS,),
+        run=run,
+        published={
+            "merges": PublishedFile(
+                MERGES_FILE,
+                "says which codes (`coarse`) are one (`merged`) in the joint counts of each named set",
+            )
+        },
+        words=lambda r: "the named sets are counted in cells of about equal noisy counts, as many as the noise allows",
+    )
+
+
+def _find_sets(request: Request, inputs: Inputs) -> list[Clique]:
+    """Return the sets that the noisy scores of triples, and of pairs, say to measure."""
+    queries, answers = inputs.noisy("triple_scores")
+    asked, told = inputs.noisy("indif_scores")
+    recode = inputs.recode()
+    return triple_scores.choose_sets(
+        queries,
+        [float(y[0]) for y in answers],
+        estimate_total(recode),
+        request.public.targets.focus,
+        {q.attributes: float(y[0]) for q, y in zip(asked, told, strict=True)},
+        recode,
+    )
+
+
+def _weigh(
+    named: Sequence[tuple[frozenset[str], float]], found: Sequence[Clique], shares: Shares
+) -> list[tuple[frozenset[str], float]]:
+    """Return the sets with weights by which the named and the found ones have their parts; a found one only once."""
+    total = sum(weight for _, weight in named)
+    weighed = {columns: weight / total * float(shares.named) for columns, weight in named}
+    for clique in found:
+        columns = frozenset(clique)
+        weighed[columns] = weighed.get(columns, 0.0) + float(shares.found) / len(found)
+    return list(weighed.items())
+
+
+def _build_merging(name: str, title: str, merges: str) -> Step:
+    """Return the step that turns rows into the merged codes of the table ``merges``."""
+
+    def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+        sets = named_sets.read_merges(inputs.table(merges))
+        rows = named_sets.merge_rows(inputs.batches(RECODED), sets)
+        return {"merged_rows": stream_codes(rows, named_sets.build_set_domain(sets), padded=True)}
+
+    return Step(
+        name=name,
+        title=title,
+        kind=Kind.TRANSFORM,
+        inputs=(RECODED, merges),
+        outputs={"merged_rows": tables.RECODED_ROWS},
+        settings=lambda r: None,
+        run=run,
+    )
+
+
+MERGE_ROWS = _build_merging("merge_rows", "Merge rows", MERGES)
+HALVE_ROWS = _build_merging("halve_rows", "Halve rows", HALVES)
+
+
+def build_set_measurement(share: Fraction, n: int | None = None) -> ReleaseStep:
+    """Return the noisy joint tables of the planned sets, with this share of the budget, of release ``n`` of several."""
+
+    def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
+        return named_sets.plan_queries(named_sets.read_merges(inputs.table(MERGES)), rho, request.records)
+
+    def exact(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
+        return named_sets.count_exactly(rows, named_sets.read_merges(inputs.table(MERGES)), request.threads)
+
+    return ReleaseStep(
+        name=MEASURE_SETS if n is None else f"{MEASURE_SETS}_{n}",
+        title="Measure sets" if n is None else f"Measure sets, release {n}",
+        inputs=(ROWS, MERGES),
+        outputs=RELEASED,
+        plan=plan,
+        exact=exact,
+        share=lambda r: share,
+        look=Look(COUNTS_OF_SETS, lambda r: ONE_CELL, round=n),
+        rows=ROWS,
+        rows_domain=lambda r, inputs: named_sets.build_set_domain(named_sets.read_merges(inputs.table(MERGES))),
+        padded=True,
+        published=publish_noisy(
+            "sets" if n is None else f"sets_{n}", "has the joint counts of the named sets in merged codes"
+        ),
+    )
+
+
+def list_set_stages(request: Request) -> list[str]:
+    """Return the names of the steps that measure the request's named sets; none without sets."""
+    return [MEASURE_SETS] if compute_share(request) else []
+
+
+def list_measured_tables(stages: Sequence[str]) -> tuple[str, ...]:
+    """Return the tables that tell what ``stages`` measured: noisy counts, receipts and, of sets, the merges."""
+    return (*list_released_tables(stages), *((MERGES,) if has_sets(stages) else ()))
+
+
+def list_whole_stages(stages: Sequence[str]) -> list[str]:
+    """Return those of ``stages`` that measured in the codes of the recoding."""
+    return [stage for stage in stages if not stage.startswith(MEASURE_SETS)]
+
+
+def has_sets(stages: Sequence[str]) -> bool:
+    """Return whether one of ``stages`` measured sets."""
+    return bool(_keep_set_stages(stages))
+
+
+def _keep_set_stages(stages: Sequence[str]) -> list[str]:
+    return [stage for stage in stages if stage.startswith(MEASURE_SETS)]
+
+
+def read_sets(inputs: Inputs, stages: Sequence[str]) -> list[named_sets.PlannedSet]:
+    """Return the sets that ``stages`` measured; none where no stage did."""
+    return named_sets.read_merges(inputs.table(MERGES)) if has_sets(stages) else []
+
+
+def read_set_marginals(inputs: Inputs, stages: Sequence[str]) -> list[Marginal]:
+    """Return the noisy joint tables of the sets that ``stages`` measured."""
+    sets = read_sets(inputs, stages)
+    if not sets:
+        return []
+    queries, answers = inputs.measured(_keep_set_stages(stages))
+    told = {q.attributes: (y, q.sigma) for q, y in zip(queries, answers, strict=True)}
+    return named_sets.build_set_marginals(sets, told)

@@ -1,0 +1,198 @@
+"""Linked rows of persons: PrivSyn over one record a person, transitions between rows, and rows made by them.
+
+A person's record is one of the person's rows, beside the number of rows, of rows before, and the gap to the next row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts import tables
+from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.mechanism_options import PrivSyn
+from privsyn.data_contracts.receipts import Query
+from privsyn.engine.inputs import Inputs
+from privsyn.engine.request import Request
+from privsyn.engine.step import Batches, Look, Output, Progress, ReleaseStep, Step, Wide
+from privsyn.pipelines.common_steps import (
+    RECODE,
+    RELEASED,
+    check_unchanged,
+    get_options_as,
+    key_columns,
+    list_released_tables,
+    publish_noisy,
+    stream_codes,
+)
+from privsyn.pipelines.privsyn import build_up_to_measurement
+from privsyn.pipelines.synthesis_steps import CODES, MARGINALS, build_row_steps, get_synthesis, pool_one_ways
+from privsyn.tasks.estimation import marginals
+from privsyn.tasks.estimation.recode import build_coarse_domain
+from privsyn.tasks.estimation.tails import with_tails
+from privsyn.tasks.kernels.counting import CodeTable, Countable
+from privsyn.tasks.knowledge.public_knowledge import Part
+from privsyn.tasks.panels.transition_codes import TransitionCodes, build_transition_codes, refine_weights
+from privsyn.tasks.steps import measure_transitions, one_way_marginals, pair_rows
+from privsyn.tasks.steps.decode_linked import (
+    build_linked_domain,
+    build_linked_schema,
+    decode_linked,
+    linked_to_arrow,
+)
+from privsyn.tasks.synthesis import shards
+
+TRANSITIONS_SHARE = Fraction(3, 20)
+"""Share of the budget of the transitions (docs/panels.md has the table that it was chosen by)."""
+
+PAIRS, LINKED = "pair_rows.pairs", "link_rows.linked"
+STAGES = ["measure_marginals"]
+
+
+def build_steps(request: Request) -> tuple[Step, ...]:
+    """Return the steps of a release of linked rows."""
+    options = get_options_as(request, PrivSyn)
+    follows = bool(request.encoding.following)
+    part = 1 - TRANSITIONS_SHARE if follows else Fraction(1)
+    *row_steps, _ = build_row_steps(STAGES)
+    return (
+        *build_up_to_measurement(options, options.split.exact()[2], part),
+        *((PAIR_ROWS, MEASURE_TRANSITIONS) if follows else ()),
+        *row_steps,
+        build_linking_step(follows=follows),
+        DECODE,
+    )
+
+
+def _build_codes(request: Request, inputs: Inputs) -> dict[str, TransitionCodes]:
+    """Return the codes of the tables of transitions."""
+    return build_transition_codes(request.encoding, inputs.recode(), request.total_rho * TRANSITIONS_SHARE)
+
+
+def _pair(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    codes = _build_codes(request, inputs)
+    rows = check_unchanged(pair_rows.pair_rows(inputs.private.rows, request.encoding, codes), inputs)
+    return {"pairs": stream_codes(rows, pair_rows.build_pair_domain(codes), padded=True)}
+
+
+PAIR_ROWS = Step(
+    name="pair_rows",
+    title="Pair rows",
+    kind=Kind.TRANSFORM,
+    inputs=("encode.encoded_rows", RECODE),
+    outputs={"pairs": tables.PAIRED_ROWS},
+    settings=lambda r: {"rho": str(r.total_rho * TRANSITIONS_SHARE)},
+    inherits=(Part.CODES,),
+    run=_pair,
+)
+
+
+def _plan_transitions(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
+    domain = pair_rows.build_pair_domain(_build_codes(request, inputs))
+    return measure_transitions.plan_queries(request.encoding.following, domain, rho, request.records)
+
+
+def _count_transitions(
+    request: Request, inputs: Inputs, rows: Countable, queries: list[Query]
+) -> Iterator[NDArray[np.int64]]:
+    return one_way_marginals.count_exactly(rows, queries, request.threads)
+
+
+MEASURE_TRANSITIONS = ReleaseStep(
+    name="measure_transitions",
+    title="Measure transitions",
+    inputs=(PAIRS, RECODE),
+    outputs=RELEASED,
+    settings=lambda r: {},
+    inherits=(Part.CODES,),
+    plan=_plan_transitions,
+    exact=_count_transitions,
+    share=lambda r: TRANSITIONS_SHARE,
+    look=Look(
+        "counts of a row's value by the next row's, of one pair of rows a person",
+        lambda r: "1: one pair of rows is drawn from each person, by a rule that depends on that person alone",
+        noise_of="a count of pairs",
+    ),
+    rows=PAIRS,
+    rows_domain=lambda r, i: pair_rows.build_pair_domain(_build_codes(r, i)),
+    padded=True,
+    published=publish_noisy("transitions", "has for each code of a row the codes of the next row; the last: as before"),
+    limit="A row follows from the row before it, the person's constants and the row's other columns; nothing older.",
+)
+
+
+def build_linking_step(*, follows: bool) -> Step:
+    """Return the step that makes persons with linked rows of their records; ``follows``: whether columns change."""
+    measured = list_released_tables(["measure_transitions"]) if follows else ()
+
+    def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+        from privsyn.tasks.panels.link_rows import Linker  # these here: compiled code loads slowly
+        from privsyn.tasks.panels.transitions import count_pairs, estimate_transition
+
+        recode, plan = with_tails(pool_one_ways(request, inputs, STAGES), request.encoding)
+        domain = build_coarse_domain(recode)
+        consistent = marginals.from_table(inputs.table(MARGINALS), domain)
+        codes = refine_weights(_build_codes(request, inputs), recode)
+        transitions = {}
+        if follows:
+            one_ways = {m.attributes[0]: m.counts for m in consistent if len(m.attributes) == 1}
+            pairs = count_pairs(plan, recode, one_ways)
+            for query, counts in zip(*inputs.noisy("measure_transitions"), strict=True):
+                a = query.attributes[0]
+                c = codes[a]
+                shares = one_ways[a] @ c.split
+                table = counts.astype(np.float64).reshape(c.size, -1)
+                shares = shares / max(shares.sum(), 1e-9)
+                transitions[a] = estimate_transition(table, query.sigma, shares, pairs, c.ordered)
+        linker = Linker(plan, recode, consistent, codes, transitions, request.threads)
+        parts = shards.plan_shards(inputs.stored(CODES).num_rows, request.spec.mechanism.synthesis)
+
+        def rows() -> Batches:
+            first = 0
+            for s, part in shards.iterate_shards(inputs.batches(CODES), parts):
+                progress(s.number, s.of)
+                yield linked_to_arrow(linker.link(CodeTable.from_arrow(part, domain), s.own_seed), plan, first)
+                first += s.rows
+
+        return {"linked": stream_codes(rows(), build_linked_domain(plan))}
+
+    return Step(
+        name="link_rows",
+        title="Link rows",
+        kind=Kind.POSTPROCESS,
+        inputs=(CODES, MARGINALS, RECODE, *list_released_tables(STAGES), *measured),
+        outputs={"linked": tables.LINKED_ROWS},
+        settings=lambda r: r.spec.mechanism.synthesis.model_dump(include={"seed", "shard_rows"}),
+        run=run,
+        words=lambda r: "each record becomes a person with rows before and after it, by the noisy transitions",
+    )
+
+
+def _decode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    plan = with_tails(pool_one_ways(request, inputs, STAGES), request.encoding)[1]
+    order, settings = request.column_order, get_synthesis(request)
+    rows = decode_linked(inputs.batches(LINKED), plan, order, settings.seed)
+    parts = shards.plan_shards(inputs.stored(LINKED).num_rows, settings)
+    ranges = plan.list_table_ranges(order)
+    profile = lambda batches: tables.make_value_profile(batches, ranges)  # noqa: E731
+    return {"synthetic": Wide(build_linked_schema(plan, order), rows, profile, shards.compute_part_rows(parts))}
+
+
+DECODE = Step(
+    name="decode",
+    title="Decode",
+    kind=Kind.POSTPROCESS,
+    inputs=(LINKED, RECODE, *list_released_tables(STAGES)),
+    outputs={"synthetic": tables.SYNTHETIC},
+    settings=lambda r: {
+        **r.spec.mechanism.synthesis.model_dump(include={"seed", "shard_rows"}),
+        "order": r.column_order,
+        "columns": key_columns(r),
+    },
+    reads=(Part.RULES,),
+    run=_decode,
+    words=lambda r: "codes become values; rows come person by person, with new identifiers, in their order",
+)

@@ -1,0 +1,46 @@
+"""A release, from its spec: its public plan, and the candidate that asks to be admitted."""
+
+from __future__ import annotations
+
+from privsyn.base.settings import Settings
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.candidate import Candidate
+from privsyn.engine.plan import Plan
+from privsyn.engine.request import Request
+from privsyn.ledgers.calendar_periods import check_period
+from privsyn.pipelines.registry import build_steps
+from privsyn.sources.private_table import SupportsArrowStream
+
+NO_REDRAW = "release another period: one period is drawn once"
+"""What a release of a period says where its noise is lost."""
+
+
+def plan_release(spec: ReleaseSpec, period: str | None = None, *, column_order: tuple[str, ...] = ()) -> Plan:
+    """Return the public plan of a release of ``spec``, for a period or for none; no file is opened for it.
+
+    ``column_order``: as the request's.  Raises RequestError if ``period`` is not a period's label.
+    """
+    request = Request(spec, column_order)
+    steps = build_steps(request)
+    if period is None:
+        return Plan(request, steps)
+    name, asks = f"{spec.dataset}-{period.lower()}", {"period": check_period(period)}
+    return Plan(request, steps, asks=asks, period=period, name=name, redraw=NO_REDRAW)
+
+
+def build_candidate(
+    spec: ReleaseSpec,
+    settings: Settings,
+    *,
+    data: SupportsArrowStream | None = None,
+    fresh: bool = False,
+    period: str | None = None,
+    new_dataset: str | None = None,
+) -> Candidate:
+    """Return a release of ``spec`` that asks to be admitted; no file is opened for it.
+
+    ``data``: the table in memory (None: the file that the spec names).  Raises RequestError as :func:`plan_release`.
+    """
+    asked = spec if data is None else spec.model_copy(update={"data": ""})
+    plan = plan_release(asked, period)
+    return Candidate(plan=plan, settings=settings, data=data, fresh=fresh, new_dataset=new_dataset)

@@ -1,0 +1,53 @@
+"""The files that a server's operator starts from, written from the installed package: no checkout is needed."""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+from privsyn.api.example import read_example_spec, read_example_table
+from privsyn.base.errors import RequestError
+from privsyn.storage.disk import translate_os_errors
+
+FIELD = "init.folder"
+DEPLOYMENTS = (
+    "prefect.yaml",
+    "policy.yaml",
+    "ledger_role.sql",
+    "put_ledger_aside.sql",
+    "privsyn-server.service",
+    "privsyn-worker.service",
+)
+_CHECKOUT = "/opt/privsyn"
+_PLAIN = re.compile(r"[\w./+@-]+")
+
+
+def write_starter_files(folder: Path) -> list[Path]:
+    """Write the deployments, policy, scripts and units, and the example that the deployments name; their paths.
+
+    They lie in ``folder`` as in the repository.  The units start the program that runs this, in ``folder``.  Raises
+    RequestError, having written nothing, where one of them is there already or the folder cannot be written.
+    """
+    root = folder.absolute()
+    texts = {f"deployments/{name}": _read_deployment(name, root).encode() for name in DEPLOYMENTS}
+    texts["examples/gss.yaml"] = read_example_spec("gss.parquet").encode()
+    texts["examples/gss.parquet"] = read_example_table()
+    for name in texts:
+        if (root / name).exists():
+            raise RequestError(f"{root / name} is there already; nothing was written", "Name another folder", FIELD)
+    with translate_os_errors(root):
+        for name, content in texts.items():
+            target = root / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+    return [root / name for name in texts]
+
+
+def _read_deployment(name: str, root: Path) -> str:
+    text = (files("privsyn") / "deployments" / name).read_text(encoding="utf-8")
+    program = Path(sys.executable).with_name("privsyn")
+    if not name.endswith(".service") or not all(_PLAIN.fullmatch(str(path)) for path in (root, program)):
+        return text
+    return text.replace(f"{_CHECKOUT}/.venv/bin/privsyn", str(program)).replace(_CHECKOUT, str(root))

@@ -1,0 +1,108 @@
+"""Merged codes of a set of attributes that is counted whole: few cells, of about equal noisy mass.
+
+Not in the paper.  A joint table of three and more attributes has more cells than the noise leaves rows for.  So codes
+are merged: beginning with one merged code an attribute, the heaviest of all is split in two of about equal mass, as
+long as the cells have rows enough.  The merged codes of an attribute in one set are parts of those in another with
+fewer.  A function of released counts and public noise, so it costs no budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.domain import Clique, Merge
+
+Floats = NDArray[np.float64]
+
+ROWS_A_CELL = 6.0
+"""Rows of a cell in standard deviations of its noise, if every cell had as many."""
+
+LEAST_CODES = 2
+"""Merged codes of an attribute at least, whatever the noise: with one it would not be in the set."""
+
+
+@dataclass(frozen=True, eq=False)
+class CoarseCounts:
+    """Noisy counts of an attribute's codes, and whether these are in an order that merging is to keep."""
+
+    counts: Floats
+    in_order: bool
+
+
+def count_affordable_cells(total: float, sigma: float) -> int:
+    """Return how many cells of noise ``sigma`` leave ROWS_A_CELL standard deviations of rows in each, 1 or more."""
+    return max(1, int(max(total, 0.0) / (ROWS_A_CELL * sigma)))
+
+
+def merge_codes(coarse: Mapping[str, CoarseCounts], clique: Clique, cells: int) -> list[Merge]:
+    """Return the merged code of every code of each attribute of ``clique``: of at most ``cells`` cells together.
+
+    Every attribute has LEAST_CODES, or as many as its codes are, even where these are more cells.  The merged codes of
+    an attribute are numbered by the first code in each.
+    """
+    parts = [_Parts(coarse[a]) for a in clique]
+    for part in parts:
+        while len(part.members) < LEAST_CODES and part.heaviest is not None:
+            part.split()
+    growing = list(range(len(parts)))
+    while growing:
+        growing = [i for i in growing if parts[i].heaviest is not None and _count_with_one_more(parts, i) <= cells]
+        if growing:
+            parts[max(growing, key=lambda i: (parts[i].heaviest or 0.0, -i))].split()
+    return [part.number() for part in parts]
+
+
+def _count_with_one_more(parts: list[_Parts], index: int) -> int:
+    return prod(len(part.members) + (i == index) for i, part in enumerate(parts))
+
+
+class _Parts:
+    """The codes of an attribute in parts: ``members`` of each, and the share of the ``heaviest`` that can be split."""
+
+    def __init__(self, coarse: CoarseCounts) -> None:
+        self._mass = np.maximum(coarse.counts, 0.0) + 1e-9
+        self._in_order = coarse.in_order
+        self.members = [np.arange(len(self._mass))]
+
+    @property
+    def heaviest(self) -> float | None:
+        """The share of the heaviest part of several codes, None where every part is one code."""
+        found = self._find_heaviest()
+        return None if found is None else float(self._mass[self.members[found]].sum() / self._mass.sum())
+
+    def _find_heaviest(self) -> int | None:
+        several = [i for i, codes in enumerate(self.members) if len(codes) > 1]
+        return max(several, key=lambda i: float(self._mass[self.members[i]].sum()), default=None)
+
+    def split(self) -> None:
+        """Split the heaviest part of several codes in two of about equal mass."""
+        found = self._find_heaviest()
+        if found is None:
+            raise ValueError("every part is one code")
+        codes = self.members.pop(found)
+        first = self._choose_first_half(codes)
+        self.members += [codes[first], codes[~first]]
+
+    def _choose_first_half(self, codes: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Return which of several codes go into the first of two parts; neither part is empty."""
+        mass = self._mass[codes]
+        if self._in_order:
+            sums = np.cumsum(mass)[:-1]
+            return np.arange(len(codes)) <= int(np.abs(sums - mass.sum() / 2).argmin())
+        first, left, right = np.zeros(len(codes), bool), 0.0, 0.0
+        for i in np.argsort(-mass, kind="stable"):
+            first[i] = left <= right
+            left, right = (left + mass[i], right) if first[i] else (left, right + mass[i])
+        return first
+
+    def number(self) -> Merge:
+        """Return the number of each code's part."""
+        found = np.empty(len(self._mass), dtype=np.int64)
+        for number, codes in enumerate(sorted(self.members, key=lambda codes: int(codes[0]))):
+            found[codes] = number
+        return found

@@ -1,0 +1,145 @@
+"""What analysts of panels look at: transitions, persistence, spells, rows per person, gaps, what persons ever were."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Integers: TypeAlias = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
+
+MOST_LEVELS = 12
+"""Levels of a column whose transitions and shares of persons are compared code by code, at most."""
+
+
+@dataclass(frozen=True, eq=False)
+class PanelTable:
+    """Rows person by person and in their order; every array has shape (rows,).
+
+    ``person``: ascending numbers; ``step``: places in the order; ``codes``: of each column, below its ``sizes``;
+    ``values``: numbers of the columns that have them, NaN for null.
+    """
+
+    person: Integers
+    step: Integers
+    codes: Mapping[str, Integers]
+    sizes: Mapping[str, int]
+    values: Mapping[str, Floats]
+
+    @property
+    def follows(self) -> NDArray[np.bool_]:
+        """Whether each row but the first follows a row of the same person, shape (rows - 1,)."""
+        return self.person[1:] == self.person[:-1]
+
+    @property
+    def starts(self) -> Integers:
+        """The first row of each person."""
+        return np.flatnonzero(np.diff(self.person, prepend=-1) != 0)
+
+    def by_ranks(self, column: str) -> PanelTable:
+        """Return the table with the ranks of a column's values in their place, ties at the middle of theirs."""
+        values = self.values[column]
+        known = ~np.isnan(values)
+        order = np.sort(values[known])
+        middle = (np.searchsorted(order, values, "left") + np.searchsorted(order, values, "right")) / 2.0
+        return replace(self, values={column: np.where(known, middle, np.nan)})
+
+    @classmethod
+    def sort(
+        cls,
+        person: Integers,
+        step: Integers,
+        codes: Mapping[str, Integers],
+        sizes: Mapping[str, int],
+        values: Mapping[str, Floats],
+    ) -> PanelTable:
+        """Return rows in any order as a table person by person."""
+        order = np.lexsort((step, person))
+        return cls(
+            person[order],
+            step[order],
+            {n: c[order].astype(np.int64) for n, c in codes.items()},
+            sizes,
+            {n: v[order] for n, v in values.items()},
+        )
+
+
+def compute_l1(one: NDArray[Any], other: NDArray[Any]) -> float:
+    """Return the L1 distance of two distributions, each scaled to 1; of different lengths, the rest counts as 0."""
+    size = max(one.size, other.size)
+    p, q = (np.pad(v.ravel().astype(np.float64), (0, size - v.size)) for v in (one, other))
+    return float(np.abs(p / max(p.sum(), 1.0) - q / max(q.sum(), 1.0)).sum())
+
+
+def count_rows_per_person(table: PanelTable) -> Integers:
+    """Return the number of persons by their number of rows, from 0 rows on."""
+    return np.bincount(np.diff(np.append(table.starts, len(table.person))))
+
+
+def count_gaps(table: PanelTable) -> Integers:
+    """Return the number of pairs of neighbouring rows by the steps between them."""
+    gaps = np.diff(table.step)[table.follows]
+    return np.bincount(np.clip(gaps, 0, 10_000)) if len(gaps) else np.zeros(1, np.int64)
+
+
+def count_transitions(table: PanelTable, column: str) -> Integers:
+    """Return the number of pairs of neighbouring rows by both codes, shape (size, size)."""
+    size, codes = table.sizes[column], table.codes[column]
+    joint = codes[:-1][table.follows] * size + codes[1:][table.follows]
+    return np.bincount(joint, minlength=size * size).reshape(size, size)
+
+
+def compute_autocorrelation(table: PanelTable, column: str) -> float:
+    """Return the correlation between neighbouring rows of a person; NaN where nothing varies."""
+    values = table.values[column]
+    one, other = values[:-1][table.follows], values[1:][table.follows]
+    known = ~(np.isnan(one) | np.isnan(other))
+    one, other = one[known], other[known]
+    if len(one) < 3 or one.std() == 0 or other.std() == 0:
+        return float("nan")
+    return float(np.corrcoef(one, other)[0, 1])
+
+
+def compute_person_share(table: PanelTable, column: str) -> float:
+    """Return the share of the variance that lies between persons (ICC of one-way analysis of variance); NaN if none."""
+    values = table.values[column]
+    known = ~np.isnan(values)
+    person, values = np.unique(table.person[known], return_inverse=True)[1], values[known]
+    counts = np.bincount(person).astype(np.float64)
+    if len(counts) < 2 or len(values) <= len(counts):
+        return float("nan")
+    means = np.bincount(person, weights=values) / counts
+    within = float(((values - means[person]) ** 2).sum()) / (len(values) - len(counts))
+    between = float((counts * (means - values.mean()) ** 2).sum()) / (len(counts) - 1)
+    size = (len(values) - float((counts**2).sum()) / len(values)) / (len(counts) - 1)
+    total = between + (size - 1) * within
+    return (between - within) / total if total > 0 else float("nan")
+
+
+def compute_spell_length(table: PanelTable, column: str) -> float:
+    """Return the mean number of rows of a person in a row with the same code."""
+    codes = table.codes[column]
+    changes = 1 + int((~table.follows | (codes[1:] != codes[:-1])).sum()) if len(codes) else 0
+    return len(codes) / changes if changes else float("nan")
+
+
+def share_ever(table: PanelTable, column: str) -> Floats:
+    """Return the share of persons that ever had each code, shape (size,)."""
+    person = np.cumsum(np.diff(table.person, prepend=-1) != 0) - 1
+    seen = np.unique(person * table.sizes[column] + table.codes[column]) % table.sizes[column]
+    return np.bincount(seen, minlength=table.sizes[column]) / max(len(table.starts), 1)
+
+
+def share_always(table: PanelTable, column: str) -> float:
+    """Return the share of persons with two rows and more whose code never changes; NaN without such persons."""
+    codes, starts = table.codes[column], table.starts
+    if not len(starts):
+        return float("nan")
+    rows = np.diff(np.append(starts, len(codes)))
+    same = np.minimum.reduceat(codes, starts) == np.maximum.reduceat(codes, starts)
+    several = rows > 1
+    return float(same[several].mean()) if several.any() else float("nan")

@@ -1,0 +1,160 @@
+"""Which rows of a person are kept, and which one and its next one stand for them: by public rules, person by person.
+
+A person's rows are put in order; a contiguous run of at most K of them is kept, and one of two neighbours in it is
+drawn.  Both follow from a hash of the person's identifier and from the person's own rows, so that no other person
+matters, nor the order in which rows are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.ordered import OrderedCodec
+from privsyn.tasks.codecs.parsing import to_keys
+from privsyn.tasks.kernels.streams import mix_bits
+
+RUN, PAIR = np.uint64(0x9E6C63D0876A9A47), np.uint64(0xD1342543DE82EF95)
+"""Salts of the two choices."""
+
+Passes = Callable[[], Iterable[pa.RecordBatch]]
+"""Starts a fresh pass over the private rows."""
+
+
+@dataclass(frozen=True)
+class KeptRuns:
+    """The kept rows of some persons, person by person and in order; every array has shape (kept rows,).
+
+    ``place``: of the row in the table; ``number``: where it stands in the order, in steps; ``first``: whether a person
+    begins; ``rows`` and ``before``: the person's kept rows, and those before this one; ``drawn``: whether it is the one
+    that stands for the person.
+    """
+
+    place: NDArray[np.int64]
+    number: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    before: NDArray[np.int64]
+    drawn: NDArray[np.bool_]
+
+    @property
+    def first(self) -> NDArray[np.bool_]:
+        """Whether a person begins with the row."""
+        return self.before == 0
+
+    def list_pairs(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the places of the drawn rows and of the rows after them, of the persons with two rows and more."""
+        drawn = np.flatnonzero(self.drawn & (self.rows > 1))
+        return self.place[drawn], self.place[drawn + 1]
+
+    def measure_gaps(self) -> NDArray[np.int64]:
+        """Return how many steps after each drawn row the next one lies, -1 without one, shape (persons,)."""
+        drawn = np.flatnonzero(self.drawn)
+        after = np.minimum(drawn + 1, len(self.number) - 1)
+        return np.where(self.rows[drawn] > 1, self.number[after] - self.number[drawn], -1)
+
+
+HashRows = Callable[[pa.RecordBatch], NDArray[np.uint64]]
+"""A hash of each row: a function of the row alone."""
+
+
+def iterate_runs(passes: Passes, plan: EncodingPlan, group_rows: int, hash_rows: HashRows) -> Iterator[KeptRuns]:
+    """Yield the kept rows of every person, for groups of persons of about ``group_rows`` rows, which are held at once.
+
+    ``hash_rows``: what decides between rows of a person at one place of the order.
+
+    Rows without an identifier or without a place in the order are left out.  Which rows are kept does not depend on the
+    groups.
+    """
+    groups = max(1, -(-sum(batch.num_rows for batch in passes()) // group_rows))
+    for group in range(groups):
+        yield _choose(*_locate_rows(passes(), plan, group, groups, hash_rows), plan.get_order()[0].most)
+
+
+def _locate_rows(
+    batches: Iterable[pa.RecordBatch], plan: EncodingPlan, group: int, groups: int, hash_rows: HashRows
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint64], NDArray[np.int64], NDArray[np.uint64]]:
+    """Return place, person's number and hash, place in the order and row hash of the rows of one group of persons."""
+    from privsyn.tasks.kernels.text_hash import hash_texts  # here: compiled code loads slowly
+
+    (panel, codec), start = plan.get_order(), 0
+    places, persons, keys = [np.empty(0, np.int64)], [pa.array([], pa.string())], [np.empty(0, np.uint64)]
+    numbers, hashes = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
+    for batch in batches:
+        identifiers = to_keys(batch.column(panel.person), pa.string())
+        known, steps = read_order(batch, panel.order, codec, plan.order_unit)
+        mine = np.asarray(identifiers.is_valid()) & known
+        key = hash_texts(identifiers)
+        if groups > 1:
+            mine = mine & (key % np.uint64(groups) == group)
+        if mine.any():
+            kept = batch.filter(pa.array(mine))
+            persons.append(identifiers.filter(pa.array(mine)))
+            keys.append(key[mine])
+            numbers.append(steps[mine])
+            hashes.append(hash_rows(kept))
+            places.append(start + np.flatnonzero(mine))
+        start += batch.num_rows
+    person = pa.chunked_array(persons).dictionary_encode().combine_chunks().indices
+    return tuple(map(np.concatenate, (places, [np.asarray(person)], keys, numbers, hashes)))  # type: ignore[return-value]
+
+
+def read_order(
+    batch: pa.RecordBatch, name: str, codec: OrderedCodec, unit: int
+) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Return which rows have a place in the order, and where they stand, in steps, clamped to the public bounds."""
+    numbers, _ = codec.numbers(batch.column(name))
+    known = ~np.isnan(numbers)
+    clamped, _ = codec.clamp(batch.column(name))
+    return known, np.floor(clamped / unit).astype(np.int64)
+
+
+def draw_one_row_each(person: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the place of one row of each person, of rows person by person, by the rule of :func:`iterate_runs`.
+
+    The last row of a person with several is never drawn.
+    """
+    begins = np.flatnonzero(np.diff(person, prepend=-1))
+    rows = np.diff(np.append(begins, len(person)))
+    key = mix_bits(person[begins].astype(np.uint64) ^ PAIR)
+    return begins + (key % np.maximum(rows - 1, 1).astype(np.uint64)).astype(np.int64)
+
+
+def _sort(person: NDArray[np.int32], number: NDArray[np.int64], row_hash: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return the rows person by person, in order, and by their hash at one place of it."""
+    low, high = (int(number.min()), int(number.max())) if len(number) else (0, 0)
+    if (int(person.max(initial=0)) + 1) * (high - low + 1) >= 1 << 62:
+        return np.lexsort((row_hash, number, person))
+    place = person.astype(np.int64) * (high - low + 1) + (number - low)
+    order = np.argsort(place, kind="stable")
+    tied = bool((np.diff(place[order]) == 0).any())
+    return np.lexsort((row_hash, place)) if tied else order
+
+
+def _choose(
+    place: NDArray[np.int64],
+    person: NDArray[np.int32],
+    key: NDArray[np.uint64],
+    number: NDArray[np.int64],
+    row_hash: NDArray[np.uint64],
+    most: int,
+) -> KeptRuns:
+    """Return the kept rows of the persons whose rows these are; rows at one place of the order go by their hash."""
+    order = _sort(person, number, row_hash)
+    place, person, key, number = place[order], person[order], key[order], number[order]
+    begins = np.flatnonzero(np.diff(person, prepend=-1))
+    own = np.diff(np.append(begins, len(person)))
+    key = key[begins] if len(begins) else np.empty(0, np.uint64)
+    kept = np.minimum(own, most)
+    start = (mix_bits(key ^ RUN) % (own - kept + 1).astype(np.uint64)).astype(np.int64)
+    pair = (mix_bits(key ^ PAIR) % np.maximum(kept - 1, 1).astype(np.uint64)).astype(np.int64)
+    rank = np.arange(len(person)) - np.repeat(begins, own)
+    before = rank - np.repeat(start, own)
+    rows = np.repeat(kept, own)
+    inside = (before >= 0) & (before < rows)
+    drawn = before == np.repeat(pair, own)
+    return KeptRuns(place[inside], number[inside], rows[inside], before[inside], drawn[inside])

@@ -1,0 +1,107 @@
+"""Where the rows of a synthetic person stand in the order: gaps as measured, inside the public bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsyn.tasks.codecs.ordered import OrderedCodec
+
+Integers: TypeAlias = NDArray[np.int64]
+
+TIES = 0.02
+"""Share of gaps of no step from which on rows of a person may stand at one place of the order."""
+
+DRAWS = 8
+"""How often a gap that does not fit into the bounds is drawn anew."""
+
+
+@dataclass(frozen=True, eq=False)
+class OrderSteps:
+    """The order in whole steps of ``unit``, in the numbers of ``codec``."""
+
+    codec: OrderedCodec
+    unit: int
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The first and the last step."""
+        low, high = self.codec.bounds
+        return int(np.floor(low / self.unit)), int(np.floor(high / self.unit))
+
+    def read_values(self, values: pa.Array) -> Integers:
+        """Return the steps of released values, shape (rows,)."""
+        steps: Integers = np.floor(self.codec.numbers(values)[0] / self.unit).astype(np.int64)
+        return steps
+
+    def release(self, steps: Integers) -> pa.Array:
+        """Return the column's values at these steps."""
+        return self.codec.release_numbers((steps * self.unit).astype(np.float64))
+
+
+class Gaps:
+    """Draws gaps between rows from those of the synthetic records at like places, with as many rows beyond.
+
+    ``own``: where each record's row stands; ``gap``: to the person's next row, -1 without one; ``before`` and
+    ``after``: the person's rows on both sides; ``bounds``: the first and last step.
+    """
+
+    def __init__(
+        self, own: Integers, gap: Integers, before: Integers, after: Integers, bounds: tuple[int, int]
+    ) -> None:
+        self._low, self._high = bounds
+        known = (gap >= 0) & (after > 0)
+        start, gap, before, after = own[known], gap[known], before[known], after[known]
+        self.least = int(not len(gap) or bool((gap == 0).mean() < TIES))
+        gap = np.maximum(gap, self.least)
+        self._forward = _sort_by(self._key(start, after), gap)
+        self._backward = _sort_by(self._key(np.minimum(start + gap, self._high), before + 1), gap)
+
+    def _key(self, step: Integers, beyond: Integers) -> Integers:
+        """Return a number that is near for rows at near places with as many rows beyond them."""
+        return beyond * 2 * (self._high - self._low + 1) + step - self._low
+
+    def fit(self, own: Integers, before: Integers, after: Integers) -> Integers:
+        """Return the places of records moved, where needed, so that the rows before and after fit into the bounds."""
+        first = np.minimum(self._low + before * self.least, self._high)
+        return np.clip(own, first, np.maximum(self._high - after * self.least, first))
+
+    def move(self, step: Integers, left: Integers, rng: np.random.Generator, *, forward: bool) -> Integers:
+        """Return the place of each next row, or of the one before; ``left``: how many more follow it on that side."""
+        room = (self._high - step if forward else step - self._low) - left * self.least
+        places, gaps = self._forward if forward else self._backward
+        found = np.full(len(step), -1, np.int64)
+        for _ in range(DRAWS if len(gaps) else 0):
+            missing = np.flatnonzero(found < 0)
+            if not len(missing):
+                break
+            drawn = _draw_at(places, gaps, self._key(step[missing], left[missing] + 1), rng)
+            fits = drawn <= room[missing]
+            found[missing[fits]] = drawn[fits]
+        found = np.where(found < 0, np.clip(room, 0, self.least), found)
+        return step + found if forward else step - found
+
+
+def _sort_by(places: Integers, gaps: Integers) -> tuple[Integers, Integers]:
+    order = np.argsort(places, kind="stable")
+    return places[order], gaps[order]
+
+
+NEIGHBOURS = 50
+"""Records at one place of the order, or next to it, from which a gap is drawn at least."""
+
+
+def _draw_at(places: Integers, gaps: Integers, wanted: Integers, rng: np.random.Generator) -> Integers:
+    """Return for each wanted place a gap of a random record there, or near where there are few."""
+    first, end = np.searchsorted(places, wanted, "left"), np.searchsorted(places, wanted, "right")
+    few = end - first < NEIGHBOURS
+    middle = (first + end) // 2
+    first = np.where(few, np.maximum(middle - NEIGHBOURS // 2, 0), first)
+    end = np.where(few, np.minimum(middle + NEIGHBOURS // 2, len(places)), end)
+    first = np.minimum(first, len(places) - 1)
+    end = np.maximum(end, first + 1)
+    return gaps[rng.integers(first, end)]

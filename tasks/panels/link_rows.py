@@ -1,0 +1,218 @@
+"""Linked rows: persons from synthetic records, each with rows before and after its own by the measured transitions.
+
+A record is one row of a person at its place among the person's rows.  Rows after it are made one step at a time, those
+before it by the reverse transitions.  In each step the codes of all persons that have such a row are drawn by each
+column's transitions, and then moved, value by value, until the relations between the columns of the new rows are those
+that were measured, too.  Post-processing of released counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.domain import choose_code_dtype
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.ordered import OrderedCodec
+from privsyn.tasks.codecs.person_figures import PersonFigureCodec
+from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.recode import Recode
+from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
+from privsyn.tasks.panels.fit_relations import fit_relations
+from privsyn.tasks.panels.gaps import Gaps, OrderSteps
+from privsyn.tasks.panels.linked_rows import LinkedRows
+from privsyn.tasks.panels.places import Places
+from privsyn.tasks.panels.transition_codes import TransitionCodes
+from privsyn.tasks.panels.transitions import Transitions
+from privsyn.tasks.synthesis.fine_codes import FineCodes
+
+Floats: TypeAlias = NDArray[np.float64]
+Integers: TypeAlias = NDArray[np.int64]
+Codes: TypeAlias = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """One row each of some persons; every array has shape (persons,).
+
+    ``position``: among the person's rows, from 0; ``step``: in the order; ``codes`` and ``places``: code of every
+    attribute that is followed, and where in it the value lies.
+    """
+
+    person: Integers
+    position: Integers
+    step: Integers
+    codes: dict[str, Codes]
+    places: dict[str, Floats]
+
+    def take(self, chosen: NDArray[np.bool_]) -> _Rows:
+        """Return some of the rows."""
+        codes, places = ({a: v[chosen] for a, v in values.items()} for values in (self.codes, self.places))
+        return _Rows(self.person[chosen], self.position[chosen], self.step[chosen], codes, places)
+
+
+class Linker:
+    """Makes linked rows of persons' records, by released counts only.
+
+    ``marginals``: consistent, over the records' attributes in coarse codes; ``codes`` and ``transitions``: of the
+    attributes that are followed.  The same seed gives the same rows.
+    """
+
+    def __init__(
+        self,
+        plan: EncodingPlan,
+        recode: Recode,
+        marginals: Sequence[Marginal],
+        codes: Mapping[str, TransitionCodes],
+        transitions: Transitions,
+        threads: int = 0,
+    ) -> None:
+        """Take what was released; see the class."""
+        self._plan, self._recode, self._threads = plan, recode, choose_thread_count(threads)
+        self._panel, codec = plan.get_order()
+        self._order = OrderSteps(codec, plan.order_unit)
+        self._transitions = {True: transitions, False: {a: t.back() for a, t in transitions.items()}}
+        self._following = plan.following
+        self._draws = {c.attribute: FineCodes(recode[c.attribute]) for c in plan.codecs}
+        self._followed = {a: FineCodes(c.recode) for a, c in codes.items()}
+        self._sizes = {a: r.size for a, r in recode.items()} | {a: c.size for a, c in codes.items()}
+        known = [m.project(set(m.attributes) - {self._panel.gap}) for m in marginals]
+        related = [m for m in known if len(m.attributes) > 1]
+        related = [m for m in related if not set(m.attributes).isdisjoint(self._following)]
+        self._relations = [recode_relation(m, codes) for m in related]
+
+    def link(self, records: CodeTable, seed: int) -> LinkedRows:
+        """Return the linked rows of these records, coarse codes of the plan's attributes; persons in random order."""
+        rng = np.random.default_rng([seed, 0x11D3])
+        order = rng.permutation(records.rows)
+        coarse = {a: records.column(a)[order] for a in records.domain.attributes}
+        persons = _Persons(self, coarse, rng)
+        made = [persons.own]
+        for forward in (True, False):
+            left = persons.rows - 1 - persons.before if forward else persons.before
+            now, done = persons.own, 0
+            while (now := now.take(left[now.person] > done)).person.size:
+                done += 1
+                now = self._make_next(persons, now, left[now.person] - done, rng, forward=forward)
+                made.append(now)
+        return self._join(persons, made)
+
+    def draw_figure(self, name: str, coarse: Mapping[str, Codes], rng: np.random.Generator) -> Integers:
+        """Return a figure of each person."""
+        codec = self._plan.get_codec(name)
+        if not isinstance(codec, PersonFigureCodec):
+            raise TypeError(f"{name!r} is no figure of a person")
+        return codec.draw(self._draws[name](coarse[name], rng), rng)
+
+    def _make_next(
+        self, persons: _Persons, now: _Rows, left: Integers, rng: np.random.Generator, *, forward: bool
+    ) -> _Rows:
+        """Return the rows after ``now``, or before it; ``left``: how many more each person has beyond them."""
+        transitions = self._transitions[forward]
+        step = persons.gaps.move(now.step, left, rng, forward=forward)
+        position = now.position + (1 if forward else -1)
+        codes = {a: _draw_codes(transitions[a].next_codes, now.codes[a], rng) for a in self._following}
+        held = self._hold(persons, now.person, position, step)
+        seed = int(rng.integers(1 << 62))
+        fit_relations(codes, now.codes, held, self._sizes, transitions, self._relations, seed, self._threads)
+        places = {}
+        for a in self._following:
+            ordered = isinstance(self._plan.get_codec(a), OrderedCodec)
+            places[a] = Places(transitions[a], ordered).draw(now.codes[a], now.places[a], codes[a], rng)
+        return _Rows(now.person, position, step, codes, places)
+
+    def _hold(self, persons: _Persons, person: Integers, position: Integers, step: Integers) -> dict[str, Codes]:
+        """Return the coarse codes of what new rows have already: constants, figures, order, what grows with it."""
+        panel, held = self._panel, {}
+        related = {a for m in self._relations for a in m.attributes}
+        for a in sorted(related - set(self._following)):
+            if a == panel.order:
+                held[a] = self._encode(a, self._order.release(step))
+            elif a in panel.with_order:
+                held[a] = self._encode(a, persons.grow(a, person, step))
+            elif a == panel.before:
+                most = np.maximum(persons.rows[person] - 2, 0)
+                held[a] = self._encode(a, pa.array(np.minimum(position, most)))
+            else:
+                held[a] = persons.coarse[a][person]
+        return held
+
+    def _encode(self, attribute: str, values: pa.Array) -> Codes:
+        recode = self._recode[attribute]
+        fine = self._plan.get_codec(attribute).encode({attribute: values})[0]
+        return np.minimum(recode.coarse[fine], recode.size - 1).astype(choose_code_dtype(recode.size))
+
+    def _join(self, persons: _Persons, made: Sequence[_Rows]) -> LinkedRows:
+        """Return all rows, person by person."""
+        person, position, step = (np.concatenate([getattr(r, n) for r in made]) for n in ("person", "position", "step"))
+        order = np.lexsort((position, person))
+        drawn = (np.arange(len(person)) < len(persons.own.person))[order]
+        person, fine = person[order], {}
+        for codec in self._plan.of_rows.codecs:
+            a = codec.attribute
+            if a in self._following:
+                code, place = (np.concatenate([getattr(r, n)[a] for r in made])[order] for n in ("codes", "places"))
+                fine[a] = self._followed[a].at(code, place)[0]
+            elif a != self._panel.order:
+                fine[a] = persons.fine[a][person]
+        return LinkedRows(person, step[order], drawn, fine)
+
+
+class _Persons:
+    """The persons of some records: their figures, their own rows, and what stays the same in all of their rows."""
+
+    def __init__(self, linker: Linker, coarse: dict[str, Codes], rng: np.random.Generator) -> None:
+        plan, panel = linker._plan, linker._panel
+        self.coarse, self._plan = coarse, plan
+        self.rows, before, gap = (linker.draw_figure(name, coarse, rng) for name in panel.figures)
+        self.before = np.minimum(before, np.maximum(self.rows - 2, 0))
+        following = {*plan.following}
+        self.fine = {a: linker._draws[a](coarse[a], rng) for a in plan.of_rows.domain.attributes if a not in following}
+        values = plan.get_codec(panel.order).decode(self.fine[panel.order], rng)[panel.order]
+        own = linker._order.read_values(values)
+        after = self.rows - 1 - self.before
+        self.gaps = Gaps(own, gap, self.before, after, linker._order.bounds)
+        self._step = self.gaps.fit(own, self.before, after)
+        self._grown = {}
+        for a in panel.with_order:
+            codec = plan.get_codec(a)
+            self._grown[a] = codec.decode(self.fine[a], rng)[a].cast(pa.float64()).to_numpy(zero_copy_only=False)
+        codes, places = {}, {}
+        for a in plan.following:
+            code, places[a] = linker._followed[a].locate(linker._draws[a](coarse[a], rng), rng.random(len(own)))
+            codes[a] = code.astype(choose_code_dtype(linker._sizes[a]))
+        self.own = _Rows(np.arange(len(own)), self.before, self._step, codes, places)
+
+    def grow(self, attribute: str, person: Integers, step: Integers) -> pa.Array:
+        """Return the values of a column that grows with the order, at these steps of these persons."""
+        values = self._grown[attribute][person] + (step - self._step[person]) * self._plan.order_unit
+        return pa.array(values, from_pandas=True)
+
+
+def recode_relation(marginal: Marginal, codes: Mapping[str, TransitionCodes]) -> Marginal:
+    """Return the counts by the codes of transitions; inside a coarse code all relations are the same."""
+    counts = marginal.counts
+    for axis, a in enumerate(marginal.attributes):
+        if a in codes:
+            counts = np.moveaxis(np.tensordot(counts, codes[a].split, axes=(axis, 0)), -1, axis)
+    return Marginal(marginal.attributes, counts, marginal.sigma)
+
+
+def _draw_codes(probabilities: Floats, codes: Codes, rng: np.random.Generator) -> Codes:
+    """Return one code a row, by the row of ``probabilities`` that its code has, each as often as expected."""
+    found = np.empty_like(codes)
+    order = np.argsort(codes, kind="stable")
+    counts = np.bincount(codes, minlength=len(probabilities))
+    ends = np.cumsum(counts)
+    for code in np.flatnonzero(counts):
+        n = int(counts[code])
+        marks = (rng.permutation(n) + rng.random(n)) / n
+        marks = marks * probabilities[code].sum() * (1 - 1e-12)
+        drawn = np.searchsorted(np.cumsum(probabilities[code]), marks, side="right")
+        found[order[ends[code] - n : ends[code]]] = np.minimum(drawn, probabilities.shape[1] - 1)
+    return found

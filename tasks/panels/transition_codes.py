@@ -1,0 +1,116 @@
+"""The codes by which transitions are counted: as many of a column with an order as the noise of its table allows.
+
+A relation of a column with itself is strong, and one table of it is measured; so it bears other codes than relations of
+all pairs of columns do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.ordered import OrderedCodec
+from privsyn.tasks.estimation.recode import AttributeRecode, Recode, estimate_total
+
+MOST_CODES = 16
+"""Codes of a column of numbers or moments in its table of transitions, at most."""
+
+RECORDS_A_CELL = 4.0
+"""Records that a cell of the table would have at least if all had as many, in standard deviations of the noise."""
+
+
+@dataclass(frozen=True, eq=False)
+class TransitionCodes:
+    """The codes of one attribute in its table of transitions.
+
+    ``recode``: from fine codes; ``split``: the share of each coarse code's records that each has, shape (coarse size,
+    size); ``ordered``: how many of the codes, from the first one on, are in order.
+    """
+
+    recode: AttributeRecode
+    split: NDArray[np.float64]
+    ordered: int
+
+    @property
+    def size(self) -> int:
+        """Number of codes."""
+        return self.split.shape[1]
+
+
+def build_transition_codes(plan: EncodingPlan, recode: Recode, rho: Fraction) -> dict[str, TransitionCodes]:
+    """Return the codes of every attribute that is followed, by released counts alone.
+
+    ``rho``: the budget of all tables of transitions, by which the noise is known about.
+    """
+    following = plan.following
+    sigma = np.sqrt(len(following) / (2 * float(rho))) if following else 1.0
+    rows = max(estimate_total(recode), 1.0)
+    most = int(np.clip(np.sqrt(rows / (RECORDS_A_CELL * sigma)), 1, MOST_CODES))
+    found = {}
+    for a in following:
+        codec = plan.get_codec(a)
+        if isinstance(codec, OrderedCodec):
+            bins = codec.groups
+            sections = [(int(np.searchsorted(bins, s)), int(np.searchsorted(bins, e))) for s, e in codec.in_order]
+            found[a] = _cut(recode[a], sections, most, len(codec.cells.fine))
+        else:
+            found[a] = _keep(recode[a])
+    return found
+
+
+def refine_weights(codes: Mapping[str, TransitionCodes], recode: Recode) -> dict[str, TransitionCodes]:
+    """Return the same codes with the shares inside them of another recoding, of which more is known."""
+    return {a: _weigh(c.recode.coarse, c.size, recode[a], c.ordered) for a, c in codes.items()}
+
+
+def _weigh(code: NDArray[np.integer], size: int, recode: AttributeRecode, ordered: int) -> TransitionCodes:
+    """Return codes by fine code, weighed by the counts and weights of ``recode``."""
+    kept = recode.kept
+    total = np.maximum(np.bincount(recode.coarse[kept], weights=recode.estimate[kept], minlength=recode.size), 1e-9)
+    split = np.zeros((recode.size, size))
+    np.add.at(split, (recode.coarse[kept], code[kept]), recode.weight[kept])
+    mass = np.zeros(len(code))
+    mass[kept] = recode.weight[kept] * total[recode.coarse[kept]] + 1e-12
+    sums = np.bincount(code[kept], weights=mass[kept], minlength=size)
+    weight = np.where(kept, mass / np.maximum(sums[np.minimum(code, size - 1)], 1e-300), 0.0)
+    return TransitionCodes(replace(recode, coarse=code.astype(np.int32), weight=weight), split, ordered)
+
+
+def _keep(recode: AttributeRecode) -> TransitionCodes:
+    """Return the coarse codes."""
+    return _weigh(recode.coarse, recode.size, recode, 0)
+
+
+def _cut(recode: AttributeRecode, sections: Sequence[tuple[int, int]], codes: int, cells: int) -> TransitionCodes:
+    """Return about ``codes`` codes, each of neighbours of one section, or of fine codes that share a coarse code.
+
+    ``sections``: the first fine code of each and the first after it; ``cells``: the fine codes in order, from the first
+    on.  Codes are even in the arc sine of the root of the share of rows below them: smaller towards both ends, where
+    the values of skewed columns lie far apart.  Codes of neighbours are in the order of their values; others come last.
+    """
+    mass = np.maximum(recode.estimate, 0.0) * recode.kept
+    of = np.full(len(mass), -1, np.int64)
+    for start, end in sections:
+        part = mass[start:end]
+        wanted = max(1, round(codes * float(part.sum()) / max(float(mass.sum()), 1e-9)))
+        place = np.floor(_warp((np.cumsum(part) - part / 2) / max(float(part.sum()), 1e-9)) * wanted)
+        of[start:end] = (start + 1) * len(mass) + np.minimum(place, wanted - 1).astype(np.int64)
+    alone = recode.kept & (of < 0)
+    for code in np.unique(recode.coarse[alone]):
+        members = np.flatnonzero(alone & (recode.coarse == code))
+        neighbours = members[-1] < cells and len(members) == members[-1] - members[0] + 1
+        of[members] = (members[0] + 1 + (0 if neighbours else len(mass))) * len(mass)
+    known = np.unique(of[recode.kept], return_inverse=True)
+    code = np.full(len(mass), len(known[0]), np.int64)
+    code[recode.kept] = known[1]
+    ordered = int((known[0] < (len(mass) + 1) * len(mass)).sum())
+    return _weigh(code, len(known[0]), recode, ordered)
+
+
+def _warp(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    return 2 / np.pi * np.arcsin(np.sqrt(np.clip(shares, 0.0, 1.0)))

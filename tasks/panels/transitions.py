@@ -1,0 +1,181 @@
+"""Transitions: with what probability a person's next row has which code, from noisy counts of pairs of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.estimation.recode import Recode
+
+Floats: TypeAlias = NDArray[np.float64]
+
+SELECTION = 0.1
+"""How far persons with one row only may move the shares of codes, relative: what the noise of rows' sums is held to."""
+
+
+MOST_CORRELATION = 0.98
+"""Correlation between the codes of a row and the next one where they differ, at most."""
+
+CORRELATIONS = (-0.8, -0.5, -0.2, 0.2, 0.35, 0.5, 0.6, 0.7, 0.8, 0.87, 0.92, 0.95, 0.97, MOST_CORRELATION)
+"""Correlations that are tried for the moves of a column with an order."""
+
+FITTING_ROUNDS = 20
+"""Rounds in which moves are brought to the sums of their rows and columns."""
+
+
+@dataclass(frozen=True, eq=False)
+class Transition:
+    """The transitions of one attribute of k coarse codes.
+
+    ``shares``: of all persons by the row's code, shape (k,); ``moves``: the probability of each code of the next row,
+    given that of the row, shape (k, k); ``same``: of the same fine code, shape (k,); each row of ``moves`` and its
+    ``same`` sum to 1.  ``sigma``: the noise of a cell, as a share of all pairs.
+    """
+
+    shares: Floats
+    moves: Floats
+    same: Floats
+    sigma: float
+
+    @property
+    def next_codes(self) -> Floats:
+        """The probability of each code of the next row, shape (k, k), whether the fine code is the same or not."""
+        return self.moves + np.diag(self.same)
+
+    def back(self) -> Transition:
+        """Return the transitions from a row to the one before it."""
+        joint = self.shares[:, None] * self.moves
+        same = self.shares * self.same
+        arrive = joint.sum(axis=0) + same
+        known = np.maximum(arrive, 1e-12)
+        moves, stays = joint.T / known[:, None], same / known
+        lost = arrive <= 1e-12
+        moves[lost], stays[lost] = 0.0, 1.0
+        return Transition(arrive / max(arrive.sum(), 1e-12), moves, stays, self.sigma)
+
+    def correlate_moves(self) -> float:
+        """Return the correlation of normal scores between the codes of those whose fine code changes, below 1."""
+        joint = self.shares[:, None] * self.moves
+        total = joint.sum()
+        if total <= 1e-9:
+            return 0.0
+        joint = joint / total
+        rows, columns = joint.sum(axis=1), joint.sum(axis=0)
+        x, y = compute_scores(rows), compute_scores(columns)
+        spread = np.sqrt((rows @ x**2) * (columns @ y**2))
+        return float(np.clip((x @ joint @ y) / spread, -MOST_CORRELATION, MOST_CORRELATION)) if spread > 1e-9 else 0.0
+
+
+def estimate_transition(counts: Floats, sigma: float, shares: Floats, pairs: float, ordered: int = 0) -> Transition:
+    """Return the transitions that noisy ``counts``, shape (k, k + 1), say; the last column counts the same fine code.
+
+    ``shares``: of all rows by code, and ``pairs``: the number of pairs, from released counts.  What changes is known in
+    two ways: as the sum of many noisy cells, and as what is left of the pairs by the few that count the same.  Noise
+    that makes some cells too large and others too small is taken out by moving the counts to the nearest ones that are
+    not negative and have the sums that all of this says: of the table, of its rows, of its cells.  Before that they are
+    drawn towards what a simple model expects, the more the less they say beyond noise: the same share of every code
+    stays, and moves are those of :func:`model_moves`; the first ``ordered`` codes have an order.
+    """
+    k = len(shares)
+    pairs = max(pairs, 1.0)
+    moved, same = counts[:, :k], counts[:, k]
+    total = float(np.clip(_average(moved.sum(), k * k, pairs - same.sum(), k), 0.0, pairs))
+    expected = pairs * shares
+    spread = (SELECTION * expected / sigma) ** 2 if sigma > 0 else np.zeros(k)
+    by_row = _average(moved.sum(axis=1), k, expected - same, 1 + spread)
+    rows = project_to_sum(by_row, total)
+    stays = _average(same, 1, expected - rows, 1 + spread)
+    alike = (pairs - total) / pairs * (rows + np.maximum(stays, 0.0))
+    stays = project_to_sum(_shrink(stays, alike, sigma), pairs - total)
+    moved = _shrink(moved, model_moves(moved, rows, ordered), sigma)
+    found = np.stack([project_to_sum(row, sum_) for row, sum_ in zip(moved, rows, strict=True)])
+    sums = rows + stays
+    known = np.maximum(sums, 1e-9)
+    found, stays = found / known[:, None], stays / known
+    unseen = sums <= 1e-9
+    found[unseen], stays[unseen] = 0.0, 1.0
+    return Transition(sums / sums.sum(), found, stays, sigma / pairs)
+
+
+def _shrink(counts: Floats, expected: Floats, sigma: float) -> Floats:
+    """Return counts drawn towards what is expected, by James and Stein: less where they are far off."""
+    distance = float(((counts - expected) ** 2).sum())
+    kept = max(0.0, 1 - counts.size * sigma**2 / distance) if distance > 0 else 0.0
+    return np.asarray(expected + kept * (counts - expected))
+
+
+def model_moves(moved: Floats, rows: Floats, ordered: int) -> Floats:
+    """Return the moves of the model that is nearest to ``moved``, with both sums ``rows``.
+
+    The first ``ordered`` codes have an order: of those who move, some do so by a normal copula and the others anywhere;
+    its correlation and their share are fitted by least squares.  All other codes are independent of each other.
+    """
+    total = float(rows.sum())
+    if total <= 0:
+        return np.zeros_like(moved)
+    anywhere = np.outer(rows, rows) / total
+    inner = rows[:ordered]
+    if ordered < 2 or (inner > 0).sum() < 2:
+        return anywhere
+    scores = compute_scores(inner)
+    best, least = anywhere, float(((moved - anywhere) ** 2).sum())
+    for r in CORRELATIONS:
+        kernel = np.ones_like(moved)
+        kernel[:ordered, :ordered] = _copula(scores, r)
+        near = anywhere * kernel
+        for _ in range(FITTING_ROUNDS):
+            near *= (rows / np.maximum(near.sum(axis=1), 1e-300))[:, None]
+            near *= (rows / np.maximum(near.sum(axis=0), 1e-300))[None, :]
+        away = near - anywhere
+        share = float(np.clip(((moved - anywhere) * away).sum() / max(float((away**2).sum()), 1e-300), 0.0, 1.0))
+        found = anywhere + share * away
+        left = float(((moved - found) ** 2).sum())
+        if left < least:
+            best, least = found, left
+    return best
+
+
+def compute_scores(shares: Floats) -> Floats:
+    """Return the normal score of each code in the middle of its rank, less their mean."""
+    shares = shares / shares.sum()
+    scores = ndtri(np.clip(np.cumsum(shares) - shares / 2, 1e-6, 1 - 1e-6))
+    return np.asarray(scores - shares @ scores)
+
+
+def _copula(scores: Floats, r: float) -> Floats:
+    """Return the density of a normal copula at these scores, relative to independence."""
+    x, y = scores[:, None], scores[None, :]
+    return np.exp((2 * r * x * y - r**2 * (x**2 + y**2)) / (2 * (1 - r**2)))
+
+
+def _average(one: Any, variance: Any, other: Any, other_variance: Any) -> Any:
+    """Return the mean of two measurements, weighed by how sure each is."""
+    return (one * other_variance + other * variance) / (variance + other_variance)
+
+
+def project_to_sum(values: Floats, total: float) -> Floats:
+    """Return the nearest vector that is not negative and sums to ``total``, which is not negative."""
+    if total <= 0:
+        return np.zeros(len(values))
+    falling = np.sort(values)[::-1]
+    excess = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)
+    last = np.flatnonzero(falling > excess)[-1]
+    return np.maximum(values - excess[last], 0.0)
+
+
+Transitions = Mapping[str, Transition]
+"""Attribute -> its transitions."""
+
+
+def count_pairs(plan: EncodingPlan, recode: Recode, one_ways: Mapping[str, Floats]) -> float:
+    """Return how many persons have two rows and more, by released counts."""
+    name = plan.get_order()[0].rows
+    r, counts = recode[name], one_ways[name]
+    shares = np.where(r.kept, r.weight, 0.0) * counts[np.minimum(r.coarse, r.size - 1)]
+    return float(shares[1:].sum())

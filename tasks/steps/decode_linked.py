@@ -1,0 +1,204 @@
+"""Step *decode* of linked rows (postprocess): fine codes to rows of persons with new identifiers, in their order.
+
+Not in the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.panels import MOST_PERSONS, Panel
+from privsyn.data_contracts.tables import build_code_schema
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.released_types import as_released, build_released_schema
+from privsyn.tasks.panels.gaps import OrderSteps
+from privsyn.tasks.panels.linked_rows import LinkedRows
+from privsyn.tasks.rules.repair import repair_rows
+from privsyn.tasks.steps.decode import BATCH_ROWS, seed_generator
+
+PLACE = "(place)"
+"""The codes of a batch that say which row is which; no attribute has the name."""
+
+
+def build_linked_domain(plan: EncodingPlan) -> Domain:
+    """Return the domain of linked rows: person, step from the first one, whether the record's own, fine codes."""
+    panel, codec = plan.get_order()
+    low, high = OrderSteps(codec, plan.order_unit).bounds
+    sizes = {panel.person: MOST_PERSONS, panel.order: high - low + 1, panel.rows: 2}
+    return Domain.of(sizes | {a: s for a, s in _list_sizes(plan).items() if a != panel.order})
+
+
+def _list_sizes(plan: EncodingPlan) -> dict[str, int]:
+    return dict(zip(plan.of_rows.domain.attributes, plan.of_rows.domain.sizes, strict=True))
+
+
+def linked_to_arrow(linked: LinkedRows, plan: EncodingPlan, first_person: int) -> pa.RecordBatch:
+    """Return linked rows as a batch of :func:`build_linked_domain`; persons are numbered from ``first_person``."""
+    panel, codec = plan.get_order()
+    schema = build_code_schema(build_linked_domain(plan))
+    low, _ = OrderSteps(codec, plan.order_unit).bounds
+    columns: dict[str, NDArray[Any]] = {
+        panel.person: linked.person + first_person,
+        panel.order: linked.step - low,
+        panel.rows: linked.drawn,
+    }
+    arrays = [(columns | linked.fine)[f.name].astype(f.type.to_pandas_dtype()) for f in schema]
+    return pa.RecordBatch.from_arrays([pa.array(a) for a in arrays], schema=schema)
+
+
+def build_linked_schema(plan: EncodingPlan, column_order: Sequence[str]) -> pa.Schema:
+    """Return names, types and nullability of the synthetic table, by the public spec alone."""
+    return build_released_schema(ranges := plan.list_table_ranges(column_order), list(ranges))
+
+
+def decode_linked(
+    batches: Iterable[pa.RecordBatch], plan: EncodingPlan, column_order: Sequence[str], seed: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the synthetic table as batches of :func:`build_linked_schema`, person by person and in their order.
+
+    ``batches``: of linked rows.  A value that has the fine code of the row before is the value of the row before.
+    Identifiers count from 1.  No row breaks a rule of the plan: rows that do are mended in the columns that change from
+    row to row; a person of which a row cannot be is left out.
+    """
+    rng = seed_generator(seed)
+    ranges = plan.list_table_ranges(column_order)
+    schema = build_linked_schema(plan, column_order)
+    for batch in _iterate_whole_persons(batches, plan.get_order()[0]):
+        columns = _Decoder(plan, batch, rng).decode()
+        arrays = [as_released(columns[name], ranges[name]) for name in ranges]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _iterate_whole_persons(batches: Iterable[pa.RecordBatch], panel: Panel) -> Iterator[dict[str, NDArray[Any]]]:
+    """Yield about BATCH_ROWS rows at a time, no person in two parts."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(b.num_rows for b in held) < BATCH_ROWS:
+            continue
+        table = pa.Table.from_batches(held).combine_chunks()
+        person = table[panel.person].to_numpy()
+        cut = int(np.searchsorted(person, person[-1]))
+        if cut:
+            yield _to_arrays(table.slice(0, cut))
+            held = table.slice(cut).to_batches()  # the last person may have more rows in the next batch
+    if held:
+        table = pa.Table.from_batches(held)
+        if table.num_rows:
+            yield _to_arrays(table)
+
+
+def _to_arrays(table: pa.Table) -> dict[str, NDArray[Any]]:
+    return {name: table[name].to_numpy() for name in table.column_names}
+
+
+class _Decoder:
+    """Values of the linked rows of some persons."""
+
+    def __init__(self, plan: EncodingPlan, codes: Mapping[str, NDArray[Any]], rng: np.random.Generator) -> None:
+        self._plan, self._rng, self._codes = plan, rng, dict(codes)
+        self._panel, codec = plan.get_order()
+        self._order = OrderSteps(codec, plan.order_unit)
+        person = self._codes.pop(self._panel.person).astype(np.int64)
+        self._drawn = np.flatnonzero(self._codes.pop(self._panel.rows))
+        self._first = np.diff(person, prepend=-1) != 0
+        self._number = np.cumsum(self._first) - 1
+        self._carried = {self._panel.person: pa.array(person + 1)} | self._make_carried()
+
+    def _make_carried(self) -> dict[str, pa.Array]:
+        """Return the order, and the columns that are the same in all rows of a person, or grow with the order."""
+        panel = self._panel
+        step = self._codes.pop(panel.order).astype(np.int64) + self._order.bounds[0]
+        carried: dict[str, pa.Array] = {panel.order: self._order.release(step)}
+        following, number = set(self._plan.following), pa.array(self._number)
+        of_person = {a: c[self._drawn] for a, c in self._codes.items() if a not in following}
+        for codec in self._plan.of_rows.codecs:
+            if codec.attribute in of_person and codec.ranges():
+                helped = {"helpers": {n: of_person[n] for n in codec.helpers}} if codec.helpers else {}
+                values = codec.decode(of_person[codec.attribute], self._rng, **helped)
+                carried |= {name: array.take(number) for name, array in values.items()}
+        moved = (step - step[self._drawn][self._number]) * self._plan.order_unit
+        for name in panel.with_order:
+            domain = self._plan.ranges()[name]
+            grown = carried[name].cast(pa.float64()).to_numpy(zero_copy_only=False) + moved
+            carried[name] = pa.array(np.clip(grown, domain.low, domain.high), from_pandas=True).cast(domain.type)
+        self._of_person = of_person
+        return carried
+
+    def decode(self) -> dict[str, pa.Array]:
+        """Return all columns."""
+        following = {a: self._codes[a] for a in self._plan.following}
+        codes = following | {PLACE: np.arange(len(self._number))}
+        columns = self._make(codes)
+        for codec in self._plan.of_rows.codecs:
+            if codec.attribute in following:
+                chosen = pa.array(self._find_sources(following[codec.attribute]))
+                columns |= {name: columns[name].take(chosen) for name in codec.ranges()}
+        columns = self._compute(columns)
+        rules = self._plan.rules
+        if rules is None or not rules.conditions:
+            return columns
+        key, *others = sorted(self._panel.carried)
+        alike = self._number_alike(columns)
+        held = {key: alike} | {name: np.zeros_like(alike) for name in others}
+
+        def take_own(given: Mapping[str, int]) -> dict[str, pa.Array]:
+            first = int(np.flatnonzero(alike == given[key])[0])
+            return {name: array.slice(first, 1) for name, array in columns.items()}
+
+        columns = repair_rows(
+            {a: c.copy() for a, c in codes.items()} | held,
+            columns,
+            self._make,
+            rules,
+            self._plan.codecs,
+            take_own,
+            self._rng,
+            tuple(held),
+        )
+        broken = rules.find_broken_rows(columns).any(axis=0)
+        if not broken.any():
+            return columns
+        whole = pa.array(~np.isin(self._number, self._number[broken]))
+        return {name: array.filter(whole) for name, array in columns.items()}
+
+    def _number_alike(self, columns: Mapping[str, pa.Array]) -> NDArray[np.int64]:
+        """Return a number that rows share whose carried columns have the same values."""
+        number = np.zeros(len(self._number), np.int64)
+        for name in sorted(self._panel.carried):
+            own = np.asarray(pc.dictionary_encode(columns[name], null_encoding="encode").indices).astype(np.int64)
+            number = np.unique(number * (int(own.max(initial=0)) + 1) + own, return_inverse=True)[1]
+        return number
+
+    def _find_sources(self, codes: NDArray[Any]) -> NDArray[np.int64]:
+        """Return for every row the first row of the person since which the code is the same."""
+        changed = self._first | (np.diff(codes.astype(np.int64), prepend=-1) != 0)
+        places = np.flatnonzero(changed)
+        return places[np.cumsum(changed) - 1]
+
+    def _make(self, codes: Mapping[str, NDArray[Any]]) -> dict[str, pa.Array]:
+        """Return rows of these codes, at these places among the batch's rows."""
+        place = pa.array(codes[PLACE])
+        columns = {name: array.take(place) for name, array in self._carried.items()}
+        following = set(self._plan.following)
+        for codec in self._plan.of_rows.codecs:
+            if codec.attribute in following:
+                helped = {"helpers": {n: codes[n] for n in codec.helpers}} if codec.helpers else {}
+                columns |= codec.decode(codes[codec.attribute].astype(np.int64), self._rng, **helped)
+        for drawn in self._plan.unmeasured:
+            columns[drawn.column] = drawn.draw(len(place), self._rng)
+        return self._compute(columns)
+
+    def _compute(self, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
+        """Return the columns with those that rules compute."""
+        if self._plan.rules is None or not self._plan.computed:
+            return columns
+        types = {name: r.type for name, r in self._plan.ranges().items()}
+        return columns | self._plan.rules.compute_columns(columns, types)

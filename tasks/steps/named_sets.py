@@ -1,0 +1,175 @@
+"""Steps *plan sets* and *measure sets*: joint tables of the sets of columns that a spec names.
+
+Not in the paper.  A set is measured whole, whatever pairs are chosen, by merged codes of its attributes
+(tasks/estimation/merged_codes.py), as many as its noise leaves rows for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.domain import Clique, Domain, Merge
+from privsyn.data_contracts.receipts import Query, compute_sigma
+from privsyn.data_contracts.tables import MERGES, build_code_schema
+from privsyn.tasks.estimation.budget_shares import split_by_weight
+from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.merged_codes import CoarseCounts, count_affordable_cells, merge_codes
+from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimate_total, sum_coarse_one_ways
+from privsyn.tasks.kernels.counting import Countable, count_all
+
+MOST_SHARE = Fraction(1, 2)
+"""Share of the third stage's budget that sets have at most."""
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedSet:
+    """A set that is measured: its attributes, the merge of each, and its weight in the budget of all sets."""
+
+    attributes: Clique
+    merges: tuple[Merge, ...]
+    weight: float
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The numbers of merged codes."""
+        return tuple(int(merge.max()) + 1 for merge in self.merges)
+
+    @property
+    def cells(self) -> int:
+        """The number of cells."""
+        return int(np.prod(self.shape))
+
+
+def compute_share(sizes: Sequence[tuple[int, float]], columns: int) -> Fraction:
+    """Return the share of the third stage's budget that is for sets; ``sizes``: number of columns and weight of each.
+
+    All pairs inside the sets with the weights of these, against all pairs of ``columns`` columns; MOST_SHARE at most.
+    """
+    pairs = Fraction(columns * (columns - 1), 2)
+    inside = sum((Fraction(n * (n - 1), 2) * Fraction(repr(float(weight))) for n, weight in sizes), Fraction(0))
+    return min(MOST_SHARE, inside / (inside + pairs)) if inside else Fraction(0)
+
+
+def plan_sets(
+    named: Sequence[tuple[AbstractSet[str], float]],
+    recode: Recode,
+    in_order: AbstractSet[str],
+    rho: Fraction,
+    records: int,
+) -> list[PlannedSet]:
+    """Return the sets with the merged codes that they are measured by.
+
+    named: attributes and weight of each set; attributes of one code are left out, and sets of which fewer than two are
+    left, unless that leaves none; sets with the same attributes are one; ``in_order``: the attributes whose codes are
+    intervals; ``rho``: the budget of all.
+    """
+    domain = build_coarse_domain(recode)
+    one_ways, _ = sum_coarse_one_ways(recode)
+    coarse = {m.attributes[0]: CoarseCounts(m.counts, m.attributes[0] in in_order) for m in one_ways}
+    several = [(domain.ordered(a for a in columns if domain.size(a) > 1), weight) for columns, weight in named]
+    weights: dict[Clique, float] = {}
+    for clique, weight in several:
+        if len(clique) > 1:
+            weights[clique] = weights.get(clique, 0.0) + weight
+    weights = weights or {domain.ordered(columns): weight for columns, weight in named}
+    total, shares = estimate_total(recode), split_by_weight(list(weights.values()), rho)
+    found = []
+    for (clique, weight), share in zip(weights.items(), shares, strict=True):
+        cells = count_affordable_cells(total, compute_sigma(share, records))
+        found.append(PlannedSet(clique, tuple(merge_codes(coarse, clique, cells)), weight))
+    return found
+
+
+def plan_queries(sets: Sequence[PlannedSet], rho: Fraction, records: int) -> list[Query]:
+    """Plan one query per set at exactly rho_i = ``rho`` w_i / sum_j w_j.
+
+    Privacy: all answers together are rho-zCDP for adding or removing one person with at most ``records`` = k records:
+    the merged codes follow from the spec and from what was released before, a record is in one cell of each set, so
+    each table has L2 sensitivity k and costs k^2 / (2 sigma_i^2) <= rho_i, and the rho_i sum to rho (adaptive
+    composition, Theorem 1).  One mechanism instance a set.
+    """
+    shares = split_by_weight([s.weight for s in sets], rho)
+    return [
+        Query(s.attributes, s.cells, records, compute_sigma(share, records))
+        for s, share in zip(sets, shares, strict=True)
+    ]
+
+
+def build_set_domain(sets: Sequence[PlannedSet]) -> Domain:
+    """Return the domain of the rows in merged codes: an attribute for each attribute of each set."""
+    return Domain.of(
+        {
+            name: size
+            for number, planned in enumerate(sets)
+            for name, size in zip(name_columns(number, planned), planned.shape, strict=True)
+        }
+    )
+
+
+def name_columns(number: int, planned: PlannedSet) -> Clique:
+    """Return the columns that the attributes of the set ``number`` have among rows in merged codes."""
+    return tuple(f"{number}: {attribute}" for attribute in planned.attributes)
+
+
+def merge_rows(batches: Iterable[pa.RecordBatch], sets: Sequence[PlannedSet]) -> Iterator[pa.RecordBatch]:
+    """Yield coarse code batches -> merged code batches, row by row; a filtered value has one code more, as there."""
+    schema = build_code_schema(build_set_domain(sets), padded=True)
+    columns = [(a, np.append(m, int(m.max()) + 1)) for s in sets for a, m in zip(s.attributes, s.merges, strict=True)]
+    for batch in batches:
+        arrays = [
+            pa.array(merge[np.asarray(batch.column(attribute))].astype(field.type.to_pandas_dtype()))
+            for field, (attribute, merge) in zip(schema, columns, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def count_exactly(rows: Countable, sets: Sequence[PlannedSet], threads: int) -> Iterator[NDArray[np.int64]]:
+    """Yield exact counts of each set, flat; ``rows``: in merged codes.  Private until the run has added the noise."""
+    cliques = [name_columns(number, planned) for number, planned in enumerate(sets)]
+    for counts in count_all(rows, cliques, threads=threads):
+        yield counts.ravel()
+
+
+def build_set_marginals(
+    sets: Sequence[PlannedSet], answers: Mapping[Clique, tuple[NDArray[np.float64], float]]
+) -> list[Marginal]:
+    """Return the measured sets; ``answers``: attributes of each -> noisy counts, flat, and their sigma."""
+    found = []
+    for planned in sets:
+        counts, sigma = answers[planned.attributes]
+        found.append(
+            Marginal(planned.attributes, counts.astype(np.float64).reshape(planned.shape), sigma, planned.merges)
+        )
+    return found
+
+
+def tabulate_merges(sets: Sequence[PlannedSet]) -> pa.Table:
+    """Return the contract MERGES."""
+    columns: list[list[object]] = [[], [], [], [], []]
+    for number, planned in enumerate(sets):
+        for attribute, merge in zip(planned.attributes, planned.merges, strict=True):
+            size = len(merge)
+            values = ([number] * size, [attribute] * size, list(range(size)), merge.tolist(), [planned.weight] * size)
+            for column, own in zip(columns, values, strict=True):
+                column.extend(own)
+    return pa.table(columns, schema=MERGES.schema)
+
+
+def read_merges(table: pa.Table) -> list[PlannedSet]:
+    """Return the sets of a MERGES table, in order."""
+    found: dict[int, dict[str, list[int]]] = {}
+    weights: dict[int, float] = {}
+    for row in table.to_pylist():
+        found.setdefault(row["set"], {}).setdefault(row["attribute"], []).append(row["merged"])
+        weights[row["set"]] = row["weight"]
+    return [
+        PlannedSet(tuple(merges), tuple(np.array(m, dtype=np.int64) for m in merges.values()), weights[number])
+        for number, merges in found.items()
+    ]

@@ -1,0 +1,115 @@
+"""Named sets in a release: their entries in the ledger, their files, answers from them, further looks at them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from privsyn.answers.questions import Questions
+from privsyn.api.check import check
+from privsyn.api.ledger import LedgerView
+from privsyn.api.open_release import open_release
+from privsyn.api.release import improve, release_in_process, rerun
+from privsyn.base.settings import Settings
+from privsyn.data_contracts.receipts import sum_rho
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.request import Request
+from privsyn.engine.step import check_shares, get_step, release_steps
+from privsyn.ledgers.ledger import Ledger
+from privsyn.pipelines.registry import build_steps
+from privsyn.tasks.estimation.noisy import read_receipts
+from tests.support import answered
+from tests.support.kept import Kept
+from tests.support.specs import make_spec, people
+
+NAMED = [{"columns": ["age", "region", "happy"]}, {"columns": ["income", "happy"], "weight": 2}]
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    return Kept(tmp_path_factory.mktemp("sets") / "home")
+
+
+@pytest.fixture
+def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
+    data = kept.begin(monkeypatch) / "people.parquet"
+    pq.write_table(people(2_000), data)
+    return make_spec(data=str(data), synthesis={"sweeps": 1}, workload=NAMED)
+
+
+def test_a_release_counts_each_named_set_pays_for_it_and_can_be_improved(kept: Kept, spec: ReleaseSpec) -> None:
+    first = str(kept.once(lambda: release_in_process(spec, Settings()).run))
+    entries = [e for e in Ledger(Settings().ledger).entries("people") if e.event == "reserve"]
+    assert "measure_sets" in {e.step for e in entries}
+    released = open_release(first)
+    merges = released.marginals["merges"].to_pandas()
+    asked = read_receipts(pq.read_table(released.folder / "marginals/sets_receipts.parquet"))
+    assert [q.attributes for q in asked] == [("age", "region", "happy"), ("income", "happy")]
+    sizes = merges.groupby(["set", "attribute"]).merged.nunique().groupby("set").prod()
+    assert [q.cells for q in asked] == sizes.tolist()
+    step = get_step(release_steps(build_steps(Request(spec))), "measure_sets")
+    assert step.rho(Request(spec)) * Fraction(999, 1000) < sum_rho(asked) <= step.rho(Request(spec))
+    assert "counted together" in released.note
+    assert rerun(released).agrees
+    better = improve(first, 0.5)
+    assert "measure_sets_2" in better.drawn
+    assert rerun(better).agrees and not LedgerView(Settings()).verify().problems
+
+
+@pytest.mark.parametrize("mechanism", ["privsyn", "adaptive", "aim"])
+def test_every_mechanism_with_targets_has_the_steps_and_its_shares_sum_to_one(mechanism: str) -> None:
+    request = Request(make_spec(workload=NAMED, mechanism=mechanism))
+    steps = build_steps(request)
+    check_shares(steps, request)
+    assert {"plan_sets", "merge_rows", "measure_sets"} <= {step.name for step in steps}
+
+
+@pytest.mark.parametrize("without", [{"preset": "0.3"}, {"workload": [{**NAMED[0], "measured": False}]}])
+def test_a_set_is_not_measured_where_the_spec_says_so_or_has_the_defaults_of_before(without: dict) -> None:
+    request = Request(make_spec(**{"workload": NAMED[:1], **without}))
+    assert "measure_sets" not in {step.name for step in build_steps(request)}
+    assert "measured" not in request.spec.public()["workload"][0]
+
+
+def test_answers_about_a_set_are_measured_and_near_the_truth() -> None:
+    rows = answered.table(20_000)
+    rows = rows.append_column("odd", pa.array(parity_of(rows)))
+    columns = {**answered.COLUMNS, "odd": {"kind": "boolean"}}
+    asked = make_spec(
+        columns,
+        privacy={"epsilon": 1.0, "delta": 1e-9},
+        synthesis={"sweeps": 3},
+        workload=[{"columns": ["region", "happy", "odd"]}],
+    )
+    asks = Questions()
+    asks._counts = answered.released(rows, asked, 0)  # type: ignore[misc]
+    found = asks.count("region", "odd", where="happy")
+    assert (found.source == "measured").all()
+    table = rows.to_pandas()
+    true = table[table.happy].groupby(["region", "odd"]).size()
+    for _, row in found.iterrows():
+        if row.region in ("south", "north", "east"):
+            truth = true.get((row.region, row.odd == "true"), 0)
+            assert abs(row.estimate - truth) < 5 * row.std_error + 1
+    made = asks._counts.table.to_pandas()
+    assert (parity_of(made) == made.odd).mean() > 0.9
+    assert len(asks.regress("odd ~ region + happy")) > 2
+
+
+def parity_of(rows: pa.Table) -> np.ndarray:
+    """Whether exactly one of two statements about a row is true: pairs tell little of it, and three columns all."""
+    south, happy = np.asarray(rows["region"]) == "south", np.asarray(rows["happy"]).astype(bool)
+    return south ^ happy
+
+
+def test_the_check_says_cells_and_error_of_each_set() -> None:
+    report = check(make_spec(workload=NAMED))
+    assert {line.columns for line in report.sets} == {("age", "region", "happy"), ("income", "happy")}
+    few, many = (next(s for s in report.sets if s.rows == n and len(s.columns) == 3) for n in (1_000, 100_000))
+    assert np.prod(few.cells) < np.prod(many.cells) and many.error < few.error
+    assert [n.queries for n in report.noise if "named sets" in n.what] == [2]
+    assert "sets" not in check(make_spec()).as_json()

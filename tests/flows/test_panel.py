@@ -1,0 +1,179 @@
+"""A release of linked rows: persons with new identifiers, in order, within the cap, and all that is written of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from privsyn.api.open_release import open_release
+from privsyn.base.settings import Settings
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.evaluation.private_evaluation import EvaluationRequest, evaluate
+from privsyn.forecasts.forecast import forecast
+from tests.support.panels import PANEL_COLUMNS, make_panel, make_panel_spec
+from tests.support.places import ROOT
+from tests.support.releases import QUICK, released, run
+from tests.support.specs import make_spec
+
+pytestmark = pytest.mark.usefixtures("places")
+LARGE = {"privacy": {"epsilon": 50, "delta": 1e-9}, "budget": {"epsilon": 200, "delta": 1e-8}}
+
+
+def save(folder: Path, table: pa.Table) -> str:
+    path = folder / "panel.parquet"
+    pq.write_table(table, path)
+    return str(path)
+
+
+def make(folder: Path, persons: int = 1_500, **changes: Any) -> tuple[ReleaseSpec, pd.DataFrame, Path]:
+    """A release of a panel with little noise: its spec, its rows and its folder."""
+    spec = make_panel_spec(data=save(folder, make_panel(persons)), **{**LARGE, **QUICK, **changes})
+    summary = run(spec)
+    return spec, released(summary, "synthetic.parquet").to_pandas(), Path(summary.released)
+
+
+def test_persons_have_linked_rows_in_their_order(tmp_path: Path) -> None:
+    spec, rows, _ = make(tmp_path)
+    assert next(iter(rows)) == "pid"
+    persons = rows.groupby("pid")
+    assert rows["pid"].is_monotonic_increasing
+    assert persons.size().between(1, spec.unit.records).all()
+    assert (persons["year"].diff().dropna() > 0).all()
+    assert (persons["sex"].nunique() == 1).all()
+    born = rows["year"] - rows["age"]
+    at_the_bounds = rows["age"].isin([20, 79])
+    assert (born[~at_the_bounds].groupby(rows["pid"]).nunique() <= 1).all()
+    assert rows["year"].between(2000, 2009).all()
+
+
+def test_what_persons_were_the_year_before_is_kept(tmp_path: Path) -> None:
+    """With little noise jobs stay, and incomes move little, as they do in the private table."""
+    _, rows, _ = make(tmp_path, persons=3_000)
+    real = make_panel(3_000).to_pandas().sort_values(["pid", "year"])
+    figures = []
+    for table in (real, rows):
+        before = table.groupby("pid", observed=True).shift()
+        known = before["income"].notna()
+        job = table["job"].astype(str)[known]
+        stays = (job == before["job"].astype(str)[known]).mean()
+        figures.append((stays, np.corrcoef(table["income"][known], before["income"][known])[0, 1]))
+    (stays, alike), (made_stays, made_alike) = figures
+    assert abs(made_stays - stays) < 0.05
+    assert made_alike > 0.85 * alike
+
+
+def test_the_same_request_is_found_again_and_another_seed_draws_other_rows_at_no_cost(tmp_path: Path) -> None:
+    spec, rows, folder = make(tmp_path, persons=300)
+    again = run(spec)
+    assert Path(again.released) == folder
+    other = run(spec.with_rows(seed=1))
+    assert not released(other, "synthetic.parquet").to_pandas().equals(rows)
+    certificates = [json.loads((Path(f) / "certificate.json").read_text()) for f in (folder, other.released)]
+    assert certificates[0]["dataset_total"]["rho"] == certificates[1]["dataset_total"]["rho"]
+
+
+def test_the_folder_says_what_is_linked_and_what_was_counted(tmp_path: Path) -> None:
+    _, _, folder = make(tmp_path, persons=300, formats=["parquet", "csv"])
+    certificate = json.loads((folder / "certificate.json").read_text())
+    assert certificate["records_per_person"] == 1
+    assert {g["sensitivity"] for stage in certificate["stages"] for g in stage["groups"]} == {1}
+    assert "measure_transitions" in {stage["step"] for stage in certificate["stages"]}
+    note = (folder / "README.md").read_text()
+    assert "Rows with the same `pid` are one synthetic person's" in note
+    assert "no row is linked to another" not in note
+    fields = json.loads((folder / "datapackage.json").read_text())["resources"][0]["schema"]["fields"]
+    assert fields[0]["name"] == "pid"
+    assert (folder / "synthetic.csv").read_text().startswith('"pid","year",')
+    private = set(make_panel(300)["pid"].to_pylist())
+    assert not private & set(pd.read_csv(folder / "synthetic.csv")["pid"].astype(str))
+
+
+def test_answers_are_of_persons_each_by_one_row(tmp_path: Path) -> None:
+    _, rows, folder = make(tmp_path)
+    answer = open_release(folder).count("sex")
+    assert abs(answer["estimate"].sum() - rows["pid"].nunique()) < 0.1 * rows["pid"].nunique()
+    assert any("of persons, each by one row" in words for words in answer.attrs["words"])
+    model = open_release(folder).count("job", where="age > 30 and income < 20")
+    assert model["estimate"].sum() < rows["pid"].nunique()
+
+
+def test_the_private_report_compares_persons_over_time(tmp_path: Path) -> None:
+    spec, _, folder = make(tmp_path)
+    report = evaluate(EvaluationRequest(str(folder), spec.data), Settings())
+    figures = {(f.name, f.column): f for f in report.evaluation.panel}
+    assert figures["rows per person", ""].distance is not None
+    assert figures["persons that never change", "sex"].synthetic == 1.0
+    transitions = figures["transitions, and the share that stays", "job"]
+    assert transitions.distance is not None
+    assert transitions.distance < 0.2
+    assert "Persons over time" in report.html.read_text()
+
+
+def test_every_row_keeps_the_rules(tmp_path: Path) -> None:
+    columns = {**PANEL_COLUMNS, "rich": {"kind": "boolean"}}
+    table = make_panel(600)
+    rich = pa.array([income > 50 for income in table["income"].to_pylist()])
+    spec = make_panel_spec(
+        columns=columns,
+        data=save(tmp_path, table.append_column("rich", rich)),
+        rules=[{"never": "job == 'none' and income > 40"}, {"derive": {"rich": "income > 50"}}],
+        **LARGE,
+        **QUICK,
+    )
+    rows = released(run(spec), "synthetic.parquet").to_pandas()
+    assert not ((rows["job"] == "none") & (rows["income"] > 40)).any()
+    assert (rows["rich"] == (rows["income"] > 50)).all()
+    assert (rows.groupby("pid")["sex"].nunique() == 1).all()
+
+
+@pytest.mark.parametrize("order", ["date", "datetime"])
+def test_rows_in_the_order_of_days_and_moments(tmp_path: Path, order: str) -> None:
+    table = make_panel(400)
+    days = [f"{year}-0{1 + i % 9}-15" for i, year in enumerate(table["year"].to_pylist())]
+    column = {"kind": order, "min": "2000-01-01", "max": "2009-12-31"}
+    spec = make_panel_spec(
+        columns={**PANEL_COLUMNS, "year": column},
+        with_order=[],
+        data=save(tmp_path, table.set_column(1, "year", pa.array(days))),
+        **LARGE,
+        **QUICK,
+    )
+    rows = released(run(spec), "synthetic.parquet").to_pandas()
+    moments = pd.to_datetime(rows["year"])
+    assert (moments.groupby(rows["pid"]).diff().dropna() > pd.Timedelta(0)).all()
+    assert moments.min() >= pd.Timestamp("2000-01-01")
+    assert moments.max() < pd.Timestamp("2010-01-01")
+
+
+def test_a_table_in_several_parts_has_every_person_once(tmp_path: Path) -> None:
+    data = save(tmp_path, make_panel(1_500))
+    spec = make_panel_spec(data=data, **LARGE, synthesis={"sweeps": 2, "shard_rows": 1_000})
+    folder = Path(run(spec).released)
+    parts = sorted((folder / "synthetic").glob("*.parquet"))
+    rows = pd.concat([pd.read_parquet(part) for part in parts])
+    assert len(parts) > 2
+    assert rows["pid"].is_monotonic_increasing
+    assert rows.groupby("pid").size().max() <= spec.unit.records
+    assert abs(rows["pid"].nunique() - 1_500) < 50
+
+
+def test_a_forecast_takes_persons_for_rows(tmp_path: Path) -> None:
+    made = forecast(make_panel_spec(), 500, epsilons=(), seeds=1)
+    assert "A row stands for a person" in " ".join(made.words)
+    assert {column.column for column in made.at[0].columns} >= {"year", "sex", "age", "income", "job"}
+
+
+def test_the_example_of_the_docs_is_a_spec() -> None:
+    text = (ROOT / "docs" / "panels.md").read_text(encoding="utf-8")
+    example = yaml.safe_load(text.split("<!-- example -->\n```yaml\n")[1].split("```")[0])
+    spec = make_spec(example.pop("columns"), **example)
+    assert spec.panel is not None
+    assert spec.panel.carried == {"year", "sex", "birth_year", "age"}

@@ -1,0 +1,139 @@
+"""Linked rows: a person with all rows is one record of every look, whatever number of rows it has."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from privsyn.engine.request import Request
+from privsyn.engine.step import release_steps
+from privsyn.pipelines.registry import build_steps
+from privsyn.tasks.estimation.recode import AttributeRecode
+from privsyn.tasks.panels import choose_rows
+from privsyn.tasks.panels.choose_rows import KeptRuns
+from privsyn.tasks.panels.transition_codes import build_transition_codes
+from privsyn.tasks.steps import encode
+from privsyn.tasks.steps.pair_rows import pair_rows
+from tests.support.panels import make_panel, make_panel_spec
+
+REQUEST = Request(make_panel_spec(), ("year", "sex", "age", "income", "job"))
+PERSONS = 30
+
+
+def identity_recode() -> dict[str, AttributeRecode]:
+    """Every fine code is a code."""
+    found = {}
+    for a, size in zip(REQUEST.encoding.domain.attributes, REQUEST.encoding.domain.sizes, strict=True):
+        codes = np.arange(size, dtype=np.int32)
+        found[a] = AttributeRecode(codes, codes >= 0, np.ones(size), np.ones(size), np.ones(size))
+    return found
+
+
+CODES = build_transition_codes(REQUEST.encoding, identity_recode(), REQUEST.total_rho)
+
+
+def count_records(table: pa.Table) -> Counter[tuple[int, ...]]:
+    """The records that one-ways, scores and marginals are counted over."""
+
+    def batches(repairs: object = None) -> list[pa.RecordBatch]:
+        return table.to_batches(max_chunksize=17)
+
+    made = encode.encode(batches, REQUEST.encoding, REQUEST.spec.unit, encode.Repairs())
+    return Counter(row for batch in made for row in zip(*(c.to_pylist() for c in batch.columns), strict=True))
+
+
+def count_pairs(table: pa.Table) -> Counter[tuple[int, ...]]:
+    """The records that transitions are counted over."""
+
+    def batches() -> list[pa.RecordBatch]:
+        return table.to_batches(max_chunksize=17)
+
+    made = pair_rows(batches, REQUEST.encoding, CODES)
+    return Counter(row for batch in made for row in zip(*(c.to_pylist() for c in batch.columns), strict=True))
+
+
+def largest_change(table: pa.Table, count: object) -> int:
+    """The most records by which a person's leaving changes what is counted."""
+    whole = count(table)  # type: ignore[operator]
+    changes = []
+    for person in pc.unique(table["pid"]).to_pylist():
+        less = count(table.filter(pc.not_equal(table["pid"], person)))  # type: ignore[operator]
+        changes.append(sum(((whole - less) + (less - whole)).values()))
+    return max(changes)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_05_a_person_with_all_rows_is_one_record(seed: int) -> None:
+    """The cap is 5, persons have up to 10 rows; one person adds one record to each look at most."""
+    table = make_panel(PERSONS, seed, most=10)
+    assert count_records(table).total() == PERSONS
+    assert largest_change(table, count_records) == 1
+    assert largest_change(table, count_pairs) == 1
+
+
+def test_05_every_look_declares_one_record() -> None:
+    spec = make_panel_spec()
+    assert spec.unit.records == 5
+    request = Request(spec, REQUEST.column_order)
+    assert request.records == 1
+    assert sum(step.share(request) for step in release_steps(build_steps(request))) == 1
+
+
+def test_05_mutant_all_pairs_of_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted mutant: every two neighbouring rows are a pair, at the price of one pair a person."""
+
+    def list_all(runs: KeptRuns) -> tuple[np.ndarray, np.ndarray]:
+        follows = np.flatnonzero(runs.before[1:] > 0)
+        return runs.place[follows], runs.place[follows + 1]
+
+    monkeypatch.setattr(KeptRuns, "list_pairs", list_all)
+    assert largest_change(make_panel(PERSONS, most=10), count_pairs) > 1
+
+
+def test_05_mutant_a_record_for_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted mutant: all kept rows stand for the person, at the price of one."""
+    monkeypatch.setattr(KeptRuns, "drawn", property(lambda runs: runs.before >= 0), raising=False)
+    monkeypatch.setattr(KeptRuns, "__init__", lambda self, place, number, rows, before, drawn: [
+        object.__setattr__(self, name, value)
+        for name, value in (("place", place), ("number", number), ("rows", rows), ("before", before))
+    ] and None)  # fmt: skip
+    monkeypatch.setattr(KeptRuns, "measure_gaps", lambda runs: np.ones(len(runs.place), np.int64))
+    assert largest_change(make_panel(PERSONS, most=10), count_records) > 1
+
+
+def test_05_mutant_a_choice_by_the_number_of_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted mutant: runs and pairs are drawn by where persons stand in the table, so others' records move, too."""
+    monkeypatch.setattr(choose_rows, "mix_bits", lambda key: np.arange(len(key), dtype=np.uint64) * np.uint64(7919))
+    assert largest_change(make_panel(PERSONS, most=10), count_records) > 1
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_14_the_order_of_stored_rows_changes_nothing(seed: int) -> None:
+    table = make_panel(PERSONS, seed)
+    shuffled = table.take(np.random.default_rng(seed).permutation(table.num_rows))
+    assert count_records(shuffled) == count_records(table)
+    assert count_pairs(shuffled) == count_pairs(table)
+
+
+def test_15_the_groups_of_persons_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups bound memory; which rows of a person are kept does not depend on them."""
+    table = make_panel(PERSONS)
+    whole = count_records(table), count_pairs(table)
+    monkeypatch.setattr(encode, "PERSON_ROWS", 20)
+    assert (count_records(table), count_pairs(table)) == whole
+
+
+def test_15_rows_of_nobody_and_of_no_time_are_left_out_by_themselves() -> None:
+    """A row without an identifier or a place in the order changes no record of anybody."""
+    table = make_panel(PERSONS)
+    nobody = pa.table(
+        {**{n: table[n].slice(0, 2) for n in table.column_names}, "pid": pa.array([None, None], "string")}
+    )
+    never = table.slice(0, 3).set_column(1, "year", pa.array([None] * 3, pa.int64()))
+    more = pa.concat_tables([table, nobody.cast(table.schema), never.cast(table.schema)])
+    assert count_records(more) == count_records(table)
+    assert count_pairs(more) == count_pairs(table)

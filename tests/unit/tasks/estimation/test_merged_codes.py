@@ -1,0 +1,62 @@
+"""Merged codes: by hand, and what they promise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privsyn.tasks.estimation.merged_codes import CoarseCounts, count_affordable_cells, merge_codes
+
+
+def even(size: int, *, in_order: bool = True) -> CoarseCounts:
+    return CoarseCounts(np.full(size, 10.0), in_order)
+
+
+def test_codes_in_order_are_halved_where_their_mass_is() -> None:
+    counts = CoarseCounts(np.array([50.0, 10.0, 20.0, 20.0, 4.0, 110.0]), True)
+    (merge,) = merge_codes({"a": counts}, ("a",), 2)
+    assert merge.tolist() == [0, 0, 0, 0, 0, 1]
+    (merge,) = merge_codes({"a": counts}, ("a",), 3)
+    assert merge.tolist() == [0, 1, 1, 1, 1, 2]
+
+
+def test_codes_without_order_are_put_into_parts_of_like_mass() -> None:
+    (merge,) = merge_codes({"a": CoarseCounts(np.array([40.0, 30.0, 30.0, 20.0]), False)}, ("a",), 2)
+    assert merge.tolist() == [0, 1, 1, 0]
+
+
+def test_every_attribute_has_two_codes_whatever_the_cells() -> None:
+    merges = merge_codes({"a": even(5), "b": even(9), "c": even(1)}, ("a", "b", "c"), 1)
+    assert [int(m.max()) + 1 for m in merges] == [2, 2, 1]
+
+
+def test_all_codes_stay_where_cells_are_many() -> None:
+    merges = merge_codes({"a": even(5), "b": even(3, in_order=False)}, ("a", "b"), 10**6)
+    assert [m.tolist() for m in merges] == [[0, 1, 2, 3, 4], [0, 1, 2]]
+
+
+@pytest.mark.parametrize(("total", "sigma", "cells"), [(600.0, 10.0, 10), (-5.0, 1.0, 1), (0.0, 3.0, 1)])
+def test_cells_leave_six_standard_deviations_of_rows_in_each(total: float, sigma: float, cells: int) -> None:
+    assert count_affordable_cells(total, sigma) == cells
+
+
+@given(
+    st.lists(st.lists(st.floats(-5, 100), min_size=1, max_size=9), min_size=2, max_size=4),
+    st.booleans(),
+    st.integers(1, 200),
+)
+def test_fewer_cells_have_merged_codes_of_which_those_of_more_are_parts(
+    counts: list[list[float]], in_order: bool, cells: int
+) -> None:
+    coarse = {str(i): CoarseCounts(np.array(own), in_order) for i, own in enumerate(counts)}
+    few, many = merge_codes(coarse, tuple(coarse), cells), merge_codes(coarse, tuple(coarse), 2 * cells)
+    least = np.prod([min(2, len(own)) for own in counts])
+    assert np.prod([int(m.max()) + 1 for m in few]) <= max(cells, least)
+    for merge, finer, own in zip(few, many, counts, strict=True):
+        assert sorted(set(merge.tolist())) == list(range(int(merge.max()) + 1)) and len(merge) == len(own)
+        if in_order:
+            assert (np.diff(merge) >= 0).all()
+        for code in set(finer.tolist()):
+            assert len(set(merge[finer == code].tolist())) == 1

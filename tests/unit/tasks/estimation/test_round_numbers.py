@@ -1,0 +1,122 @@
+"""What people round to without being named: counted alone with a small part of the budget, kept where it stands out."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from benchmarks.relations import Given, release_in_memory
+from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
+from privsyn.data_contracts.domain import Domain
+from privsyn.engine.inputs import PrivateAccess
+from privsyn.engine.memory import MemoryRun
+from privsyn.engine.request import Request
+from privsyn.pipelines.registry import build_steps
+from privsyn.tasks.estimation import noisy
+from privsyn.tasks.estimation.recode import AttributeRecode, weigh_by_chance
+from privsyn.tasks.privacy.noise import SeededNoise
+from privsyn.tasks.steps.one_way_marginals import ROUNDING_WEIGHT, plan_queries
+from tests.unit.tasks.estimation.test_single_values import plan_one
+
+PAY = {"kind": "integer", "min": 0, "max": 250_000}
+BY_CHANCE = np.array([0.9, 0.09, 0.01, 0.0])
+
+
+def weigh(counts: list[float], sigma: float) -> np.ndarray:
+    y = np.array(counts)
+    same = np.zeros(4, dtype=np.int32)
+    found = weigh_by_chance(AttributeRecode(same, same == 0, BY_CHANCE, y, np.full(4, sigma**2)), BY_CHANCE)
+    assert found.size == 1
+    return found.weight
+
+
+@pytest.mark.parametrize(
+    ("column", "rounded"),
+    [
+        (IntegerColumn(**PAY), (10, 100, 1000)),
+        (IntegerColumn(kind="integer", min=0, max=20_000), (10, 100)),
+        (IntegerColumn(kind="integer", min=0, max=1_000), ()),
+        (IntegerColumn(kind="integer", min=0, max=250_000, heaps=(500,)), ()),
+        (NumberColumn(kind="number", min=0, max=20, step=0.01), (0.1,)),
+        (NumberColumn(kind="number", min=0, max=200, decimals=1), (1.0,)),
+        (NumberColumn(kind="number", min=0, max=200), ()),
+    ],
+)
+def test_round_numbers_have_many_multiples_between_the_bounds(column: Any, rounded: tuple[float, ...]) -> None:
+    assert column.round_numbers() == pytest.approx(rounded)
+
+
+def test_codes_are_disjoint_and_zeros_and_bounds_are_none_of_them() -> None:
+    pay, heaps = plan_one(PAY).codecs
+    codes, _ = heaps.encode({"x": pa.array([0, 7, 20, 300, 4_000, 123_456, 250_000])})
+    assert [heaps.labels()[code] for code in codes] == [
+        "(no number)",
+        "none",
+        "10",
+        "100",
+        "1000",
+        "none",
+        "(no number)",
+    ]
+    assert heaps.chances is not None and heaps.chances == pytest.approx([0.9, 0.09, 0.009, 0.001, 0])
+    assert pay.helpers == (heaps.attribute,)
+
+
+def test_shares_that_noise_could_have_made_are_those_of_chance() -> None:
+    assert weigh([880.0, 110.0, 25.0, 40.0], 20.0) == pytest.approx(BY_CHANCE)
+    assert weigh([-5.0, 1.0, 0.0, 0.0], 20.0) == pytest.approx(BY_CHANCE)
+
+
+def test_a_heap_that_stands_out_keeps_its_share() -> None:
+    weights = weigh([100.0, 90.0, 810.0, 300.0], 20.0)
+    assert weights[2] == pytest.approx(0.81, abs=0.01)
+    assert weights[3] == 0  # null and exact values have no heap
+    assert weights.sum() == pytest.approx(1)
+
+
+def test_rounding_has_a_hundredth_of_a_column_and_all_costs_rho() -> None:
+    domain = Domain.of({"pay": 66, "pay (rounded to)": 5})
+    pay, rounded = plan_queries(domain, Fraction(1, 50), 1, equal=False, rounding={"pay (rounded to)"})
+    spent = [1 / (2 * float(q.sigma) ** 2) for q in (pay, rounded)]
+    assert spent[1] / spent[0] == pytest.approx(ROUNDING_WEIGHT / 66 ** (2 / 3), rel=0.01)
+    assert sum(spent) <= 1 / 50
+
+
+def given(rounds: bool) -> Given:
+    rng = np.random.default_rng(3)
+    pay = rng.gamma(2.0, 20_000, 20_000).clip(1, 249_999)
+    pay = np.where(rng.random(20_000) < 0.4, 0, np.round(pay / 100) * 100 if rounds else np.round(pay))
+    table = pa.table({"pay": pay.astype(np.int64), "age": rng.integers(0, 90, 20_000)})
+    return Given("pay", table, {"pay": PAY, "age": {"kind": "integer", "min": 0, "max": 99}})
+
+
+@pytest.mark.parametrize("rounds", [True, False])
+def test_released_values_are_as_round_as_the_real_ones(rounds: bool) -> None:
+    real = given(rounds)
+    made = release_in_memory(real, real.spec(1.0), 0)
+    for heap in (10, 100, 1000):
+        one, other = (np.mean(t["pay"].to_numpy() % heap == 0) for t in (real.table, made))
+        assert other == pytest.approx(one, abs=0.03)
+    assert np.mean(made["pay"].to_numpy() == 0) == pytest.approx(0.4, abs=0.02)
+
+
+def test_what_values_are_rounded_to_is_measured_once_and_related_to_nothing() -> None:
+    real = given(rounds=True)
+    request = Request(real.spec(1.0), tuple(real.table.column_names), 1)
+    asked: dict[str, list[tuple[str, ...]]] = {}
+    noise = SeededNoise(0)
+
+    def draw(step: Any, queries: Any) -> noisy.Answers:
+        asked[step.name] = [q.attributes for q in queries]
+        return noisy.draw_for_queries(queries, lambda each: [noise.draw(s, c) for s, c in each])
+
+    access = PrivateAccess(lambda repairs=None: real.table.to_batches(65_536))
+    MemoryRun(request, build_steps(request), draw, access).run()
+    looks = [name for name, cliques in asked.items() for clique in cliques if "pay (rounded to)" in clique]
+    assert looks == ["one_way_marginals"]
+    assert ("pay", "age") in asked["indif_scores"]
+    assert request.encoding.counted_alone == {"pay (rounded to)"}

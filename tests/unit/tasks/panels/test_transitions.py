@@ -1,0 +1,127 @@
+"""Transitions from noisy counts, their codes, and where values lie in them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from privsyn.tasks.estimation.recode import AttributeRecode
+from privsyn.tasks.panels import transition_codes
+from privsyn.tasks.panels.fit_relations import fit_to_shares
+from privsyn.tasks.panels.gaps import Gaps
+from privsyn.tasks.panels.places import Places
+from privsyn.tasks.panels.transition_codes import refine_weights
+from privsyn.tasks.panels.transitions import Transition, estimate_transition, model_moves, project_to_sum
+
+SHARES = np.array([0.5, 0.3, 0.2])
+
+
+def make_counts(pairs: float = 10_000) -> np.ndarray:
+    """Of each code 80 % stay, half of the others move to each other code."""
+    moves = np.full((3, 3), 0.1) - 0.1 * np.eye(3)
+    return pairs * SHARES[:, None] * np.column_stack([moves, np.full(3, 0.8)])
+
+
+def test_exact_counts_give_their_transitions() -> None:
+    found = estimate_transition(make_counts(), 1e-3, SHARES, 10_000)
+    np.testing.assert_allclose(found.same, 0.8, atol=1e-3)
+    np.testing.assert_allclose(found.moves, np.full((3, 3), 0.1) - 0.1 * np.eye(3), atol=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_makes_no_probability_negative_or_its_sum_another(seed: int) -> None:
+    noisy = np.random.default_rng(seed).normal(make_counts(300), 60)
+    found = estimate_transition(noisy, 60.0, SHARES, 300, ordered=3)
+    assert (found.moves >= 0).all()
+    assert (found.same >= 0).all()
+    np.testing.assert_allclose(found.moves.sum(axis=1) + found.same, 1.0)
+    np.testing.assert_allclose(found.back().next_codes.sum(axis=1), 1.0)
+
+
+def test_noise_is_not_taken_for_change() -> None:
+    """A column that never changes keeps nearly all of its rows, though half of the noise is above 0."""
+    counts = np.column_stack([np.zeros((3, 3)), 5_000 * SHARES])
+    stays = []
+    for seed in range(20):
+        noisy = np.random.default_rng(seed).normal(counts, 30)
+        found = estimate_transition(noisy, 30.0, SHARES, 5_000)
+        stays.append(float(found.shares @ found.same))
+    assert np.mean(stays) > 0.98
+
+
+def test_reversed_transitions_give_the_joint_shares_transposed() -> None:
+    forward = estimate_transition(make_counts(), 1e-3, SHARES, 10_000)
+    back = forward.back()
+    joint = forward.shares[:, None] * forward.next_codes
+    np.testing.assert_allclose(back.shares[:, None] * back.next_codes, joint.T, atol=1e-12)
+
+
+def test_the_model_of_moves_has_the_sums_and_the_correlation_of_the_counts() -> None:
+    rows = np.array([100.0, 200.0, 100.0])
+    near = np.array([[80.0, 20, 0], [20, 160, 20], [0, 20, 80]])
+    found = model_moves(near, rows, 3)
+    np.testing.assert_allclose(found.sum(axis=1), rows, rtol=1e-3)
+    assert found[0, 0] > found[0, 1] > found[0, 2]
+
+
+def test_projection_keeps_the_sum_and_cuts_what_is_negative() -> None:
+    found = project_to_sum(np.array([5.0, -1.0, 0.2]), 4.0)
+    assert found.sum() == pytest.approx(4.0)
+    assert (found >= 0).all()
+    assert project_to_sum(np.array([1.0, 2.0]), 0.0).tolist() == [0.0, 0.0]
+
+
+def test_codes_of_transitions_are_of_neighbours_and_split_the_coarse_ones() -> None:
+    coarse = np.repeat([0, 1, 2], [10, 20, 1]).astype(np.int32)
+    mass = np.append(np.linspace(100, 10, 30), 50.0)
+    weight = mass / np.bincount(coarse, weights=mass)[coarse]
+    recode = AttributeRecode(coarse, coarse >= 0, weight, mass, np.ones(31))
+    codes = transition_codes._cut(recode, [(1, 30)], 8, 30)
+    assert 4 <= codes.size <= 9
+    assert (np.diff(codes.recode.coarse) >= 0).all()
+    assert codes.recode.coarse[30] == codes.size - 1 == codes.ordered
+    np.testing.assert_allclose(np.bincount(codes.recode.coarse, weights=codes.recode.weight), 1.0)
+    np.testing.assert_allclose(codes.split.sum(axis=1), 1.0)
+    again = refine_weights({"x": codes}, {"x": recode})["x"]
+    np.testing.assert_allclose(again.split, codes.split)
+
+
+def test_values_that_stay_keep_their_place_and_others_come_near_it() -> None:
+    rng = np.random.default_rng(0)
+    shares = np.full(4, 0.25)
+    moves = np.full((4, 4), 0.02) + 0.42 * np.eye(4)
+    moves /= 2 * moves.sum(axis=1, keepdims=True)
+    places = Places(Transition(shares, moves, np.full(4, 0.5), 0.0), ordered=True)
+    before, old = rng.integers(4, size=20_000).astype(np.uint8), rng.random(20_000)
+    new = places.draw(before, old, before, rng)
+    stayed = new == old
+    assert 0.4 < stayed.mean() < 0.75
+    assert np.corrcoef(old[~stayed], new[~stayed])[0, 1] > 0.1
+    assert new.min() >= 0
+    assert new.max() < 1
+
+
+def test_gaps_stay_inside_the_order_and_leave_room_for_the_other_rows() -> None:
+    rng = np.random.default_rng(0)
+    own, gap = rng.integers(0, 10, 500), rng.integers(1, 4, 500)
+    before, after = np.zeros(500, np.int64), np.full(500, 3)
+    gaps = Gaps(own, gap, before, after, (0, 9))
+    step = gaps.fit(own, before, after)
+    assert step.max() <= 6
+    for left in (2, 1, 0):
+        moved = gaps.move(step, np.full(500, left), rng, forward=True)
+        assert (moved > step).all()
+        assert moved.max() <= 9 - left
+        step = moved
+    back = gaps.move(np.full(500, 9), np.zeros(500, np.int64), rng, forward=False)
+    assert (back < 9).all()
+    assert back.min() >= 0
+
+
+def test_a_relation_is_fitted_to_other_shares_and_keeps_its_association() -> None:
+    counts = np.array([[40.0, 10.0], [10.0, 40.0]])
+    found = fit_to_shares(counts, [np.array([30.0, 70.0]), np.array([50.0, 50.0])])
+    np.testing.assert_allclose(found.sum(axis=1), [30, 70], rtol=1e-4)
+    np.testing.assert_allclose(found.sum(axis=0), [50, 50], rtol=1e-4)
+    odds = found[0, 0] * found[1, 1] / (found[0, 1] * found[1, 0])
+    assert odds == pytest.approx(16.0, rel=1e-3)

@@ -1,0 +1,128 @@
+"""Named sets: shares of the budget, the counts against plain ones, and rows that follow them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.step_options import Synthesis
+from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.recode import AttributeRecode
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.steps import named_sets
+from privsyn.tasks.steps.make_consistent import find_merge, make_consistent
+from privsyn.tasks.steps.synthesize import synthesize
+
+HALVES = np.arange(12) // 6
+QUARTERS = np.arange(12) // 3
+
+
+@pytest.mark.parametrize(
+    ("sizes", "columns", "share"),
+    [([], 5, Fraction(0)), ([(3, 10.0)], 3, Fraction(1, 2)), ([(3, 1.0)], 10, Fraction(3, 48))],
+)
+def test_the_share_of_sets_is_that_of_their_weighted_pairs(
+    sizes: list[tuple[int, float]], columns: int, share: Fraction
+) -> None:
+    assert named_sets.compute_share(sizes, columns) == share
+
+
+def recode_of(counts: list[float]) -> AttributeRecode:
+    size = len(counts)
+    return AttributeRecode(
+        np.arange(size, dtype=np.int32), np.ones(size, bool), np.ones(size), np.array(counts), np.ones(size)
+    )
+
+
+def test_sets_are_planned_by_their_noise_and_come_back_from_their_table() -> None:
+    recode = {"a": recode_of([100.0] * 8), "b": recode_of([400.0, 400.0]), "c": recode_of([800.0])}
+    named = [(frozenset("ab"), 10.0), (frozenset("abc"), 1.0)]
+    sets = named_sets.plan_sets(named, recode, {"a"}, Fraction(1, 100), 1)
+    assert [(s.attributes, s.weight) for s in sets] == [(("a", "b"), 11.0)]  # c has one code and tells nothing
+    assert sets[0].cells > named_sets.plan_sets(named, recode, {"a"}, Fraction(1, 10_000), 1)[0].cells == 4
+    again = named_sets.read_merges(named_sets.tabulate_merges(sets))
+    assert [(s.attributes, s.weight, s.shape) for s in again] == [(s.attributes, s.weight, s.shape) for s in sets]
+    assert [[m.tolist() for m in s.merges] for s in again] == [[m.tolist() for m in s.merges] for s in sets]
+
+
+def test_counts_are_those_of_merged_codes_and_filtered_values_are_left_out() -> None:
+    rng = np.random.default_rng(0)
+    domain = Domain(("a", "b"), (12, 3))
+    columns = rng.integers(0, 13, 500).astype(np.uint8), rng.integers(0, 4, 500).astype(np.uint8)
+    rows = CodeTable(domain, columns, padded=True)
+    sets = [named_sets.PlannedSet(("a", "b"), (QUARTERS, np.array([0, 1, 0])), 1.0)]
+    merged = CodeTable.from_arrow(
+        list(named_sets.merge_rows(rows.to_arrow().to_batches(), sets)), named_sets.build_set_domain(sets), padded=True
+    )
+    (counts,) = named_sets.count_exactly(merged, sets, 1)
+    wanted = np.zeros((4, 2), dtype=np.int64)
+    for a, b in zip(*columns, strict=True):
+        if a < 12 and b < 3:
+            wanted[QUARTERS[a], [0, 1, 0][b]] += 1
+    assert counts.tolist() == wanted.ravel().tolist()
+
+
+@pytest.mark.parametrize(
+    ("of", "to", "found"),
+    [(None, None, (True, None)), (HALVES, None, (False, None)), (HALVES, HALVES, (True, None))],
+)
+def test_merges_of_the_same_codes(of: np.ndarray | None, to: np.ndarray | None, found: object) -> None:
+    assert find_merge(of, to) == found
+
+
+def test_a_merge_is_found_where_codes_are_parts_of_the_others() -> None:
+    agrees, merge = find_merge(QUARTERS, HALVES)
+    assert agrees and merge is not None and merge.tolist() == [0, 0, 1, 1]
+    assert not find_merge(HALVES, QUARTERS)[0]
+    assert find_merge(None, HALVES)[1] is HALVES
+
+
+def parity(numbers: int, merge: np.ndarray, total: float) -> np.ndarray:
+    """Counts of the parity of so many even columns, in halves of which the merged codes are parts."""
+    size = int(merge.max()) + 1
+    half = np.array([merge[HALVES == 1].min() <= code for code in range(size)])
+    shape = (size,) * numbers
+    odd = half[np.indices(shape)].sum(axis=0) % 2
+    return np.stack([1 - odd, odd], axis=-1) * total / np.prod(shape)
+
+
+def test_a_set_in_merged_codes_agrees_with_the_one_ways() -> None:
+    rng = np.random.default_rng(1)
+    one_ways = [Marginal((a,), np.full(12, 100.0)) for a in "ab"] + [Marginal(("y",), np.full(2, 600.0))]
+    truth = parity(2, QUARTERS, 1200.0)
+    noisy = truth + rng.normal(0, 5, truth.shape)
+    found = make_consistent(
+        one_ways,
+        [np.full(m.counts.shape, 4.0) for m in one_ways],
+        [Marginal(("a", "b", "y"), noisy, 5.0, (QUARTERS, QUARTERS, None))],
+        [5.0],
+        10,
+        one_way_weight=10.0,
+        shrink=True,
+    )
+    a, y, joint = found[0], found[2], found[3]
+    assert joint.merges and joint.counts.min() >= 0
+    assert joint.counts.sum(axis=(1, 2)) == pytest.approx(np.bincount(QUARTERS, weights=a.counts), abs=2)
+    assert joint.counts.sum(axis=(0, 1)) == pytest.approx(y.counts, abs=2)
+    assert np.abs(joint.counts - truth).sum() < 0.5 * np.abs(noisy - truth).sum()
+
+
+@pytest.mark.parametrize("numbers", [2, 3])
+def test_rows_follow_a_set_in_merged_codes_of_columns_that_are_independent_in_pairs(numbers: int) -> None:
+    """y is the parity of columns: no pair tells anything, and rows that follow pairs have it right in one of two."""
+    names = [f"x{i}" for i in range(numbers)]
+    domain = Domain.of({**dict.fromkeys(names, 12), "y": 2})
+    rows = 4_000
+    marginals = [Marginal((a,), np.full(domain.size(a), rows / domain.size(a))) for a in domain.attributes]
+    counts = parity(numbers, QUARTERS, rows)
+    marginals.append(Marginal(domain.attributes, counts, 5.0, (*[QUARTERS] * numbers, None)))
+    marginals.append(Marginal(("x0", "x1"), np.full((12, 12), rows / 144), 5.0))
+    made = synthesize(marginals, domain, Synthesis(), rows, 1)
+    odd = np.add.reduce([HALVES[made.column(a)] for a in names]) % 2
+    assert (odd == made.column("y")).mean() > 0.98
+    assert np.bincount(made.column("x0")) == pytest.approx(np.full(12, rows / 12), abs=12)
+    again = synthesize(marginals, domain, Synthesis(), rows, 2)
+    assert all((x == y).all() for x, y in zip(made.columns, again.columns, strict=True))
