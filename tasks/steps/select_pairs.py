@@ -91,7 +91,7 @@ def select(
 
     queries: of the scores, one per pair, all of one sigma; scores: their noisy answers; ``rho``: the third stage's
     budget; ``remeasure_one_ways``: whether one-ways compete for it, too, but for those of the attributes ``once``;
-    ``targets``: the pairs whose errors count more (both with ``expected_error`` only), ``pooled`` and ``explained`` as of
+    ``targets``: the pairs whose errors count more (both with ``expected_error`` only); ``pooled``, ``explained``: as of
     :func:`privsyn.tasks.estimation.pair_departures.estimate_pair_departures`; ``known``: the recode with more looks at
     one-ways pooled in than ``recode``, against which the scores were taken (None: there are no more).
     """
