@@ -10,7 +10,7 @@ from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.publication import Format
 
-Every = Literal["day", "week", "month", "quarter", "year"]
+Every = Literal["quarter-hour", "hour", "day", "week", "month", "quarter", "year"]
 """How long a period of a schedule is, from the shortest to the longest."""
 
 LENGTHS: tuple[Every, ...] = get_args(Every)

@@ -36,6 +36,7 @@ from prefect.transactions import IsolationLevel
 from pydantic import Field
 
 from privsyn.base.errors import BudgetRefusedError, ContractError, PeriodReleasedError, PrivsynError
+from privsyn.base.telemetry import Telemetry
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.contract_checks import validate_with_great_expectations
 from privsyn.engine.execute import ReportProgress, Run
@@ -90,17 +91,22 @@ def run_release(
     """Return the body of this flow and of the scheduled one (flows/schedule.py), with the same results.
 
     ``period``: the period of the data set to release; one that is released already ends the flow run in a COMPLETED
-    state named AlreadyReleased and gives the earlier release's summary.
+    state named Cached and gives the earlier release's summary.
     """
     try:
         with hide_private_errors("release"):
             candidate = build_candidate(spec, get_settings(), fresh=fresh, period=period, new_dataset=new_dataset)
+            telemetry = Telemetry(candidate.settings)
             log_lock_holder(spec.dataset, candidate.settings)
-            with open_run(replace(candidate, report=_report)) as run:
+            with (
+                open_run(replace(candidate, report=_report)) as run,
+                telemetry.observe(run.dataset, run.name) as observed,
+            ):
                 run.validate = validate_with_great_expectations
                 name_run(run.name)
-                refs = run_steps(run.steps, partial(_run_step, run))
+                refs = run_steps(run.steps, observed.trace(partial(_run_step, run)))
                 published = publish(run, refs)
+                observed.released = published.folder.name
                 summary = summarize(run, published)
             show_release(run, refs, published)
             return cast(ReleaseSummary, make_released_state(summary))

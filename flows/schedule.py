@@ -54,7 +54,7 @@ def scheduled_release(
         new_dataset: Why a table that was released under another name gets a second budget; kept in the ledger.
 
     A late run keeps the period that it was scheduled in.  A period that is released already ends the run in a COMPLETED
-    state named AlreadyReleased; a refusal by the cap in a FAILED one named Refused, before the table is opened.
+    state named Cached; a refusal by the cap in a FAILED one named Refused, before the table is opened.
     Privacy: every period draws and pays anew, whether or not the table changed; else like ``release``.
     """
     with hide_private_errors("release"):

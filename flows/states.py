@@ -1,4 +1,4 @@
-"""The states in which flow runs end, by name, and the event of a budget that is low."""
+"""The states in which flow runs end, by name, and the labels that say what a release left of the budget."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from fractions import Fraction
 from typing import Any
 
 from prefect.context import FlowRunContext
-from prefect.events import emit_event
 from prefect.states import State, StateType
 
 from privsyn.base.errors import BudgetRefusedError, ContractError, LedgerError, PeriodReleasedError, PrivsynError
@@ -25,30 +24,40 @@ CONTRACT_FAILED = "ContractFailed"
 LEDGER_FAILED = "LedgerFailed"
 """The ledger does not verify, or it cannot be reached: nothing was looked at."""
 
-ALREADY_RELEASED = "AlreadyReleased"
-"""The period of a scheduled release has its release: there was nothing to do."""
+CACHED = "Cached"
+"""The period of a scheduled release has its release: the run was skipped, and the earlier release is its result."""
 
+
+DATASET = "privsyn.dataset"
+BUDGET_LEFT_RHO, BUDGET_LEFT_EPSILON = "privsyn.budget.left.rho", "privsyn.budget.left.epsilon"
+BUDGET_LEFT_RELEASES = "privsyn.budget.left.releases"
+"""Labels of a release's flow run, from which the server has its gauges."""
 
 BUDGET_LOW = "privsyn.budget.low"
-"""The event of a release after which the budget is for fewer than FEW_RELEASES more."""
+"""The label of a release after which the budget is for fewer than FEW_RELEASES more: the alert's words."""
 
 FEW_RELEASES = 3
 
 
-def emit_low_budget(budget: DatasetSummary, asked: Fraction) -> None:
-    """Emit the event BUDGET_LOW if fewer than FEW_RELEASES releases of the price ``asked`` (rho, above 0) are left.
+def describe_budget(budget: DatasetSummary, asked: Fraction, *, drawn: bool) -> dict[str, str | float | int]:
+    """Return the labels of a release of the price ``asked`` (rho, above 0), which has ``drawn`` noise or found it.
 
-    Both are public: they stand in the ledger and in the certificate.
+    All of it is public: it stands in the ledger and in the certificate.
     """
     left = budget.remaining_rho
     more = int(left / asked)
-    if more < FEW_RELEASES:
-        message = (
+    labels: dict[str, str | float | int] = {
+        DATASET: budget.dataset,
+        BUDGET_LEFT_RHO: float(left),
+        BUDGET_LEFT_EPSILON: budget.remaining_epsilon,
+        BUDGET_LEFT_RELEASES: more,
+    }
+    if drawn and more < FEW_RELEASES:
+        labels[BUDGET_LOW] = (
             f"{budget.dataset}: what is left (rho {float(left):.4g} of {float(budget.cap_rho):.4g}) is for {more} more "
             f"releases like the last one (rho {float(asked):.4g})."
         )
-        resource = {"prefect.resource.id": f"privsyn.dataset.{budget.dataset}", "prefect.resource.name": budget.dataset}
-        emit_event(BUDGET_LOW, resource=resource, payload={"releases": more, "message": message})
+    return labels
 
 
 def _is_told_by_state(record: logging.LogRecord) -> bool:
@@ -98,4 +107,5 @@ def make_already_released_state(error: PeriodReleasedError, settings: Settings) 
     summary = read_summary(error.run, settings)
     if FlowRunContext.get() is None:
         return summary
-    return State(type=StateType.COMPLETED, name=ALREADY_RELEASED, message=error.paragraph(FORM), data=summary)
+    message = f"{CACHED}: {error.paragraph(FORM)}"
+    return State(type=StateType.COMPLETED, name=CACHED, message=message, data=summary)

@@ -27,7 +27,7 @@ from privsyn.flows.form_vocabulary import FORM
 from privsyn.flows.metrics import note_success
 from privsyn.flows.run_page.budget import format_budget_page, read_budget
 from privsyn.flows.run_page.certificate_page import format_certificate_page, format_files_page
-from privsyn.flows.states import emit_low_budget
+from privsyn.flows.states import describe_budget
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.certificate_of_run import build_certificate
 from privsyn.publish.folder import Published
@@ -67,8 +67,6 @@ def show_release(run: Run, refs: Mapping[str, StepRefs], published: Published) -
         )
     with ignore_page_errors("budget"):
         _show_budget(run.ledger, run.dataset, _collect_charges(run), _format_paid(run))
-        if run.drawn:
-            emit_low_budget(run.ledger.summary(run.dataset)[0], run.request.total_rho)
     with ignore_page_errors("list of contracts"):
         create_table_artifact(
             table=list_contract_rows(run),
@@ -76,6 +74,8 @@ def show_release(run: Run, refs: Mapping[str, StepRefs], published: Published) -
             description=f"The rules that the tables between the steps were held to by Great Expectations: {what}. "
             "Each blocks: a table that breaks one is not written.",
         )
+    with ignore_page_errors("label"):
+        _label_run(run)
     with ignore_page_errors("gauge"):
         note_success(run.ledger.summary(run.dataset)[0], Settings())
     with ignore_page_errors("list of files"):
@@ -93,6 +93,16 @@ def show_release(run: Run, refs: Mapping[str, StepRefs], published: Published) -
             key=format_artifact_key("release-note", run.dataset),
             description=f"The release in plain words: {what}",
         )
+
+
+def _label_run(run: Run) -> None:
+    """Label the flow run with what is left of the budget: the server's gauges and alerts are made from labels."""
+    context = FlowRunContext.get()
+    if context is None or context.flow_run is None:
+        return
+    labels = describe_budget(run.ledger.summary(run.dataset)[0], run.request.total_rho, drawn=bool(run.drawn))
+    with get_client(sync_client=True) as client:
+        client.update_flow_run_labels(context.flow_run.id, labels)
 
 
 def list_contract_rows(run: Run) -> list[dict[str, str]]:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from privsyn.api.arguments import check_arguments
 from privsyn.api.draft import AnySpec, load_any_spec
 from privsyn.api.open_release import Release
 from privsyn.api.progress import show_progress
@@ -22,6 +23,7 @@ from privsyn.base.loading import pause_gc
 from privsyn.base.notebook import is_in_notebook
 from privsyn.base.paths import expand_path
 from privsyn.base.settings import Settings, load_settings
+from privsyn.base.telemetry import Telemetry
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.private_table import SupportsArrowStream, Table
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from privsyn.tasks.privacy.noise import NoiseSource
 
 
+@check_arguments
 def release(
     data: Table | None,
     spec: AnySpec,
@@ -106,6 +109,7 @@ def release(
 _make_release = release
 
 
+@check_arguments
 def improve(
     release: Release | str | Path,
     epsilon: float,
@@ -186,10 +190,14 @@ def run_candidate(candidate: Candidate) -> ReleaseSummary:
             from privsyn.engine.runner import run_steps
             from privsyn.publish.folder import publish, summarize
 
-        with open_run(candidate) as run:
-            return summarize(run, publish(run, run_steps(run.steps, run.run_reported)))
+        telemetry = Telemetry(candidate.settings)
+        with open_run(candidate) as run, telemetry.observe(run.dataset, run.name) as observed:
+            published = publish(run, run_steps(run.steps, observed.trace(run.run_reported)))
+            observed.released = published.folder.name
+            return summarize(run, published)
 
 
+@check_arguments
 def evaluate(
     release: Release | str | Path,
     data: Table | None = None,
@@ -227,6 +235,7 @@ def evaluate(
     return run_evaluation(EvaluationRequest(_name_spec(release), data, holdout, against, asked), load_settings(out))
 
 
+@check_arguments
 def rerun(
     release: Release | str | Path,
     *,
@@ -256,6 +265,7 @@ def rerun(
     return run_again(_name_spec(release), load_settings(out), places[0], prior=places[1])
 
 
+@check_arguments
 def ledger(*, out: str | Path | None = None) -> LedgerView:
     """Return the privacy ledger, to look at: ``show()``, ``entries(dataset)``, ``verify()``.
 

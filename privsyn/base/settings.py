@@ -60,9 +60,26 @@ class Settings(BaseSettings):
         description="File with the login of Prefect's server, one line.  Default: login in PREFECT_HOME, which the "
         "server makes.",
     )
+    history_days: int | None = Field(
+        default=None,
+        ge=1,
+        le=36_500,
+        description="Days that the server keeps runs that have ended, with logs and artifacts.  Default: for good.",
+    )
     metrics: Path | None = Field(
         default=None,
         description="Folder of the node exporter's textfile collector, for the gauges of a server's runs.",
+    )
+    traces: str = Field(
+        default="",
+        pattern=r"^(https?://\S+)?$",
+        description="Web address of an OpenTelemetry collector (OTLP over HTTP), such as "
+        "http://127.0.0.1:4318/v1/traces, for spans of each release's steps.  Default: none are made.",
+    )
+    lineage: str = Field(
+        default="",
+        description="Web address of an OpenLineage receiver, or a file to which its events are added: names of data "
+        "sets and of released folders.  Default: none are made.",
     )
     threads: int = Field(default=0, ge=0, le=1024, description="Threads for counting and synthesis; 0: all cores.")
 

@@ -182,6 +182,9 @@ API = Vocabulary(
         "settings.policy": "PRIVSYN_POLICY",
         "settings.login_file": "PRIVSYN_LOGIN_FILE",
         "settings.metrics": "PRIVSYN_METRICS",
+        "settings.history_days": "PRIVSYN_HISTORY_DAYS",
+        "settings.traces": "PRIVSYN_TRACES",
+        "settings.lineage": "PRIVSYN_LINEAGE",
         "settings.threads": "PRIVSYN_THREADS",
     },
     actions={

@@ -14,6 +14,11 @@ COMMANDS = ("server", "worker", "deploy")
 """Their logs are an operator's: not silenced, as Prefect's are elsewhere."""
 
 
+HealthPort = Annotated[
+    int | None, typer.Option(min=1, max=65535, help="The worker answers at http://127.0.0.1:PORT/health.")
+]
+
+
 def init_command(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Made where it is missing; no file is replaced.")],
     debug: Debug = False,
@@ -32,6 +37,7 @@ def init_command(
 
 def server_command(
     worker: Annotated[bool, typer.Option(help="Also a worker that runs what is started.")] = True,
+    health_port: HealthPort = None,
     debug: Debug = False,
 ) -> None:
     """Run Prefect's server, with its page, and a worker, until Ctrl-C.
@@ -42,13 +48,11 @@ def server_command(
         from privsyn.base.settings import Settings
         from privsyn.server.server_and_worker import run_server
 
-        _run_until_stopped(lambda: run_server(Settings(), _print_line, worker=worker))
+        _run_until_stopped(lambda: run_server(Settings(), _print_line, worker=worker, health_port=health_port))
 
 
 def worker_command(
-    health_port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="Answer at http://127.0.0.1:PORT/health, for a container.")
-    ] = None,
+    health_port: HealthPort = None,
     debug: Debug = False,
 ) -> None:
     """Run a worker for the server at PREFECT_API_URL, until Ctrl-C."""

@@ -13,6 +13,7 @@ from privsyn.base.wording import Text, mention
 from privsyn.data_contracts.policy import LENGTHS, DatasetPolicy, Policy
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.candidate import Candidate
+from privsyn.ledgers.calendar_periods import UTC_LENGTHS
 from privsyn.ledgers.calendar_periods import parse_period as period_named
 from privsyn.specs.policy_file import load_policy
 from privsyn.storage.table_files import list_folder_entries
@@ -140,7 +141,9 @@ def _check_period(rules: DatasetPolicy, at: str, period: str | None) -> None:
     length, begins = period_named(period)
     if LENGTHS.index(length) < LENGTHS.index(rules.period):
         raise _make_refusal(f"{period!r} is one {length}, and {rule}", "release.period")
-    if begins > dt.datetime.now(dt.UTC).date() + dt.timedelta(days=1):  # somewhere it is tomorrow
+    if length not in UTC_LENGTHS:
+        begins -= dt.timedelta(days=1)  # somewhere it is tomorrow
+    if begins > dt.datetime.now(dt.UTC):
         raise _make_refusal(f"{period!r} has not begun, and {rule}", "release.period")
 
 

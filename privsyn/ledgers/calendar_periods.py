@@ -2,6 +2,8 @@
 
 A label is public: it stands in the run's name and in the ledger.  2026-11-21 is a day, 2026-W47 a week (ISO 8601: it
 begins on Monday, and the year is the one that has its Thursday), 2026-11 a month, 2026-Q4 a quarter, 2026 a year.
+2026-11-21T13Z is an hour and 2026-11-21T1315Z a quarter of one, both in UTC on every calendar: where clocks are put
+back, a local hour comes twice, and two periods would have one label.
 """
 
 from __future__ import annotations
@@ -14,20 +16,29 @@ from privsyn.base.errors import RequestError
 from privsyn.data_contracts.policy import Every
 
 _LABEL = re.compile(
-    r"(?P<year>[12]\d{3})(-((?P<month>\d\d)(-(?P<day>\d\d))?|W(?P<week>\d\d)|Q(?P<quarter>[1-4])))?", re.ASCII
+    r"(?P<year>[12]\d{3})"
+    r"(-((?P<month>\d\d)(-(?P<day>\d\d)(T(?P<hour>\d\d)(?P<minute>00|15|30|45)?Z)?)?|W(?P<week>\d\d)|Q(?P<quarter>[1-4])))?",
+    re.ASCII,
 )
+
+UTC_LENGTHS: tuple[Every, ...] = ("quarter-hour", "hour")
+"""Lengths of periods that are those of UTC whatever the calendar."""
 
 
 def name_period(moment: dt.datetime, every: Every, zone: str) -> str:
     """Return the label of the period in which an aware ``moment`` lies on the calendar of the IANA time zone ``zone``.
 
-    Raises RequestError for a zone that is not known.  Raises ValueError for a moment without one.
+    Hours and quarters of an hour are those of UTC.  Raises RequestError for a zone that is not known, ValueError for a
+    moment without one.
     """
     if moment.tzinfo is None:
         raise ValueError("a moment without a time zone lies in no period")
     day = moment.astimezone(_get_zone(zone)).date()
+    universal = moment.astimezone(dt.UTC)
     iso = day.isocalendar()
     return {
+        "quarter-hour": f"{universal:%Y-%m-%dT%H}{universal.minute // 15 * 15:02d}Z",
+        "hour": f"{universal:%Y-%m-%dT%H}Z",
         "day": day.isoformat(),
         "week": f"{iso.year:04d}-W{iso.week:02d}",
         "month": f"{day:%Y-%m}",
@@ -42,8 +53,8 @@ def check_period(label: str) -> str:
     return label
 
 
-def parse_period(label: str) -> tuple[Every, dt.date]:
-    """Return how long the period of a label is, and its first day.
+def parse_period(label: str) -> tuple[Every, dt.datetime]:
+    """Return how long the period of a label is, and the moment at which it begins; of a day and longer: in UTC.
 
     Raises RequestError if it names none of the calendar.
     """
@@ -53,16 +64,25 @@ def parse_period(label: str) -> tuple[Every, dt.date]:
             raise ValueError
         year = int(found["year"])
         if found["week"]:
-            return "week", dt.date.fromisocalendar(year, int(found["week"]), 1)
+            return "week", dt.datetime.fromisocalendar(year, int(found["week"]), 1).replace(tzinfo=dt.UTC)
         if found["quarter"]:
-            return "quarter", dt.date(year, 3 * int(found["quarter"]) - 2, 1)
-        if found["month"]:
-            return ("day" if found["day"] else "month"), dt.date(year, int(found["month"]), int(found["day"] or 1))
-        return "year", dt.date(year, 1, 1)
+            return "quarter", dt.datetime(year, 3 * int(found["quarter"]) - 2, 1, tzinfo=dt.UTC)
+        begins = dt.datetime(
+            year,
+            int(found["month"] or 1),
+            int(found["day"] or 1),
+            int(found["hour"] or 0),
+            int(found["minute"] or 0),
+            tzinfo=dt.UTC,
+        )
+        shortest_first: tuple[Every, ...] = ("quarter-hour", "hour", "day", "month")
+        parts = ("minute", "hour", "day", "month")
+        return next((e for e, part in zip(shortest_first, parts, strict=True) if found[part]), "year"), begins
     except ValueError:
         raise RequestError(
             f"{label[:40]!r} is not a period",
-            "Write a day as 2026-11-21, a week as 2026-W47, a month as 2026-11, a quarter as 2026-Q4, a year as 2026",
+            "Write a day as 2026-11-21, a week as 2026-W47, a month as 2026-11, a quarter as 2026-Q4, a year as 2026, "
+            "an hour of UTC as 2026-11-21T13Z, a quarter of one as 2026-11-21T1315Z",
             "release.period",
         ) from None
 

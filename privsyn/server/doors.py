@@ -7,7 +7,8 @@ anew to the loopback address looks like the server's own: the first is told by i
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,26 @@ class OwnPage:
         await self._app(scope, receive, send_with_policy)
 
 
+class RunsAtStart:
+    """Calls a function once the application has started."""
+
+    def __init__(self, app: ASGIApp, call: Callable[[], None]) -> None:
+        self._app, self._call = app, call
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on everything."""
+        if scope["type"] != "lifespan":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_and_call(message: Message) -> None:
+            await send(message)
+            if message["type"] == "lifespan.startup.complete":
+                self._call()
+
+        await self._app(scope, receive, send_and_call)
+
+
 def guard_app(app: Any, hosts: list[str], origins: list[str]) -> ASGIApp:
     """Return the application behind all checks."""
     guarded = OwnOrigins(OwnPage(app, origins), origins)
@@ -131,14 +152,22 @@ def build_uvicorn_command(factory: str, host: str, port: int, log_level: str) ->
 
 
 def create_app() -> ASGIApp:
-    """Prefect's server with its page, for uvicorn."""
+    """Prefect's server with its page, its alerts and a history whose transactions wait, for uvicorn."""
     from prefect.server.api.server import create_app as prefect_app
 
-    return guard_app(prefect_app(final=True), list_own_hosts(os.environ), list_own_origins(os.environ))
+    from privsyn.server.alert_service import start_alerts
+    from privsyn.server.history import use_waiting_sqlite
+
+    use_waiting_sqlite()
+    served = RunsAtStart(prefect_app(final=True), partial(start_alerts, dict(os.environ)))
+    return guard_app(served, list_own_hosts(os.environ), list_own_origins(os.environ))
 
 
 def create_temporary_app() -> ASGIApp:
     """Prefect's temporary server, which has no page: no browser has anything to ask of it."""
     from prefect.server.api.server import create_app as prefect_app
 
+    from privsyn.server.history import use_waiting_sqlite
+
+    use_waiting_sqlite()
     return guard_app(prefect_app(), list(LOOPBACK), [])

@@ -20,6 +20,9 @@ from privsyn.server.login import CLIENT, build_client_login, make_login_error
 POOL = "privsyn"
 """The process pool whose workers run the deployments."""
 
+EVENT_DAYS = 7
+"""Days that Prefect keeps events where nothing else is said."""
+
 HOST, PORT, API = "PREFECT_SERVER_API_HOST", "PREFECT_SERVER_API_PORT", "PREFECT_API_URL"
 DATABASE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
 
@@ -38,13 +41,17 @@ class Address:
         host, text = variables.get(HOST) or "127.0.0.1", variables.get(PORT) or "4200"
         if not text.isdecimal() or not 0 < int(text) < 65536:
             raise RequestError(f"{text!r} is not a valid port", "Write a number from 1 to 65535", PORT)
-        near = "127.0.0.1" if host == "0.0.0.0" else f"[{host}]" if ":" in host else host  # noqa: S104 - compared
-        return cls(host, int(text), (variables.get(API) or f"http://{near}:{text}/api").rstrip("/"))
+        return cls(host, int(text), (variables.get(API) or _format_api(host, text)).rstrip("/"))
 
     @property
     def page(self) -> str:
         """The address for a browser."""
         return self.api.removesuffix("/api")
+
+    @property
+    def here(self) -> Address:
+        """The same server as programs of its own computer find it, behind no proxy."""
+        return Address(self.host, self.port, _format_api(self.host, str(self.port)))
 
     def check_free(self) -> None:
         """Raise RequestError if another program listens there, or if the address is not of this computer."""
@@ -98,6 +105,11 @@ class Address:
             time.sleep(0.2)
 
 
+def _format_api(host: str, port: str) -> str:
+    near = "127.0.0.1" if host == "0.0.0.0" else f"[{host}]" if ":" in host else host  # noqa: S104 - compared
+    return f"http://{near}:{port}/api"
+
+
 def build_prefect_environment(settings: Settings, variables: Mapping[str, str] | None = None) -> dict[str, str]:
     """``variables`` (os.environ), and what Prefect's programs need besides.
 
@@ -122,7 +134,19 @@ def build_prefect_environment(settings: Settings, variables: Mapping[str, str] |
     }
     if settings.server_database is not None:
         wanted[DATABASE] = settings.server_database
+    if settings.history_days is not None:
+        wanted |= _limit_history(settings.history_days)
     return {**wanted, **{name: value for name, value in given.items() if value or name not in wanted}, "PATH": programs}
+
+
+def _limit_history(days: int) -> dict[str, str]:
+    """Return the variables with which the server removes what is older: runs, their logs and artifacts, and events."""
+    seconds, events = days * 86_400, min(days, EVENT_DAYS) * 86_400
+    return {
+        "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
+        "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": str(seconds),
+        "PREFECT_SERVER_EVENTS_RETENTION_PERIOD": f"PT{events}S",
+    }
 
 
 def build_client_auth_env(settings: Settings, environment: Mapping[str, str], address: Address) -> dict[str, str]:

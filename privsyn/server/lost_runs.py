@@ -1,21 +1,54 @@
-"""Runs whose process is gone: when a worker starts, they end as Crashed instead of being Running for ever."""
+"""Runs whose process is gone: their worker ends them as Crashed, or the server does where the worker is gone, too.
+
+What is alive is judged from processes, states and workers' polls, not from events.
+"""
 
 from __future__ import annotations
 
 import os
 import socket
+import threading
+import time
+from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
+from uuid import UUID
 
+import httpx
 import psutil
+
+from privsyn.server.environment import POOL
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.objects import FlowRun
 
 WORKER, RUN = "prefect.worker.name", "PREFECT__FLOW_RUN_ID"
 """The label that Prefect's worker gives its runs, and the variable that their processes have."""
 
+HEARTBEAT = "prefect.flow-run.heartbeat"
+"""The event that a run's process emits every 30 seconds."""
+
 MESSAGE = "Its process is gone. Started again, it finds its finished steps; nothing is charged twice."
+
+MESSAGE_WITHOUT_WORKER = (
+    "Its worker is gone, and it gives no sign of life. Started again, it finds its finished steps; nothing is charged "
+    "twice."
+)
+
+LOOK_SECONDS = 2.0
+"""Seconds between a worker's two looks at its runs."""
+
+GRACE_SECONDS = {"RUNNING": 4.0, "PENDING": 60.0, "CANCELLING": 60.0}
+"""Seconds without a process, by the type of a run's state, after which the run is lost.
+
+Prefect's worker itself reports a process that ends, starts one for a pending run, and ends that of a cancelling one.
+"""
+
+SILENT_AFTER = timedelta(seconds=90)
+"""Three polls of a worker and three heartbeats of a run: who is silent for longer is gone."""
 
 
 def name_worker() -> str:
@@ -23,21 +56,92 @@ def name_worker() -> str:
     return f"{socket.gethostname()}-{os.getuid()}"
 
 
-def end_lost_runs(client: SyncPrefectClient, worker: str) -> list[str]:
-    """End the runs of ``worker`` that have not ended and have no process here; their names.
+def end_lost_runs(client: SyncPrefectClient, worker: str, states: Iterable[str] = tuple(GRACE_SECONDS)) -> list[str]:
+    """End the runs of ``worker`` in ``states`` that have no process here, at a start; their names.
 
-    Runs of workers elsewhere are left alone: those that are silent end by the notice "no heartbeat".
+    Runs of workers elsewhere are left alone: :func:`end_runs_of_absent_workers`.
     """
+    runs = _read_unfinished(client, [worker], states)
+    alive = _list_alive() if runs else set()
+    return _end(client, (run for run in runs if str(run.id) not in alive), MESSAGE)
+
+
+@dataclass
+class LostRunWatch:
+    """Ends the runs of a worker that have had no process here for GRACE_SECONDS, while the worker runs."""
+
+    client: SyncPrefectClient
+    worker: str
+    _absent_since: dict[UUID, float] = field(default_factory=dict)
+
+    def look(self, now: float) -> list[str]:
+        """Look at the worker's runs; ``now`` is a moment in seconds.  Returns the names of those that were ended."""
+        runs = _read_unfinished(self.client, [self.worker])
+        alive = _list_alive() if runs else set()
+        absent = [run for run in runs if str(run.id) not in alive]
+        self._absent_since = {run.id: self._absent_since.get(run.id, now) for run in absent}
+        lost = [run for run in absent if now - self._absent_since[run.id] >= _get_grace(run)]
+        return _end(self.client, lost, MESSAGE)
+
+
+def watch_lost_runs(client: SyncPrefectClient, worker: str) -> None:
+    """Look at the worker's runs in a thread of this process, for as long as it runs."""
+
+    def look_on() -> None:
+        watch = LostRunWatch(client, worker)
+        while True:
+            time.sleep(LOOK_SECONDS)
+            with suppress(httpx.HTTPError):  # a server that starts anew
+                watch.look(time.monotonic())
+
+    threading.Thread(target=look_on, name="lost-runs", daemon=True).start()
+
+
+def end_runs_of_absent_workers(client: SyncPrefectClient, now: datetime) -> list[str]:
+    """End the runs of workers that have not polled for SILENT_AFTER, and that are silent themselves; their names."""
+    workers = client.read_workers_for_work_pool(POOL)
+    absent = [w.name for w in workers if w.last_heartbeat_time and w.last_heartbeat_time < now - SILENT_AFTER]
+    runs = _read_unfinished(client, absent) if absent else []
+    silent = (run for run in runs if _is_silent(client, run, now))
+    return _end(client, silent, MESSAGE_WITHOUT_WORKER)
+
+
+def _get_grace(run: FlowRun) -> float:
+    return GRACE_SECONDS[run.state.type.value] if run.state is not None else 0.0
+
+
+def _read_unfinished(
+    client: SyncPrefectClient, workers: Iterable[str], states: Iterable[str] = tuple(GRACE_SECONDS)
+) -> list[FlowRun]:
     from prefect.client.schemas.filters import FlowRunFilter
+
+    unfinished = FlowRunFilter.model_validate({"state": {"type": {"any_": list(states)}}})
+    names = set(workers)
+    return [r for r in client.read_flow_runs(flow_run_filter=unfinished) if r.labels.get(WORKER) in names]
+
+
+def _is_silent(client: SyncPrefectClient, run: FlowRun, now: datetime) -> bool:
+    """Return whether a run has been in its state for SILENT_AFTER, and has had no heartbeat since."""
+    since = now - SILENT_AFTER
+    if run.state is None or run.state.timestamp > since:
+        return False
+    asked = {
+        "occurred": {"since": since.isoformat(), "until": (now + SILENT_AFTER).isoformat()},
+        "event": {"name": [HEARTBEAT]},
+        "resource": {"id": [f"prefect.flow-run.{run.id}"]},
+    }
+    return not client.request("POST", "/events/filter", json={"filter": asked, "limit": 1}).json()["events"]
+
+
+def _end(client: SyncPrefectClient, runs: Iterable[FlowRun], message: str) -> list[str]:
+    """End runs as Crashed, but for those that have ended by themselves meanwhile; return the names of all."""
     from prefect.states import Crashed
 
-    unfinished = FlowRunFilter.model_validate({"state": {"type": {"any_": ["RUNNING", "PENDING", "CANCELLING"]}}})
-    runs = client.read_flow_runs(flow_run_filter=unfinished)
-    alive = _list_alive() if runs else set()
-    lost = [r for r in runs if r.labels.get(WORKER) == worker and str(r.id) not in alive]
-    for run in lost:
-        client.set_flow_run_state(run.id, Crashed(message=MESSAGE), force=True)
-    return [run.name for run in lost]
+    names = []
+    for run in runs:
+        client.set_flow_run_state(run.id, Crashed(message=message))
+        names.append(run.name)
+    return names
 
 
 def _list_alive() -> set[str]:

@@ -55,7 +55,7 @@ def register(settings: Settings, say: Say, file: Path = FILE) -> None:
     from prefect.context import refresh_global_settings_context
 
     refresh_global_settings_context()
-    from privsyn.server.notifications import VARIABLE, set_up
+    from privsyn.server.notifications import describe, set_up
 
     with get_client(sync_client=True) as client:
         close_pool(client)
@@ -79,10 +79,8 @@ def register(settings: Settings, say: Say, file: Path = FILE) -> None:
             and (deployment.entrypoint, deployment.name) not in entries
         ):
             say(f"  is not in {file} any more, and its schedules go on: delete it on its page if nobody needs it")
-    for name, change in set_up(environment).items():
-        say(f"Automation {name!r}: {change}")
-    if not environment.get(VARIABLE):
-        say(f"Nobody is notified yet: set {VARIABLE} (docs/operations/monitoring.md) and run this again.")
+    for line in describe(set_up(environment)):
+        say(line)
     say(f"Start one on the page, or: {_format_start(program, written, address, login)}")
 
 

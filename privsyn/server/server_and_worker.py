@@ -21,11 +21,12 @@ OPEN_PAGES = 3
 """Seconds that connections of open pages may hold up a server that is told to stop."""
 
 
-def run_server(settings: Settings, say: Say, *, worker: bool = True) -> None:
+def run_server(settings: Settings, say: Say, *, worker: bool = True, health_port: int | None = None) -> None:
     """Run the server, and with ``worker`` a worker beside it, until an interrupt (Ctrl-C, SIGTERM).
 
-    One that ends by itself is started again, and takes nothing with it.  Raises RequestError for a port that is not
-    free, PrivsynError when the database does not answer or the server does not come up; nothing is left running.
+    With ``health_port`` the worker answers there while it polls the server.  One that ends by itself is started again,
+    and takes nothing with it.  Raises RequestError for a port that is not free, PrivsynError when the database does not
+    answer or the server does not come up; nothing is left running.
     """
     environment = build_prefect_environment(settings)
     address = Address.of(environment)
@@ -41,7 +42,7 @@ def run_server(settings: Settings, say: Say, *, worker: bool = True) -> None:
         programs.start("server", _build_server_command(address), environment)
         programs.wait_until(address.answers)
         if worker:
-            programs.start("worker", _build_worker_command(), environment)
+            programs.start("worker", _build_worker_command(health_port), environment | _build_health(health_port))
         say(f"The page: {address.page}   its history: {history}")
         say(
             f"It asks for the login in {locate_login_file(settings, environment)}, which is worth this account: "
@@ -60,16 +61,12 @@ def run_worker(settings: Settings, say: Say, *, health_port: int | None = None) 
 
     With ``health_port`` it answers there while it polls the server.
     """
-    environment = build_prefect_environment(settings)
-    more = []
-    if health_port is not None:
-        environment |= {"PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1", "PREFECT_WORKER_WEBSERVER_PORT": str(health_port)}
-        more = ["--with-healthcheck"]
+    environment = build_prefect_environment(settings) | _build_health(health_port)
     address = Address.of(environment)
     address.wait()
     environment |= build_client_auth_env(settings, environment, address)
     with stop_together() as programs:
-        programs.start("worker", [*_build_worker_command(), *more], environment)
+        programs.start("worker", _build_worker_command(health_port), environment)
         say(f"A worker for {address.page}; its files go to {settings.out.absolute()}. Stop with Ctrl-C.")
         while True:
             programs.tend(say)
@@ -97,7 +94,15 @@ def _build_server_command(address: Address) -> list[str]:
     return [*ends_with_parent.build_watched_command(), *command, "--timeout-graceful-shutdown", str(OPEN_PAGES)]
 
 
-def _build_worker_command() -> list[str]:
+def _build_health(port: int | None) -> dict[str, str]:
+    """Return the variables of a worker that answers at ``port`` of this computer."""
+    if port is None:
+        return {}
+    return {"PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1", "PREFECT_WORKER_WEBSERVER_PORT": str(port)}
+
+
+def _build_worker_command(health_port: int | None) -> list[str]:
     """Prefect's worker, once the pool is closed."""
     start = ["--no-prompt", "worker", "start", "--pool", POOL, "--type", "process", "--name", name_worker()]
+    start += [] if health_port is None else ["--with-healthcheck"]
     return [*ends_with_parent.build_watched_command(), work_pool.__name__, *start]

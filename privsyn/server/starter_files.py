@@ -17,6 +17,7 @@ DEPLOYMENTS = (
     "policy.yaml",
     "ledger_role.sql",
     "put_ledger_aside.sql",
+    "prometheus_rules.yaml",
     "privsyn-server.service",
     "privsyn-worker.service",
 )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import runpy
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import httpx
 
 from privsyn.server.environment import POOL
-from privsyn.server.lost_runs import end_lost_runs, name_worker
+from privsyn.server.lost_runs import end_lost_runs, name_worker, watch_lost_runs
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -39,22 +40,35 @@ def close_pool(client: SyncPrefectClient) -> None:
             client.update_work_pool(POOL, WorkPoolUpdate(base_job_template=TEMPLATE, concurrency_limit=limit))
 
 
+WAIT_SECONDS = 30.0
+"""Seconds in which a server that starts anew beside the worker has to answer."""
+
+
+def _wait(client: SyncPrefectClient) -> None:
+    """Wait for the server, so that a worker that starts with it need not start twice."""
+    end = time.monotonic() + WAIT_SECONDS
+    while client.api_healthcheck() is not None and time.monotonic() < end:
+        time.sleep(0.2)
+
+
 def main() -> None:
-    """Close the pool, end lost runs, then go on as ``prefect`` with the arguments.
+    """Close the pool, end lost runs, and go on looking for them beside ``prefect`` with the arguments.
 
     So a worker never polls an open pool.  Ends with 1 and a line where no server answers.
     """
     from prefect.client.orchestration import get_client
 
-    try:
-        with get_client(sync_client=True) as client:
+    with get_client(sync_client=True) as client:
+        try:
+            _wait(client)
             close_pool(client)
             for name in end_lost_runs(client, name_worker()):
                 print(f"The run {name} had lost its process and is ended.", file=sys.stderr)
-    except httpx.TransportError as error:
-        sys.exit(f"The worker finds no server ({type(error).__name__}).")
-    sys.argv[0] = "prefect"
-    runpy.run_module("prefect", run_name="__main__", alter_sys=False)
+        except httpx.TransportError as error:
+            sys.exit(f"The worker finds no server ({type(error).__name__}).")
+        watch_lost_runs(client, name_worker())
+        sys.argv[0] = "prefect"
+        runpy.run_module("prefect", run_name="__main__", alter_sys=False)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine import admission, candidate, policy_checks
 from privsyn.evaluation import coded_tables
 from privsyn.evaluation.quality_release import publish_quality
+from privsyn.ledgers.calendar_periods import name_period
 from privsyn.publish.formats.add_formats import add_formats
 from privsyn.specs.policy_file import load_policy
 from tests.support.commands import privsyn as command
@@ -177,12 +178,22 @@ def test_periods_no_shorter_than_the_policys_and_none_to_come(spec: ReleaseSpec,
         (None, "is missing"),
         ("2026-11-21", "is one day"),
         ("2026-W47", "is one week"),
+        ("2025-11-21T1315Z", "is one quarter-hour"),
         (next_year, "has not begun"),
     ):
         with pytest.raises(privsyn.RequestError, match=words) as caught:
             privsyn.release(None, spec, period=period)
         assert caught.value.field == "release.period"
+    rule(places, RULES + "    period: hour\n")
+    next_hour = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
+    for period, words in (
+        (name_period(next_hour, "hour", "UTC"), "has not begun"),
+        (name_period(next_hour, "quarter-hour", "UTC"), "is one quarter-hour"),
+    ):
+        with pytest.raises(privsyn.RequestError, match=words):
+            privsyn.release(None, spec, period=period)
     assert not Path(Settings().ledger).exists()
+    rule(places, RULES + "    period: month\n")
     assert privsyn.release(None, spec, period="2025-Q4").table.num_rows > 0
 
 
@@ -206,7 +217,7 @@ def test_others_may_do_what_the_policy_says_of_them(spec: ReleaseSpec, places: P
         (RULES.replace("epsilon: 1\n", "epsilon: much\n"), "is `much`"),
         (RULES.replace("[parquet]", "[xlsx]"), "xlsx"),
         ("- a", "policy.yaml"),
-        (RULES + "    period: hour\n", "hour"),
+        (RULES + "    period: minute\n", "minute"),
     ],
 )
 def test_a_policy_that_cannot_be_read_lets_nothing_through(
@@ -225,4 +236,4 @@ def test_the_example_is_a_policy() -> None:
     policy = load_policy(ROOT / "deployments" / "policy.yaml")
     assert policy.of("people") is not None
     assert policy.of("another") is None
-    assert policy_checks.LENGTHS[2] == policy.datasets["people"].period
+    assert policy_checks.LENGTHS[4] == policy.datasets["people"].period

@@ -5,15 +5,27 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from uuid import UUID
+from datetime import UTC, datetime, timedelta
+from uuid import UUID, uuid4
 
 import pytest
 from prefect import flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.states import Running
+from prefect.states import Completed, Pending, Running
 
-from privsyn.server.lost_runs import RUN, WORKER, end_lost_runs, name_worker
+from privsyn.server import lost_runs
+from privsyn.server.lost_runs import (
+    HEARTBEAT,
+    RUN,
+    WORKER,
+    LostRunWatch,
+    end_lost_runs,
+    end_runs_of_absent_workers,
+    name_worker,
+)
+from privsyn.server.work_pool import close_pool
 
 
 @flow(name="any")
@@ -60,3 +72,57 @@ def test_only_those_without_a_process_end(client: SyncPrefectClient) -> None:
 def test_a_worker_s_name_is_the_same_the_next_time() -> None:
     assert name_worker() == name_worker()
     assert name_worker().endswith(f"-{os.getuid()}")
+
+
+def test_a_worker_ends_a_run_that_loses_its_process_while_it_works(client: SyncPrefectClient) -> None:
+    """Prefect's worker reports a process that ends; where the server is away at that moment, nobody else would."""
+    lost, starting = running(client, "lost", name_worker()), running(client, "starting", name_worker())
+    client.set_flow_run_state(starting, Pending(), force=True)
+    ended = running(client, "ended", name_worker())
+    watch = LostRunWatch(client, name_worker())
+    assert watch.look(100.0) == []
+    client.set_flow_run_state(ended, Completed(), force=True)
+    assert watch.look(103.0) == []
+    assert watch.look(104.0) == ["lost"]
+    assert watch.look(105.0) == []
+    assert watch.look(160.0) == ["starting"]
+    names = [client.read_flow_run(run).state.name for run in (lost, starting, ended)]  # type: ignore[union-attr]
+    assert names == ["Crashed", "Crashed", "Completed"]
+
+
+def test_a_run_that_ended_by_itself_meanwhile_keeps_its_state(
+    client: SyncPrefectClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = running(client, "just in time", name_worker())
+
+    def none_alive() -> set[str]:
+        client.set_flow_run_state(run, Completed(), force=True)
+        return set()
+
+    monkeypatch.setattr(lost_runs, "_list_alive", none_alive)
+    end_lost_runs(client, name_worker())
+    assert client.read_flow_run(run).state.name == "Completed"  # type: ignore[union-attr]
+
+
+def test_the_server_ends_the_silent_runs_of_a_worker_that_is_gone(client: SyncPrefectClient) -> None:
+    close_pool(client)
+    client.send_worker_heartbeat("privsyn", "elsewhere", 30)
+    silent, alive = running(client, "silent", "elsewhere"), running(client, "beating", "elsewhere")
+    other = running(client, "of another", "unknown-worker")
+    later = datetime.now(UTC) + timedelta(minutes=3)
+    assert end_runs_of_absent_workers(client, datetime.now(UTC)) == []
+    resource = {"prefect.resource.id": f"prefect.flow-run.{alive}", "prefect.resource.name": "beating"}
+    occurred = (later - timedelta(seconds=40)).isoformat()
+    beat = {"id": str(uuid4()), "occurred": occurred, "event": HEARTBEAT, "resource": resource}
+    client.request("POST", "/events", json=[beat])
+    asked = {"filter": {"event": {"name": [HEARTBEAT]}, "occurred": {"until": later.isoformat()}}}
+    while not client.request("POST", "/events/filter", json=asked).json()["events"]:  # written every few seconds
+        time.sleep(0.5)
+    try:
+        assert end_runs_of_absent_workers(client, later) == ["silent"]
+        assert "Its worker is gone" in str(client.read_flow_run(silent).state.message)  # type: ignore[union-attr]
+        assert client.read_flow_run(alive).state.name == "Running"  # type: ignore[union-attr]
+        assert end_runs_of_absent_workers(client, later + timedelta(minutes=3)) == ["beating"]
+    finally:
+        client.delete_flow_run(other)
+        client.delete_work_pool("privsyn")

@@ -1,4 +1,4 @@
-"""The notifications' automations on a server: made once, brought up to date, never taken from the operator."""
+"""Who gets the alerts, on a server: named once, never taken from the operator, and earlier automations go."""
 
 from __future__ import annotations
 
@@ -6,15 +6,27 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from prefect.automations import Automation, DoNothing
+from prefect.automations import Automation, DoNothing, EventTrigger
 from prefect.client.orchestration import get_client
+from prefect.events.actions import SendNotification
+from prefect.exceptions import ObjectNotFound
 
 from privsyn.base.errors import RequestError
-from privsyn.flows.states import BUDGET_LOW
-from privsyn.server.notifications import BLOCK, HEARTBEAT, NOTICES, VARIABLE, set_up
+from privsyn.server.alert_service import send_by_block
+from privsyn.server.alerts import KINDS, Alert
+from privsyn.server.notifications import (
+    BLOCK,
+    EARLIER,
+    ON_SERVER,
+    VARIABLE,
+    Addressee,
+    describe,
+    read_addressee,
+    set_up,
+)
+from tests.support.webhook import webhook
 
 HOOK = {VARIABLE: "https://chat.example/hooks/token"}
-NAMES = [notice.name for notice in NOTICES]
 
 
 @pytest.fixture(autouse=True)
@@ -23,69 +35,88 @@ def clean(prefect_server: str) -> Iterator[None]:
     with get_client(sync_client=True) as client:
         for automation in client.read_automations():
             client.delete_automation(automation.id)
+        if client.read_variable_by_name(ON_SERVER) is not None:
+            client.delete_variable_by_name(ON_SERVER)
 
 
-def on_server() -> dict[str, Any]:
+def on_server() -> Addressee:
     with get_client(sync_client=True) as client:
-        found = client.read_automations()
-    assert len({a.name for a in found}) == len(found)  # no doubles
-    return {a.name: a for a in found}
+        return read_addressee(client)
 
 
-def kinds() -> set[str]:
-    return {action.type for automation in on_server().values() for action in automation.actions}
+def names() -> set[str]:
+    with get_client(sync_client=True) as client:
+        return {automation.name for automation in client.read_automations()}
 
 
-def test_each_thing_that_an_operator_acts_on_has_its_automation() -> None:
-    assert set_up({}) == dict.fromkeys(NAMES, "made")
-    triggers = {name: automation.trigger for name, automation in on_server().items()}
-    states = ("Refused", "ContractFailed", "LedgerFailed", "Failed", "Crashed")
-    reactive = {event for t in triggers.values() if t.posture == "Reactive" for event in t.expect}
-    other = {"prefect.work-pool.not-ready", BUDGET_LOW}
-    assert reactive == {f"prefect.flow-run.{state}" for state in states} | other
-    late, silent = triggers["privsyn: late"], triggers["privsyn: no heartbeat"]
-    assert (late.within.total_seconds(), silent.within.total_seconds()) == (900, 90)
-    assert (late.after, silent.after) == ({"prefect.flow-run.Late"}, {HEARTBEAT})
-    assert {"prefect.flow-run.Refused", "prefect.flow-run.AlreadyReleased", HEARTBEAT} <= silent.expect
-    assert kinds() == {"do-nothing", "change-flow-run-state"}
+def write(value: Any) -> None:
+    """As an operator does on the page."""
+    from prefect.variables import Variable
+
+    Variable.set(ON_SERVER, value, overwrite=True)
 
 
-def test_twice_is_once() -> None:
-    set_up(HOOK)
-    before = on_server()
-    assert kinds() == {"send-notification", "change-flow-run-state"}
-    assert set_up(HOOK) == dict.fromkeys(NAMES, "as it was")
-    assert on_server() == before
+def test_without_a_variable_nobody_is_told_and_this_is_said() -> None:
+    assert set_up({}) == on_server() == Addressee()
+    assert "Nobody is told of failures yet: set PRIVSYN_NOTIFY" in describe(Addressee())[0]
 
 
-def test_a_web_address_that_comes_later_is_taken_up_and_stays_without_the_variable() -> None:
+def test_a_web_address_is_taken_up_and_stays_without_the_variable() -> None:
     set_up({})
-    assert set_up(HOOK) == dict.fromkeys(NAMES, "changed")
-    assert set_up({}) == dict.fromkeys(NAMES, "as it was")
-    assert kinds() == {"send-notification", "change-flow-run-state"}
+    assert set_up(HOOK) == on_server() == Addressee(BLOCK)
+    assert set_up({}) == on_server() == Addressee(BLOCK)
+    (line,) = describe(on_server())
+    assert BLOCK in line and all(kind in line for kind in KINDS)
 
 
 def test_a_block_of_the_server_is_taken_by_its_name() -> None:
     set_up(HOOK)
-    named = {VARIABLE: f"custom-webhook/{BLOCK}"}
-    assert set_up(named) == dict.fromkeys(NAMES, "as it was")
+    assert set_up({VARIABLE: BLOCK}) == Addressee(BLOCK)
 
 
-def test_one_that_was_switched_off_stays_off_and_doubles_go() -> None:
-    set_up({})
-    known = on_server()[NAMES[0]]
-    with get_client(sync_client=True) as client:
-        client.pause_automation(known.id)
-    assert set_up(HOOK)[NAMES[0]] == "changed"
-    assert on_server()[NAMES[0]].enabled is False
-    trigger = on_server()[NAMES[1]].trigger
-    Automation(name=NAMES[1], trigger=trigger, actions=[DoNothing()]).create()
+def test_what_was_switched_off_stays_off() -> None:
     set_up(HOOK)
-    assert set(on_server()) == set(NAMES)
+    write({"to": BLOCK, "off": ["late", "crashed"]})
+    assert set_up(HOOK) == on_server() == Addressee(BLOCK, ("crashed", "late"))
+    assert "crashed, late" in describe(on_server())[1]
+
+
+@pytest.mark.parametrize("value", ["x", [], 3, {}, {"to": None, "off": 7}])
+def test_another_value_of_the_variable_tells_nobody(value: Any) -> None:
+    write(value)
+    assert on_server() == Addressee()
+    assert set_up(HOOK) == on_server() == Addressee(BLOCK)
+
+
+def test_automations_of_an_earlier_version_hand_over_and_go() -> None:
+    set_up(HOOK)
+    with get_client(sync_client=True) as client:
+        block = client.read_block_document_by_name(BLOCK.partition("/")[2], "custom-webhook").id
+        client.delete_variable_by_name(ON_SERVER)
+    trigger = EventTrigger(expect={"prefect.flow-run.Failed"}, threshold=1)
+    for name in (*EARLIER, "my own"):
+        tell = SendNotification(block_document_id=block, subject="s", body="b")
+        Automation(name=name, trigger=trigger, actions=[tell], enabled=name != "privsyn: late").create()
+    Automation(name="privsyn: failed", trigger=trigger, actions=[DoNothing()]).create()
+    assert set_up({}) == on_server() == Addressee(BLOCK, ("late",))
+    assert names() == {"my own"}
 
 
 @pytest.mark.parametrize("wrong", ["chat.example", "custom-webhook/none", "/", "mailto:me@example.org"])
 def test_what_cannot_be_told_is_refused_and_changes_nothing(wrong: str) -> None:
     with pytest.raises(RequestError, match="PRIVSYN_NOTIFY"):
         set_up({VARIABLE: wrong})
-    assert on_server() == {}
+    assert on_server() == Addressee()
+
+
+def test_an_alert_is_posted_by_the_block_and_a_refusal_is_an_error() -> None:
+    alert = Alert("failed", "PrivSyn: people failed", "why\n\nwhere", "prefect.flow-run.1")
+    with webhook() as told:
+        to = set_up({VARIABLE: told.url})
+        send_by_block(to, alert)
+        assert [text for _, text in told.heard] == ["PrivSyn: people failed\n\nwhy\n\nwhere"]
+        told.broken = True
+        with pytest.raises(Exception, match="500"):
+            send_by_block(to, alert)
+    with pytest.raises((ObjectNotFound, ValueError)):
+        send_by_block(Addressee("slack-webhook/none"), alert)

@@ -122,6 +122,19 @@ def test_each_period_draws_and_pays_though_the_table_did_not_change(spec: Releas
     assert [e.step for e in ledger().entries() if e.step == "encode"] == []
 
 
+@pytest.mark.parametrize(
+    ("first", "second"), [("2026-11-24T13Z", "2026-11-24T14Z"), ("2026-11-24T1300Z", "2026-11-24T1315Z")]
+)
+def test_hours_and_quarters_of_an_hour_are_released_once_each(spec: ReleaseSpec, first: str, second: str) -> None:
+    one, two = run(spec, first), run(spec, second)
+    assert one.run.startswith(f"people-{first.lower()}-")
+    assert (two.drawn, spent(), published()) == (DRAWING, 2 * ONE, sorted([one.run, two.run]))
+    for period, released in ((first, one), (second, two)):
+        with pytest.raises(PeriodReleasedError, match=released.run):
+            run(spec, period)
+    assert ledger().verify() == []
+
+
 def test_a_release_without_a_period_is_another_request(spec: ReleaseSpec) -> None:
     run(spec, None)
     assert ledger().periods() == []

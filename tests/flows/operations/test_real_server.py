@@ -8,18 +8,14 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
-from uuid import uuid4
 
 import psutil
 import pyarrow as pa
@@ -30,11 +26,12 @@ import sqlalchemy as sa
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.states import LEDGER_FAILED
 from privsyn.ledgers.ledger import Ledger
-from privsyn.server.notifications import HEARTBEAT, NOTICES
+from privsyn.server.notifications import BLOCK, ON_SERVER
 from tests.support import postgres
 from tests.support.places import ROOT
 from tests.support.specs import make_spec, people
 from tests.support.user_folder import imported_modules, write_modules_of_common_names
+from tests.support.webhook import Told, webhook
 
 CANARY = "zanzibar"
 PRIVSYN = str(Path(sys.executable).with_name("privsyn"))
@@ -51,7 +48,7 @@ class Site:
     api: str
     environment: dict[str, str]
     process: subprocess.Popen[bytes] | None = None
-    told: list[str] = field(default_factory=list)
+    told: Told = field(default_factory=Told)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -115,7 +112,7 @@ def free_port() -> int:
 @pytest.fixture(scope="module")
 def site(postgres_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("site")
-    with postgres.database(postgres_server) as url, webhook() as (hook, told):
+    with postgres.database(postgres_server) as url, webhook() as told:
         port = free_port()
         kept = {n: v for n, v in os.environ.items() if not n.startswith(("PRIVSYN_", "PREFECT_"))}
         environment = {
@@ -124,7 +121,7 @@ def site(postgres_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
             "PREFECT_SERVER_API_PORT": str(port),
             "PRIVSYN_DATABASE_URL": url,
             "PRIVSYN_OUT": str(folder / "out"),
-            "PRIVSYN_NOTIFY": hook,
+            "PRIVSYN_NOTIFY": told.url,
         }
         write_modules_of_common_names(folder)  # where the worker is started
         made = Site(folder, url, f"http://127.0.0.1:{port}/api", environment, told=told)
@@ -136,38 +133,6 @@ def site(postgres_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
         finally:
             if made.process is not None:
                 made.stop()
-
-
-class Webhook(BaseHTTPRequestHandler):
-    """Takes JSON as chat programs' webhooks do, and keeps its text."""
-
-    def do_POST(self) -> None:
-        content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.told.append(content["text"])  # type: ignore[attr-defined]
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
-
-
-class Told(HTTPServer):
-    told: list[str]
-
-
-@contextmanager
-def webhook() -> Iterator[tuple[str, list[str]]]:
-    """A web address on this computer, and the list of what is posted there."""
-    server = Told(("127.0.0.1", 0), Webhook)
-    server.told = []
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/hooks/secret-token", server.told
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @pytest.fixture(scope="module")
@@ -206,9 +171,8 @@ def test_every_deployment_is_registered_with_a_run_form(site: Site) -> None:
 
 
 def test_a_second_deploy_makes_no_doubles_and_keeps_what_people_set(site: Site) -> None:
-    automations = site.ask("/automations/filter", {})
-    assert sorted(a["name"] for a in automations) == sorted(notice.name for notice in NOTICES)
-    assert {a["actions"][-1]["type"] for a in automations} == {"send-notification"}
+    addressee = site.ask(f"/variables/name/{ON_SERVER}")
+    assert addressee["value"] == {"to": BLOCK, "off": []}
     before = site.deployment("release", "gss-weekly")
     (schedule,) = before["schedules"]
     assert schedule["active"] is False
@@ -220,8 +184,8 @@ def test_a_second_deploy_makes_no_doubles_and_keeps_what_people_set(site: Site) 
     )
     urlopen(request, timeout=60).close()  # noqa: S310 - somebody switches it on on the page
     said = site.deploy()
-    assert said.count("as it was") == len(NOTICES)
-    assert site.ask("/automations/filter", {}) == automations
+    assert f"go to {BLOCK}" in " ".join(said.split())
+    assert site.ask(f"/variables/name/{ON_SERVER}") == addressee
     after = site.deployment("release", "gss-weekly")
     assert after["id"] == before["id"]
     assert [s["active"] for s in after["schedules"]] == [True]
@@ -247,7 +211,7 @@ def test_a_refused_release_is_told_with_the_ledger_s_figures(site: Site, spec: R
     asked = content(spec, dataset="poor", privacy={"epsilon": 20.0, "delta": 1e-9})
     ended = site.run("release", "any-table", spec=asked)
     assert (ended["state_type"], ended["state_name"]) == ("FAILED", "Refused")
-    text = site.eventually(lambda: next((t for t in site.told if "poor" in t), None))
+    text = site.eventually(lambda: site.told.about("poor"))[0]
     assert "was refused by the budget" in text
     assert ended["state"]["message"] in text
     assert ended["id"] in text  # the link to the run's page
@@ -258,7 +222,7 @@ def test_a_failed_contract_is_told_too(site: Site) -> None:
     made = site.ask("/flow_runs/", {"flow_id": flow, "name": "cracked"})
     state = {"type": "FAILED", "name": "ContractFailed", "message": "the table pairs broke its contract"}
     site.ask(f"/flow_runs/{made['id']}/set_state", {"state": state, "force": True})
-    text = site.eventually(lambda: next((t for t in site.told if "cracked" in t), None))
+    text = site.eventually(lambda: site.told.about("cracked"))[0]
     assert "broke a data contract" in text
     assert "the table pairs" in text
 
@@ -276,37 +240,16 @@ def started(site: Site, name: str, **state: Any) -> str:
 
 
 def test_what_people_should_not_have_to_look_for_is_told(site: Site, spec: ReleaseSpec) -> None:
-    """The windows of time are shortened to ten seconds, and a worker that is gone is an event as Prefect emits it."""
     pq.write_table(people(150), site.folder / "scarce.parquet")
     scarce = content(
         spec, dataset="scarce", data=str(site.folder / "scarce.parquet"), privacy={"epsilon": 6.0, "delta": 1e-9}
     )
     assert site.run("release", "any-table", spec=scarce)["state_name"] == "Completed"
-    with windows(site, 10):
-        _everything_is_told(site)
-
-
-@contextmanager
-def windows(site: Site, seconds: int) -> Iterator[None]:
-    """The automations that wait for something that does not happen wait no longer than this."""
-    given = ("id", "created", "updated", "account", "workspace")
-    waiting = [a for a in site.ask("/automations/filter", {}) if a["trigger"].get("posture") == "Proactive"]
-    try:
-        for automation in waiting:
-            kept = {name: value for name, value in automation.items() if name not in given}
-            shorter = {**kept, "trigger": {**automation["trigger"], "within": seconds}}
-            put(site, f"/automations/{automation['id']}", shorter)
-        yield
-    finally:
-        for automation in waiting:
-            kept = {name: value for name, value in automation.items() if name not in given}
-            put(site, f"/automations/{automation['id']}", kept)
+    _everything_is_told(site)
 
 
 def _everything_is_told(site: Site) -> None:
-    time.sleep(3)  # until the server's triggers are the new ones
     started(site, "tardy", state_details={"scheduled_time": "2026-01-01T00:00:00Z"})
-    silent = started(site, "silent")
     for name, kind, title in (
         ("ended", "FAILED", None),
         ("torn", "CRASHED", None),
@@ -314,26 +257,22 @@ def _everything_is_told(site: Site) -> None:
     ):
         state = {"type": kind, "name": title, "message": f"the run {name}"}
         site.ask(f"/flow_runs/{started(site, name)}/set_state", {"state": state, "force": True})
-    site.ask(f"/flow_runs/{silent}/set_state", {"state": {"type": "RUNNING"}, "force": True})
-    now = datetime.now(UTC).isoformat()
-    heartbeat = {"prefect.resource.id": f"prefect.flow-run.{silent}", "prefect.resource.name": "silent"}
-    pool = site.ask("/work_pools/privsyn")["id"]
-    gone = {"prefect.resource.id": f"prefect.work-pool.{pool}", "prefect.resource.name": "privsyn"}
-    events = (HEARTBEAT, heartbeat), ("prefect.work-pool.not-ready", gone)
-    posted = [{"id": str(uuid4()), "occurred": now, "event": e, "resource": r} for e, r in events]
-    put(site, "/events", posted, "POST")
-    for words in (
-        "tardy is late",
-        "silent gives no sign of life",
-        "ended failed",
-        "torn crashed",
-        "forged found a ledger",
-        "no worker is there",
-        "the budget of scarce is low",
+    for words in ("tardy is late", "ended failed", "torn crashed", "forged found a ledger", "budget of scarce is low"):
+        assert site.eventually(lambda words=words: site.told.about(words))
+    (scarce,) = site.told.about("budget of scarce is low")
+    assert scarce.count("more releases like the last one") == 1
+
+
+def test_the_gauges_are_among_the_server_s_metrics(site: Site) -> None:
+    request = Request(f"{site.api}/metrics", headers=site.headers)  # noqa: S310
+    with urlopen(request, timeout=60) as answer:  # noqa: S310 - this computer's
+        said = answer.read().decode()
+    for sample in (
+        'privsyn_run_failures_total{dataset="poor",state="Refused"} 1.0',
+        'privsyn_last_success_timestamp_seconds{dataset="scarce"}',
+        'privsyn_budget_left_releases{dataset="scarce"} ',
     ):
-        assert site.eventually(lambda words=words: next((t for t in site.told if words in t), None))
-    assert next(t for t in site.told if "scarce is low" in t).count("more releases like the last one") == 1
-    assert site.ask(f"/flow_runs/{silent}")["state_name"] == "Crashed"
+        assert sample in said, sample
 
 
 def test_the_webhook_s_address_is_kept_as_a_secret(site: Site) -> None:

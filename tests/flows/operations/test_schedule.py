@@ -116,17 +116,17 @@ def test_a_schedule_releases_each_period_once_until_the_cap_refuses(places: Path
     )
     ledger = Ledger(Settings().ledger)
     days = {r.expected_start_time.astimezone(ZoneInfo(ZONE)).date().isoformat() for r in scheduled}
-    assert {r.name for r in scheduled if r.state_name == "AlreadyReleased"} <= {f"people {day}" for day in days}
+    assert {r.name for r in scheduled if r.state_name == "Cached"} <= {f"people {day}" for day in days}
     runs = {row.run for row in ledger.periods()}
     assert {r.name for r in scheduled if r.state_name == "Completed"} <= runs  # named by its run once that is known
     names = sorted(str(r.state_name) for r in scheduled)
     if len(days) == 1:  # midnight in Kiritimati may fall between them
-        assert names == ["AlreadyReleased", "AlreadyReleased", "Completed"]
+        assert names == ["Cached", "Cached", "Completed"]
         assert ledger.summary()[0].rho == convert_epsilon_to_rho(3.0, 1e-9, "gaussian")
     (today,) = [row for row in ledger.periods() if row.released][:1]
     assert today.period in days
     for r in scheduled:
-        if r.state_name == "AlreadyReleased":
+        if r.state_name == "Cached":
             assert today.run in str(r.state.message)
             assert r.state.type == "COMPLETED"
 
@@ -135,8 +135,8 @@ def test_a_schedule_releases_each_period_once_until_the_cap_refuses(places: Path
     missed = dt.datetime(2026, 10, 31, 23, 30, tzinfo=dt.UTC)  # the first of November where the schedule lives
     both = server.ended(server.trigger(deployment, missed), server.trigger(deployment, missed))
     late = ledger.period("people", "2026-11-01")
-    assert {r.state_name: r.name for r in both} == {"AlreadyReleased": "people 2026-11-01", "Completed": late.run}
-    assert sorted(str(r.state_name) for r in both) == ["AlreadyReleased", "Completed"]
+    assert {r.state_name: r.name for r in both} == {"Cached": "people 2026-11-01", "Completed": late.run}
+    assert sorted(str(r.state_name) for r in both) == ["Cached", "Completed"]
     assert late.released
 
     # The cap is used up: refused, in a state of its own, with the ledger's figures; and again.
@@ -149,5 +149,5 @@ def test_a_schedule_releases_each_period_once_until_the_cap_refuses(places: Path
     assert len(list(Settings().released_root.iterdir())) == 2
     assert ledger.verify() == []
     (again,) = server.ended(server.trigger(deployment, missed))
-    assert again.state_name == "AlreadyReleased"
+    assert again.state_name == "Cached"
     assert imported_modules(server.folder) == []

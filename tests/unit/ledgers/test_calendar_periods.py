@@ -20,6 +20,9 @@ UTC = dt.UTC
         (dt.datetime(2026, 11, 21, 3, tzinfo=UTC), "UTC", "month", "2026-11"),
         (dt.datetime(2026, 11, 21, 3, tzinfo=UTC), "UTC", "quarter", "2026-Q4"),
         (dt.datetime(2026, 11, 21, 3, tzinfo=UTC), "UTC", "year", "2026"),
+        (dt.datetime(2026, 11, 21, 3, 44, 59, tzinfo=UTC), "UTC", "hour", "2026-11-21T03Z"),
+        (dt.datetime(2026, 11, 21, 3, 44, 59, tzinfo=UTC), "UTC", "quarter-hour", "2026-11-21T0330Z"),
+        (dt.datetime(2026, 11, 21, 3, 45, tzinfo=UTC), "UTC", "quarter-hour", "2026-11-21T0345Z"),
         # half past midnight on the first in Berlin is still last month in UTC
         (dt.datetime(2026, 10, 31, 23, 30, tzinfo=UTC), "Europe/Berlin", "month", "2026-11"),
         (dt.datetime(2026, 10, 31, 23, 30, tzinfo=UTC), "UTC", "month", "2026-10"),
@@ -31,6 +34,9 @@ UTC = dt.UTC
         # the hour that is there twice, and the one that is not
         (dt.datetime(2026, 10, 25, 0, 30, tzinfo=UTC), "Europe/Berlin", "day", "2026-10-25"),
         (dt.datetime(2026, 10, 25, 1, 30, tzinfo=UTC), "Europe/Berlin", "day", "2026-10-25"),
+        (dt.datetime(2026, 10, 25, 0, 30, tzinfo=UTC), "Europe/Berlin", "hour", "2026-10-25T00Z"),
+        (dt.datetime(2026, 10, 25, 1, 30, tzinfo=UTC), "Europe/Berlin", "hour", "2026-10-25T01Z"),
+        (dt.datetime(2026, 11, 21, 20, 5, tzinfo=UTC), "Asia/Kolkata", "quarter-hour", "2026-11-21T2000Z"),
         (dt.datetime(2026, 3, 29, 1, 30, tzinfo=UTC), "Europe/Berlin", "day", "2026-03-29"),
         (dt.datetime(2026, 3, 31, 22, 0, tzinfo=UTC), "Europe/Berlin", "quarter", "2026-Q2"),
     ],
@@ -43,7 +49,9 @@ def test_a_moment_lies_in_one_period(moment: dt.datetime, zone: str, every: Ever
 @pytest.mark.parametrize(
     "label",
     ["", "2026-13", "2026-00", "2026-02-30", "2026-W54", "2025-W53", "2026-Q5", "2026-q4", "26-11", "2026-11 ",
-     "2026/11", "2026-1", "2026-11-21T00", "../2026", "2026-11\n", "2\u066226-11", "9" * 500],
+     "2026/11", "2026-1", "2026-11-21T00", "2026-11-21T24Z",
+     "2026-11-21T1320Z", "2026-11-21T13:15Z", "2026-11T13Z", "2026-11-21T13z", "../2026", "2026-11\n",
+      "2\u066226-11", "9" * 500],
 )  # fmt: skip
 def test_other_labels_are_refused_in_words(label: str) -> None:
     with pytest.raises(RequestError, match=r"period: .*is not a period\. Write a day as") as refused:

@@ -1,0 +1,254 @@
+"""The service that sends alerts: it looks at the states of runs every two seconds, and marks what has been told.
+
+It runs in the server's process, so that it is there whenever a state can change.  A mark is a label of the run, kept
+with the run, and follows the sending: an alert that is not delivered is sent again, and a kill between the two repeats
+one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
+
+import httpx
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.filters import FlowRunFilter
+from prefect.client.schemas.sorting import FlowRunSort
+from prefect.exceptions import ObjectNotFound
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
+from prometheus_client import REGISTRY
+
+from privsyn.flows.states import BUDGET_LEFT_EPSILON, BUDGET_LEFT_RELEASES, BUDGET_LEFT_RHO, CACHED, DATASET
+from privsyn.server.alert_memory import AlertMemory, Budget
+from privsyn.server.alerts import (
+    LATE_AFTER,
+    TOLD,
+    TOLD_LATE,
+    Alert,
+    alert_without_worker,
+    find_dataset,
+    judge_end,
+    judge_start,
+)
+from privsyn.server.environment import POOL, Address
+from privsyn.server.login import SERVER
+from privsyn.server.lost_runs import end_lost_runs, end_runs_of_absent_workers, name_worker
+from privsyn.server.notifications import Addressee, load_addressee, read_addressee
+
+if TYPE_CHECKING:
+    from prefect.client.schemas.objects import FlowRun, WorkPool
+
+LOOK_SECONDS = 2.0
+"""Seconds between two looks at what has ended."""
+
+SLOW_LOOK_SECONDS = 20.0
+"""Seconds between two looks at late runs, workers, and everything that ended since all was told."""
+
+RECENT = timedelta(minutes=10)
+"""How far a quick look goes back: a state that a program kept trying to set is older than its place in the history."""
+
+OVERLAP = timedelta(days=1)
+"""How far a slow look goes back beyond the moment until which all was told."""
+
+STARTING = timedelta(seconds=90)
+"""How long after the server's start nothing is concluded from what is absent."""
+
+LONGEST_PAUSE = 300.0
+"""Seconds between two attempts to deliver, at most."""
+
+MEMORY = "alerts.json"
+"""Name of the file in PREFECT_HOME."""
+
+PAGE_SIZE = 200
+
+_logger = logging.getLogger(__name__)
+
+Send = Callable[[Addressee, Alert], None]
+
+
+@dataclass
+class AlertService:
+    """Looks at the runs of a server, and sends what people should know with ``send``.
+
+    ``page``: the address of the server's page; ``file``: of its memory; ``started``: when the server started.
+    """
+
+    client: SyncPrefectClient
+    send: Send
+    page: str
+    file: Path
+    started: datetime
+    memory: AlertMemory = field(init=False)
+    _pauses: dict[str, tuple[float, float]] = field(default_factory=dict)
+    _next_slow: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Load the memory, and keep it where it is new: what ends from now on is told."""
+        self.memory = AlertMemory.load(self.file, self.started)
+        self.memory.save(self.file)
+
+    def look(self, now: datetime) -> None:
+        """Look at the runs, and tell what is not told yet."""
+        slow = time.monotonic() >= self._next_slow
+        before = self.memory.snapshot()
+        to = read_addressee(self.client)
+        since = self.memory.told_until - OVERLAP
+        told = [self._judge_end(run, to) for run in self._read_ended(since if slow else max(since, now - RECENT))]
+        if slow:
+            self._look_at_what_is_absent(to, now)
+            if all(told):
+                self.memory.told_until = now
+            self._next_slow = time.monotonic() + SLOW_LOOK_SECONDS
+        self.memory.untold, self.memory.looked = told.count(False), now.timestamp()
+        if self.memory.snapshot() != before:
+            self.memory.save(self.file)
+
+    def _look_at_what_is_absent(self, to: Addressee, now: datetime) -> None:
+        """Look for runs without a start, runs without a worker, and a pool without a worker."""
+        for run in self._read(
+            {"state": {"name": {"any_": ["Late"]}}, "expected_start_time": {"before_": now - LATE_AFTER}}
+        ):
+            if alert := judge_start(run, self.page, now):
+                self._tell(to, run, alert, TOLD_LATE)
+        with suppress(ObjectNotFound):  # nothing was deployed yet
+            pool = self.client.read_work_pool(POOL)
+            if now >= self.started + STARTING:
+                self._look_at_pool(to, pool)
+                for name in end_runs_of_absent_workers(self.client, now):
+                    _logger.warning("The run %s had lost its worker and is ended.", name)
+
+    def _look_at_pool(self, to: Addressee, pool: WorkPool) -> None:
+        status = str(pool.status.value) if pool.status else ""
+        if status == "READY":
+            self.memory.worker = "there"
+        elif (
+            status == "NOT_READY"
+            and self.memory.worker == "there"
+            and self._deliver(to, alert_without_worker(str(pool.id)))
+        ):
+            self.memory.worker = "gone"
+
+    def _judge_end(self, run: FlowRun, to: Addressee) -> bool:
+        """Tell of a run that has ended, and note it in the gauges; return whether nothing is left to tell."""
+        state = run.state
+        if state is None:
+            return True
+        moment = (run.end_time or state.timestamp).timestamp()
+        if state.is_completed() and state.name != CACHED and run.labels.get(DATASET):
+            self.memory.note_success(str(run.labels[DATASET]), moment, _read_budget(run.labels))
+        alert = judge_end(run, self.page)
+        if alert is None or run.labels.get(TOLD) == str(state.id):
+            return True
+        if not self._tell(to, run, alert, TOLD):
+            return False
+        if not state.is_completed():
+            self.memory.note_failure(find_dataset(run), str(state.name), moment)
+        return True
+
+    def _tell(self, to: Addressee, run: FlowRun, alert: Alert, label: str) -> bool:
+        """Deliver an alert of a run and mark the run; return whether people have been told, now or before."""
+        state = str(run.state.id) if run.state else ""
+        if run.labels.get(label) == state:
+            return True
+        if not self._deliver(to, alert):
+            return False
+        self.client.update_flow_run_labels(run.id, {label: state})
+        return True
+
+    def _deliver(self, to: Addressee, alert: Alert) -> bool:
+        """Send an alert, unless its kind is off or nobody is named; return False where it cannot be sent yet."""
+        key = f"{alert.kind} {alert.resource}"
+        due, pause = self._pauses.get(key, (0.0, LOOK_SECONDS))
+        if time.monotonic() < due:
+            return False
+        if alert.kind not in to.off:
+            try:
+                if to.block:
+                    self.send(to, alert)
+            except Exception as error:  # of whatever program takes the alert; its text may hold the address, a secret
+                self._pauses[key] = (time.monotonic() + pause, min(2 * pause, LONGEST_PAUSE))
+                _logger.warning("An alert (%s) could not be delivered: %s.", alert.kind, type(error).__name__)
+                return False
+            self._show(alert)
+        self._pauses.pop(key, None)
+        return True
+
+    def _show(self, alert: Alert) -> None:
+        """Put the alert among the server's events; it is told all the same where that fails."""
+        resource = {"prefect.resource.id": alert.resource, "prefect.resource.name": alert.subject}
+        event = {
+            "id": str(uuid4()),
+            "occurred": datetime.now(UTC).isoformat(),
+            "event": f"privsyn.alert.{alert.kind}",
+            "resource": resource,
+            "payload": {"subject": alert.subject, "body": alert.body},
+        }
+        with suppress(httpx.HTTPError):
+            self.client.request("POST", "/events", json=[event])
+
+    def _read_ended(self, since: datetime) -> Iterator[FlowRun]:
+        ended = {"state": {"type": {"any_": ["FAILED", "CRASHED", "COMPLETED"]}}, "end_time": {"after_": since}}
+        return self._read(ended)
+
+    def _read(self, asked: Mapping[str, Any]) -> Iterator[FlowRun]:
+        """Yield the runs that a filter finds, page by page, the last that ended first."""
+        condition, seen = FlowRunFilter.model_validate(asked), set[UUID]()
+        offset = 0
+        while True:
+            page = self.client.read_flow_runs(
+                flow_run_filter=condition, sort=FlowRunSort.END_TIME_DESC, limit=PAGE_SIZE, offset=offset
+            )
+            yield from (run for run in page if run.id not in seen)
+            seen |= {run.id for run in page}
+            offset += len(page)
+            if len(page) < PAGE_SIZE:
+                return
+
+
+def _read_budget(labels: Mapping[str, Any]) -> Budget:
+    return Budget(
+        float(labels.get(BUDGET_LEFT_RHO, 0)),
+        float(labels.get(BUDGET_LEFT_EPSILON, 0)),
+        int(labels.get(BUDGET_LEFT_RELEASES, 0)),
+    )
+
+
+def send_by_block(to: Addressee, alert: Alert) -> None:
+    """Send an alert by the notification block that the server keeps; raises what the block raises."""
+    block = load_addressee(to)
+    with block.raise_on_failure():
+        block.notify(alert.body, alert.subject)  # type: ignore[unused-coroutine]  # outside an event loop it is done here
+
+
+def start_alerts(variables: Mapping[str, str]) -> None:
+    """Start the service in a thread of the server's process, whose environment is ``variables``."""
+    threading.Thread(target=_run, args=(dict(variables),), name="alerts", daemon=True).start()
+
+
+def _run(variables: dict[str, str]) -> None:
+    """Look at the runs for as long as the server runs; whatever one look fails by, the next one comes."""
+    address = Address.of(variables)
+    while not address.here.answers():
+        time.sleep(0.1)
+    api, login = address.here.api, variables.get(SERVER) or ""
+    settings = {PREFECT_API_URL: api, PREFECT_API_AUTH_STRING: login}
+    with temporary_settings(settings), SyncPrefectClient(api, auth_string=login) as client:
+        file = Path(variables["PREFECT_HOME"]) / MEMORY
+        service = AlertService(client, send_by_block, address.page, file, datetime.now(UTC))
+        REGISTRY.register(service.memory)
+        with suppress(httpx.HTTPError):  # the worker looks, too, and takes longer to start
+            end_lost_runs(client, name_worker(), ["RUNNING"])
+        while True:
+            try:
+                service.look(datetime.now(UTC))
+            except Exception as error:  # a server that stops, a full disk
+                _logger.warning("The server's runs could not be looked at (%s).", type(error).__name__)
+            time.sleep(LOOK_SECONDS)

@@ -1,0 +1,103 @@
+"""Alerts: what people are told of runs, the worker and budgets, judged from the states that the server keeps.
+
+Judged from states and not from events: Prefect emits no event for the first state of a run that a schedule makes, holds
+the events that follow it for up to a quarter of an hour, and forgets them when the server restarts.  A state is in the
+database, whatever was killed.
+
+An alert holds the state's message: the ledger's figures, or names of tables and expectations; nothing read from rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Literal, get_args
+
+from privsyn.flows.states import BUDGET_LOW, CONTRACT_FAILED, LEDGER_FAILED, REFUSED
+
+if TYPE_CHECKING:
+    from prefect.client.schemas.objects import FlowRun
+
+Kind = Literal["refused", "contract-failed", "ledger-failed", "failed", "crashed", "late", "worker-gone", "budget-low"]
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+"""What can be switched off one by one."""
+
+LATE_AFTER = timedelta(minutes=15)
+"""How late a run may start before people are told."""
+
+TOLD, TOLD_LATE = "privsyn.alert", "privsyn.alert.late"
+"""Labels of a flow run: the ID of the state of which people have been told."""
+
+_FAILURES: dict[str, tuple[Kind, str]] = {
+    REFUSED: ("refused", "was refused by the budget"),
+    CONTRACT_FAILED: ("contract-failed", "broke a data contract"),
+    LEDGER_FAILED: ("ledger-failed", "found a ledger that does not verify or answer"),
+}
+
+
+@dataclass(frozen=True)
+class Alert:
+    """One message to people: of which kind, in which words, and of what (the ID of Prefect's resource)."""
+
+    kind: Kind
+    subject: str
+    body: str
+    resource: str
+
+
+def judge_end(run: FlowRun, page: str) -> Alert | None:
+    """Return the alert of a run that has ended; None where nobody needs to act.
+
+    ``page``: the address of the server's page.
+    """
+    state = run.state
+    if state is None:
+        return None
+    link = _link(run, page)
+    if state.is_failed() or state.is_crashed():
+        other: tuple[Kind, str] = ("crashed", "crashed") if state.is_crashed() else ("failed", "failed")
+        kind, words = _FAILURES.get(state.name or "", other)
+        return _alert(kind, run, words, f"{state.message or state.name}\n\n{link}")
+    low = run.labels.get(BUDGET_LOW)
+    if state.is_completed() and low:
+        subject = f"PrivSyn: the budget of {find_dataset(run) or run.name} is low"
+        return Alert("budget-low", subject, f"{low}\n\n{link}", f"prefect.flow-run.{run.id}")
+    return None
+
+
+def judge_start(run: FlowRun, page: str, now: datetime) -> Alert | None:
+    """Return the alert of a run that has not started and should have, LATE_AFTER before ``now``; None before that."""
+    due, state = run.expected_start_time, run.state
+    if state is None or state.name != "Late" or due is None or due > now - LATE_AFTER:
+        return None
+    return _alert(
+        "late",
+        run,
+        "is late",
+        f"It was scheduled and no worker took it for a quarter of an hour.\n\n{_link(run, page)}",
+    )
+
+
+def alert_without_worker(pool: str) -> Alert:
+    """Return the alert of the work pool with this ID, for which no worker asks any more."""
+    return Alert(
+        "worker-gone",
+        "PrivSyn: no worker is there",
+        "Nothing that is started or scheduled runs until a worker is there again (`make worker`).",
+        f"prefect.work-pool.{pool}",
+    )
+
+
+def find_dataset(run: FlowRun) -> str:
+    """Return the data set that a run's spec names; empty for a run without a spec."""
+    spec = run.parameters.get("spec")
+    return str(spec.get("dataset", "")) if isinstance(spec, dict) else ""
+
+
+def _alert(kind: Kind, run: FlowRun, words: str, body: str) -> Alert:
+    return Alert(kind, f"PrivSyn: {run.name} {words}", body, f"prefect.flow-run.{run.id}")
+
+
+def _link(run: FlowRun, page: str) -> str:
+    return f"{page}/runs/flow-run/{run.id}"

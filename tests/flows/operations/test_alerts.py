@@ -1,0 +1,259 @@
+"""The alert service on a server's states: told once, in the state's words, also after restarts and undelivered ones."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prefect import flow
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import VariableCreate, VariableUpdate
+from prefect.client.schemas.objects import FlowRun, WorkPoolStatus
+from prefect.states import Cancelled, Completed, Crashed, Failed, Late, Running, State
+from prometheus_client import CollectorRegistry, generate_latest
+
+from privsyn.flows.states import (
+    BUDGET_LEFT_EPSILON,
+    BUDGET_LEFT_RELEASES,
+    BUDGET_LEFT_RHO,
+    BUDGET_LOW,
+    CACHED,
+    CONTRACT_FAILED,
+    DATASET,
+    LEDGER_FAILED,
+    REFUSED,
+)
+from privsyn.server import alert_service
+from privsyn.server.alert_service import AlertService
+from privsyn.server.alerts import Alert
+from privsyn.server.notifications import ON_SERVER, Addressee
+from privsyn.server.work_pool import close_pool
+
+PAGE = "http://page.example"
+
+
+@flow(name="any-flow")
+def anything(spec: dict[str, Any] | None = None) -> None:
+    """Never run: it stands for a flow."""
+
+
+@dataclass
+class Taker:
+    """Stands for the notification block: it keeps what is sent, or fails."""
+
+    alerts: list[Alert] = field(default_factory=list)
+    broken: bool = False
+
+    def __call__(self, to: Addressee, alert: Alert) -> None:
+        if self.broken:
+            raise OSError("the address is a secret")
+        assert to.block == "custom-webhook/privsyn-notify"
+        self.alerts.append(alert)
+
+    def about(self, run: FlowRun) -> list[Alert]:
+        return [a for a in self.alerts if a.resource == f"prefect.flow-run.{run.id}"]
+
+
+@dataclass
+class Desk:
+    """A server's client, and services whose alerts go to one taker."""
+
+    client: SyncPrefectClient
+    file: Path
+    taker: Taker = field(default_factory=Taker)
+
+    def start(self, hours_ago: float = 1) -> AlertService:
+        started = dt.datetime.now(dt.UTC) - dt.timedelta(hours=hours_ago)
+        return AlertService(self.client, self.taker, PAGE, self.file, started)
+
+    def run(self, name: str, state: State[Any], **labels: Any) -> FlowRun:
+        spec = {"dataset": f"data_{name}"}
+        made = self.client.create_flow_run(anything, name=name, parameters={"spec": spec}, state=Running())
+        if labels:
+            self.client.update_flow_run_labels(made.id, labels)
+        self.client.set_flow_run_state(made.id, state, force=True)
+        return made
+
+
+def look(service: AlertService) -> None:
+    service.look(dt.datetime.now(dt.UTC))
+
+
+@pytest.fixture
+def desk(prefect_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    monkeypatch.setattr(alert_service, "SLOW_LOOK_SECONDS", 0.0)
+    with get_client(sync_client=True) as client:
+        value = {"to": "custom-webhook/privsyn-notify", "off": []}
+        client.create_variable(VariableCreate(name=ON_SERVER, value=value))
+        yield Desk(client, tmp_path / "alerts.json")
+        client.delete_variable_by_name(ON_SERVER)
+
+
+@pytest.mark.parametrize(
+    ("state", "kind", "words"),
+    [
+        (Failed(message="it broke"), "failed", "failed"),
+        (Failed(name="TimedOut", message="it took too long"), "failed", "failed"),
+        (Crashed(message="Its process is gone."), "crashed", "crashed"),
+        (Failed(name=REFUSED, message="the cap is 4"), "refused", "was refused by the budget"),
+        (Failed(name=CONTRACT_FAILED, message="pairs"), "contract-failed", "broke a data contract"),
+        (Failed(name=LEDGER_FAILED, message="sums"), "ledger-failed", "found a ledger that does not verify or answer"),
+    ],
+)
+def test_a_failure_is_told_once_in_the_words_of_its_state(desk: Desk, state: State[Any], kind: str, words: str) -> None:
+    service = desk.start()
+    run = desk.run("one", state)
+    for _ in range(3):
+        look(service)
+    look(desk.start())  # a server that was started anew
+    (alert,) = desk.taker.about(run)
+    assert (alert.kind, alert.subject) == (kind, f"PrivSyn: one {words}")
+    assert alert.body == f"{state.message}\n\n{PAGE}/runs/flow-run/{run.id}"
+
+
+def test_ends_that_need_nobody_are_not_told(desk: Desk) -> None:
+    service = desk.start()
+    calm = (Completed(), Completed(name=CACHED), Cancelled(), Running())
+    runs = [desk.run(f"calm{i}", state) for i, state in enumerate(calm)]
+    for _ in range(2):
+        look(service)
+    assert [desk.taker.about(run) for run in runs] == [[], [], [], []]
+
+
+def test_what_ended_while_no_server_looked_is_told_after_the_restart(desk: Desk) -> None:
+    look(desk.start())
+    run = desk.run("meanwhile", Crashed())
+    look(desk.start(hours_ago=0))
+    assert len(desk.taker.about(run)) == 1
+
+
+def test_what_ended_before_the_first_start_is_not_told(desk: Desk) -> None:
+    run = desk.run("before", Failed())
+    service = desk.start(hours_ago=-48)  # as if two days had passed
+    look(service)
+    assert desk.taker.about(run) == []
+
+
+def test_a_run_that_fails_again_is_told_again(desk: Desk) -> None:
+    service = desk.start()
+    run = desk.run("twice", Failed(message="first"))
+    look(service)
+    desk.client.set_flow_run_state(run.id, Running(), force=True)
+    desk.client.set_flow_run_state(run.id, Failed(message="second"), force=True)
+    look(service)
+    assert [a.body.splitlines()[0] for a in desk.taker.about(run)] == ["first", "second"]
+
+
+def test_what_cannot_be_delivered_is_told_later_and_its_address_is_in_no_log(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(alert_service, "LOOK_SECONDS", 0.0)
+    service = desk.start()
+    run = desk.run("undelivered", Failed())
+    desk.taker.broken = True
+    until = service.memory.told_until
+    look(service)
+    assert service.memory.untold >= 1
+    assert service.memory.told_until == until  # a restart looks as far back
+    assert "OSError" in caplog.text and "secret" not in caplog.text
+    desk.taker.broken = False
+    look(service)
+    assert (len(desk.taker.about(run)), service.memory.untold) == (1, 0)
+
+
+def test_kinds_that_are_switched_off_are_not_sent_then_or_later(desk: Desk) -> None:
+    service = desk.start()
+    value = {"to": "custom-webhook/privsyn-notify", "off": ["crashed"]}
+    desk.client.update_variable(VariableUpdate(name=ON_SERVER, value=value))
+    crashed, failed = desk.run("crashed", Crashed()), desk.run("failed", Failed())
+    look(service)
+    desk.client.update_variable(VariableUpdate(name=ON_SERVER, value={**value, "off": []}))
+    look(service)
+    assert (desk.taker.about(crashed), len(desk.taker.about(failed))) == ([], 1)
+
+
+def test_a_late_run_is_told_once_and_only_after_a_quarter_of_an_hour(desk: Desk) -> None:
+    service, now = desk.start(), dt.datetime.now(dt.UTC)
+    tardy, soon = (
+        desk.client.create_flow_run(anything, name=name, state=Late(scheduled_time=now - dt.timedelta(minutes=m)))
+        for name, m in (("tardy", 16), ("soon", 14))
+    )
+    for _ in range(2):
+        look(service)
+    assert [a.subject for a in desk.taker.about(tardy)] == ["PrivSyn: tardy is late"]
+    assert desk.taker.about(soon) == []
+
+
+def test_a_worker_that_is_gone_is_told_once_until_it_is_back(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    close_pool(desk.client)
+    pool = desk.client.read_work_pool("privsyn")
+    shown = iter(["NOT_READY", "READY", "NOT_READY", "NOT_READY", "READY", "PAUSED", "NOT_READY"])
+    monkeypatch.setattr(
+        desk.client, "read_work_pool", lambda _: pool.model_copy(update={"status": WorkPoolStatus(next(shown))})
+    )
+    service = desk.start()
+    counts = []
+    for restarted in (False, False, False, True, False, False, False):
+        service = desk.start() if restarted else service
+        look(service)
+        counts.append(len([a for a in desk.taker.alerts if a.kind == "worker-gone"]))
+    desk.client.delete_work_pool("privsyn")
+    assert counts == [0, 0, 1, 1, 1, 1, 2]  # that no worker was ever there is not told
+
+
+def test_nothing_is_concluded_from_absence_while_the_server_starts(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    close_pool(desk.client)
+    pool = desk.client.read_work_pool("privsyn").model_copy(update={"status": WorkPoolStatus.NOT_READY})
+    monkeypatch.setattr(desk.client, "read_work_pool", lambda _: pool)
+    monkeypatch.setattr(alert_service, "end_runs_of_absent_workers", lambda *_: pytest.fail("it is too early"))
+    service = desk.start(hours_ago=0)
+    service.memory.worker = "there"
+    look(service)
+    desk.client.delete_work_pool("privsyn")
+    assert desk.taker.alerts == []
+
+
+def test_a_low_budget_is_told_with_the_ledger_s_figures(desk: Desk) -> None:
+    service = desk.start()
+    run = desk.run("poor", Completed(), **{BUDGET_LOW: "poor: what is left is for 1 more", DATASET: "poor"})
+    for _ in range(2):
+        look(service)
+    (alert,) = desk.taker.about(run)
+    assert (alert.kind, alert.subject) == ("budget-low", "PrivSyn: the budget of data_poor is low")
+    assert alert.body.startswith("poor: what is left is for 1 more")
+
+
+def test_the_gauges_say_what_failed_what_succeeded_and_what_is_left(desk: Desk) -> None:
+    service = desk.start()
+    left = {DATASET: "data_good", BUDGET_LEFT_RHO: 0.25, BUDGET_LEFT_EPSILON: 2.5, BUDGET_LEFT_RELEASES: 7}
+    good = desk.run("good", Completed(), **left)
+    desk.run("good", Completed(name=CACHED), **{**left, BUDGET_LEFT_RHO: 9.0})
+    bad = desk.run("bad", Failed(name=REFUSED))
+    look(service)
+    desk.run("bad", Crashed())
+    look(service)
+    registry = CollectorRegistry()
+    registry.register(desk.start().memory)  # it survives a restart
+    lines = [line for line in generate_latest(registry).decode().splitlines() if line[0] != "#"]
+    said = {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+    ends = {run.id: desk.client.read_flow_run(run.id).end_time.timestamp() for run in (good, bad)}  # type: ignore[union-attr]
+    assert said['privsyn_run_failures_total{dataset="data_bad",state="Refused"}'] == 1
+    assert said['privsyn_run_failures_total{dataset="data_bad",state="Crashed"}'] == 1
+    assert said['privsyn_last_success_timestamp_seconds{dataset="data_good"}'] == pytest.approx(ends[good.id])
+    assert said['privsyn_last_failure_timestamp_seconds{dataset="data_bad"}'] >= ends[bad.id]
+    for name, value in (("rho", 0.25), ("epsilon", 2.5), ("releases", 7)):
+        assert said[f'privsyn_budget_left_{name}{{dataset="data_good"}}'] == value
+    assert said["privsyn_alerts_untold"] == 0
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "[]", '{"told_until": 3}', '{"told_until": "x", "budgets": {}}'])
+def test_a_memory_that_cannot_be_read_begins_anew(desk: Desk, content: str | None) -> None:
+    if content is not None:
+        desk.file.write_text(content)
+    service = desk.start()
+    assert service.memory.told_until == service.started
+    look(service)
