@@ -38,6 +38,11 @@ class Unit(FrozenModel):
             raise FieldError("`person_id` and `max_records` go together")
         return self
 
+    def describe_kept(self) -> str:
+        """Return the clause that says how many rows of a person a cap kept."""
+        most = self.records
+        return f"at most {most} row{'s' if most > 1 else ''} of a person {'were' if most > 1 else 'was'} kept"
+
     @property
     def records(self) -> int:
         """k: the most records that adding or removing one person changes."""

@@ -199,6 +199,9 @@ class ReleaseSpec(FrozenModel):
         whole["patternProperties"] = {f"^({'|'.join(EARLIER_SECTIONS)})$": {"type": "object"}}
         fields = whole["properties"]
         leave_to_preset(fields["accountant"], cls.model_fields["accountant"].default, "paper", PAPER_ACCOUNTANT)
+        targets = (fields["focus"]["anyOf"][0], "triples"), (fields["workload"]["items"], "measured")
+        for target, name in targets:
+            leave_to_preset(handler.resolve_ref_schema(target)["properties"][name], False, "0.4", True)
         for choice in fields["mechanism"]["oneOf"]:
             leave_options(
                 handler.resolve_ref_schema(choice)["properties"], PAPER, RELATIONS, handler.resolve_ref_schema

@@ -304,7 +304,7 @@ def describe_kept_rows(released: ReleasedCounts) -> list[str]:
             "them more often."
         ]
     return [
-        f"At most {unit.records} rows of a person were kept, and every answer is about the kept rows: counts, "
+        f"A{unit.describe_kept()[1:]}, and every answer is about the kept rows: counts, "
         "shares and means of the whole private table are others."
     ]
 

@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from privsyn.api.arguments import check_arguments
 from privsyn.api.draft import AnySpec, load_any_spec
 from privsyn.base.notebook import is_in_notebook
 from privsyn.base.settings import load_settings
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from privsyn.forecasts.forecast import Forecast
 
 
+@check_arguments
 def check_spec(spec: AnySpec, data: Table | None = None) -> CheckReport:
     """Return what a spec would do: warnings, predicted noise and sizes; with a table also how well it fits.
 
@@ -45,6 +47,7 @@ def check_spec(spec: AnySpec, data: Table | None = None) -> CheckReport:
     return check(asked, open_for_check(asked, data, load_settings()))
 
 
+@check_arguments
 def forecast(
     spec: AnySpec,
     rows: int,
@@ -97,6 +100,7 @@ def forecast(
         )
 
 
+@check_arguments
 def epsilon(
     spec: AnySpec | None = None, *, epsilons: Sequence[float] | None = None, delta: float | None = None
 ) -> pd.DataFrame:
@@ -138,6 +142,7 @@ def epsilon(
     return table
 
 
+@check_arguments
 def compare(
     spec: AnySpec,
     *,

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from ruamel.yaml import YAML
 
+from privsyn.api.arguments import check_arguments
 from privsyn.base.errors import RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.settings import Settings, load_settings
@@ -54,6 +55,7 @@ class SpecDraft(dict[str, Any]):
         head = f"# {LOOKED}\n" if self.looked else ""
         return head + text.getvalue().removeprefix("%YAML 1.2\n---\n")
 
+    @check_arguments
     def save(self, path: str | Path) -> Path:
         """Write ``to_yaml`` to the new file ``path`` and return it; FileExistsError where it is there already."""
         with Path(path).open("x", encoding="utf-8") as file:
@@ -83,6 +85,7 @@ class SpecDraft(dict[str, Any]):
         return f"{len(left)} TODO{'s' if len(left) > 1 else ''} left: {', '.join(left)}"
 
 
+@check_arguments
 def draft_spec(
     data: str | Path | SupportsArrowStream,
     *,

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from privsyn.api.arguments import check_arguments
 from privsyn.api.ledger_comparison import compare_with_certificates
 from privsyn.base.errors import LedgerMissingError, RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
@@ -112,6 +113,7 @@ class LedgerView:
 
     settings: Settings
 
+    @check_arguments
     def show(self, dataset: str | None = None) -> Budgets:
         """Return what each data set, or the one named ``dataset``, has spent of its lifetime cap and has left.
 
@@ -120,6 +122,7 @@ class LedgerView:
         """
         return Budgets(tuple(self.summaries(dataset)))
 
+    @check_arguments
     def entries(self, dataset: str) -> list[dict[str, Any]]:
         """Return every charge of ``dataset``, in order, JSON-ready.
 
@@ -127,6 +130,7 @@ class LedgerView:
         """
         return self.opened(dataset).export(dataset)
 
+    @check_arguments
     def verify(self, dataset: str | None = None, against: Sequence[str | Path] = ()) -> Verified:
         """Recompute the ledger's chain, states and sums, and compare it with certificates.
 
@@ -147,6 +151,7 @@ class LedgerView:
         lacking = (compared.charges_without_certificate, compared.charges_not_compared)
         return Verified(ledger.name, *counts, *lacking, problems, notes)
 
+    @check_arguments
     def summaries(self, dataset: str | None = None) -> Sequence[DatasetSummary]:
         """Return the exact figures of each data set, or of the named one; errors as ``show``."""
         try:
@@ -156,6 +161,7 @@ class LedgerView:
                 raise _make_unknown_error(dataset, "none yet") from None
             return ()
 
+    @check_arguments
     def as_json(self, dataset: str | None = None) -> dict[str, Any]:
         """Return the audit's verdict, and one object a data set with its exact sums and every entry."""
         summaries = self.summaries(dataset)
@@ -181,6 +187,7 @@ class LedgerView:
     def __repr__(self) -> str:
         return f"<Ledger {hide_password(self.settings.ledger)}: show(), entries(dataset), verify()>"
 
+    @check_arguments
     def opened(self, dataset: str | None = None) -> Ledger:
         """Return ledger itself, which must exist (LedgerMissingError) and know the named data set (RequestError)."""
         ledger = Ledger(self.settings.ledger, create=False)

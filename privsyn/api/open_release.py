@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from privsyn.answers.questions import Questions
+from privsyn.api.arguments import check_arguments
 from privsyn.api.progress import show_bar
 from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.settings import load_settings
@@ -151,6 +152,7 @@ class Release(Questions):
         )
 
 
+@check_arguments
 def open_release(release: str | Path, *, out: str | Path | None = None) -> Release:
     """Open a release that is there: no table, ledger or private folder is needed.
 

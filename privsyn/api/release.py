@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from privsyn.api.arguments import check_arguments
 from privsyn.api.draft import AnySpec, load_any_spec
 from privsyn.api.open_release import Release
 from privsyn.api.progress import show_progress
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from privsyn.tasks.privacy.noise import NoiseSource
 
 
+@check_arguments
 def release(
     data: Table | None,
     spec: AnySpec,
@@ -107,6 +109,7 @@ def release(
 _make_release = release
 
 
+@check_arguments
 def improve(
     release: Release | str | Path,
     epsilon: float,
@@ -194,6 +197,7 @@ def run_candidate(candidate: Candidate) -> ReleaseSummary:
             return summarize(run, published)
 
 
+@check_arguments
 def evaluate(
     release: Release | str | Path,
     data: Table | None = None,
@@ -231,6 +235,7 @@ def evaluate(
     return run_evaluation(EvaluationRequest(_name_spec(release), data, holdout, against, asked), load_settings(out))
 
 
+@check_arguments
 def rerun(
     release: Release | str | Path,
     *,
@@ -260,6 +265,7 @@ def rerun(
     return run_again(_name_spec(release), load_settings(out), places[0], prior=places[1])
 
 
+@check_arguments
 def ledger(*, out: str | Path | None = None) -> LedgerView:
     """Return the privacy ledger, to look at: ``show()``, ``entries(dataset)``, ``verify()``.
 

@@ -98,7 +98,7 @@ def _write_kept_rows(unit: Unit) -> str:
     if unit.person_id is None:
         return ""
     return (
-        f" **At most {unit.records} rows of a person were kept**, and every count, share and mean here is of "
+        f" **A{unit.describe_kept()[1:]}**, and every count, share and mean here is of "
         "the kept rows, not of the whole private table; how many rows were not kept is not said."
     )
 

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.publish.release_note import write_targets_note
+from tests.support.specs import COLUMNS, make_spec
 
 BASE: dict[str, Any] = {
     "dataset": "people",
@@ -66,3 +67,35 @@ def test_targets_are_public_and_told() -> None:
     assert spec.targets() == {key: spec.public()[key] for key in ("focus", "workload")}
     note = write_targets_note(spec)
     assert "relations with income: 3 times" in note and "relations between age, adult: 5 times" in note
+
+
+SET = ["age", "income", "happy"]
+
+
+def test_the_preset_measures_sets_of_few_columns_and_looks_for_triples() -> None:
+    content = {"focus": {"columns": ["income"]}, "workload": [{"columns": SET}, {"columns": list(COLUMNS)[:-1]}]}
+    now, before = make_spec(**content), make_spec(**content, preset="0.3")
+    assert now.focus is not None and now.focus.triples and now.looks_for_triples
+    assert [m.measured for m in now.workload] == [True, True]
+    assert before.focus is not None and not before.focus.triples and before.measured_sets == ()
+    assert "triples" not in before.public()["focus"]
+    rows = make_spec(**content, mechanism={"name": "privsyn", "synthesis": {"method": "gum"}})
+    assert rows.measured_sets == () and not rows.looks_for_triples
+    assert not make_spec(**content, mechanism="aim").looks_for_triples
+
+
+def test_sets_that_cannot_be_measured_are_refused_in_a_sentence() -> None:
+    many = {**COLUMNS, "spent": COLUMNS["income"]}
+    columns = [name for name in many if name != "caseid"]
+    assert make_spec(many, workload=[{"columns": columns}]).measured_sets == ()
+    with pytest.raises(ValidationError, match="6 columns are too many to be measured together"):
+        make_spec(many, workload=[{"columns": columns, "measured": True}])
+    gum = {"name": "privsyn", "synthesis": {"method": "gum"}}
+    with pytest.raises(ValidationError, match="for rows made by sweeps only"):
+        make_spec(workload=[{"columns": SET, "measured": True}], mechanism=gum)
+
+
+def test_the_run_form_leaves_both_to_the_preset() -> None:
+    fields = ReleaseSpec.model_json_schema()["$defs"]
+    for field in (fields["Focus"]["properties"]["triples"], fields["NamedMarginal"]["properties"]["measured"]):
+        assert "default" not in field and field["enum"] == [True, False]

@@ -14,7 +14,7 @@ from privsyn.data_contracts.promise import Guarantee
 from privsyn.ledgers.ledger import Ledger, Line
 from privsyn.ledgers.schema import make_sqlite_replace_guard
 from tests.support import postgres
-from tests.support.places import FIXTURES
+from tests.support.places import FIXTURES, ROOT
 from tests.support.tampering import raw, tamper
 
 CAP = Guarantee(epsilon=2.0, delta=1e-9)
@@ -136,6 +136,14 @@ def test_the_role_adds_to_the_ledger_and_changes_nothing(writer: str, postgres_d
         connection.exec_driver_sql("CREATE TABLE flow_run (id integer)")
         schemas = connection.exec_driver_sql("SELECT schemaname FROM pg_tables WHERE tablename = 'flow_run'").all()
     assert schemas == [("prefect",)]
+
+
+def test_a_role_that_can_do_more_is_not_made_one_that_only_adds(owner: str) -> None:
+    Ledger(owner).make_tables()
+    role = str(sa.make_url(owner).username)
+    with pytest.raises(AssertionError, match="the role can do more than add to the ledger"):
+        postgres.psql(owner, ROOT / "deployments" / "ledger_role.sql", role=role, password=role)
+    assert Ledger(owner).verify() == []
 
 
 @pytest.mark.parametrize("what", sorted(OWNERS))

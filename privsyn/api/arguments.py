@@ -1,0 +1,140 @@
+"""Types of the arguments of public functions: a wrong one is a RequestError that names it, before anything is done.
+
+What an argument may be is read off its annotation; what its value may be is the function's own affair.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from numbers import Integral, Real
+from typing import Any, ParamSpec, TypeVar
+
+from privsyn.base.errors import RequestError
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What an argument may be, in words with an example, and the test for it."""
+
+    words: str
+    example: str
+    fits: Callable[[Any], bool]
+    lists: bool = False
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_path(value: Any) -> bool:
+    if not isinstance(value, str | os.PathLike):
+        return False
+    path = os.fspath(value)
+    return isinstance(path, str) and "\0" not in path and bool(path.strip())
+
+
+def _is_release(value: Any) -> bool:
+    return _is_path(value) or _is_path(getattr(value, "folder", None))
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    try:
+        float(value)
+    except OverflowError:
+        return False
+    return True
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool) or type(value).__name__ == "bool"  # numpy's own
+
+
+def _is_anything(value: Any) -> bool:
+    return value is not None
+
+
+PATH = Kind("a path", "'folder/file'", _is_path)
+RELEASE = Kind("a release, its name or its folder", "'people-0123abcd'", _is_release)
+TEXT = Kind("text", "'name'", _is_text)
+WHOLE = Kind("a whole number", "3", _is_whole)
+NUMBER = Kind("a number", "0.5", _is_number)
+FLAG = Kind("True or False", "True", _is_flag)
+MAPPING = Kind("a mapping", "{'delimiter': ';'}", lambda value: isinstance(value, Mapping))
+NUMBERS = Kind("a list of numbers", "[0.5, 1]", _is_number, lists=True)
+TEXTS = Kind("a list of texts", "['one', 'two']", _is_text, lists=True)
+PATHS = Kind("a list of paths", "['one', 'two']", _is_path, lists=True)
+TABLES = Kind("a list of tables or paths", "['one.parquet']", _is_anything, lists=True)
+
+KINDS: dict[str, Kind | None] = {
+    "str | Path": PATH,
+    "str": TEXT,
+    "int": WHOLE,
+    "float": NUMBER,
+    "bool": FLAG,
+    "Mapping[str, Any]": MAPPING,
+    "Sequence[float]": NUMBERS,
+    "Sequence[str]": TEXTS,
+    "Sequence[str | Path]": PATHS,
+    "Sequence[str] | Literal['all']": TEXTS,
+    "Sequence[Table]": TABLES,
+    "Release | str | Path": RELEASE,
+    "Table": None,
+    "AnySpec": None,
+    "str | Path | SupportsArrowStream": None,
+}
+"""Annotation, without `| None` -> what it takes; None where the function tells by itself what it was given."""
+_ALL = "Literal['all']"
+
+
+def check_arguments(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Raise RequestError for an argument of another type than its annotation says; a list comes in as a tuple."""
+    signature = inspect.signature(function)
+    expected = {p.name: str(p.annotation) for p in signature.parameters.values() if p.annotation is not p.empty}
+
+    @wraps(function)
+    def checked(*arguments: _P.args, **named: _P.kwargs) -> _T:
+        bound = signature.bind(*arguments, **named)  # a missing or unknown argument is Python's own TypeError
+        for name, value in bound.arguments.items():
+            if name in expected:
+                bound.arguments[name] = _check(name, expected[name], value)
+        return function(*bound.args, **bound.kwargs)
+
+    return checked
+
+
+def _check(name: str, annotation: str, value: Any) -> Any:
+    """Return the argument, a list as a tuple."""
+    alone = annotation.removesuffix(" | None")
+    kind = KINDS[alone]
+    if value is None and alone != annotation:
+        return value
+    if kind is None or (isinstance(value, str) and value == "all" and _ALL in alone):
+        return value
+    if not kind.lists:
+        if kind.fits(value):
+            return value
+        raise _make_error(name, kind, type(value).__name__)
+    if isinstance(value, str | bytes | bytearray | Mapping) or not isinstance(value, Iterable):
+        raise _make_error(name, kind, type(value).__name__)
+    items = tuple(value)
+    for item in items:
+        if not kind.fits(item):
+            raise _make_error(name, kind, f"a list with {type(item).__name__}")
+    return items
+
+
+def _make_error(name: str, kind: Kind, given: str) -> RequestError:
+    return RequestError(f"{name} is {kind.words}, and {given} was given", f"Write for example {name}={kind.example}")
