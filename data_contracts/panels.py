@@ -77,6 +77,11 @@ def describe_identifier(description: str) -> IntegerColumn:
     return IntegerColumn(kind="integer", min=1, max=MOST_PERSONS, description=text)
 
 
+def name_stay(attribute: str) -> str:
+    """Return the column of linked codes that says whether a value is that of the person's row before."""
+    return f"{attribute} (as before)"
+
+
 def name_next(attribute: str) -> str:
     """Return the attribute that is the code of another attribute in the person's next row."""
     return f"{attribute} (next row)"

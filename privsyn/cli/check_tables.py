@@ -14,8 +14,11 @@ from privsyn.api.check import SET_HEADERS, CheckReport
 from privsyn.specs.table_fit import Fit, make_printable
 
 
-def render(report: CheckReport, console: Console) -> None:
-    """Print the report: a table a section, and a banner over what is private."""
+def render(report: CheckReport, console: Console, warnings: Console | None = None) -> None:
+    """Print the report: a table a section, and a banner over what is private.
+
+    ``warnings``: where columns that are likely misread are named; None: on the same console.
+    """
     console.print(
         _build_table(
             "Columns",
@@ -36,10 +39,10 @@ def render(report: CheckReport, console: Console) -> None:
     if report.warnings:
         console.print(_build_table("Worth a thought", ["warning"], [[w] for w in report.warnings]))
     if report.fit is not None:
-        _render_fit(report.fit, console)
+        _render_fit(report.fit, console, warnings or console)
 
 
-def _render_fit(fit: Fit, console: Console) -> None:
+def _render_fit(fit: Fit, console: Console, warnings: Console) -> None:
     cut = "" if fit.cut is None else f" {fit.cut:,} of them are left out by the unit of protection."
     if fit.cut and fit.rows:
         caps = ", ".join(f"{cap}: {_share(many, fit.rows)}" for cap, many in fit.cut_by.items())
@@ -54,7 +57,7 @@ def _render_fit(fit: Fit, console: Console) -> None:
         )
     )
     for misread in fit.misread:
-        console.print(Text(f"PRIVATE: {_clean(misread.sentence())}.", style="bold red"))
+        warnings.print(Text(f"PRIVATE: {_clean(misread.sentence())}.", style="bold red"), soft_wrap=True)
     rows = [
         [
             c.column,

@@ -39,6 +39,12 @@ def check_release(release: Release) -> None:
             "Name a release whose manifest says differentially_private",
             "evaluate.release",
         )
+    if release.spec.panel is not None:
+        raise RequestError(
+            f"{name} has linked rows of persons, and the released figures compare single rows",
+            "Evaluate it without an epsilon, for a private report; it has a part on persons over time",
+            "evaluate.release",
+        )
     if not release.synthetic or not is_whole(release.folder):
         raise RequestError(
             f"{release.folder} is not a whole release with a synthetic table: files are missing, changed or added",

@@ -17,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import choose_code_dtype
+from privsyn.data_contracts.panels import name_stay
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.codecs.person_figures import PersonFigureCodec
@@ -41,7 +42,8 @@ class _Rows:
     """One row each of some persons; every array has shape (persons,).
 
     ``position``: among the person's rows, from 0; ``step``: in the order; ``codes`` and ``places``: code of every
-    attribute that is followed, and where in it the value lies.
+    attribute that is followed, and where in it the value lies; ``stays``: whether it is that of the neighbour that the
+    row was made from.
     """
 
     person: Integers
@@ -49,11 +51,18 @@ class _Rows:
     step: Integers
     codes: dict[str, Codes]
     places: dict[str, Floats]
+    stays: dict[str, NDArray[np.bool_]]
 
     def take(self, chosen: NDArray[np.bool_]) -> _Rows:
         """Return some of the rows."""
-        codes, places = ({a: v[chosen] for a, v in values.items()} for values in (self.codes, self.places))
-        return _Rows(self.person[chosen], self.position[chosen], self.step[chosen], codes, places)
+        return _Rows(
+            self.person[chosen],
+            self.position[chosen],
+            self.step[chosen],
+            {a: code[chosen] for a, code in self.codes.items()},
+            {a: place[chosen] for a, place in self.places.items()},
+            {a: stays[chosen] for a, stays in self.stays.items()},
+        )
 
 
 class Linker:
@@ -120,11 +129,11 @@ class Linker:
         held = self._hold(persons, now.person, position, step)
         seed = int(rng.integers(1 << 62))
         fit_relations(codes, now.codes, held, self._sizes, transitions, self._relations, seed, self._threads)
-        places = {}
+        places, stays = {}, {}
         for a in self._following:
             ordered = isinstance(self._plan.get_codec(a), OrderedCodec)
-            places[a] = Places(transitions[a], ordered).draw(now.codes[a], now.places[a], codes[a], rng)
-        return _Rows(now.person, position, step, codes, places)
+            places[a], stays[a] = Places(transitions[a], ordered).draw(now.codes[a], now.places[a], codes[a], rng)
+        return _Rows(now.person, position, step, codes, places, stays)
 
     def _hold(self, persons: _Persons, person: Integers, position: Integers, step: Integers) -> dict[str, Codes]:
         """Return the coarse codes of what new rows have already: constants, figures, order, what grows with it."""
@@ -152,12 +161,17 @@ class Linker:
         person, position, step = (np.concatenate([getattr(r, n) for r in made]) for n in ("person", "position", "step"))
         order = np.lexsort((position, person))
         drawn = (np.arange(len(person)) < len(persons.own.person))[order]
-        person, fine = person[order], {}
+        person, position, fine = person[order], position[order], {}
+        own = persons.before[person]
         for codec in self._plan.of_rows.codecs:
             a = codec.attribute
             if a in self._following:
                 code, place = (np.concatenate([getattr(r, n)[a] for r in made])[order] for n in ("codes", "places"))
                 fine[a] = self._followed[a].at(code, place)[0]
+                stays = np.concatenate([r.stays[a] for r in made])[order]
+                as_before = stays & (position > own)
+                as_before[1:] |= (stays & (position < own))[:-1]  # made from the row after: that one stays
+                fine[name_stay(a)] = as_before.astype(np.int64)
             elif a != self._panel.order:
                 fine[a] = persons.fine[a][person]
         return LinkedRows(person, step[order], drawn, fine)
@@ -186,7 +200,8 @@ class _Persons:
         for a in plan.following:
             code, places[a] = linker._followed[a].locate(linker._draws[a](coarse[a], rng), rng.random(len(own)))
             codes[a] = code.astype(choose_code_dtype(linker._sizes[a]))
-        self.own = _Rows(np.arange(len(own)), self.before, self._step, codes, places)
+        none = {a: np.zeros(len(own), bool) for a in codes}
+        self.own = _Rows(np.arange(len(own)), self.before, self._step, codes, places, none)
 
     def grow(self, attribute: str, person: Integers, step: Integers) -> pa.Array:
         """Return the values of a column that grows with the order, at these steps of these persons."""

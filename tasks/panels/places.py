@@ -27,8 +27,12 @@ class Places:
     transition: Transition
     ordered: bool
 
-    def draw(self, before: Codes, old: Floats, code: Codes, rng: np.random.Generator) -> Floats:
-        """Return the place of each new value in ``code``; ``old``: that of the value before, in the code ``before``.
+    def draw(
+        self, before: Codes, old: Floats, code: Codes, rng: np.random.Generator
+    ) -> tuple[Floats, NDArray[np.bool_]]:
+        """Return the place of each new value in ``code``, and whether it stays as it was.
+
+        ``old``: the place of the value before, in the code ``before``.
 
         A value that stays keeps its place.  Another lies near where it was in a column with an order, by a normal
         copula that has the correlation between the codes, and anywhere in its code in a column without.
@@ -37,7 +41,7 @@ class Places:
         stays = t.same / np.maximum(t.same + np.diag(t.moves), 1e-12)
         same = (code == before) & (rng.random(len(code)) < stays[before])
         new = rng.random(len(code))
-        return np.where(same, old, self._draw_near(before, old, code, new) if self.ordered else new)
+        return np.where(same, old, self._draw_near(before, old, code, new) if self.ordered else new), same
 
     def _draw_near(self, before: Codes, old: Floats, code: Codes, draws: Floats) -> Floats:
         correlation = self.transition.correlate_moves()

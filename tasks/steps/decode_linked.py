@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.panels import MOST_PERSONS, Panel
-from privsyn.data_contracts.tables import build_code_schema
+from privsyn.data_contracts.panels import MOST_PERSONS, Panel, name_stay
+from privsyn.data_contracts.tables import ValueRange, build_code_schema
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.released_types import as_released, build_released_schema
 from privsyn.tasks.panels.gaps import OrderSteps
@@ -32,7 +32,8 @@ def build_linked_domain(plan: EncodingPlan) -> Domain:
     panel, codec = plan.get_order()
     low, high = OrderSteps(codec, plan.order_unit).bounds
     sizes = {panel.person: MOST_PERSONS, panel.order: high - low + 1, panel.rows: 2}
-    return Domain.of(sizes | {a: s for a, s in _list_sizes(plan).items() if a != panel.order})
+    sizes |= {a: s for a, s in _list_sizes(plan).items() if a != panel.order}
+    return Domain.of(sizes | {name_stay(a): 2 for a in plan.following})
 
 
 def _list_sizes(plan: EncodingPlan) -> dict[str, int]:
@@ -63,7 +64,7 @@ def decode_linked(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the synthetic table as batches of :func:`build_linked_schema`, person by person and in their order.
 
-    ``batches``: of linked rows.  A value that has the fine code of the row before is the value of the row before.
+    ``batches``: of linked rows.  A value that stays is the value of the row before.
     Identifiers count from 1.  No row breaks a rule of the plan: rows that do are mended in the columns that change from
     row to row; a person of which a row cannot be is left out.
     """
@@ -118,7 +119,8 @@ class _Decoder:
         step = self._codes.pop(panel.order).astype(np.int64) + self._order.bounds[0]
         carried: dict[str, pa.Array] = {panel.order: self._order.release(step)}
         following, number = set(self._plan.following), pa.array(self._number)
-        of_person = {a: c[self._drawn] for a, c in self._codes.items() if a not in following}
+        stays = {name_stay(a) for a in following}
+        of_person = {a: c[self._drawn] for a, c in self._codes.items() if a not in following | stays}
         for codec in self._plan.of_rows.codecs:
             if codec.attribute in of_person and codec.ranges():
                 helped = {"helpers": {n: of_person[n] for n in codec.helpers}} if codec.helpers else {}
@@ -127,10 +129,17 @@ class _Decoder:
         moved = (step - step[self._drawn][self._number]) * self._plan.order_unit
         for name in panel.with_order:
             domain = self._plan.ranges()[name]
-            grown = carried[name].cast(pa.float64()).to_numpy(zero_copy_only=False) + moved
+            grown = self._shift_inside(carried[name].cast(pa.float64()).to_numpy(zero_copy_only=False) + moved, domain)
             carried[name] = pa.array(np.clip(grown, domain.low, domain.high), from_pandas=True).cast(domain.type)
         self._of_person = of_person
         return carried
+
+    def _shift_inside(self, values: NDArray[np.float64], domain: ValueRange) -> NDArray[np.float64]:
+        """Return the values with those of a person moved alike, where some lie beyond the bounds."""
+        starts = np.flatnonzero(self._first)
+        least, most = np.fmin.reduceat(values, starts), np.fmax.reduceat(values, starts)
+        up, down = np.maximum(domain.low - least, 0.0), np.maximum(most - domain.high, 0.0)
+        return values + np.where(up > 0, up, -down)[self._number]
 
     def decode(self) -> dict[str, pa.Array]:
         """Return all columns."""
@@ -139,7 +148,7 @@ class _Decoder:
         columns = self._make(codes)
         for codec in self._plan.of_rows.codecs:
             if codec.attribute in following:
-                chosen = pa.array(self._find_sources(following[codec.attribute]))
+                chosen = pa.array(self._find_sources(self._codes[name_stay(codec.attribute)]))
                 columns |= {name: columns[name].take(chosen) for name in codec.ranges()}
         columns = self._compute(columns)
         rules = self._plan.rules
@@ -177,9 +186,9 @@ class _Decoder:
             number = np.unique(number * (int(own.max(initial=0)) + 1) + own, return_inverse=True)[1]
         return number
 
-    def _find_sources(self, codes: NDArray[Any]) -> NDArray[np.int64]:
-        """Return for every row the first row of the person since which the code is the same."""
-        changed = self._first | (np.diff(codes.astype(np.int64), prepend=-1) != 0)
+    def _find_sources(self, stays: NDArray[Any]) -> NDArray[np.int64]:
+        """Return for every row the first row of the person since which the value stays."""
+        changed = self._first | (stays == 0)
         places = np.flatnonzero(changed)
         return places[np.cumsum(changed) - 1]
 

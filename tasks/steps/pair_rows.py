@@ -7,6 +7,7 @@ person is one record of the result, however many rows it has.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.panels import name_next
 from privsyn.data_contracts.tables import build_code_schema
 from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.panels.choose_rows import KeptRuns, Passes
 from privsyn.tasks.panels.transition_codes import TransitionCodes
 from privsyn.tasks.steps.encode import Repairs, encode_batch, iterate_persons
@@ -32,18 +34,18 @@ def build_pair_domain(codes: Mapping[str, TransitionCodes]) -> Domain:
 def pair_rows(passes: Passes, plan: EncodingPlan, codes: Mapping[str, TransitionCodes]) -> Iterator[pa.RecordBatch]:
     """Yield the pairs as codes of :func:`build_pair_domain`, padded: a filtered value has the code ``size``.
 
-    "As before" is said of a next row whose fine code is that of the row.  Adding or removing one person adds or removes
-    at most one record.
+    "As before" is said of a next row whose value is that of the row, both clamped to the public bounds.  Adding or
+    removing one person adds or removes at most one record.
     """
     schema = build_code_schema(build_pair_domain(codes), padded=True)
     for runs in iterate_persons(passes, plan):
-        first, after = _read_pairs(passes, plan, runs)
+        first, after, alike = _read_pairs(passes, plan, runs)
         arrays = []
         for a, c in codes.items():
             size, of = c.size, c.recode.coarse
             row, moved = of[first[a]], of[after[a]]
             moved = np.where(moved == size, size + 1, moved)
-            arrays += [row, np.where((first[a] == after[a]) & (row < size), size, moved)]
+            arrays += [row, np.where(alike[a] & (row < size), size, moved)]
         columns = [pa.array(v.astype(f.type.to_pandas_dtype())) for v, f in zip(arrays, schema, strict=True)]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -51,24 +53,39 @@ def pair_rows(passes: Passes, plan: EncodingPlan, codes: Mapping[str, Transition
 Fine = dict[str, NDArray[np.int64]]
 
 
-def _read_pairs(passes: Passes, plan: EncodingPlan, runs: KeptRuns) -> tuple[Fine, Fine]:
-    """Return the fine codes of the drawn rows and of the rows after them, person by person."""
+def _read_pairs(passes: Passes, plan: EncodingPlan, runs: KeptRuns) -> tuple[Fine, Fine, dict[str, NDArray[np.bool_]]]:
+    """Return fine codes of drawn rows, and of the rows after them, and which values are the same, person by person."""
     places = runs.list_pairs()
     wanted = np.concatenate(places)
     order = np.argsort(wanted, kind="stable")
     wanted, start = wanted[order], 0
     parts: dict[str, list[NDArray[np.int64]]] = {a: [np.empty(0, np.int64)] for a in plan.following}
-    of_rows = plan.of_rows
+    of_rows, middle = plan.of_rows, len(places[0])
+    ordered = {a: c for a in plan.following if isinstance(c := plan.get_codec(a), OrderedCodec)}
+    numbers: dict[str, list[NDArray[np.float64]]] = {a: [np.empty(0)] for a in ordered}
     for batch in passes():
         low, high = np.searchsorted(wanted, [start, start + batch.num_rows])
         if high > low:
-            codes = encode_batch(batch.take(pa.array(wanted[low:high] - start)), of_rows, Repairs())
+            rows = batch.take(pa.array(wanted[low:high] - start))
+            codes = encode_batch(rows, of_rows, Repairs())
             for a, found in parts.items():
                 found.append(np.asarray(codes.column(a)).astype(np.int64))
+            for a, codec in ordered.items():
+                numbers[a].append(codec.clamp(rows.column(a))[0])
         start += batch.num_rows
-    both: Fine = {}
+    first, after, alike = {}, {}, {}
     for a, found in parts.items():
-        both[a] = np.empty(len(order), np.int64)
-        both[a][order] = np.concatenate(found)
-    middle = len(places[0])
-    return {a: v[:middle] for a, v in both.items()}, {a: v[middle:] for a, v in both.items()}
+        both = _put_back(np.concatenate(found), order)
+        first[a], after[a] = both[:middle], both[middle:]
+        alike[a] = first[a] == after[a]
+        if a in ordered:
+            value = _put_back(np.concatenate(numbers[a]), order)
+            alike[a] &= value[:middle] == value[middle:]
+    return first, after, alike
+
+
+def _put_back(values: NDArray[Any], order: NDArray[np.int64]) -> NDArray[Any]:
+    """Return values that were taken in ``order`` in their places."""
+    found = np.empty_like(values)
+    found[order] = values
+    return found

@@ -186,8 +186,8 @@ def test_a_wrong_setting_is_2_and_names_the_variable(spec: Path, monkeypatch: py
 def test_a_release_of_no_rows_warns(direct: None, spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = cli.release._run_here
 
-    def without_rows(*request: Any, fresh: bool) -> Any:
-        return run(*request, fresh=fresh).model_copy(update={"rows": 0})
+    def without_rows(candidate: Any) -> Any:
+        return run(candidate).model_copy(update={"rows": 0})
 
     monkeypatch.setattr(cli.release, "_run_here", without_rows)
     assert "the noisy total is zero, since epsilon 1 is too small" in shown(privsyn("release", spec))
@@ -225,7 +225,7 @@ def test_an_unknown_spec_file_is_2(spec: Path) -> None:
 
 
 def test_an_unexpected_error_is_1_without_its_text(direct: None, spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*request: object, fresh: bool) -> None:
+    def fail(candidate: object) -> None:
         raise ZeroDivisionError("CANARY-VALUE")
 
     monkeypatch.setattr(cli.release, "_run_here", fail)
@@ -241,7 +241,7 @@ def test_an_unexpected_error_is_1_without_its_text(direct: None, spec: Path, mon
 def test_an_interrupted_run_is_1_and_says_how_to_go_on(
     direct: None, spec: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(*request: object, fresh: bool) -> None:
+    def stop(candidate: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cli.release, "_run_here", stop)
@@ -251,7 +251,7 @@ def test_an_interrupted_run_is_1_and_says_how_to_go_on(
 
 
 def test_sigterm_ends_a_run_as_an_interrupt_does(direct: None, spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(*request: object, fresh: bool) -> None:
+    def stop(candidate: object) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(60)
 
@@ -326,7 +326,8 @@ def test_a_draft_is_filled_checked_and_released(direct: None, places: Path, save
         assert checked.exit_code == 0, checked.output
         assert "age" in running(checked.stdout)
         assert ("PRIVATE - do not share" in checked.stdout) == bool(arguments)
-        assert checked.stderr == ""
+        assert bool(checked.stderr) == bool(arguments)
+        assert all(line.startswith("PRIVATE: ") for line in checked.stderr.splitlines())
     assert files(places) == before  # checking writes nothing and spends nothing
     assert load_spec(draft).dataset == "people"
     assert privsyn("release", draft).exit_code == 0

@@ -27,6 +27,7 @@ from privsyn.base.settings import Settings
 from privsyn.cli import check_tables, common, release_command
 from privsyn.flows.run_page.certificate_page import format_certificate_page
 from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.release_plan import build_candidate
 from privsyn.publish import markdown, release_note
 from privsyn.publish.noise_overview import Column, Overview, write_overview
 from privsyn.publish.release_note import list_looks
@@ -131,7 +132,7 @@ def test_27_names_and_descriptions_are_words_on_every_surface(
     assert_words_only((folder / "README.md").read_text(encoding="utf-8"), *HOSTILE.values(), *spec.released_columns)
     certificate = read_certificate(folder)
     assert_words_only(format_certificate_page(certificate, list_looks(STEPS)), repr(EVERYTHING))
-    release_command._print_summary(spec, summary, 1.0, common.people)
+    release_command._print_summary(build_candidate(spec, Settings()), summary, 1.0, common.people)
     assert repr(EVERYTHING) in terminal.getvalue()
     check_tables.render(spec_check.check(spec), common.people)
     for name in ("image", "link", "terminal"):

@@ -142,6 +142,12 @@ def on_a_terminal(spec: Path, stdout: int) -> tuple[str, int]:
     return told.decode("utf-8", "replace"), process.wait()
 
 
+def test_12_a_check_warns_on_standard_error(spec: Path) -> None:
+    checked = privsyn("spec", "check", spec, "--data", spec.parent / "people.parquet")
+    assert "PRIVATE: `seen`: of its values 68.4% could not be read." in checked.stderr
+    assert "PRIVATE: `seen`" not in checked.stdout and "PRIVATE - do not share" in checked.stdout
+
+
 def test_12_the_person_at_the_terminal_hears_of_it(spec: Path, places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_HOME", str(places / "prefect"))
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
