@@ -148,9 +148,8 @@ def _key_encoding(request: Request) -> dict[str, Any]:
 
 
 def _key_panel(spec: ReleaseSpec) -> dict[str, Any]:
-    """Return how the rows of a person are linked; nothing where they are not: earlier keys have no such field."""
-    panel = spec.panel
-    return {} if panel is None else {"panel": [panel.order, list(panel.constant), list(panel.with_order)]}
+    """Return by what a person's rows are one record; nothing where they are not: earlier keys have no such field."""
+    return {} if spec.panel is None else {"record_by": spec.panel.order}
 
 
 ENCODE = Step(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,7 +85,7 @@ PAIR_ROWS = Step(
     kind=Kind.TRANSFORM,
     inputs=("encode.encoded_rows", RECODE),
     outputs={"pairs": tables.PAIRED_ROWS},
-    settings=lambda r: {"rho": str(r.total_rho * TRANSITIONS_SHARE)},
+    settings=lambda r: {"rho": str(r.total_rho * TRANSITIONS_SHARE), "following": r.encoding.following},
     inherits=(Part.CODES,),
     run=_pair,
 )
@@ -122,6 +123,12 @@ MEASURE_TRANSITIONS = ReleaseStep(
     published=publish_noisy("transitions", "has for each code of a row the codes of the next row; the last: as before"),
     limit="A row follows from the row before it, the person's constants and the row's other columns; nothing older.",
 )
+
+
+def _key_linking(request: Request) -> dict[str, Any]:
+    spec = request.spec
+    rows = spec.mechanism.synthesis.model_dump(include={"seed", "shard_rows"})
+    return {**rows, "constant": spec.constant, "with_order": spec.with_order}
 
 
 def build_linking_step(*, follows: bool) -> Step:
@@ -165,7 +172,7 @@ def build_linking_step(*, follows: bool) -> Step:
         kind=Kind.POSTPROCESS,
         inputs=(CODES, MARGINALS, RECODE, *list_released_tables(STAGES), *measured),
         outputs={"linked": tables.LINKED_ROWS},
-        settings=lambda r: r.spec.mechanism.synthesis.model_dump(include={"seed", "shard_rows"}),
+        settings=_key_linking,
         run=run,
         words=lambda r: "each record becomes a person with rows before and after it, by the noisy transitions",
     )
@@ -187,11 +194,7 @@ DECODE = Step(
     kind=Kind.POSTPROCESS,
     inputs=(LINKED, RECODE, *list_released_tables(STAGES)),
     outputs={"synthetic": tables.SYNTHETIC},
-    settings=lambda r: {
-        **r.spec.mechanism.synthesis.model_dump(include={"seed", "shard_rows"}),
-        "order": r.column_order,
-        "columns": key_columns(r),
-    },
+    settings=lambda r: {**_key_linking(r), "order": r.column_order, "columns": key_columns(r)},
     reads=(Part.RULES,),
     run=_decode,
     words=lambda r: "codes become values; rows come person by person, with new identifiers, in their order",

@@ -28,10 +28,14 @@ LEAST_CODES = 2
 
 @dataclass(frozen=True, eq=False)
 class CoarseCounts:
-    """Noisy counts of an attribute's codes, and whether these are in an order that merging is to keep."""
+    """Noisy counts of an attribute's codes, and whether these are in an order that merging is to keep.
+
+    ``variance``: of the noise of each count; None where there is none.
+    """
 
     counts: Floats
     in_order: bool
+    variance: Floats | None = None
 
 
 def count_affordable_cells(total: float, sigma: float) -> int:
@@ -67,6 +71,7 @@ class _Parts:
     def __init__(self, coarse: CoarseCounts) -> None:
         self._mass = np.maximum(coarse.counts, 0.0) + 1e-9
         self._in_order = coarse.in_order
+        self._variance = np.zeros_like(self._mass) if coarse.variance is None else coarse.variance
         self.members = [np.arange(len(self._mass))]
 
     @property
@@ -89,11 +94,17 @@ class _Parts:
         self.members += [codes[first], codes[~first]]
 
     def _choose_first_half(self, codes: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Return which of several codes go into the first of two parts; neither part is empty."""
+        """Return which of several codes go into the first of two parts; neither part is empty.
+
+        In order, of the cuts that noise cannot tell apart (two standard deviations) the one nearest to the middle code.
+        """
         mass = self._mass[codes]
         if self._in_order:
-            sums = np.cumsum(mass)[:-1]
-            return np.arange(len(codes)) <= int(np.abs(sums - mass.sum() / 2).argmin())
+            off = np.abs(np.cumsum(mass)[:-1] - mass.sum() / 2)
+            near = np.flatnonzero(off <= off.min() + np.sqrt(self._variance[codes].sum()))
+            from_middle = np.abs(near + 1 - len(codes) / 2)
+            best = near[from_middle == from_middle.min()]
+            return np.arange(len(codes)) <= int(best[off[best].argmin()])
         first, left, right = np.zeros(len(codes), bool), 0.0, 0.0
         for i in np.argsort(-mass, kind="stable"):
             first[i] = left <= right

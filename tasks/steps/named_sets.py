@@ -71,8 +71,7 @@ def plan_sets(
     intervals; ``rho``: the budget of all.
     """
     domain = build_coarse_domain(recode)
-    one_ways, _ = sum_coarse_one_ways(recode)
-    coarse = {m.attributes[0]: CoarseCounts(m.counts, m.attributes[0] in in_order) for m in one_ways}
+    coarse = read_coarse_counts(recode, in_order)
     several = [(domain.ordered(a for a in columns if domain.size(a) > 1), weight) for columns, weight in named]
     weights: dict[Clique, float] = {}
     for clique, weight in several:
@@ -85,6 +84,14 @@ def plan_sets(
         cells = count_affordable_cells(total, compute_sigma(share, records))
         found.append(PlannedSet(clique, tuple(merge_codes(coarse, clique, cells)), weight))
     return found
+
+
+def read_coarse_counts(recode: Recode, in_order: AbstractSet[str]) -> dict[str, CoarseCounts]:
+    """Return the noisy counts of every attribute's codes; ``in_order``: the attributes whose codes are intervals."""
+    return {
+        m.attributes[0]: CoarseCounts(m.counts, m.attributes[0] in in_order, variance)
+        for m, variance in zip(*sum_coarse_one_ways(recode), strict=True)
+    }
 
 
 def plan_queries(sets: Sequence[PlannedSet], rho: Fraction, records: int) -> list[Query]:

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.receipts import Query, compute_sigma
-from privsyn.tasks.estimation.merged_codes import CoarseCounts, merge_codes
+from privsyn.tasks.estimation.merged_codes import merge_codes
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, sum_coarse_one_ways
 from privsyn.tasks.kernels.counting import Countable, count_all
-from privsyn.tasks.steps.named_sets import PlannedSet
+from privsyn.tasks.steps.named_sets import PlannedSet, read_coarse_counts
 
 MOST_TRIPLES = 5_000
 """Triples that are scored at most: of more columns, their noise would hide everything."""
@@ -42,8 +42,7 @@ MOST_FOUND = 3
 
 def halve_attributes(recode: Recode, in_order: AbstractSet[str]) -> PlannedSet:
     """Return all attributes, each with its codes in two parts of about equal noisy mass; of one code, in one."""
-    one_ways, _ = sum_coarse_one_ways(recode)
-    coarse = {m.attributes[0]: CoarseCounts(m.counts, m.attributes[0] in in_order) for m in one_ways}
+    coarse = read_coarse_counts(recode, in_order)
     return PlannedSet(tuple(coarse), tuple(merge_codes(coarse, (a,), 2)[0] for a in coarse), 1.0)
 
 

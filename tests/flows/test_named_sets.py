@@ -24,7 +24,7 @@ from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.estimation.noisy import read_receipts
 from tests.support import answered
 from tests.support.kept import Kept
-from tests.support.specs import make_spec, people
+from tests.support.specs import changed, make_spec, people
 
 NAMED = [{"columns": ["age", "region", "happy"]}, {"columns": ["income", "happy"], "weight": 2}]
 
@@ -58,6 +58,18 @@ def test_a_release_counts_each_named_set_pays_for_it_and_can_be_improved(kept: K
     better = improve(first, 0.5)
     assert "measure_sets_2" in better.drawn
     assert rerun(better).agrees and not LedgerView(Settings()).verify().problems
+
+
+def test_a_release_with_a_focus_scores_triples_pays_for_them_and_is_made_again(kept: Kept, spec: ReleaseSpec) -> None:
+    spec = changed(spec, workload=[], focus={"columns": ["happy"]})
+    released = open_release(release_in_process(spec, Settings()).run)
+    asked = read_receipts(pq.read_table(released.folder / "marginals/triples_receipts.parquet"))
+    assert {len(q.attributes) for q in asked} == {3} and all("happy" in q.attributes for q in asked)
+    step = get_step(release_steps(build_steps(Request(spec))), "triple_scores")
+    assert step.rho(Request(spec)) * Fraction(999, 1000) < sum_rho(asked) <= step.rho(Request(spec))
+    assert "two columns together say of one in focus" in released.note
+    assert rerun(released).agrees and not LedgerView(Settings()).verify().problems
+    assert len(open_release(released.folder).count("happy", where="age >= 40")) == 2
 
 
 @pytest.mark.parametrize("mechanism", ["privsyn", "adaptive", "aim"])

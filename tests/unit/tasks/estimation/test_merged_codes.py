@@ -22,6 +22,13 @@ def test_codes_in_order_are_halved_where_their_mass_is() -> None:
     assert merge.tolist() == [0, 1, 1, 1, 1, 2]
 
 
+def test_of_cuts_that_noise_cannot_tell_apart_the_one_in_the_middle_is_taken() -> None:
+    drawn = np.array([152.0, 100.0, 10.0, 100.0, 100.0, 50.0])
+    (surely,) = merge_codes({"a": CoarseCounts(drawn, True)}, ("a",), 2)
+    (hardly,) = merge_codes({"a": CoarseCounts(drawn, True, np.full(6, 25.0))}, ("a",), 2)
+    assert surely.tolist() == [0, 0, 1, 1, 1, 1] and hardly.tolist() == [0, 0, 0, 1, 1, 1]
+
+
 def test_codes_without_order_are_put_into_parts_of_like_mass() -> None:
     (merge,) = merge_codes({"a": CoarseCounts(np.array([40.0, 30.0, 30.0, 20.0]), False)}, ("a",), 2)
     assert merge.tolist() == [0, 1, 1, 0]

@@ -1,0 +1,23 @@
+"""A release of linked rows under Prefect: the same rows and certificate as without it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from privsyn.flows.release import release
+from tests.support.panels import make_panel, make_panel_spec
+from tests.support.releases import QUICK, run
+
+
+@pytest.mark.usefixtures("prefect_server", "places")
+def test_the_flow_makes_linked_rows_and_finds_them_again(tmp_path: Path) -> None:
+    pq.write_table(make_panel(400), tmp_path / "panel.parquet")
+    spec = make_panel_spec(data=str(tmp_path / "panel.parquet"), **QUICK)
+    summary = release(spec)
+    rows = pq.read_table(Path(summary.released) / "synthetic.parquet")
+    assert rows.column_names[0] == "pid"
+    assert (Path(summary.released) / "marginals" / "transitions.parquet").is_file()
+    assert run(spec).released == summary.released
