@@ -16,9 +16,18 @@ RELATIONS_OF_PRIOR: Final = "no relation was measured: any that the rows show is
 """What it says then, where it had a public prior."""
 
 
-def explain_missing_relations(*, prior: bool) -> str:
-    """Return what note, console, certificate and report say of a release that counted no two columns together."""
-    return RELATIONS_OF_PRIOR if prior else NO_RELATION_MEASURED
+RELATIONS_BY_TREND: Final = "no two columns were counted together: rows show only how numbers and moments rise together"
+"""What it says then, where it asked for trends."""
+
+
+def explain_missing_relations(*, prior: bool, trends: bool = False) -> str:
+    """Return what note, console, certificate and report say of a release that counted no two columns together.
+
+    ``trends``: whether it asked how numbers and moments rise together.
+    """
+    if prior:
+        return RELATIONS_OF_PRIOR
+    return RELATIONS_BY_TREND if trends else NO_RELATION_MEASURED
 
 
 class _Model(BaseModel):
@@ -119,6 +128,7 @@ class Certificate(_Model):
         Literal[
             "no relation was measured: columns are independent of each other",
             "no relation was measured: any that the rows show is the public prior's",
+            "no two columns were counted together: rows show only how numbers and moments rise together",
         ]
         | None
     ) = None

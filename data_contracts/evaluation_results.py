@@ -213,7 +213,10 @@ class EarthMover(PrivateResult):
 
 
 class Evaluation(PrivateResult):
-    """One evaluation of a release against the real table.  Private.  ``prior``: the release had a public prior."""
+    """One evaluation of a release against the real table.  Private.
+
+    ``prior``: the release had a public prior; ``trends``: it asked how numbers and moments rise together.
+    """
 
     schema_version: Literal[1] = 1
     private: Literal[True] = True
@@ -237,6 +240,7 @@ class Evaluation(PrivateResult):
     analyses: tuple[AnalysisResult, ...] = ()
     panel: tuple[PanelFigure, ...] = ()
     prior: bool = False
+    trends: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -28,11 +28,21 @@ MEMORY_LIMIT = "Columns that have more cells together are never candidates: a pu
 class Split(FrozenModel):
     """How rho is split over the three looks at the data; exact decimals that sum to 1."""
 
+    LATER: ClassVar[frozenset[str]] = frozenset({"trends"})
+
     one_way: float = Field(default=0.25, gt=0, lt=1, description="Share of all one-way marginals.")
     selection: float = Field(
         default=0.02, gt=0, lt=1, description="Share of the InDif scores, which say how strongly columns are related."
     )
     measurement: float = Field(default=0.73, gt=0, lt=1, description="Share of the chosen marginals.")
+    trends: float = Field(
+        default=0.0,
+        ge=0,
+        le=0.9,
+        description="How much of the chosen marginals' share goes to the trends of all pairs of numbers and moments, a "
+        "signed number each, if all columns are such; where others are many it is less. 0 (the paper): none is "
+        "measured. Not with a prior.",
+    )
     one_ways: Literal["cells", "equal"] = Field(
         default="cells",
         description="How the one-ways share theirs: `cells`: in proportion to cells^(2/3), as the chosen marginals do; "
@@ -55,6 +65,10 @@ class Split(FrozenModel):
         """Return the three shares as the decimals that were written, exactly."""
         one_way, selection, measurement = (Fraction(repr(v)) for v in (self.one_way, self.selection, self.measurement))
         return one_way, selection, measurement
+
+    def exact_trends(self) -> Fraction:
+        """Return :attr:`trends` as the decimal that was written, exactly."""
+        return Fraction(repr(self.trends))
 
 
 class Compression(FrozenModel):

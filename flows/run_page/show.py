@@ -208,6 +208,7 @@ def _link_report(run: Run) -> None:
 
 def _show_overview(run: Run, refs: Mapping[str, StepRefs], what: str) -> str:
     """Show the overview's table and picture, made from released tables only; return its words."""
+    from privsyn.pipelines.trend_steps import list_trends
     from privsyn.publish.noise_overview import (  # here: drawing packages load slowly
         ReleasedInputs,
         build_overview,
@@ -223,4 +224,5 @@ def _show_overview(run: Run, refs: Mapping[str, StepRefs], what: str) -> str:
         picture = make_data_uri(draw_in_subprocess(found.one_ways, found.marginals, title=f"Release {what}"))
         about = f"Noise and synthesis in one picture, from released tables only: {what}"
         create_image_artifact(image_url=picture, key=format_artifact_key("overview", run.dataset), description=about)
-    return "\n" + write_overview(found, prior=run.request.spec.prior is not None)
+    trends = bool(list_trends(run.request))
+    return "\n" + write_overview(found, prior=run.request.spec.prior is not None, trends=trends)

@@ -21,6 +21,7 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import Step, release_steps
 from privsyn.pipelines.named_sets import MERGES_FILE, list_whole_stages
 from privsyn.pipelines.registry import build_steps
+from privsyn.pipelines.trend_steps import SUM_OF_SCORES
 from privsyn.storage.released_files import check_released_file, list_synthetic_names, read_manifest, read_public_spec
 from privsyn.tasks.codecs import EncodingPlan, find_evenly_cut_columns
 from privsyn.tasks.codecs.codec import Codec
@@ -221,6 +222,12 @@ class ReleasedCounts:
             for step in release_steps(self.steps)
             if "noisy" in step.published
         }
+
+    @property
+    def trend_files(self) -> dict[str, str]:
+        """Look at trends -> the file of its noisy sums, without its ending; empty where there is none."""
+        looks = {step.name for step in release_steps(self.steps) if step.look.noise_of == SUM_OF_SCORES}
+        return {name: file for name, file in self.noisy_files.items() if name in looks}
 
     def read(self, name: str) -> pa.Table:
         """Return a table of the folder.  Raises RequestError unless it is the file of the manifest, byte for byte."""

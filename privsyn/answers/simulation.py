@@ -16,12 +16,16 @@ import pyarrow as pa
 
 from privsyn.answers.released_counts import Counts, ReleasedCounts, merge_recode
 from privsyn.answers.synthetic_rows import read_row_codes
+from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
 from privsyn.engine.memory import MemoryRun, Tables
 from privsyn.pipelines.named_sets import MERGES_FILE
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.recode import recode_to_table, with_one_ways
+from privsyn.tasks.estimation.trends import rank_codes
+from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.noise import SeededNoise
+from privsyn.tasks.steps.trend_scores import count_exactly, get_top
 
 SIMULATED_RELEASES = 25
 """Releases of the model that an interval rests on."""
@@ -58,9 +62,8 @@ def iterate_replicates(released: ReleasedCounts, progress: Progress = lambda don
 def make_replicate(released: ReleasedCounts, seed: int) -> pa.Table:
     """Return one release of the model; a function of the released folder and ``seed``."""
     noise = SeededNoise(seed)
-    return remake_rows(
-        released, {n: [_measure_again(released, c, noise) for c in every] for n, every in released.measured.items()}
-    )
+    measured = {n: [_measure_again(released, c, noise) for c in every] for n, every in released.measured.items()}
+    return remake_rows(released, measured, trends=_ask_trends_again(released, noise))
 
 
 def make_unshrunk_rows(released: ReleasedCounts) -> pa.Table | None:
@@ -81,13 +84,23 @@ def make_unshrunk_rows(released: ReleasedCounts) -> pa.Table | None:
 
 
 def remake_rows(
-    released: ReleasedCounts, measured: Mapping[str, Sequence[Counts]], mechanism: AnyMechanism | None = None
+    released: ReleasedCounts,
+    measured: Mapping[str, Sequence[Counts]],
+    mechanism: AnyMechanism | None = None,
+    trends: Mapping[str, pa.Table] | None = None,
 ) -> pa.Table:
     """Return the rows that the release's own steps make of other counts in the place of those that it ``measured``.
 
-    Of its own counts they make its own rows.  ``mechanism``: other options of its mechanism, for these steps.
+    Of its own counts they make its own rows.  ``mechanism``: other options of its mechanism, for these steps;
+    ``trends``: look at trends -> other noisy sums in the place of its own.
     """
-    given: dict[str, Tables] = {}
+    given: dict[str, Tables] = {
+        name: {
+            "noisy": released.read(f"{file}.parquet") if trends is None else trends[name],
+            "receipts": released.read(f"{file}_receipts.parquet"),
+        }
+        for name, file in released.trend_files.items()
+    }
     for name, counts in measured.items():
         given[name] = {
             "noisy": noisy.tabulate_answers([c.counts.astype(np.int64) for c in counts]),
@@ -119,6 +132,25 @@ def list_unmeasured_pairs(released: ReleasedCounts, columns: tuple[str, ...]) ->
     inside = {pair for counts in released.joint for pair in combinations(counts.attributes, 2)}
     order = [a for a in released.attributes if a in columns]
     return [pair for pair in combinations(order, 2) if pair not in inside]
+
+
+def _ask_trends_again(released: ReleasedCounts, noise: SeededNoise) -> dict[str, pa.Table]:
+    """Return the sums of every look at trends on the model's rows, with new noise of the same scale."""
+    found = {}
+    for name, file in released.trend_files.items():
+        queries = noisy.read_receipts(released.read(f"{file}_receipts.parquet"))
+        encoding = released.encoding
+        ranks = rank_codes(released.recode, encoding.in_order, encoding.groups, get_top(queries))
+        sizes = {a: r.score.size for a, r in ranks.items()}
+        codes = {
+            a: released.recode[a].coarse[read_row_codes(released, a)].astype(choose_code_dtype(size))
+            for a, size in sizes.items()
+        }
+        rows = CodeTable(Domain.of({a: size - 1 for a, size in sizes.items()}), tuple(codes.values()), padded=True)
+        exact = count_exactly(rows, queries, 1, {a: r.score for a, r in ranks.items()})
+        answers = [y + noise.draw(q.sigma, 1) for y, q in zip(exact, queries, strict=True)]
+        found[name] = noisy.tabulate_answers(answers)
+    return found
 
 
 def _measure_again(released: ReleasedCounts, counts: Counts, noise: SeededNoise) -> Counts:

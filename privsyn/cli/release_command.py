@@ -166,7 +166,7 @@ def _print_relations(plan: Plan, summary: ReleaseSummary) -> None:
     except RequestError:
         return  # what is not private is told elsewhere
     if list_measured_relations(plan, certificate) == []:
-        warn(f"{explain_missing_relations(prior=certificate.prior is not None)}.")
+        warn(f"{certificate.relations or explain_missing_relations(prior=certificate.prior is not None)}.")
 
 
 def _describe_new_name(candidate: Candidate) -> list[str]:

@@ -97,7 +97,7 @@ class ReleasedTables:
         where, steps = release.folder / "marginals", plan_release(release.spec).steps
         first = recode_from_table(pq.read_table(where / "recode.parquet"))
         domain = build_coarse_domain(first)
-        looks = {step.name: step for step in release_steps(steps)}
+        looks = {step.name: step for step in release_steps(steps) if step.look.noise_of == "a count"}
         producers = list_whole_stages(get_step(steps, "make_consistent").producers)
         measured_in = [looks[name] for name in producers if name in looks]
 

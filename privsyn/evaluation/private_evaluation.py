@@ -25,6 +25,8 @@ from privsyn.evaluation.misread_columns import Reading, add_misread, describe_mi
 from privsyn.evaluation.panel_figures import compute_panel_figures
 from privsyn.evaluation.scores import Scorer
 from privsyn.evaluation.settings_file import check_settings
+from privsyn.pipelines.release_plan import plan_release
+from privsyn.pipelines.trend_steps import list_trends
 from privsyn.report.page import render
 from privsyn.sources.private_table import SupportsArrowStream
 from privsyn.storage.disk import replace_file, translate_os_errors
@@ -226,6 +228,7 @@ def _build_evaluation(
         notes=tuple(_list_notes(release, tables)),
         misread=tables.misread,
         prior=release.spec.prior is not None,
+        trends=bool(list_trends(plan_release(release.spec).request)),
     )
 
 

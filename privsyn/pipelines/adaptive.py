@@ -52,6 +52,7 @@ from privsyn.pipelines.synthesis_steps import (
     read_consistent_marginals,
     split_sets,
 )
+from privsyn.pipelines.trend_steps import list_trends, share_trends
 from privsyn.tasks.estimation.recode import build_coarse_domain, estimate_total
 from privsyn.tasks.estimation.target_weights import NO_TARGETS
 from privsyn.tasks.kernels.counting import CodeTable, Countable
@@ -71,13 +72,14 @@ def build_steps(request: Request) -> tuple[Step, ...]:
     rounds: list[Round] = []
     stages = ["measure_marginals", *list_set_stages(request)]
     for number in range(2, options.rounds + 2):
-        rounds.append(_build_round(number, tuple(stages), options, 1 - sets))
+        rounds.append(_build_round(number, tuple(stages), options, 1 - sets, list_trends(request)))
         stages.append(rounds[-1].measure.name)
+    first = options.exact_rounds().first * (1 - sets)
     return (
-        *build_up_to_measurement(options, options.exact_rounds().first * (1 - sets)),
+        *build_up_to_measurement(options, first, trends=share_trends(request)),
         *build_set_steps(request, options.split.exact()[2]),
         *(step for each in rounds for step in each),
-        *build_row_steps(stages),
+        *build_row_steps(stages, trends=list_trends(request)),
     )
 
 
@@ -95,11 +97,14 @@ def get_options(request: Request) -> Adaptive:
     return get_options_as(request, Adaptive)
 
 
-def _build_round(n: int, stages: Sequence[str], options: Adaptive, part: Fraction) -> Round:
-    """Return the steps of round ``n``; ``part``: of the third stage's budget, what is not for named sets."""
+def _build_round(n: int, stages: Sequence[str], options: Adaptive, part: Fraction, trends: Sequence[str]) -> Round:
+    """Return the steps of round ``n``; ``part``: of the third stage's budget, what is not for named sets.
+
+    ``trends``: the looks at trends.
+    """
     shares = options.exact_rounds()
     measure = measure_again(n, f"select_again_{n}.cliques", shares.measurement * part)
-    rows = build_rows_so_far(n, stages)
+    rows = build_rows_so_far(n, stages, trends)
     selection = options.selection
     limits = Candidates(selection.max_cells, selection.gamma if options.triples else None)
     scores = build_residual_scores(n, stages, rows, shares.scores * part, limits)
@@ -123,11 +128,15 @@ def _count_versions(*same: Step) -> int:
     return sum(step.version for step in same)
 
 
-def build_rows_so_far(n: int, stages: Sequence[str]) -> Step:
-    """Return the step that makes rows from what ``stages`` measured, for the scores of round ``n``."""
+def build_rows_so_far(n: int, stages: Sequence[str], trends: Sequence[str] = ()) -> Step:
+    """Return the step that makes rows from what ``stages`` measured, for the scores of round ``n``.
+
+    ``trends``: the looks at trends.
+    """
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        recode, consistent = read_consistent_marginals(request, inputs, stages)
+        recode, measured, by_trend = read_consistent_marginals(request, inputs, stages, trends)
+        consistent = [*measured, *by_trend]
         domain, known = build_coarse_domain(recode), request.public.on(recode)
         whole, sets = split_sets(consistent)
         kept = known.tied | list_attributes(sets)
@@ -151,7 +160,7 @@ def build_rows_so_far(n: int, stages: Sequence[str]) -> Step:
         name=f"rows_so_far_{n}",
         title=f"Rows so far, round {n}",
         kind=Kind.POSTPROCESS,
-        inputs=(RECODE, *list_measured_tables(stages)),
+        inputs=(RECODE, *list_measured_tables(stages), *list_released_tables(trends)),
         outputs={"codes": tables.SYNTHETIC_CODES},
         settings=settings,
         reads=CONSISTENCY_READS,

@@ -42,6 +42,7 @@ from privsyn.pipelines.privsyn import (
     key_choice,
 )
 from privsyn.pipelines.synthesis_steps import build_row_steps, list_score_tables
+from privsyn.pipelines.trend_steps import build_trend_step, explain_by_trends, list_trends, share_trends
 from privsyn.tasks.estimation.recode import build_coarse_domain, pool_one_ways
 from privsyn.tasks.knowledge.public_knowledge import Part
 from privsyn.tasks.steps import combine_cliques, select_more
@@ -57,33 +58,34 @@ def build_steps(request: Request) -> tuple[Step, ...]:
         raise ValueError("the request improves no release")
     options, total, sets = get_options(request), request.total_rho, compute_share(request)
     first, *further = (rho / total for rho in request.rounds)
-    measurement = options.split.exact()[2]
-    steps = list(build_up_to_measurement(options, measurement * (1 - sets), first))
+    measurement, trends = options.split.exact()[2], share_trends(request)
+    steps = list(build_up_to_measurement(options, measurement * (1 - sets), first, trends))
     steps += build_set_steps(request, measurement * first)
-    looks = _Looks(["one_way_marginals"], ["indif_scores"], ["measure_marginals"])
+    looks = _Looks(["one_way_marginals"], ["indif_scores"], ["measure_marginals"], list(list_trends(request)))
     measuring_sets = list_set_stages(request)
     for n, (part, earlier) in enumerate(zip(further, improves.earlier, strict=True), 2):
-        steps += _build_round(n, part, earlier.run, looks, options, 1 - sets)
+        steps += _build_round(n, part, earlier.run, looks, options, 1 - sets, trends)
         if sets:
             steps.append(build_set_measurement(measurement * sets * part, n))
             measuring_sets.append(steps[-1].name)
     stages = [*looks.measured, *measuring_sets, *looks.one_ways[1:]]
-    return (*steps, *build_row_steps(stages, list_score_tables(request)))
+    return (*steps, *build_row_steps(stages, list_score_tables(request), tuple(looks.trends)))
 
 
 class _Looks:
     """The names of the release steps so far, by what they look at."""
 
-    def __init__(self, one_ways: list[str], scores: list[str], measured: list[str]) -> None:
-        self.one_ways, self.scores, self.measured = one_ways, scores, measured
+    def __init__(self, one_ways: list[str], scores: list[str], measured: list[str], trends: list[str]) -> None:
+        self.one_ways, self.scores, self.measured, self.trends = one_ways, scores, measured, trends
 
 
 def _build_round(
-    n: int, part: Fraction, run: str, looks: _Looks, options: PrivSyn, of_pairs: Fraction
+    n: int, part: Fraction, run: str, looks: _Looks, options: PrivSyn, of_pairs: Fraction, of_trends: Fraction
 ) -> tuple[Step, ...]:
     """Return the steps of the release number ``n``, which has this part of the budget and improves ``run``.
 
-    ``of_pairs``: the part of the third stage's budget that is not for named sets.
+    ``of_pairs``: the part of the third stage's budget that is not for named sets; ``of_trends``: the part of that which
+    trends have; 0: none are asked for.
     """
     split = options.split
     one_ways = _build_one_ways(n, split.exact()[0] * part, run, options)
@@ -92,15 +94,17 @@ def _build_round(
         name=f"measure_more_{n}",
         title=f"Measure more, release {n}",
         chosen=f"select_more_{n}.cliques",
-        share=split.exact()[2] * part * of_pairs,
+        share=split.exact()[2] * part * of_pairs * (1 - of_trends),
         look=Look(JOINT_COUNTS, lambda r: ONE_CELL, round=n, alone=SINGLE_COUNTS),
         files=publish_noisy(f"measured_{n}", f"has those of release {n}"),
     )
     looks.one_ways.append(one_ways.name)
     looks.scores.append(scores.name)
-    choice = _build_choice(n, tuple(looks.one_ways), tuple(looks.scores), tuple(looks.measured), measure)
+    trends = [build_trend_step(split.exact()[2] * part * of_pairs * of_trends, n)] if of_trends else []
+    looks.trends += [step.name for step in trends]
+    choice = _build_choice(n, looks, measure)
     looks.measured.append(measure.name)
-    return one_ways, scores, choice, measure
+    return one_ways, scores, *trends, choice, measure
 
 
 def _build_one_ways(n: int, share: Fraction, run: str, options: PrivSyn) -> ReleaseStep:
@@ -131,14 +135,16 @@ def _build_scores(n: int, share: Fraction) -> ReleaseStep:
 
 def _sum_measured_rho(request: Request, n: int) -> Fraction:
     """Return the budget of all marginals up to release ``n``."""
-    of_pairs = get_options(request).split.exact()[2] * (1 - compute_share(request))
+    of_pairs = get_options(request).split.exact()[2] * (1 - compute_share(request)) * (1 - share_trends(request))
     return sum(request.rounds[:n], Fraction(0)) * of_pairs
 
 
-def _build_choice(
-    n: int, one_ways: Sequence[str], scores: Sequence[str], measured: Sequence[str], measure: ReleaseStep
-) -> Step:
-    """Return the cliques to measure in release ``n``: what all budgets together would give them, less what they had."""
+def _build_choice(n: int, looks: _Looks, measure: ReleaseStep) -> Step:
+    """Return the cliques to measure in release ``n``: what all budgets together would give them, less what they had.
+
+    ``looks``: those that are there before it.
+    """
+    one_ways, scores, measured, trends = map(tuple, (looks.one_ways, looks.scores, looks.measured, looks.trends))
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         first, fine, options = inputs.recode(), request.public.measured_again, get_options(request)
@@ -164,6 +170,7 @@ def _build_choice(
             options.selection,
             remeasure_one_ways=options.split.remeasure_one_ways,
             targets=request.public.targets,
+            explained=explain_by_trends(request, inputs, trends),
         )
         domain = build_coarse_domain(first)
         weights = combine_cliques.weigh_cliques(pairs, domain, fine, options.selection)
@@ -176,7 +183,7 @@ def _build_choice(
         kind=Kind.POSTPROCESS,
         inputs=(
             RECODE,
-            *(table for stages in (one_ways[1:], scores, measured) for table in list_released_tables(stages)),
+            *(table for stages in (one_ways[1:], scores, measured, trends) for table in list_released_tables(stages)),
         ),
         outputs={"cliques": tables.CLIQUES},
         settings=lambda r: {

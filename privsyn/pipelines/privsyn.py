@@ -36,6 +36,7 @@ from privsyn.pipelines.common_steps import (
 )
 from privsyn.pipelines.named_sets import build_set_steps, compute_share, list_set_stages
 from privsyn.pipelines.synthesis_steps import build_row_steps, list_score_tables
+from privsyn.pipelines.trend_steps import TRENDS, build_trend_step, explain_by_trends, list_trends, share_trends
 from privsyn.tasks.estimation.recode import build_coarse_domain
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import Part
@@ -45,6 +46,8 @@ CLIQUES = "combine_cliques.cliques"
 JOINT_COUNTS, SINGLE_COUNTS = "joint counts of the related columns", "counts of single columns once more"
 WHOLE_BUDGET = Fraction(1)
 """The whole budget."""
+NOTHING = Fraction(0)
+"""No part of a budget."""
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
@@ -52,26 +55,32 @@ def build_steps(request: Request) -> tuple[Step, ...]:
     options = get_options(request)
     measurement, sets = options.split.exact()[2], compute_share(request)
     return (
-        *build_up_to_measurement(options, measurement * (1 - sets)),
+        *build_up_to_measurement(options, measurement * (1 - sets), trends=share_trends(request)),
         *build_set_steps(request, measurement),
-        *build_row_steps(["measure_marginals", *list_set_stages(request)], list_score_tables(request)),
+        *build_row_steps(
+            ["measure_marginals", *list_set_stages(request)], list_score_tables(request), list_trends(request)
+        ),
     )
 
 
-def build_up_to_measurement(options: PrivSyn, measurement: Fraction, part: Fraction = WHOLE_BUDGET) -> tuple[Step, ...]:
+def build_up_to_measurement(
+    options: PrivSyn, measurement: Fraction, part: Fraction = WHOLE_BUDGET, trends: Fraction = NOTHING
+) -> tuple[Step, ...]:
     """Return the steps up to the first measurement, which has the share ``measurement`` of the budget.
 
-    ``part``: the part of the whole budget that these steps share; ``measurement`` is of that part.
+    ``part``: the part of the whole budget that these steps share; ``measurement`` is of that part, and ``trends`` of
+    ``measurement``; 0: there is no look at trends.
     """
     one_ways, scores, _ = options.split.exact()
-    measure = build_first_measurement(measurement * part)
+    measure = build_first_measurement(measurement * (1 - trends) * part)
     return (
         ENCODE,
         build_one_way_step(one_ways * part, options.split.one_ways),
         COMPRESS_DOMAIN,
         RECODE_ROWS,
         build_scores_step(lambda r: get_options(r).selection, scores * part),
-        build_selection_step(measure),
+        *([build_trend_step(measurement * trends * part)] if trends else []),
+        build_selection_step(measure, (TRENDS,) if trends else ()),
         COMBINE_CLIQUES,
         measure,
     )
@@ -196,8 +205,11 @@ def key_choice(request: Request, measure: ReleaseStep) -> dict[str, Any]:
     return {**measure.priced(request), "again": options.split.remeasure_one_ways, **pooled}
 
 
-def build_selection_step(measure: ReleaseStep) -> Step:
-    """Return the choice of pairs by their noisy scores, for the budget of the step ``measure``."""
+def build_selection_step(measure: ReleaseStep, trends: Sequence[str] = ()) -> Step:
+    """Return the choice of pairs by their noisy scores, for the budget of the step ``measure``.
+
+    ``trends``: the looks at trends, whose part of a score needs no measurement.
+    """
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         queries, answers = inputs.noisy("indif_scores")
@@ -213,6 +225,7 @@ def build_selection_step(measure: ReleaseStep) -> Step:
             targets=request.public.targets,
             pooled=options.consistency.pooled,
             once=request.encoding.chances,
+            explained=explain_by_trends(request, inputs, trends),
         )
         return {"pairs": pairs}
 
@@ -220,7 +233,7 @@ def build_selection_step(measure: ReleaseStep) -> Step:
         name="select_pairs",
         title="Select pairs",
         kind=Kind.POSTPROCESS,
-        inputs=(*list_released_tables(["indif_scores"]), RECODE),
+        inputs=(*list_released_tables(["indif_scores", *trends]), RECODE),
         outputs={"pairs": tables.PAIRS},
         settings=lambda r: {**key_choice(r, measure), **_key_criterion(r)},
         reads=(Part.TARGETS,),

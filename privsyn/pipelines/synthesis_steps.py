@@ -22,6 +22,7 @@ from privsyn.pipelines.named_sets import (
     read_set_marginals,
     read_sets,
 )
+from privsyn.pipelines.trend_steps import read_trends
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.recode import (
     Recode,
@@ -30,6 +31,7 @@ from privsyn.tasks.estimation.recode import (
     estimate_total,
     sum_coarse_one_ways,
 )
+from privsyn.tasks.estimation.trends import list_missing_pairs
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge import hold_totals, prior_pairs
 from privsyn.tasks.knowledge.public_knowledge import KnowledgeInCodes, Part
@@ -37,6 +39,7 @@ from privsyn.tasks.steps import append_attributes, decode, make_consistent, synt
 from privsyn.tasks.synthesis import shards
 
 MARGINALS, SET_MARGINALS = "make_consistent.marginals", "make_consistent.set_marginals"
+BY_TREND = "make_consistent.by_trend"
 
 
 def get_consistency(request: Request) -> Consistency:
@@ -76,16 +79,24 @@ def pool_one_ways(request: Request, inputs: Inputs, stages: Sequence[str]) -> Re
 
 
 def read_consistent_marginals(
-    request: Request, inputs: Inputs, stages: Sequence[str]
-) -> tuple[Recode, list[marginals.Marginal]]:
-    """Return the recoding with all that ``stages`` measured pooled in, and the consistent marginals, sets last."""
+    request: Request, inputs: Inputs, stages: Sequence[str], trends: Sequence[str] = ()
+) -> tuple[Recode, list[marginals.Marginal], list[marginals.Marginal]]:
+    """Return the recoding by all that ``stages`` measured, consistent marginals, sets last, and pairs by trend.
+
+    ``trends``: the looks at trends; the pairs are those that ``stages`` did not measure.
+    """
     recode = pool_one_ways(request, inputs, stages)
     domain = build_coarse_domain(recode)
     one_way, variance = sum_coarse_one_ways(recode)
     measured = make_consistent.build_measured_marginals(*inputs.measured(list_whole_stages(stages)), domain)
     settings, known = get_consistency(request), request.public.on(recode)
+    found, totals = read_trends(request, inputs, recode, trends), request.public.totals
+    if found is not None:
+        one_way = [m if totals is not None and totals.has(m.attributes) else found.pool_in(m) for m in one_way]
+        measured = [found.pool_in(m) for m in measured]
     measured += [*known.known_pairs, *read_set_marginals(inputs, stages)]
-    return recode, make_consistent.make_consistent(
+    expected = found if known.prior_pairs is None else known.prior_pairs
+    consistent = make_consistent.make_consistent(
         one_way,
         variance,
         measured,
@@ -94,11 +105,12 @@ def read_consistent_marginals(
         one_way_weight=settings.one_way_weight,
         shrink=settings.shrink,
         zeros=known.zeros,
-        expected=None if known.prior_pairs is None else known.prior_pairs.coarse,
-        known=request.public.totals,
+        expected=None if expected is None else expected.coarse,
+        known=totals,
         pooled=settings.pooled,
         ordered={a for a, sections in request.encoding.in_order.items() if sections},
     )
+    return recode, consistent, [] if found is None else list_missing_pairs(found, consistent, known.zeros)
 
 
 def split_sets(consistent: Sequence[marginals.Marginal]) -> tuple[list[marginals.Marginal], list[marginals.Marginal]]:
@@ -112,18 +124,19 @@ def list_attributes(sets: Sequence[marginals.Marginal]) -> frozenset[str]:
 
 
 def _read_consistent(
-    inputs: Inputs, stages: Sequence[str]
+    inputs: Inputs, stages: Sequence[str], trends: Sequence[str]
 ) -> tuple[list[marginals.Marginal], list[marginals.Marginal]]:
-    """Return the consistent marginals and sets from their tables."""
+    """Return the consistent marginals, with pairs by trend, and sets from their tables."""
     domain, sets = inputs.domain(), read_sets(inputs, stages)
     whole = marginals.from_table(inputs.table(MARGINALS), domain)
+    whole += marginals.from_table(inputs.table(BY_TREND), domain) if trends else []
     merges = [planned.merges for planned in sets]
     return whole, marginals.from_table(inputs.table(SET_MARGINALS), domain, merges) if sets else []
 
 
-def _list_consistent_tables(stages: Sequence[str]) -> tuple[str, ...]:
-    """Return the tables of consistent counts, and of sets how these are merged."""
-    return (MARGINALS, *((SET_MARGINALS, MERGES) if has_sets(stages) else ()))
+def _list_consistent_tables(stages: Sequence[str], trends: Sequence[str]) -> tuple[str, ...]:
+    """Return the tables of consistent counts, of pairs by trend, and of sets how these are merged."""
+    return (MARGINALS, *((BY_TREND,) if trends else ()), *((SET_MARGINALS, MERGES) if has_sets(stages) else ()))
 
 
 CONSISTENCY_READS = (Part.RULES, Part.PRIOR_PAIRS, Part.TOTALS)
@@ -156,42 +169,49 @@ def _follow_prior(
     return prior_pairs.choose_followed(expected, recode, consistent)
 
 
-def build_consistency_step(stages: Sequence[str]) -> Step:
-    """Consistency of the one-ways and of what ``stages`` measured."""
+def build_consistency_step(stages: Sequence[str], trends: Sequence[str] = ()) -> Step:
+    """Consistency of the one-ways and of what ``stages`` measured, and pairs by the looks ``trends``."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        whole, sets = split_sets(read_consistent_marginals(request, inputs, stages)[1])
+        _, consistent, by_trend = read_consistent_marginals(request, inputs, stages, trends)
+        whole, sets = split_sets(consistent)
         of_sets = {"set_marginals": marginals.to_table(sets)} if has_sets(stages) else {}
-        return {"marginals": marginals.to_table(whole), **of_sets}
+        of_trends = {"by_trend": marginals.to_table(by_trend)} if trends else {}
+        return {"marginals": marginals.to_table(whole), **of_sets, **of_trends}
+
+    files = {"marginals": PublishedFile("marginals/consistent.parquet")}
+    if has_sets(stages):
+        files["set_marginals"] = PublishedFile("marginals/consistent_sets.parquet")
+    if trends:
+        words = "has the counts of pairs that were not measured, by trend"
+        files["by_trend"] = PublishedFile("marginals/by_trend.parquet", words)
 
     return Step(
         name="make_consistent",
         title="Make consistent",
         kind=Kind.POSTPROCESS,
-        inputs=(RECODE, *list_measured_tables(stages)),
-        outputs={"marginals": tables.MARGINALS, **({"set_marginals": tables.MARGINALS} if has_sets(stages) else {})},
+        inputs=(RECODE, *list_measured_tables(stages), *list_released_tables(trends)),
+        outputs=dict.fromkeys(files, tables.MARGINALS),
         settings=key_consistency,
         reads=CONSISTENCY_READS,
         run=run,
         version=8,
-        published={
-            "marginals": PublishedFile("marginals/consistent.parquet"),
-            **({"set_marginals": PublishedFile("marginals/consistent_sets.parquet")} if has_sets(stages) else {}),
-        },
+        published=files,
         words=lambda r: "all noisy counts are brought into agreement and to one total, without negative ones",
     )
 
 
-def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = ()) -> Step:
+def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = (), trends: Sequence[str] = ()) -> Step:
     """Return the step that makes rows from consistent marginals, as many as ``stages`` and the one-ways say.
 
-    ``scores``: the tables by which it knows whether to follow a prior; none without one.
+    ``scores``: the tables by which it knows whether to follow a prior; none without one.  ``trends``: as of the
+    consistency step.
     """
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         domain = inputs.domain()
         known = request.public.on(inputs.recode())
-        consistent, sets = _read_consistent(inputs, stages)
+        consistent, sets = _read_consistent(inputs, stages, trends)
         recode = pool_one_ways(request, inputs, stages)
         prior = _follow_prior(request, inputs, recode, consistent)
         together = known.tied | list_attributes(sets) if prior is None else frozenset(domain.attributes)
@@ -225,7 +245,7 @@ def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = ()) ->
         title="Synthesize",
         kind=Kind.POSTPROCESS,
         inputs=(
-            *_list_consistent_tables(stages),
+            *_list_consistent_tables(stages, trends),
             RECODE,
             *list_released_tables(list_whole_stages(stages)),
             *scores,
@@ -262,9 +282,11 @@ def _list_shards(request: Request, inputs: Inputs, name: str) -> list[shards.Sha
     return shards.plan_shards(inputs.stored(name).num_rows, request.spec.mechanism.synthesis)
 
 
-def _append(stages: Sequence[str], request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+def _append(
+    stages: Sequence[str], trends: Sequence[str], request: Request, inputs: Inputs, progress: Progress
+) -> Mapping[str, Output]:
     domain = inputs.domain()
-    consistent, sets = _read_consistent(inputs, stages)
+    consistent, sets = _read_consistent(inputs, stages, trends)
     known = request.public.on(inputs.recode())
     kept = frozenset(domain.attributes) if trusts_prior(known, inputs) else known.tied | list_attributes(sets)
     core = append_attributes.select_core_marginals(consistent, domain, kept)
@@ -281,17 +303,17 @@ def _append(stages: Sequence[str], request: Request, inputs: Inputs, progress: P
     return {"codes": stream_codes(batches(), domain)}
 
 
-def build_appending_step(scores: tuple[str, ...] = (), stages: Sequence[str] = ()) -> Step:
-    """Return the step that gives rows the attributes related to no other; both as of the synthesis step."""
+def build_appending_step(scores: tuple[str, ...] = (), stages: Sequence[str] = (), trends: Sequence[str] = ()) -> Step:
+    """Return the step that gives rows the attributes related to no other; all as of the synthesis step."""
     return Step(
         name="append_attributes",
         title="Append attributes",
         kind=Kind.POSTPROCESS,
-        inputs=("synthesize.core_codes", *_list_consistent_tables(stages), RECODE, *scores),
+        inputs=("synthesize.core_codes", *_list_consistent_tables(stages, trends), RECODE, *scores),
         outputs={"codes": tables.SYNTHETIC_CODES},
         settings=_key_shards,
         reads=(Part.RULES, Part.PRIOR_PAIRS, Part.TOTALS),
-        run=partial(_append, stages),
+        run=partial(_append, stages, trends),
         version=2,
     )
 
@@ -359,15 +381,17 @@ def _describe_never_read(request: Request) -> str:
     return f"; columns that are not measured are drawn evenly from their public domains: {names}" if names else ""
 
 
-def build_row_steps(stages: Sequence[str], scores: tuple[str, ...] = ()) -> tuple[Step, ...]:
+def build_row_steps(
+    stages: Sequence[str], scores: tuple[str, ...] = (), trends: Sequence[str] = ()
+) -> tuple[Step, ...]:
     """Return the last steps of most mechanisms: from the one-ways and what ``stages`` measured to synthetic rows.
 
-    ``scores``: as of the synthesis step.
+    ``scores``: as of the synthesis step; ``trends``: as of the consistency step.
     """
     return (
-        build_consistency_step(stages),
-        build_synthesis_step(stages, scores),
-        build_appending_step(scores, stages),
+        build_consistency_step(stages, trends),
+        build_synthesis_step(stages, scores, trends),
+        build_appending_step(scores, stages, trends),
         build_decoding_step(stages),
     )
 

@@ -19,6 +19,7 @@ from privsyn.data_contracts.receipts import SMOOTHING, Pricing, Query, format_rh
 from privsyn.engine.execute import Run
 from privsyn.engine.step import ReleaseStep
 from privsyn.engine.step_tables import StepRefs
+from privsyn.pipelines.trend_steps import list_trends
 from privsyn.publish.prior_note import PRIOR_PROMISE
 from privsyn.publish.relations_note import list_measured_relations
 from privsyn.publish.totals_note import list_stated_totals
@@ -107,7 +108,8 @@ def build_certificate(run: Run, refs: Mapping[str, StepRefs]) -> Certificate:
         not_measured=list_stated_unmeasured(spec),
     )
     if _is_without_relations(run, certificate):
-        words = explain_missing_relations(prior=spec.prior is not None)
+        trends = bool(list_trends(run.request))
+        words = explain_missing_relations(prior=spec.prior is not None, trends=trends)
         certificate = certificate.model_copy(update={"relations": words})
     run.records.save(record, certificate.model_dump(mode="json"))
     return certificate

@@ -70,7 +70,7 @@ class ReleasedInputs:
             return found
 
         read = run.store.read_table
-        looks = {step.name for step in run.release_steps}
+        looks = {step.name for step in run.release_steps if step.look.noise_of == "a count"}
         producers = list_whole_stages(get_step(run.steps, "make_consistent").producers)
         rounds = [name for name in producers if name in looks]
         return cls.of(
@@ -245,9 +245,12 @@ def _list_few(names: Sequence[str], bins: NDArray[np.int32]) -> str:
     return names[bins[0]] if len(bins) == 1 else f"{len(bins)} rare"
 
 
-def write_overview(figures: Overview, *, prior: bool = False) -> str:
-    """Markdown: how much was measured, where noise is expected to be worst, and what synthesis lost."""
-    others = "the public prior's" if prior else "independent"
+def write_overview(figures: Overview, *, prior: bool = False, trends: bool = False) -> str:
+    """Markdown: how much was measured, where noise is expected to be worst, and what synthesis lost.
+
+    ``prior``: whether the release has a public prior; ``trends``: whether it asked how numbers rise together.
+    """
+    others = "the public prior's" if prior else "independent or related by trend only" if trends else "independent"
     lines = [
         "## How good is it?",
         "",
@@ -258,7 +261,7 @@ def write_overview(figures: Overview, *, prior: bool = False) -> str:
         f"{others} in the synthetic rows.",
     ]
     if not figures.marginals:
-        words = explain_missing_relations(prior=prior)
+        words = explain_missing_relations(prior=prior, trends=trends)
         lines[-1] = f"**{words[0].upper()}{words[1:]}.**"
     else:
         lost = float(np.mean([m.synthesis_l1 for m in figures.marginals]))

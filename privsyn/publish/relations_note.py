@@ -10,6 +10,7 @@ from privsyn.data_contracts.certificate import Certificate, explain_missing_rela
 from privsyn.data_contracts.domain import Clique
 from privsyn.engine.plan import Plan
 from privsyn.engine.step import release_steps
+from privsyn.pipelines.trend_steps import list_trends
 from privsyn.publish.formats.csv_file import CsvStyle, name_csv
 from privsyn.publish.markdown import escape_text
 from privsyn.publish.related_pairs import RelatedPair
@@ -55,12 +56,16 @@ def write_relations(
     columns = len(plan.domain.attributes) - len(plan.request.encoding.counted_alone)
     head = "## Relations\n\n"
     if found == []:
-        words = explain_missing_relations(prior=certificate.prior is not None)
-        told = f"{head}**{words[0].upper()}{words[1:]}.** Only single columns can be read from this table."
+        trends = bool(list_trends(plan.request))
+        words = explain_missing_relations(prior=certificate.prior is not None, trends=trends)
+        alone = "" if trends else " Only single columns can be read from this table."
+        told = f"{head}**{words[0].upper()}{words[1:]}.**{alone}"
         return told + _write_unmeasured(unmeasured)
     if not pairs:
         return ""
     others = "are independent in the rows" if certificate.prior is None else "are the public prior's"
+    if list_trends(plan.request):
+        others = "have, of numbers and moments, the trend in `marginals/trends.parquet`, or are independent in the rows"
     lines = [
         f"{len(pairs):,} of {comb(columns, 2):,} pairs of columns were counted together. Other pairs follow from these "
         f"or {others}. Strength is the share of rows that would have to change for two columns to be "

@@ -93,7 +93,7 @@ def _describe_no_relation(evaluation: Evaluation) -> str:
     """
     if not evaluation.pairs or any(pair.measured for pair in evaluation.pairs):
         return ""
-    return explain_missing_relations(prior=evaluation.prior)
+    return explain_missing_relations(prior=evaluation.prior, trends=evaluation.trends)
 
 
 def build_meter(metric: Metric) -> dict[str, Any]:

@@ -88,6 +88,7 @@ class AlertService:
     started: datetime
     memory: AlertMemory = field(init=False)
     _pauses: dict[str, tuple[float, float]] = field(default_factory=dict)
+    _unmarked: set[str] = field(default_factory=set)
     _next_slow: float = 0.0
 
     def __post_init__(self) -> None:
@@ -143,7 +144,8 @@ class AlertService:
             return True
         moment = (run.end_time or state.timestamp).timestamp()
         if state.is_completed() and state.name != CACHED and run.labels.get(DATASET):
-            self.memory.note_success(str(run.labels[DATASET]), moment, _read_budget(run.labels))
+            with suppress(ValueError, TypeError):  # labels that are not ours
+                self.memory.note_success(str(run.labels[DATASET]), moment, _read_budget(run.labels))
         alert = judge_end(run, self.page)
         if alert is None or run.labels.get(TOLD) == str(state.id):
             return True
@@ -158,9 +160,11 @@ class AlertService:
         state = str(run.state.id) if run.state else ""
         if run.labels.get(label) == state:
             return True
-        if not self._deliver(to, alert):
+        if state not in self._unmarked and not self._deliver(to, alert):
             return False
+        self._unmarked.add(state)  # a mark that fails is made at the next look, and the alert is not sent again
         self.client.update_flow_run_labels(run.id, {label: state})
+        self._unmarked.discard(state)
         return True
 
     def _deliver(self, to: Addressee, alert: Alert) -> bool:

@@ -17,7 +17,7 @@ from privsyn.data_contracts.receipts import Query
 
 Floats = NDArray[np.float64]
 
-ROWS_A_CELL = 6.0
+ROWS_A_CELL = 3.0
 """Rows of a pair's cell in standard deviations of its noise, if every cell had as many."""
 
 LEAST_CODES = 3

@@ -62,13 +62,15 @@ def estimate_pair_departures(
     *,
     noisy_reference: bool,
     pooled: bool = False,
+    explained: Mapping[Clique, float] | None = None,
 ) -> Departures:
     """Return a row per pair: expected L1 departure (rho 0), the score less what noise explains of it, at least 0.
 
     scores: in records, with noise of standard deviation ``sigma``; ``noisy_reference``: whether they were taken
     against the noisy one-ways of ``recode`` (whose own noise then is in them) or against the exact ones (InDif);
     ``pooled``: whether pooled coefficients will tell weak relations from noise; then nothing is taken off for the
-    noise of a score, for a pair that is measured in vain does no harm.
+    noise of a score, for a pair that is measured in vain does no harm.  ``explained``: pair -> the L1 departure, in
+    records, that is known already, by its trend; None where no trends were asked: then that of weak relations is not.
     """
     reference = Reference.of(recode)
     _, noise = sum_coarse_one_ways(recode)
@@ -78,11 +80,14 @@ def estimate_pair_departures(
     second = _stack_columns(grouped, [b for _, b in pairs], axis=1)
     share, cells = first[0] * second[0], first[1] * second[1]
     raw = np.maximum(np.asarray(scores, dtype=np.float64), 0.0)
-    left = raw if pooled else _shrink_scores(scores, sigma, reference)
+    left = raw if pooled and explained is None else _shrink_scores(scores, sigma, reference)
     if noisy_reference:
-        explained = np.sqrt(first[2] * second[0] ** 2 + first[0] ** 2 * second[2])
-        own = NORMAL_MEAN_ABSOLUTE * (cells * explained).sum(axis=(1, 2))
+        by_noise = np.sqrt(first[2] * second[0] ** 2 + first[0] ** 2 * second[2])
+        own = NORMAL_MEAN_ABSOLUTE * (cells * by_noise).sum(axis=(1, 2))
         left = np.sqrt(np.maximum(left**2 - own**2, 0.0))
+    if explained:
+        known = np.array([explained.get(pair, 0.0) for pair in pairs])
+        left = np.sqrt(np.maximum(left**2 - known**2, 0.0))
     flat = (len(pairs), (_GROUPS + 1) ** 2)
     return _spread(left, share.reshape(flat), cells.reshape(flat))
 

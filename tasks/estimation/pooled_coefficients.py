@@ -99,7 +99,8 @@ def fit_pooled_coefficients(pairs: Sequence[NoisyPair], ordered: AbstractSet[str
             chosen = coefficients.kind == kind
             by_kind.setdefault(int(kind), []).append((found[chosen], coefficients.variance[chosen]))
     shares = {
-        kind: _fit(*(np.concatenate(part) for part in zip(*found, strict=True))) for kind, found in by_kind.items()
+        kind: fit_scales(*(np.concatenate(part) for part in zip(*found, strict=True)))
+        for kind, found in by_kind.items()
     }
     return [_build_estimator(coefficients, shares) for coefficients in read]
 
@@ -109,7 +110,7 @@ def _build_estimator(coefficients: _Coefficients, shares: dict[int, Floats]) -> 
         found = coefficients.read(counts)
         for kind in np.unique(coefficients.kind):
             chosen = coefficients.kind == kind
-            found[chosen] = _compute_posterior_mean(found[chosen], coefficients.variance[chosen], shares[int(kind)])
+            found[chosen] = compute_posterior_mean(found[chosen], coefficients.variance[chosen], shares[int(kind)])
         return coefficients.rebuild(found)
 
     return estimate
@@ -152,19 +153,25 @@ def _compute_likelihoods(coefficients: Floats, variance: Floats) -> Floats:
     return np.asarray(np.exp(logs - logs.max(axis=0)))
 
 
-def _fit(coefficients: Floats, variance: Floats) -> Floats:
-    """Return the shares of the scales of most likelihood, shape (scales,)."""
+def fit_scales(coefficients: Floats, variance: Floats, before: Floats | None = None) -> Floats:
+    """Return the shares of the scales of most likelihood, shape (scales,).
+
+    ``before``: how many coefficients of each scale count as seen elsewhere, shape (scales,); none by default.
+    """
+    seen = np.zeros(len(SCALES)) if before is None else before
     every = max(1, -(-coefficients.size // FITTED_COEFFICIENTS))
     likelihood = _compute_likelihoods(coefficients[::every], variance[::every])
     shares = np.full(len(SCALES), 1.0 / len(SCALES))
     for _ in range(_ROUNDS):
-        before, shares = shares, shares * (likelihood @ (1.0 / (shares @ likelihood))) / likelihood.shape[1]
-        if np.abs(shares - before).max() < _CLOSE:
+        last, counted = shares, shares * (likelihood @ (1.0 / (shares @ likelihood)))
+        shares = (counted + seen) / (likelihood.shape[1] + seen.sum())
+        if np.abs(shares - last).max() < _CLOSE:
             break
     return shares
 
 
-def _compute_posterior_mean(coefficients: Floats, variance: Floats, shares: Floats) -> Floats:
+def compute_posterior_mean(coefficients: Floats, variance: Floats, shares: Floats) -> Floats:
+    """Return what is expected of coefficients with noise of this variance; ``shares``: of the scales."""
     chance = shares[:, None] * _compute_likelihoods(coefficients, variance)
     follows = (chance * (SCALES[:, None] / (SCALES[:, None] + variance))).sum(axis=0) / chance.sum(axis=0)
     return np.asarray(follows * coefficients)

@@ -36,6 +36,7 @@ def select_from_all_scores(
     *,
     remeasure_one_ways: bool,
     targets: Targets = NO_TARGETS,
+    explained: Mapping[Clique, float] | None = None,
 ) -> pa.Table:
     """Return the contract PAIRS for the budget ``rho`` of all measurements, made and to be made.
 
@@ -54,6 +55,7 @@ def select_from_all_scores(
         remeasure_one_ways=remeasure_one_ways,
         targets=targets,
         known=known,
+        explained=explained,
     )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Selection
 from privsyn.data_contracts.tables import PAIRS
@@ -84,12 +85,13 @@ def select(
     pooled: bool = False,
     once: Collection[str] = (),
     known: Recode | None = None,
+    explained: Mapping[Clique, float] | None = None,
 ) -> pa.Table:
     """Return the contract PAIRS by ``settings.criterion``.
 
     queries: of the scores, one per pair, all of one sigma; scores: their noisy answers; ``rho``: the third stage's
     budget; ``remeasure_one_ways``: whether one-ways compete for it, too, but for those of the attributes ``once``;
-    ``targets``: the pairs whose errors count more (both with ``expected_error`` only), and ``pooled`` as of
+    ``targets``: the pairs whose errors count more (both with ``expected_error`` only); ``pooled``, ``explained``: as of
     :func:`privsyn.tasks.estimation.pair_departures.estimate_pair_departures`; ``known``: the recode with more looks at
     one-ways pooled in than ``recode``, against which the scores were taken (None: there are no more).
     """
@@ -100,7 +102,13 @@ def select(
         return select_pairs(pairs, scores, cells, rho, records, settings.max_cells)
     noisy_reference = settings.scores == "one_ways"
     departures = estimate_pair_departures(
-        pairs, scores, queries[0].sigma, recode, noisy_reference=noisy_reference, pooled=pooled
+        pairs,
+        scores,
+        queries[0].sigma,
+        recode,
+        noisy_reference=noisy_reference,
+        pooled=pooled,
+        explained=explained,
     )
     departures = targets.weighted(departures, pairs)
     again = {a: r for a, r in (recode if known is None else known).items() if a not in once}

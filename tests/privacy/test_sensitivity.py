@@ -29,6 +29,7 @@ from privsyn.tasks.steps import (
     named_sets,
     one_way_marginals,
     residual_scores,
+    trend_scores,
     triple_scores,
 )
 from tests.support.specs import make_spec, mechanism_fields
@@ -204,6 +205,42 @@ def test_05_mutant_indif_at_the_price_of_a_marginal() -> None:
     assert found > queries[0].sensitivity
 
 
+SCORES = {"a": np.array([-1, 1, 0]), "b": np.array([-8, 3, 8, 0])}
+"""Scores of the codes of DOMAIN and of filtered values: signs, and ranks of at most 8."""
+
+
+@pytest.mark.parametrize("records", [1, 2])
+@pytest.mark.parametrize("scores", [{"a": SCORES["a"], "b": np.sign(SCORES["b"])}, {**SCORES, "a": 8 * SCORES["a"]}])
+def test_05_trends(records: int, scores: dict[str, np.ndarray]) -> None:
+    """The declared k s of a column and k s^2 of a pair are never exceeded, and are reached."""
+    top = int(np.abs(scores["b"]).max())
+    queries = trend_scores.plan_queries(["a", "b"], top, Fraction(1), records)
+    step = SimpleNamespace(count_exactly=partial(trend_scores.count_exactly, scores=scores))
+    assert worst(step, queries, records, 5) == [q.sensitivity for q in queries]
+    assert [q.sensitivity for q in queries] == [records * top, records * top, records * top**2]
+    assert trend_scores.get_top(queries) == top
+
+
+def test_05_mutant_trends_of_ranks_at_the_price_of_signs() -> None:
+    """Planted mutant: products of ranks of at most 8, declared as products of signs."""
+    queries = trend_scores.plan_queries(["a", "b"], 1, Fraction(1), 1)
+    step = SimpleNamespace(count_exactly=partial(trend_scores.count_exactly, scores=SCORES))
+    assert worst(step, queries, 1, 4) == [1, 8, 8]
+
+
+def test_05_mutant_trends_about_the_middle_of_the_rows() -> None:
+    """Planted mutant: signs by the exact median of the rows, which one more record moves for all of them."""
+
+    def exact(rows: CodeTable, queries: list[Query], threads: int) -> Iterator[np.ndarray]:
+        scores = dict(SCORES)
+        middle = np.median(rows.column("b")) if rows.rows else 0
+        scores["b"] = np.append(np.where(np.arange(3) > middle, 1, -1), 0)
+        yield from trend_scores.count_exactly(rows, queries, threads, scores)
+
+    queries = trend_scores.plan_queries(["a", "b"], 1, Fraction(1), 1)
+    assert max(worst(SimpleNamespace(count_exactly=exact), queries, 1, 5)) > 1
+
+
 def test_06_noise_levels_price_what_is_declared() -> None:
     """Sigma recomputed from the receipts is the noise the stage's rho allows (bug class 6)."""
     for epsilon in (0.1, 1.0, 10.0):
@@ -216,6 +253,7 @@ def test_06_noise_levels_price_what_is_declared() -> None:
             measure_marginals.plan_queries({("a", "b"): 0.1, ("a",): 0.7}, DOMAIN, DOMAIN, rho, 2),
             named_sets.plan_queries([*SETS, *SETS], rho, 2),
             triple_scores.plan_queries([("a", "b", "c"), ("a", "b", "d")], rho, 2),
+            trend_scores.plan_queries(["a", "b"], 64, rho, 2),
         ):
             spent = sum(Fraction(q.sensitivity) ** 2 / (2 * Fraction(q.sigma) ** 2) for q in plan)
             assert rho * Fraction(999_999, 10**6) <= spent <= rho

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from prefect import flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
@@ -163,6 +164,30 @@ def test_what_cannot_be_delivered_is_told_later_and_its_address_is_in_no_log(
     desk.taker.broken = False
     look(service)
     assert (len(desk.taker.about(run)), service.memory.untold) == (1, 0)
+
+
+def test_a_mark_that_fails_is_made_later_and_the_alert_is_not_sent_again(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = desk.start()
+    run = desk.run("unmarked", Failed())
+    with monkeypatch.context() as patch:
+        patch.setattr(desk.client, "update_flow_run_labels", lambda *_: (_ for _ in ()).throw(httpx.ReadError("gone")))
+        for _ in range(2):
+            with pytest.raises(httpx.ReadError):
+                look(service)
+    look(service)
+    look(desk.start())
+    assert len(desk.taker.about(run)) == 1
+
+
+def test_labels_that_somebody_else_wrote_stop_nothing(desk: Desk) -> None:
+    service = desk.start()
+    desk.run("odd", Completed(), **{DATASET: "odd", BUDGET_LEFT_RHO: "much", BUDGET_LEFT_RELEASES: "many"})
+    run = desk.run("after", Failed())
+    look(service)
+    assert len(desk.taker.about(run)) == 1
+    assert "odd" not in service.memory.last_success
 
 
 def test_kinds_that_are_switched_off_are_not_sent_then_or_later(desk: Desk) -> None:

@@ -119,6 +119,7 @@ VALUES: dict[str, Any] = {
     "mechanism.split.one_way": {"mechanism.split.one_way": 0.2, "mechanism.split.measurement": 0.7},
     "mechanism.split.selection": {"mechanism.split.selection": 0.2, "mechanism.split.measurement": 0.5},
     "mechanism.split.measurement": {"mechanism.split.measurement": 0.5, "mechanism.split.selection": 0.2},
+    "mechanism.split.trends": 0.3,
     "mechanism.split.one_ways": "equal",
     "mechanism.split.remeasure_one_ways": False,
     "mechanism.compression.enabled": False,

@@ -49,6 +49,7 @@ class Site:
     environment: dict[str, str]
     process: subprocess.Popen[bytes] | None = None
     told: Told = field(default_factory=Told)
+    health_port: int = 0
 
     @property
     def headers(self) -> dict[str, str]:
@@ -124,9 +125,10 @@ def site(postgres_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
             "PRIVSYN_NOTIFY": told.url,
         }
         write_modules_of_common_names(folder)  # where the worker is started
-        made = Site(folder, url, f"http://127.0.0.1:{port}/api", environment, told=told)
+        made = Site(folder, url, f"http://127.0.0.1:{port}/api", environment, told=told, health_port=free_port())
         with (folder / "server.log").open("wb") as log:
-            made.process = subprocess.Popen([PRIVSYN, "server"], cwd=folder, env=environment, stdout=log, stderr=log)
+            command = [PRIVSYN, "server", "--health-port", str(made.health_port)]
+            made.process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
         try:
             made.deploy()
             yield made
@@ -261,6 +263,15 @@ def _everything_is_told(site: Site) -> None:
         assert site.eventually(lambda words=words: site.told.about(words))
     (scarce,) = site.told.about("budget of scarce is low")
     assert scarce.count("more releases like the last one") == 1
+
+
+def test_the_worker_says_that_it_asks_for_runs(site: Site) -> None:
+    def answers() -> bool:
+        with suppress(OSError):
+            return urlopen(f"http://127.0.0.1:{site.health_port}/health", timeout=10).status == 200
+        return False
+
+    assert site.eventually(answers)
 
 
 def test_the_gauges_are_among_the_server_s_metrics(site: Site) -> None:

@@ -27,11 +27,11 @@ def _one_ways(rows: int, columns: int, sigma: float) -> tuple[dict[str, np.ndarr
 
 
 def test_more_rows_a_larger_budget_and_fewer_columns_pay_for_more_codes() -> None:
-    # rho of the pairs: 3 x 3 / 2 / 20^2 = .01125; noise sqrt(3 / .0225) = 11.5; sqrt(7,000 / (6 x 11.5)) = 10.06
-    assert count_codes(*_one_ways(7_000, 3, 20.0)) == 10
-    assert count_codes(*_one_ways(28_000, 3, 20.0)) == 20
-    assert count_codes(*_one_ways(7_000, 3, 80.0)) == 5
-    assert count_codes(*_one_ways(7_000, 12, 20.0)) < 10
+    # rho of the pairs: 3 x 3 / 2 / 20^2 = .01125; noise sqrt(3 / .0225) = 11.5; sqrt(7,000 / (3 x 11.5)) = 14.2
+    assert count_codes(*_one_ways(7_000, 3, 20.0)) == 14
+    assert count_codes(*_one_ways(28_000, 3, 20.0)) == 28
+    assert count_codes(*_one_ways(7_000, 3, 80.0)) == 7
+    assert count_codes(*_one_ways(7_000, 12, 20.0)) < 14
     assert count_codes(*_one_ways(0, 3, 20.0)) == LEAST_CODES
 
 
@@ -66,7 +66,7 @@ def test_by_default_codes_stay_as_they_are_and_so_does_the_key() -> None:
     plain = compress_domain(answers, queries, groups, OFF, in_order)
     joined = compress_domain(answers, queries, groups, ON, in_order)
     assert [r.size for r in plain.values()] == [32] * 3
-    assert [r.size for r in joined.values()] == [10] * 3
+    assert [r.size for r in joined.values()] == [14] * 3
     assert "equal_mass" not in OFF.key()
     assert ON.key()["equal_mass"] is True
 
@@ -80,7 +80,7 @@ def test_columns_without_order_and_columns_of_fewer_codes_are_left_alone() -> No
     plain, joined = (compress_domain(answers, queries, groups, s, in_order) for s in (OFF, ON))
     assert joined["c0"].size == plain["c0"].size == 32
     assert joined["c1"].coarse.tolist() == plain["c1"].coarse.tolist()
-    assert joined["c2"].size == 10
+    assert joined["c2"].size == 14
 
 
 def _score(codes: list[np.ndarray], cut_by: list[np.ndarray]) -> int:

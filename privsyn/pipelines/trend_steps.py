@@ -1,0 +1,113 @@
+"""The trends of ordered columns: the look at them, and what later steps read of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.domain import Clique
+from privsyn.data_contracts.mechanism_options import PrivSyn
+from privsyn.data_contracts.receipts import Query
+from privsyn.engine.inputs import Inputs
+from privsyn.engine.request import Request
+from privsyn.engine.step import Look, ReleaseStep
+from privsyn.pipelines.common_steps import RECODE, RELEASED, list_released_tables, publish_noisy
+from privsyn.tasks.estimation.recode import Recode, estimate_total
+from privsyn.tasks.estimation.trends import TOP, Ranks, Trends, rank_codes
+from privsyn.tasks.kernels.counting import Countable
+from privsyn.tasks.steps import trend_scores
+
+TRENDS = "trend_scores"
+RECODED = "recode_rows.recoded_rows"
+SUM_OF_SCORES = "a sum of scores"
+"""What the noise of trends is added to."""
+
+
+def share_trends(request: Request) -> Fraction:
+    """Return the part of the chosen marginals' budget that trends have; 0 where none are asked for.
+
+    Less where columns without an order are many: of d columns, o of them with an order, 2 o / (o + d) of the option.
+    None where there are fewer than two, or where a prior says what to expect of pairs.
+    """
+    options, sections = request.spec.mechanism, request.encoding.in_order
+    ordered = sum(bool(own) for own in sections.values())
+    if not isinstance(options, PrivSyn) or request.spec.prior is not None or ordered < 2:
+        return Fraction(0)
+    return options.split.exact_trends() * Fraction(2 * ordered, ordered + len(sections))
+
+
+def list_trends(request: Request) -> tuple[str, ...]:
+    """Return the name of the look at trends, if the request has one."""
+    return (TRENDS,) if share_trends(request) else ()
+
+
+def rank_by_looks(request: Request, inputs: Inputs, queries: Sequence[Query]) -> dict[str, Ranks]:
+    """Return the ranks of codes by which ``queries`` ask, by the noisy one-ways that rows were recoded by."""
+    encoding = request.encoding
+    return rank_codes(inputs.recode(), encoding.in_order, encoding.groups, trend_scores.get_top(queries))
+
+
+def read_trends(request: Request, inputs: Inputs, recode: Recode, stages: Sequence[str]) -> Trends | None:
+    """Return what the looks ``stages`` at trends say, with the one-ways of ``recode``; None without any look."""
+    if not stages:
+        return None
+    queries, answers = inputs.measured(stages)
+    return Trends.of(recode, rank_by_looks(request, inputs, queries), queries, answers) if queries else None
+
+
+def explain_by_trends(request: Request, inputs: Inputs, stages: Sequence[str]) -> Mapping[Clique, float] | None:
+    """Return by pair how far its trend alone moves it from independence, in records; None without any look."""
+    found = read_trends(request, inputs, inputs.recode(), stages)
+    return None if found is None else found.explain()
+
+
+def build_trend_step(share: Fraction, number: int = 1) -> ReleaseStep:
+    """Return the noisy trends of all pairs of ordered columns, with this part of rho.
+
+    ``number``: of the release, if it improves earlier ones; a later look asks as the first did.
+    """
+
+    def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
+        recode, encoding = inputs.recode(), request.encoding
+        attributes = list(rank_codes(recode, encoding.in_order, encoding.groups, 1))
+        if number == 1:
+            top = trend_scores.choose_top(len(attributes), estimate_total(recode), rho, request.records, TOP)
+        else:
+            top = trend_scores.get_top(inputs.noisy(TRENDS)[0])
+        return trend_scores.plan_queries(attributes, top, rho, request.records)
+
+    def exact(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
+        scores = {a: r.score for a, r in rank_by_looks(request, inputs, queries).items()}
+        return trend_scores.count_exactly(rows, queries, request.threads, scores)
+
+    step = ReleaseStep(
+        name=TRENDS,
+        title="Trend scores",
+        inputs=(RECODED, RECODE),
+        outputs=RELEASED,
+        plan=plan,
+        exact=exact,
+        share=lambda r: share,
+        look=Look(
+            "how pairs of numbers and moments rise together",
+            lambda r: "k s, or k s^2 for a pair: each of a person's k records adds at most the largest score s, or s^2",
+            noise_of=SUM_OF_SCORES,
+        ),
+        rows=RECODED,
+        padded=True,
+        published=publish_noisy("trends", "has the sum of scores of each number, and of products of two for each pair"),
+    )
+    if number == 1:
+        return step
+    return replace(
+        step,
+        name=f"{TRENDS}_{number}",
+        title=f"Trend scores, release {number}",
+        inputs=(RECODED, RECODE, *list_released_tables([TRENDS])),
+        look=replace(step.look, round=number),
+        published=publish_noisy(f"trends_{number}"),
+    )

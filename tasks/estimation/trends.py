@@ -1,0 +1,332 @@
+"""What released trends say of pairs of ordered columns: correlations, and the counts of a normal model with them.
+
+Not in the paper.  Post-processing of released sums with a public sigma costs no budget.
+
+The ordered codes of a row are taken for cuts of a normal vector (Pearson's polychoric model, as in
+tasks/synthesis/related_places.py).  Then the expected product of two signs grows with the correlation by a known
+integral over it (Plackett, "A Reduction Formula for Normal Multivariate Integrals", Biometrika 41, 1954).  Trends are
+first drawn towards 0 by what all of them together say of how strong trends are (empirical Bayes, as in
+tasks/estimation/pooled_coefficients.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.domain import Clique
+from privsyn.data_contracts.receipts import Query
+from privsyn.tasks.estimation.known_zeros import KnownZeros
+from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.pooled_coefficients import SCALES, compute_posterior_mean, fit_scales
+from privsyn.tasks.estimation.projection import fit_to_sums, rake
+from privsyn.tasks.estimation.recode import AttributeRecode, Recode, Sections, estimate_total
+
+Floats = NDArray[np.float64]
+
+MIDDLE_SCORE = 0.1
+"""A code whose mean normal score is nearer to 0 has no sign: it is the middle."""
+
+LEAST_CORRELATION = 0.02
+"""Correlations that are nearer to 0 are taken for 0."""
+
+MOST_CORRELATION = 0.98
+"""Larger ones are taken for this."""
+
+LEAST_SLOPE = 0.01
+"""By how much, in units of the largest product of two scores, a trend must grow with the correlation to tell of it."""
+
+SEEN = np.where((SCALES >= 4.0**-4) & (SCALES < 0.5), 2.0, 0.0)
+"""Trends of each scale, from a correlation of .06 to one of .5, that count as seen: few pairs cannot tell that all are
+weak."""
+
+NODES = 16
+"""Points at which a code's interval is looked at."""
+
+TOP = 64
+"""Largest score of a code by rank: one of the upper or lower end."""
+
+_ANGLES = np.arcsin(MOST_CORRELATION) * np.linspace(-1, 1, 201)
+_LEAST_EIGENVALUE = 0.01
+COUNT_RESOLUTION = 2.0**-10
+"""Counts by trend are whole multiples of it: last bits differ between CPUs, and rows must not."""
+
+_RESOLUTION = 2.0**-12  # last bits of linear algebra differ between CPUs
+_EDGE = 8.0
+
+
+def mark_ordered_codes(recode: AttributeRecode, sections: Sections, groups: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return which codes stand for intervals, shape (codes,)."""
+    ordered = np.zeros(recode.size, dtype=bool)
+    for start, end in sections:
+        inside = recode.kept & (groups >= start) & (groups < end)
+        ordered[recode.coarse[inside]] = True
+    return ordered
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """Where the ordered codes of an attribute lie among the rows that have one.
+
+    ``score``: of each code and, last, of filtered values, shape (codes + 1,), whole numbers; ``width``: share of each
+    code among those rows, shape (codes,), 0 for codes without an order; ``ordered``: which have one; ``there``: share
+    of the rows that have an ordered code.
+    """
+
+    score: NDArray[np.int64]
+    width: Floats
+    ordered: NDArray[np.bool_]
+    there: float
+
+    @property
+    def mean(self) -> float:
+        """The mean score of a row that has an ordered code."""
+        return float(self.score[:-1] @ self.width)
+
+    @property
+    def steps(self) -> tuple[Floats, Floats]:
+        """The normal quantiles between ordered codes, and by how much the score rises there."""
+        from scipy.special import ndtri  # here: it loads slowly
+
+        width, score = self.width[self.ordered], self.score[:-1][self.ordered]
+        at = np.cumsum(width)[:-1].clip(1e-12, 1 - 1e-12)
+        return np.clip(ndtri(at), -_EDGE, _EDGE), np.diff(score).astype(np.float64)
+
+
+def _share_out(counts: Floats, ordered: NDArray[np.bool_]) -> tuple[Floats, float]:
+    """Return the shares of ordered codes among these, and that of these among all."""
+    mass = np.maximum(counts, 0.0)
+    own = np.where(ordered, mass[: len(ordered)], 0.0)
+    whole = float(own.sum())
+    return own / max(whole, 1e-9), whole / max(float(mass.sum()), 1e-9)
+
+
+def _choose_scores(width: Floats, ordered: NDArray[np.bool_], top: int) -> NDArray[np.int64]:
+    """Return whole numbers from -``top`` to ``top`` by which codes of these shares count, filtered values last.
+
+    ``top`` 1: signs, by the mean normal score of a code; more: ranks.
+    """
+    from scipy.special import ndtri  # here: it loads slowly
+
+    high = np.cumsum(width).clip(max=1.0)
+    low = high - width
+    if top == 1:
+        density = lambda u: np.exp(-(ndtri(u.clip(1e-12, 1 - 1e-12)) ** 2) / 2) / np.sqrt(2 * np.pi)  # noqa: E731
+        score = np.divide(density(low) - density(high), width, out=np.zeros(len(width)), where=width > 0)
+        score = np.where(np.abs(score) >= MIDDLE_SCORE, np.sign(score), 0.0)
+    else:
+        score = low + high - 1
+    score = np.where(ordered & (width > 0), score, 0.0)
+    most = float(np.abs(score).max())
+    whole = np.rint(score * (top / most)) if most > 0 else score
+    return np.append(whole, 0).astype(np.int64)
+
+
+def rank_codes(
+    recode: Recode, sections: Mapping[str, Sections], groups: Mapping[str, NDArray[np.int32]], top: int
+) -> dict[str, Ranks]:
+    """Return the ranks of every attribute that has several ordered codes, by its noisy one-way.
+
+    ``top``: the largest score of a code: 1 or TOP.
+    """
+    found = {}
+    for a, own in sections.items():
+        if own and a in recode:
+            ordered = mark_ordered_codes(recode[a], own, groups[a])
+            width, there = _share_out(_sum_codes(recode[a], recode[a].estimate), ordered)
+            if np.count_nonzero(width) > 1:
+                found[a] = Ranks(_choose_scores(width, ordered, top), width, ordered, there)
+    return found
+
+
+def _sum_codes(recode: AttributeRecode, fine: Floats) -> Floats:
+    """Return sums of fine counts by code, filtered values last."""
+    code = np.where(recode.kept, recode.coarse, recode.size)
+    return np.asarray(np.bincount(code, weights=fine, minlength=recode.size + 1), dtype=np.float64)
+
+
+def _pool_sum(counts: Floats, variance: Floats, score: NDArray[np.int64], looked: float, noise: float) -> Floats:
+    """Return counts with a noisy sum of their products with ``score`` pooled in, by inverse variance."""
+    left = looked - float(score @ counts)
+    return np.asarray(counts + variance * score * (left / (float(variance @ score**2) + noise**2)))
+
+
+@dataclass(frozen=True, eq=False)
+class Trends:
+    """Correlations of pairs by their released trends.
+
+    ``one_ways``: counts of codes with the released sums pooled in; ``correlation``: pair -> what the normal model
+    takes; ``deviation``: the standard deviation of each; ``sums``: pair -> its noisy sum, and the noise of it.
+    """
+
+    one_ways: Mapping[str, Floats]
+    total: float
+    ranks: Mapping[str, Ranks]
+    correlation: Mapping[Clique, float]
+    deviation: Mapping[Clique, float]
+    sums: Mapping[Clique, tuple[float, float]]
+
+    @classmethod
+    def of(
+        cls, recode: Recode, ranks: Mapping[str, Ranks], queries: Sequence[Query], answers: Sequence[NDArray[Any]]
+    ) -> Trends:
+        """Return what the noisy sums say; ``ranks``: by which they were asked, from the recoding of then."""
+        sums = {q.attributes: (float(y[0]), q.sigma) for q, y in zip(queries, answers, strict=True)}
+        total = max(estimate_total(recode), 1.0)
+        one_ways = {a: _sum_codes(r, r.estimate) for a, r in recode.items()}
+        found, doubt = dict(ranks), {}
+        for a, r in ranks.items():
+            looked, noise = sums[(a,)]
+            variance = _sum_codes(recode[a], recode[a].variance)
+            one_ways[a] = _pool_sum(one_ways[a], variance, r.score, looked, noise)
+            width, there = _share_out(one_ways[a], r.ordered)
+            doubt[a] = 1 / (1 / max(float(variance @ r.score**2), 1e-9) + 1 / noise**2) / max(total * there, 1.0) ** 2
+            found[a] = Ranks(r.score, width, r.ordered, there)
+        pairs = [pair for pair in sums if len(pair) == 2]
+        steps = {a: r.steps for a, r in found.items()}
+        integrals = {(a, b): _integrate(steps[a], steps[b]) for a, b in pairs}
+        most = {a: float(np.abs(r.score).max()) for a, r in found.items()}
+        pairs = [(a, b) for a, b in pairs if integrals[a, b][0] > LEAST_SLOPE * most[a] * most[b]]
+        if not pairs:
+            return cls(one_ways, total, found, {}, {}, {})
+        slope = np.array([integrals[pair][0] for pair in pairs])
+        rows = np.array([max(total * found[a].there * found[b].there, 1.0) for a, b in pairs])
+        mean = np.array([found[a].mean * found[b].mean for a, b in pairs])
+        trend = np.array([sums[pair][0] for pair in pairs]) / rows - mean
+        middle = [found[a].mean ** 2 * doubt[b] + found[b].mean ** 2 * doubt[a] + doubt[a] * doubt[b] for a, b in pairs]
+        variance = ((np.array([sums[pair][1] for pair in pairs]) / rows) ** 2 + np.array(middle)) / slope**2
+        drawn = slope * compute_posterior_mean(trend / slope, variance, fit_scales(trend / slope, variance, SEEN))
+        angles = [np.interp(d, integrals[pair][1], _ANGLES) for d, pair in zip(drawn, pairs, strict=True)]
+        fitted = _make_definite(np.sin(np.array(angles)), pairs, list(found))
+        correlation = np.rint(fitted / _RESOLUTION) * _RESOLUTION
+        return cls(
+            one_ways,
+            total,
+            found,
+            dict(zip(pairs, correlation.tolist(), strict=True)),
+            dict(zip(pairs, np.sqrt(variance).tolist(), strict=True)),
+            {pair: sums[pair] for pair in pairs},
+        )
+
+    def pool_in(self, measured: Marginal) -> Marginal:
+        """Return a noisy one-way or pair with what trends say pooled in, by inverse variance; others as they are."""
+        if len(measured.attributes) == 1:
+            (a,) = measured.attributes
+            return replace(measured, counts=self.one_ways[a][:-1]) if a in self.ranks else measured
+        looked = self.sums.get(measured.attributes)
+        if looked is None or measured.sigma <= 0:
+            return measured
+        trend, noise = looked
+        product = np.outer(*(self.ranks[a].score[:-1].astype(np.float64) for a in measured.attributes))
+        variance = measured.sigma**2
+        gain = variance / (variance * float((product**2).sum()) + noise**2)
+        left = trend - float((product * measured.counts).sum())
+        return replace(measured, counts=measured.counts + product * (left * gain))
+
+    def is_known(self, pair: Clique) -> bool:
+        """Return whether the pair has a trend."""
+        return abs(self.correlation.get(pair, 0.0)) >= LEAST_CORRELATION
+
+    def shares(self, pair: Clique) -> Floats:
+        """Return the shares of a pair's cells, filtered values last; they sum to 1."""
+        a, b = pair
+        first, second = (np.maximum(self.one_ways[x], 0.0) for x in pair)
+        found = np.outer(first / max(float(first.sum()), 1e-9), second / max(float(second.sum()), 1e-9))
+        if self.is_known(pair):
+            joint = _build_joint(self.ranks[a], self.ranks[b], self.correlation[pair])
+            inside = np.ix_(np.append(self.ranks[a].ordered, False), np.append(self.ranks[b].ordered, False))
+            there = float(found[inside].sum())
+            if joint.sum() > 0 and there > 0:
+                found[inside] = joint * (there / joint.sum())
+        return found
+
+    def coarse(self, pair: Clique) -> Floats:
+        """Return the same without filtered values."""
+        return self.shares(pair)[:-1, :-1]
+
+    def explain(self) -> dict[Clique, float]:
+        """Return by pair how far its trend alone moves it from independence, L1 in records."""
+        found = {}
+        for pair in self.correlation:
+            if self.is_known(pair):
+                shares = self.shares(pair)
+                independent = np.outer(shares.sum(axis=1), shares.sum(axis=0))
+                found[pair] = self.total * float(np.abs(shares - independent).sum())
+        return found
+
+
+def _integrate(first: tuple[Floats, Floats], second: tuple[Floats, Floats]) -> tuple[float, Floats]:
+    """Return the slope at 0 of the expected product of two scores, less the product of their means, and its values.
+
+    first, second: steps of each; the values at _ANGLES.
+    """
+    sine, cosine = np.sin(_ANGLES), np.cos(_ANGLES)
+    h, k = np.meshgrid(first[0], second[0], indexing="ij")
+    rise = np.outer(first[1], second[1]).ravel()
+    h, k = h.ravel()[rise != 0, None], k.ravel()[rise != 0, None]
+    density = rise[rise != 0] @ np.exp(-(h**2 + k**2 - 2 * h * k * sine) / (2 * cosine**2)) / (2 * np.pi)
+    between = (density[1:] + density[:-1]) * ((_ANGLES[1] - _ANGLES[0]) / 2)
+    table = np.append(0.0, np.cumsum(between))
+    middle = len(_ANGLES) // 2
+    return float(density[middle]), table - table[middle]
+
+
+def _make_definite(correlations: Floats, pairs: Sequence[Clique], names: Sequence[str]) -> Floats:
+    """Return correlations of a matrix without negative eigenvalues: these are cut, and the diagonal is made 1 again."""
+    number = {a: i for i, a in enumerate(names)}
+    at = np.array([[number[a], number[b]] for a, b in pairs])
+    matrix = np.eye(len(names))
+    matrix[at[:, 0], at[:, 1]] = matrix[at[:, 1], at[:, 0]] = correlations
+    values, vectors = np.linalg.eigh(matrix)
+    if values[0] >= _LEAST_EIGENVALUE:
+        return correlations
+    positive = (vectors * np.maximum(values, _LEAST_EIGENVALUE)) @ vectors.T
+    scale = np.sqrt(np.diag(positive))
+    return np.asarray((positive / np.multiply.outer(scale, scale))[at[:, 0], at[:, 1]])
+
+
+def _build_joint(first: Ranks, second: Ranks, correlation: float) -> Floats:
+    """Return the chances of two attributes' ordered codes in the normal model, shape (ordered codes of each)."""
+    from scipy.special import ndtr, ndtri
+
+    width = first.width[first.ordered]
+    low = np.cumsum(width) - width
+    nodes = low[:, None] + width[:, None] * (np.arange(NODES) + 0.5) / NODES
+    z = np.clip(ndtri(nodes.clip(1e-12, 1 - 1e-12)), -_EDGE, _EDGE)
+    ends = np.append(0.0, np.cumsum(second.width[second.ordered]))
+    ends[-1] = 1.0
+    cuts = np.clip(ndtri(ends), -_EDGE, _EDGE)
+    below = ndtr((cuts - correlation * z[:, :, None]) / np.sqrt(1 - correlation**2)).mean(axis=1)
+    below[:, 0], below[:, -1] = 0.0, 1.0
+    return np.asarray(width[:, None] * np.diff(below, axis=1))
+
+
+def list_missing_pairs(
+    trends: Trends, consistent: Sequence[Marginal], zeros: KnownZeros | None = None
+) -> list[Marginal]:
+    """Return the pairs with a trend that no consistent marginal holds, as counts that agree with the one-ways.
+
+    ``zeros``: cells that no row can be in.  The ``sigma`` of a pair is its root mean square error by its trend's noise.
+    """
+    ones = {m.attributes[0]: m.counts for m in consistent if len(m.attributes) == 1}
+    held = {frozenset(pair) for m in consistent if not m.merges for pair in combinations(m.attributes, 2)}
+    found = []
+    for pair, correlation in trends.correlation.items():
+        if not trends.is_known(pair) or frozenset(pair) in held:
+            continue
+        parts = [ones[pair[0]], ones[pair[1]]]
+        shares = trends.coarse(pair)
+        zero = None if zeros is None else zeros.on(pair, shares.shape)
+        if zero is None:
+            counts = fit_to_sums(shares, parts)
+        else:
+            counts = rake(np.where(zero, 0.0, np.maximum(shares, 1e-9) * parts[0].sum()), parts[::-1])
+        moved = counts - np.outer(*parts) / max(float(parts[0].sum()), 1e-9)
+        sigma = float(np.sqrt((moved**2).mean())) * trends.deviation[pair] / abs(correlation)
+        found.append(Marginal(pair, np.rint(counts / COUNT_RESOLUTION) * COUNT_RESOLUTION, sigma))
+    return found

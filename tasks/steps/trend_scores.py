@@ -1,0 +1,76 @@
+"""Step *trend scores* (release): one signed number a pair of ordered columns, which says how they rise together.
+
+Not in the paper.  A distance from independence has no sign, and a table of a few thousand rows is too small for counts
+of every pair.  But every record has a score in every ordered column: above the middle or below it, or by how much.  The
+sum over the records of the product of two scores is a trend, twice as sure as the same from counts of 2 x 2 or 3 x 3
+cells that have the same budget, and the sum of scores of one column says where its middle really is.  With signs the
+two are the counts of 2 x 2 cells of all pairs, in the basis in which pairs share what they have in common (Barak and
+others, "Privacy, Accuracy, and Consistency Too", PODS 2007).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.receipts import Query
+from privsyn.tasks.kernels.counting import Countable, count_all
+from privsyn.tasks.steps.indif_scores import plan_score_queries
+
+Scores = Mapping[str, NDArray[np.int64]]
+"""Attribute -> the score of each coarse code and, last, of filtered values: whole numbers, shape (codes + 1,)."""
+
+CLEAR_NOISE = 0.02
+"""Noise of a sum, as a share of all rows, up to which scores are ranks; above it they are signs, twice as sure."""
+
+
+def plan_queries(attributes: Sequence[str], top: int, rho: Fraction, records: int) -> list[Query]:
+    """Return one single-cell query per attribute and per pair of them; none for fewer than two attributes.
+
+    ``top``: the largest score, so that of a product of two is its square.
+    Privacy: all m = d (d + 1) / 2 answers together are rho-zCDP for adding or removing one person with at most
+    ``records`` = k records: a record adds a score of at most ``top`` to the sum of an attribute and at most top^2 to
+    that of a pair, whatever the others are, so the sensitivities are k top and k top^2, and each costs rho / m; scores
+    follow from noisy one-ways, which are released before the look.  m mechanism instances add up (Theorem 1, adaptive
+    composition with the one-ways).
+    """
+    if len(attributes) < 2:
+        return []
+    single, pairs = [(a,) for a in attributes], list(combinations(attributes, 2))
+    each = rho / (len(single) + len(pairs))
+    return [
+        *plan_score_queries(single, each * len(single), top * records),
+        *plan_score_queries(pairs, each * len(pairs), top**2 * records),
+    ]
+
+
+def choose_top(attributes: int, total: float, rho: Fraction, records: int, top: int) -> int:
+    """Return the largest score to ask with: ``top`` where the noise of a pair's sum is clear (CLEAR_NOISE), else 1."""
+    pairs = attributes * (attributes + 1) / 2
+    noise = records * (pairs / (2 * float(rho))) ** 0.5
+    return top if noise <= CLEAR_NOISE * total else 1
+
+
+def get_top(queries: Sequence[Query]) -> int:
+    """Return the largest score that these queries ask with."""
+    sensitivities = [q.sensitivity for q in queries]
+    return max(sensitivities, default=1) // min(sensitivities, default=1)
+
+
+def count_exactly(
+    rows: Countable, queries: Sequence[Query], threads: int, scores: Scores
+) -> Iterator[NDArray[np.int64]]:
+    """Yield the exact sum of scores, or of products of two, of each query, one cell each, in order.
+
+    Counts and scores are integers, so sums are, wherever the rows are.  Private until the run has added the noise.
+    """
+    tables = count_all(rows, [q.attributes for q in queries], threads=threads, padded_result=True)
+    for query, counts in zip(queries, tables, strict=True):
+        total = counts
+        for a in reversed(query.attributes):
+            total = total @ scores[a]
+        yield np.array([total], dtype=np.int64)

@@ -1,0 +1,120 @@
+"""Releases with trends: what is spent on them, what is published, and what answers and improvements make of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from privsyn.answers.released_counts import ReleasedCounts
+from privsyn.answers.simulation import make_replicate, remake_rows
+from privsyn.api.release import release_in_process
+from privsyn.base.settings import Settings
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.request import Request
+from privsyn.engine.step import check_shares, release_steps
+from privsyn.pipelines.registry import build_steps
+from privsyn.pipelines.trend_steps import TRENDS, list_trends, share_trends
+from privsyn.storage.released_files import read_certificate
+from tests.support.specs import STATED_PRIOR
+
+NUMBERS = {name: {"kind": "integer", "min": 0, "max": 200} for name in ("a", "b", "c")}
+GROUP = {"kind": "categorical", "values": ["x", "y"]}
+
+
+def content(epsilon: float = 1.0, **changes: object) -> dict[str, object]:
+    return {
+        "dataset": "numbers",
+        "unit": {"records_per_person": 1},
+        "privacy": {"epsilon": epsilon, "delta": 1e-9},
+        "budget": {"epsilon": 20.0, "delta": 1e-7},
+        "columns": {**NUMBERS, "group": GROUP},
+        **changes,
+    }
+
+
+def make_table(rows: int = 3_000) -> pa.Table:
+    rng = np.random.default_rng(0)
+    a = rng.normal(100, 30, rows)
+    frame = {"a": a, "b": 0.7 * a + rng.normal(30, 20, rows), "c": rng.normal(100, 30, rows)}
+    columns = {name: np.clip(np.rint(v), 0, 200).astype(np.int64) for name, v in frame.items()}
+    return pa.table({**columns, "group": rng.choice(["x", "y"], rows)})
+
+
+def request(**changes: object) -> Request:
+    return Request(ReleaseSpec.model_validate({**content(), "data": "numbers.parquet", **changes}))
+
+
+def test_trends_have_a_part_of_the_third_share_by_the_columns_with_an_order() -> None:
+    asked = request()
+    assert share_trends(asked) == Fraction("0.15") * Fraction(6, 7)
+    steps = build_steps(asked)
+    check_shares(steps, asked)
+    shares = {step.name: step.share(asked) for step in release_steps(steps)}
+    assert shares[TRENDS] == Fraction("0.73") * share_trends(asked)
+    assert shares[TRENDS] + shares["measure_marginals"] == Fraction("0.73")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"preset": "0.3"},
+        {"preset": "paper"},
+        {"columns": {"a": NUMBERS["a"], "group": GROUP}},
+        {"columns": {name: {**c, "bins": 10} for name, c in NUMBERS.items()}},
+        {"prior": STATED_PRIOR},
+        {"mechanism": {"name": "mst"}},
+    ],
+    ids=["0.3", "paper", "one number", "bins", "prior", "mst"],
+)
+def test_no_trends_are_asked_where_there_are_none_or_nobody_wants_them(changes: dict[str, object]) -> None:
+    spec = ReleaseSpec.model_validate({**content(), "data": "numbers.parquet", **changes})
+    if spec.prior is None:
+        assert not list_trends(Request(spec)) and TRENDS not in {s.name for s in build_steps(Request(spec))}
+    else:
+        public = spec.model_copy(update={"prior": spec.prior.model_copy(update={"table": None})})
+        assert not share_trends(replace(request(), spec=public))
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("trends")
+    settings = Settings(out=home / "out", ledger=str(home / "ledger.sqlite"))
+    spec = ReleaseSpec.model_validate({**content(), "data": "nowhere.parquet"})
+    return Path(release_in_process(spec, settings, data=make_table()).released)
+
+
+def test_trends_are_published_priced_and_told(released: Path) -> None:
+    folder = released
+    receipts = pq.read_table(folder / "marginals" / "trends_receipts.parquet").to_pandas()
+    assert [tuple(names) for names in receipts["attributes"]][:4] == [("a",), ("b",), ("c",), ("a", "b")]
+    assert len(receipts) == len(pq.read_table(folder / "marginals" / "trends.parquet")) == 6
+    (stage,) = (s for s in read_certificate(folder).stages if s.step == TRENDS)
+    assert 0.99 < sum(Fraction(r) for r in receipts["rho"]) / Fraction(stage.rho_budget) <= 1
+    assert "trend" in (folder / "README.md").read_text(encoding="utf-8")
+
+
+def test_rows_follow_the_trend_of_a_pair(released: Path) -> None:
+    folder = released
+    rows = pd.read_parquet(folder / "synthetic.parquet")
+    found = rows[["a", "b", "c"]].corr("spearman").to_numpy()
+    real = make_table().to_pandas()[["a", "b", "c"]].corr("spearman").to_numpy()
+    assert found[0, 1] > 0.5 * real[0, 1] > 0.3
+    assert np.abs(found - real).mean() < 0.15
+
+
+def test_answers_make_the_releases_rows_of_its_own_trends_and_others_of_new_ones(
+    released: Path,
+) -> None:
+    counts = ReleasedCounts.of(released)
+    own = remake_rows(counts, counts.measured)
+    assert own.select(["a", "b", "c"]).equals(counts.table.select(["a", "b", "c"]))
+    again = [make_replicate(counts, seed).to_pandas()[["a", "b"]].corr("spearman").iloc[0, 1] for seed in range(3)]
+    assert len({round(r, 6) for r in again}) == 3
+    assert min(again) > 0.2

@@ -1,0 +1,126 @@
+"""What trends say of pairs: correlations, and counts that have them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from privsyn.data_contracts.domain import Domain
+from privsyn.tasks.estimation.known_zeros import KnownZeros
+from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.recode import AttributeRecode, Recode
+from privsyn.tasks.estimation.trends import TOP, Trends, list_missing_pairs, rank_codes
+from privsyn.tasks.kernels.counting import CodeTable, count
+from privsyn.tasks.steps.trend_scores import count_exactly, plan_queries
+
+ROWS, CODES = 20_000, 7
+NAMES = ("a", "b", "c")
+TRUE = np.array([[1.0, 0.6, 0.0], [0.6, 1.0, -0.4], [0.0, -0.4, 1.0]])
+SECTIONS = dict.fromkeys(NAMES, ((0, CODES),))
+GROUPS = dict.fromkeys(NAMES, np.arange(CODES + 1, dtype=np.int32))  # the last fine code is null
+NOISE = 10.0
+
+
+def draw_rows(seed: int, null: float = 0.0) -> CodeTable:
+    rng = np.random.default_rng(seed)
+    normal = rng.multivariate_normal(np.zeros(3), TRUE, ROWS)
+    codes = np.stack([np.searchsorted(np.linspace(-1.5, 1.5, CODES - 1), z) for z in normal.T])
+    codes[rng.random(codes.shape) < null] = CODES
+    return CodeTable(Domain(NAMES, (CODES + 1,) * 3), tuple(c.astype(np.uint8) for c in codes))
+
+
+def read_recode(rows: CodeTable, seed: int) -> Recode:
+    rng, same = np.random.default_rng(seed), np.arange(CODES + 1, dtype=np.int32)
+    found = {}
+    for a in NAMES:
+        counts = count(rows, (a,)) + rng.normal(0, NOISE, CODES + 1)
+        found[a] = AttributeRecode(same, same >= 0, np.ones(CODES + 1), counts, np.full(CODES + 1, NOISE**2))
+    return found
+
+
+def read_trends(top: int, sigma: float, null: float = 0.0, seed: int = 1) -> tuple[CodeTable, Trends]:
+    rows, rng = draw_rows(seed, null), np.random.default_rng(seed + 100)
+    recode = read_recode(rows, seed)
+    ranks = rank_codes(recode, SECTIONS, GROUPS, top)
+    rho = Fraction(6) / Fraction(2 * sigma**2)
+    queries = plan_queries(list(ranks), top, rho, 1)
+    padded = CodeTable(rows.domain, rows.columns, padded=True)
+    exact = count_exactly(padded, queries, 1, {a: r.score for a, r in ranks.items()})
+    answers = [y + rng.normal(0, q.sigma, 1) for y, q in zip(exact, queries, strict=True)]
+    return rows, Trends.of(recode, ranks, queries, answers)
+
+
+@pytest.mark.parametrize("top", [1, TOP])
+@pytest.mark.parametrize("null", [0.0, 0.2])
+def test_correlations_are_found(top: int, null: float) -> None:
+    _, trends = read_trends(top, 100.0, null)
+    for i, j in combinations(range(3), 2):
+        assert trends.correlation[NAMES[i], NAMES[j]] == pytest.approx(TRUE[i, j], abs=0.05)
+
+
+def test_what_noise_explains_is_taken_for_nothing() -> None:
+    """Noise of a third of the rows: a correlation of .6 is drawn in, and none beyond 1 comes out."""
+    found = [read_trends(1, ROWS / 3, seed=seed)[1].correlation for seed in range(8)]
+    assert np.mean([np.abs(list(c.values())).mean() for c in found]) < 0.25
+    assert max(abs(v) for c in found for v in c.values()) <= 0.98
+
+
+def test_correlations_of_all_pairs_fit_together() -> None:
+    for seed in range(5):
+        _, trends = read_trends(1, ROWS / 8, seed=seed)
+        matrix = np.eye(3)
+        for i, j in combinations(range(3), 2):
+            matrix[i, j] = matrix[j, i] = trends.correlation[NAMES[i], NAMES[j]]
+        assert np.linalg.eigvalsh(matrix)[0] > -1e-3
+
+
+def test_pairs_that_were_not_measured_have_the_counts_of_their_trend() -> None:
+    rows, trends = read_trends(TOP, 100.0, 0.1)
+    ones = [Marginal((a,), count(rows, (a,)).astype(np.float64), NOISE) for a in NAMES]
+    measured = Marginal(("b", "c"), count(rows, ("b", "c")).astype(np.float64), NOISE)
+    found = list_missing_pairs(trends, [*ones, measured])
+    assert [m.attributes for m in found] in ([("a", "b")], [("a", "b"), ("a", "c")])
+    (pair,) = (m for m in found if m.attributes == ("a", "b"))
+    true, independent = count(rows, ("a", "b")), np.outer(ones[0].counts, ones[1].counts) / ROWS
+    assert np.abs(pair.counts - true).sum() < 0.15 * np.abs(independent - true).sum()
+    np.testing.assert_allclose(pair.counts.sum(axis=1), ones[0].counts, atol=1)
+    np.testing.assert_allclose(pair.counts.sum(axis=0), ones[1].counts, atol=1)
+    assert 0 < pair.sigma < NOISE
+
+
+def test_cells_that_no_row_can_be_in_stay_empty() -> None:
+    rows, trends = read_trends(TOP, 100.0)
+    ones = [Marginal((a,), count(rows, (a,)).astype(np.float64), NOISE) for a in NAMES]
+    forbidden = np.zeros((CODES + 1, CODES + 1), dtype=bool)
+    forbidden[0, 3:] = True
+    (pair,) = (
+        m
+        for m in list_missing_pairs(trends, ones, KnownZeros(((("a", "b"), forbidden),)))
+        if m.attributes == ("a", "b")
+    )
+    assert not pair.counts[forbidden].any()
+    np.testing.assert_allclose(pair.counts.sum(axis=1), ones[0].counts, rtol=0.05, atol=5)
+
+
+def test_a_trend_pooled_in_makes_faint_counts_surer() -> None:
+    """The trend of counts with their own noise is off by more than that of counts with the released one pooled in."""
+    rows, trends = read_trends(TOP, 20.0)
+    true, rng = count(rows, ("a", "b")).astype(np.float64), np.random.default_rng(5)
+    product = np.outer(*(trends.ranks[a].score[:-1] for a in ("a", "b"))) / TOP**2
+    before, after = [], []
+    for _ in range(20):
+        noisy = Marginal(("a", "b"), true + rng.normal(0, 50, true.shape), 50.0)
+        before.append(((noisy.counts - true) * product).sum())
+        after.append(((trends.pool_in(noisy).counts - true) * product).sum())
+    assert np.std(after) < 0.3 * np.std(before)
+
+
+def test_a_column_of_one_code_tells_nothing() -> None:
+    rows = draw_rows(1)
+    constant = CodeTable(rows.domain, (np.zeros(ROWS, np.uint8), *rows.columns[1:]))
+    recode = read_recode(constant, 1)
+    recode["a"].estimate[1:] = 0.0
+    assert list(rank_codes(recode, SECTIONS, GROUPS, 1)) == ["b", "c"]

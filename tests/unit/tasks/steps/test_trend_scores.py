@@ -1,0 +1,41 @@
+"""Trends: what is asked, at what price, and that sums are exact."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.receipts import sum_rho
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.steps.trend_scores import choose_top, count_exactly, get_top, plan_queries
+
+
+def test_every_column_and_pair_is_asked_once_within_the_budget() -> None:
+    queries = plan_queries(["a", "b", "c"], 64, Fraction(1, 100), 3)
+    assert [q.attributes for q in queries] == [("a",), ("b",), ("c",), ("a", "b"), ("a", "c"), ("b", "c")]
+    assert [q.sensitivity for q in queries] == [192] * 3 + [3 * 64**2] * 3
+    assert Fraction(999, 1000) * Fraction(1, 100) <= sum_rho(queries) <= Fraction(1, 100)
+    assert get_top(queries) == 64
+    assert plan_queries(["a"], 64, Fraction(1), 1) == []
+    assert get_top([]) == 1
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_sums_are_those_of_the_rows(threads: int) -> None:
+    rng = np.random.default_rng(3)
+    columns = rng.integers(0, [4, 5, 3], (1_000, 3)).astype(np.uint8).T  # the last code of each is a filtered value
+    rows = CodeTable(Domain(("a", "b", "c"), (3, 4, 2)), tuple(np.ascontiguousarray(c) for c in columns), padded=True)
+    scores = {"a": np.array([-9, 0, 9, 0]), "b": np.array([-4, -1, 2, 9, 0]), "c": np.array([-9, 9, 0])}
+    queries = plan_queries(["a", "b", "c"], 9, Fraction(1), 1)
+    of_rows = {a: scores[a][rows.column(a)] for a in scores}
+    wanted = [int(np.prod([of_rows[a] for a in q.attributes], axis=0).sum()) for q in queries]
+    assert [int(y[0]) for y in count_exactly(rows, queries, threads, scores)] == wanted
+
+
+def test_ranks_are_asked_for_where_their_noise_is_clear_and_signs_elsewhere() -> None:
+    assert choose_top(6, 20_000, Fraction(1, 500), 1, 64) == 64
+    assert choose_top(6, 2_000, Fraction(1, 500), 1, 64) == 1
+    assert choose_top(6, 20_000, Fraction(1, 500), 10, 64) == 1, "a person's records make it less clear"
