@@ -65,12 +65,12 @@ def _render_fit(fit: Fit, console: Console, warnings: Console) -> None:
             c.released,
             _share(c.nulls, fit.rows),
             ", ".join(f"{what}: {_share(n, fit.rows)}" for what, n in c.repairs.items()) or "none",
-            ", ".join(c.examples),
+            *([", ".join(c.examples)] if console.is_terminal else []),
         ]
         for c in fit.columns
     ]
-    headers = ["column", "stored", "released", "null", "repairs", "e.g."]
-    console.print(_build_table("PRIVATE - how the table fits", headers, rows))
+    headers = ["column", "stored", "released", "null", "repairs", *(["e.g."] if console.is_terminal else [])]
+    console.print(_build_table("PRIVATE - how the table fits", headers, rows))  # values for eyes only: no pipe, no log
     cures = [[c.column, f"{cure}."] for c in fit.columns for cure in c.cures]
     if cures:
         console.print(_build_table("PRIVATE - likely cures", ["column", "cure"], cures))

@@ -19,7 +19,7 @@ from privsyn.base.errors import LedgerError, PrivsynError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.receipts import Query, compute_sigma
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine import job
+from privsyn.engine import plan
 from privsyn.engine.execute import Run
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step
@@ -178,7 +178,7 @@ def test_08_mutant_shares_that_sum_to_more_than_1(places: Path, save: Save, monk
         run(spec)
     assert Ledger(Settings().ledger).entries("people") == []
     assert not Settings().released_root.exists()
-    for checked in (registry, job):
+    for checked in (registry, plan):
         monkeypatch.setattr(checked, "check_shares", lambda *arguments: None)
     run(spec)
     assert reserved() == Request(spec).total_rho * Fraction(125, 100)
