@@ -31,7 +31,9 @@ PAIRS_BUDGET = 3.0
 
 
 def count_codes(noisy: Mapping[str, Floats], queries: Sequence[Query]) -> int:
-    """Return how many codes of equal mass a column is to have, LEAST_CODES or more.
+    """Return how many codes of equal mass a column is to have, LEAST_CODES or more; of ENOUGH_CODES an even number.
+
+    So one of many cuts is at the median, where sets of columns merge codes in two.
 
     If all pairs were measured, each would have noise of a standard deviation s; two columns of k codes then have
     rows / k^2 = ROWS_A_CELL x s rows a cell.  ``noisy``: fine counts by attribute; queries: of these one-ways.
@@ -40,7 +42,8 @@ def count_codes(noisy: Mapping[str, Floats], queries: Sequence[Query]) -> int:
     pairs = max(len(noisy) * (len(noisy) - 1) / 2, 1.0)
     rho = PAIRS_BUDGET * sum(1 / (2 * q.sigma**2) for q in queries)
     noise = math.sqrt(pairs / (2 * rho))
-    return max(LEAST_CODES, round(math.sqrt(max(rows, 0.0) / (ROWS_A_CELL * noise))))
+    codes = max(LEAST_CODES, round(math.sqrt(max(rows, 0.0) / (ROWS_A_CELL * noise))))
+    return codes if codes < ENOUGH_CODES else codes + codes % 2
 
 
 def are_worth_joining(size: int, codes: int) -> bool:

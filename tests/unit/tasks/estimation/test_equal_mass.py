@@ -32,6 +32,7 @@ def test_more_rows_a_larger_budget_and_fewer_columns_pay_for_more_codes() -> Non
     assert count_codes(*_one_ways(28_000, 3, 20.0)) == 28
     assert count_codes(*_one_ways(7_000, 3, 80.0)) == 7
     assert count_codes(*_one_ways(7_000, 12, 20.0)) < 14
+    assert all(count_codes(*_one_ways(n, 3, 20.0)) % 2 == 0 for n in (3_000, 8_000, 9_000, 33_000))
     assert count_codes(*_one_ways(0, 3, 20.0)) == LEAST_CODES
 
 
