@@ -56,9 +56,9 @@ def spec_of(**changes: Any) -> ReleaseSpec:
     )
 
 
-def shown(report: CheckReport) -> str:
+def shown(report: CheckReport, *, terminal: bool = False) -> str:
     out = io.StringIO()
-    render(report, Console(file=out, width=200))
+    render(report, Console(file=out, width=200, force_terminal=terminal, no_color=True))
     return out.getvalue()
 
 
@@ -225,8 +225,10 @@ def test_fit_is_private_and_right(tmp_path: Path) -> None:
     assert fits["state"].repairs["unlisted"] == 2 and fits["state"].nulls == 1 and "[red]x" in fits["state"].examples
     assert fits["ok"].repairs == {"unparseable": 1} and fits["ok"].nulls == 1
     assert fits["seen"].repairs["above max"] == 1 and fits["seen"].stored == "text"
-    text = shown(report)
+    text = shown(report, terminal=True)
     assert "PRIVATE - do not share" in text and "[red]x" in text and "\x1b[31m" not in text
+    piped = shown(report)
+    assert "PRIVATE - do not share" in piped and "[red]x" not in piped and "abc" not in piped
     assert sorted(tmp_path.iterdir()) == before
 
 
