@@ -20,9 +20,8 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import Inputs, PrivateAccess
 from privsyn.engine.request import Request
-from privsyn.engine.step import ReleaseStep, Step, Wide, get_step, release_steps
+from privsyn.engine.step import ReleaseStep, Step, Wide, release_steps
 from privsyn.pipelines.common_steps import ENCODE
-from privsyn.pipelines.privsyn import STEPS
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.noisy import Answers
@@ -32,9 +31,8 @@ from privsyn.tasks.privacy.noise import NoiseSource, OpenDPNoise
 Tables = dict[str, pa.Table]
 Questions = list[tuple[Clique, int]]
 
-_LAST = max(number for number, step in enumerate(STEPS) if isinstance(step, ReleaseStep))
-STEPS_TO_LAST_LOOK = tuple(step.name for step in STEPS[1 : _LAST + 1])
-LOOKS = tuple(step.name for step in release_steps(STEPS))
+LAST_LOOK = "measure_marginals"
+"""The look after which nothing is asked any more."""
 
 
 @dataclass
@@ -66,8 +64,11 @@ class Release:
         order = tuple(spec.released_columns)
         self.request = Request(spec, order, threads=1)
         steps = build_steps(self.request)
-        shares = self.shares({look: get_step(release_steps(steps), look).share(self.request) for look in LOOKS})
-        self.steps = tuple(_with_share(step, shares) for step in steps if step.name in STEPS_TO_LAST_LOOK)
+        last = [step.name for step in steps].index(LAST_LOOK)
+        looks = release_steps(steps)
+        self.looks = tuple(step.name for step in looks)
+        shares = self.shares({step.name: step.share(self.request) for step in looks})
+        self.steps = tuple(_with_share(step, shares) for step in steps[1 : last + 1])  # the first one encodes
         self.encoded = [
             _made(ENCODE, self.request, Inputs({}, PrivateAccess(lambda _=None, t=t: t.to_batches()))) for t in pair
         ]
@@ -93,7 +94,7 @@ class Release:
                 run.look(step)
             else:
                 run.plain(step)
-        run.transcript.evidence["all"] = sum(run.transcript.evidence[name] for name in LOOKS)
+        run.transcript.evidence["all"] = sum(run.transcript.evidence[name] for name in self.looks)
         return run.transcript
 
 

@@ -12,7 +12,7 @@ import itertools
 import numpy as np
 import pyarrow as pa
 
-from audit.lockstep import LOOKS
+from audit.lockstep import LAST_LOOK
 from audit.mutants import UnNoisedSelection
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.tasks.privacy.noise import SeededNoise
@@ -31,11 +31,16 @@ _MOST = 100  # how many times RECORDS rows may be added to (0, 0, 0) and (0, 0, 
 _PILOTS = 3  # pilot runs a table
 
 
-def make_audited_spec(epsilon: float) -> ReleaseSpec:
+def make_audited_spec(epsilon: float, trends: float = 0.0) -> ReleaseSpec:
     """Return three columns of two values.
 
-    The split is one at which all planted faults weigh much, the rest is the default.
+    The split is one at which all planted faults weigh much, the rest is the default.  ``trends``: their part of the
+    third share, which is most of the budget then; they say what pairs would, so that a choice by exact scores shows
+    the canary without them only.
     """
+    split = {"one_way": 0.75, "selection": 0.2, "measurement": 0.05}
+    if trends:
+        split = {"one_way": 0.2, "selection": 0.1, "measurement": 0.7}
     return ReleaseSpec.model_validate(
         {
             "dataset": "audit",
@@ -44,7 +49,7 @@ def make_audited_spec(epsilon: float) -> ReleaseSpec:
             "privacy": {"epsilon": epsilon, "delta": DELTA},
             "budget": {"epsilon": epsilon, "delta": DELTA},
             "columns": {name: {"kind": "integer", "min": 0, "max": 1} for name in _COLUMNS},
-            "split": {"one_way": 0.75, "selection": 0.2, "measurement": 0.05},
+            "split": {**split, "trends": trends},
         }
     )
 
@@ -79,10 +84,10 @@ def find_worst_pair(spec: ReleaseSpec, seed: int = 0) -> tuple[pa.Table, pa.Tabl
 def _asked(spec: ReleaseSpec, steps: int, seed: int) -> object:
     """Return the last look's questions where the scores have no noise."""
     pilot = UnNoisedSelection(spec, make_neighbours(RECORDS * steps), SeededNoise(seed))
-    return pilot.run(canary=False).asked[LOOKS[-1]]
+    return pilot.run(canary=False).asked[LAST_LOOK]
 
 
 def _shown(spec: ReleaseSpec, steps: int, seed: int) -> float:
     """Return how often the last look's questions show the canary."""
     pilot = UnNoisedSelection(spec, make_neighbours(RECORDS * steps), SeededNoise(seed))
-    return float(np.mean([pilot.run(canary=True).evidence[f"{LOOKS[-1]} asked"] for _ in range(_PILOTS)]))
+    return float(np.mean([pilot.run(canary=True).evidence[f"{LAST_LOOK} asked"] for _ in range(_PILOTS)]))

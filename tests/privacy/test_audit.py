@@ -16,7 +16,7 @@ import pytest
 from scipy import stats
 
 from audit.bounds import bound_epsilon, bound_mu, compute_clopper_pearson
-from audit.lockstep import LOOKS, STEPS_TO_LAST_LOOK, Release, gather_evidence
+from audit.lockstep import LAST_LOOK, Release, gather_evidence
 from audit.mutants import MUTANTS
 from audit.table import compute_claimed_mu
 from audit.worst_case import DELTA, RECORDS, find_worst_pair, make_audited_spec, make_neighbours
@@ -75,13 +75,27 @@ def test_19_the_evidence_is_the_whole_budgets() -> None:
         assert side["all"].std() == pytest.approx(mu, rel=0.2)
 
 
+def test_19_the_look_at_trends_shows_what_its_share_pays_for_and_no_more() -> None:
+    """The canary moves every sum of signs by its whole sensitivity: ln P/Q of a look of rho is N(+-rho, 2 rho)."""
+    spec, mu = make_audited_spec(1.0, trends=0.5), claimed(1.0)
+    release = Release(spec, make_neighbours(0), SeededNoise(7))
+    release.tells = False
+    assert release.looks == ("one_way_marginals", "indif_scores", "trend_scores", LAST_LOOK)
+    found = gather_evidence(release, RUNS)
+    for look, rho in (("trend_scores", 0.7 * 0.5 * mu**2 / 2), ("all", mu**2 / 2)):
+        for side, sign in zip(found, (-1, 1), strict=True):
+            assert abs(side[look].mean() - sign * rho) < 4 * math.sqrt(2 * rho / RUNS)
+            assert side[look].std() == pytest.approx(math.sqrt(2 * rho), rel=0.2)
+    assert bound_mu(*found).value <= mu
+
+
 def test_19_the_audit_runs_the_releases_own_steps_noise_and_budget() -> None:
     """Every step before the last look, OpenDP's noise unless told otherwise, the whole budget, the encoded rows."""
-    names = [step.name for step in STEPS]
-    assert list(STEPS_TO_LAST_LOOK) == names[1 : names.index(LOOKS[-1]) + 1]
     spec = make_audited_spec(1.0)
     release = Release(spec, make_neighbours(0))
-    assert [step.name for step in release.steps] == list(STEPS_TO_LAST_LOOK)
+    names = [step.name for step in build_steps(release.request)]
+    assert [step.name for step in release.steps] == names[1 : names.index(LAST_LOOK) + 1]
+    assert release.looks == ("one_way_marginals", "indif_scores", LAST_LOOK)
     for step, own in zip(release.steps, build_steps(release.request)[1:], strict=False):
         assert codes(step) == codes(own)
         if isinstance(step, ReleaseStep) and isinstance(own, ReleaseStep):
