@@ -220,7 +220,7 @@ class Database:
                     "Use the version of privsyn-flows that wrote it",
                 )
             elsewhere = None if self.sqlite else find_schema_in_path(connection)
-            if elsewhere is not None:
+            if elsewhere not in (None, self.schema):  # here: another process has just made them
                 raise LedgerError(
                     f"the ledger {self.name} has no tables in the schema {self.schema}, and there are some in "
                     f"{elsewhere}, which an earlier version may have made",
