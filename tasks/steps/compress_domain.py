@@ -21,7 +21,6 @@ from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import build_code_schema
 from privsyn.tasks.codecs.cells import Points
 from privsyn.tasks.codecs.level_codecs import NO_LEVELS, Levels, list_level_attributes
-from privsyn.tasks.estimation.equal_mass import are_worth_joining, count_codes
 from privsyn.tasks.estimation.fine_weights import weigh_inside
 from privsyn.tasks.estimation.level_counts import with_levels
 from privsyn.tasks.estimation.recode import (
@@ -31,9 +30,11 @@ from privsyn.tasks.estimation.recode import (
     Floats,
     Recode,
     Sections,
+    are_worth_joining,
     as_one_code,
     build_coarse_domain,
     compress_attribute,
+    count_codes,
     weigh_by_chance,
 )
 from privsyn.tasks.estimation.towards_prior import shrink_towards_prior
@@ -58,7 +59,7 @@ def compress_domain(
     attributes that it does not name; ``added``: the bin of what its spec does not list, by attribute; ``levels``: of
     attributes with very many values, whose counts are those of all levels, and the levels' own attributes one code.
     With ``settings.equal_mass``, attributes in order whose bins are open have as many codes of equal noisy mass as
-    :func:`privsyn.tasks.estimation.equal_mass.count_codes` says, where these are enough fewer than otherwise;
+    :func:`privsyn.tasks.estimation.recode.count_codes` says, where these are enough fewer than otherwise;
     ``open_bins``: their names, None for all.  ``points``: the cells of one value, by attribute.
     ``chances``: of attributes counted alone, the share of each code by chance: they have one code.
     """
