@@ -40,6 +40,7 @@ from prefect.transactions import IsolationLevel
 from pydantic import Field
 
 from privsyn.base.errors import BudgetRefusedError, ContractError, PeriodReleasedError, PrivsynError
+from privsyn.base.paths import make_safe_name
 from privsyn.base.settings import Settings
 from privsyn.base.telemetry import Telemetry
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -56,7 +57,6 @@ from privsyn.flows.run_page.step_progress import StepProgress
 from privsyn.flows.states import make_already_released_state, make_failed_state, make_released_state
 from privsyn.pipelines.release_plan import build_candidate
 from privsyn.publish.folder import ReleaseSummary, publish, summarize
-from privsyn.storage.safe_names import make_safe_name
 
 NewDataset = Annotated[str, Field(description="Why a table that is known under another name gets a second budget.")]
 

@@ -13,10 +13,9 @@ from privsyn.counting.local_engine import LocalEngine
 from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import ReportProgress, Run
-from privsyn.engine.generations import Generation, name_request, name_run, read_generation
 from privsyn.engine.improved_run import read_earlier_keys
 from privsyn.engine.inputs import PrivateAccess
-from privsyn.engine.keys import compute_lineage_keys
+from privsyn.engine.keys import Generation, compute_lineage_keys, name_request, name_run, read_generation
 from privsyn.engine.names_of_tables import check_reason, find_names, map_fingerprints
 from privsyn.engine.plan import Plan
 from privsyn.ledgers.known_tables import KnownTable
