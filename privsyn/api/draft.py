@@ -13,11 +13,10 @@ from privsyn.api.arguments import check_arguments
 from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.settings import Settings, load_settings
 from privsyn.sources.private_table import SupportsArrowStream
-from privsyn.specs.draft import LOOKED, draft
+from privsyn.specs.draft import LOOKED, TODO, draft
 from privsyn.specs.places import format_place
 from privsyn.specs.spec_file import find_todos, to_plain_values
 from privsyn.specs.yaml_file import parse_yaml
-from privsyn.specs.yaml_text import TODO
 
 
 class SpecDraft(dict[str, Any]):
