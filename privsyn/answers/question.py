@@ -61,7 +61,7 @@ class Question:
                 )
         if len({*by}) < len(by):
             raise RequestError("names one column twice", "Name each column once", "query.columns")
-        behind = released.language.behind(
+        behind = released.language.list_attributes(
             tuple(c if c in released.codecs else check_column(released, c) for c in others)
         )
         given = state_rule(released, where) if isinstance(where, str) and where else where or None
@@ -115,7 +115,7 @@ def find_holding(released: ReleasedCounts, columns: Clique) -> ReleasedCounts:
 def compute_left_out(asked: Question, where: Condition | None, z: float) -> float:
     """Return the most rows that a condition can select among the values that are in no cell of several columns."""
     most = 0.0
-    for column, codes in asked.cells.left_out(where).items():
+    for column, codes in asked.cells.list_left_out(where).items():
         linear, weights = Question(asked.released, (), None, (column,)).linear(), codes[None, :].astype(np.float64)
         assert linear is not None  # noqa: S101 - every release measures single columns
         error = float(np.sqrt(max(linear.covariance(weights, weights)[0], 0.0)))

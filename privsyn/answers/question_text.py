@@ -18,7 +18,7 @@ _FUNCTION = re.compile(r"(count|share|mean|median|quantile|correlation|regress)\
 _COMMA = re.compile(rf"({_QUOTED}|[^,`\"']+)+")
 
 
-class Asked(NamedTuple):
+class ParsedQuestion(NamedTuple):
     """A question: what is asked (``count`` unless it says more), of what, by which columns, where."""
 
     what: str
@@ -27,7 +27,7 @@ class Asked(NamedTuple):
     where: str | None
 
 
-def parse(text: str) -> Asked:
+def parse(text: str) -> ParsedQuestion:
     """Return the question in a line of text.  Raises RequestError if it is none."""
     places = [(m.start(), m.end(), m[2].lower()) for m in _WORD.finditer(text) if m[2]]
     where_at = next((p for p in places if p[2] == "where"), None)
@@ -38,7 +38,7 @@ def parse(text: str) -> Asked:
         raise RequestError("has no condition after `where`", "Write one, such as `age >= 65`", "query.where")
     function = _FUNCTION.fullmatch((head[: by_at[0]] if by_at else head).strip())
     if function:
-        return Asked(function[1], function[2].strip(), parse_names(head[by_at[1] :]) if by_at else (), where)
+        return ParsedQuestion(function[1], function[2].strip(), parse_names(head[by_at[1] :]) if by_at else (), where)
     if by_at and head[: by_at[0]].strip().lower() not in ("", "count"):
         raise RequestError(
             f"{text[:200]!r} is no question",
@@ -46,7 +46,7 @@ def parse(text: str) -> Asked:
             "`quantile(age, 0.9)`, `correlation()`, `regress(income ~ age)`",
             "query.columns",
         )
-    return Asked("count", "", parse_names(head[by_at[1] :] if by_at else head), where)
+    return ParsedQuestion("count", "", parse_names(head[by_at[1] :] if by_at else head), where)
 
 
 def parse_names(text: str) -> tuple[str, ...]:

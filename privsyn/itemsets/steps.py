@@ -23,7 +23,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.tables import ITEMSETS, PROFILE_SCHEMA, REPAIRS
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step, Wide
+from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step
 from privsyn.pipelines.common_steps import RELEASED, check_unchanged, list_released_tables, publish_noisy
 from privsyn.sources.transaction_source import iterate_held_items
 from privsyn.tasks.itemsets import basis_marginals, basis_set, estimates, item_counts, pair_counts
@@ -82,7 +82,7 @@ def _read_transactions(asked: ItemsetSpec) -> Step:
         repairs = Repairs()
         rows = check_unchanged(_iterate_rows(asked, inputs, repairs), inputs)
         return {
-            "transaction_rows": Wide(ROW_SCHEMA, rows, lambda b: _plan_profile(b, asked)),
+            "transaction_rows": RowStream(ROW_SCHEMA, rows, lambda b: _plan_profile(b, asked)),
             "repairs": repairs.to_table,
         }
 
