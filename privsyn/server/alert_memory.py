@@ -11,6 +11,7 @@ from typing import Literal
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from privsyn.flows.metrics import LAST_RUN, LAST_RUN_WORDS
 from privsyn.storage.disk import replace_file
 
 
@@ -28,7 +29,8 @@ class AlertMemory:
     """All of it, by data set.
 
     ``told_until``: everything that ended before is told; ``worker``: what was last seen of the work pool's workers;
-    ``failures``: number of failed runs, by data set and state.  ``untold`` and ``looked`` are of this process.
+    ``failures``: number of failed runs, by data set and by FLOW/STATE; ``last_runs``: by data set and flow.  ``untold``
+    and ``looked`` are of this process.
     """
 
     told_until: datetime
@@ -36,6 +38,7 @@ class AlertMemory:
     failures: dict[str, dict[str, int]] = field(default_factory=dict)
     last_failure: dict[str, float] = field(default_factory=dict)
     last_success: dict[str, float] = field(default_factory=dict)
+    last_runs: dict[str, dict[str, float]] = field(default_factory=dict)
     budgets: dict[str, Budget] = field(default_factory=dict)
     untold: int = 0
     looked: float = 0.0
@@ -60,11 +63,16 @@ class AlertMemory:
         kept = {name: value for name, value in asdict(self).items() if name not in ("untold", "looked")}
         return json.dumps(kept | {"told_until": self.told_until.isoformat()})
 
-    def note_failure(self, dataset: str, state: str, moment: float) -> None:
+    def note_failure(self, dataset: str, flow: str, state: str, moment: float) -> None:
         """Count a run that failed."""
-        counts = self.failures.setdefault(dataset, {})
-        counts[state] = counts.get(state, 0) + 1
+        counts, key = self.failures.setdefault(dataset, {}), f"{flow}/{state}"
+        counts[key] = counts.get(key, 0) + 1
         self.last_failure[dataset] = max(moment, self.last_failure.get(dataset, 0.0))
+
+    def note_run(self, dataset: str, flow: str, moment: float) -> None:
+        """Keep the moment at which a run ended well, unless a later one is known."""
+        runs = self.last_runs.setdefault(dataset, {})
+        runs[flow] = max(moment, runs.get(flow, 0.0))
 
     def note_success(self, dataset: str, moment: float, left: Budget) -> None:
         """Keep the moment of a release and what it left of the budget, unless a later one is known."""
@@ -74,12 +82,18 @@ class AlertMemory:
     def collect(self) -> Iterator[Metric]:
         """Yield the gauges, as Prometheus' client asks for them."""
         failures = CounterMetricFamily(
-            "privsyn_run_failures", "Runs that failed, crashed or were refused.", labels=("dataset", "state")
+            "privsyn_run_failures", "Runs that failed, crashed or were refused.", labels=("dataset", "flow", "state")
         )
         for dataset, counts in list(self.failures.items()):
-            for state, count in list(counts.items()):
-                failures.add_metric((dataset, state), count)
+            for key, count in list(counts.items()):
+                flow, _, state = key.rpartition("/")
+                failures.add_metric((dataset, flow, state), count)
         yield failures
+        ended = GaugeMetricFamily(LAST_RUN, LAST_RUN_WORDS, labels=("dataset", "flow"))
+        for dataset, runs in list(self.last_runs.items()):
+            for flow, moment in list(runs.items()):
+                ended.add_metric((dataset, flow), moment)
+        yield ended
         left = dict(self.budgets)
         for name, what, figures in (
             ("privsyn_last_failure_timestamp_seconds", "End of the last run that failed.", dict(self.last_failure)),

@@ -89,6 +89,7 @@ class AlertService:
     memory: AlertMemory = field(init=False)
     _pauses: dict[str, tuple[float, float]] = field(default_factory=dict)
     _unmarked: set[str] = field(default_factory=set)
+    _flows: dict[UUID, str] = field(default_factory=dict)
     _next_slow: float = 0.0
 
     def __post_init__(self) -> None:
@@ -143,7 +144,9 @@ class AlertService:
         if state is None:
             return True
         moment = (run.end_time or state.timestamp).timestamp()
-        if state.is_completed() and state.name != CACHED and run.labels.get(DATASET):
+        if state.is_completed():
+            self.memory.note_run(find_dataset(run), self._read_flow(run), moment)
+        if state.is_completed() and state.name != CACHED and run.labels.get(BUDGET_LEFT_RHO) is not None:
             with suppress(ValueError, TypeError):  # labels that are not ours
                 self.memory.note_success(str(run.labels[DATASET]), moment, _read_budget(run.labels))
         alert = judge_end(run, self.page)
@@ -152,8 +155,14 @@ class AlertService:
         if not self._tell(to, run, alert, TOLD):
             return False
         if not state.is_completed():
-            self.memory.note_failure(find_dataset(run), str(state.name), moment)
+            self.memory.note_failure(find_dataset(run), self._read_flow(run), str(state.name), moment)
         return True
+
+    def _read_flow(self, run: FlowRun) -> str:
+        """Return the name of a run's flow."""
+        if run.flow_id not in self._flows:
+            self._flows[run.flow_id] = self.client.read_flow(run.flow_id).name
+        return self._flows[run.flow_id]
 
     def _tell(self, to: Addressee, run: FlowRun, alert: Alert, label: str) -> bool:
         """Deliver an alert of a run and mark the run; return whether people have been told, now or before."""
