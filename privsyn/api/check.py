@@ -299,8 +299,8 @@ def _predict_sets(plan: Plan) -> Iterator[SetLine]:
     encoding = plan.request.encoding
     stages = [stage for stage in plan.stages if stage.step.name == MEASURE_SETS]
     for clique, sigma in (found for stage in stages for found in _list_set_noise(plan, stage)):
-        bins = {a: int(encoding.groups[a].max()) + 1 for a in clique}
-        even = {a: CoarseCounts(np.ones(n), bool(encoding.in_order.get(a))) for a, n in bins.items()}
+        bins = {a: encoding.binning[a].size for a in clique}
+        even = {a: CoarseCounts(np.ones(n), bool(encoding.binning[a].in_order)) for a, n in bins.items()}
         for rows in ASSUMED_ROWS:
             merges = merge_codes(even, clique, count_affordable_cells(rows, sigma))
             cells = tuple(int(merge.max()) + 1 for merge in merges)
