@@ -40,6 +40,8 @@ MOST_ROWS = 10_000
 BINS = 16
 """Bins of numbers as features of the SVM, of equal mass among the real rows."""
 TREES = 40
+NULL = -1e12
+"""Null as a feature of the trees, and as a label."""
 
 OURS: dict[str, dict[str, Any]] = {
     "privsyn": {},
@@ -105,7 +107,7 @@ def score(coder: Coder, made: pa.Table, test: pa.Table, label: str) -> tuple[flo
     """Return the errors of the SVM and of the trees, trained on ``made`` rows, on the ``test`` rows."""
     train, tested = (_take_some(table) for table in (made, test))
     (numbers, codes), (real, real_codes) = coder.read(train), coder.read(tested)
-    wanted, told = (np.nan_to_num(np.rint(columns[label]), nan=-1e9) for columns in (real, numbers))
+    wanted, told = (np.nan_to_num(np.rint(columns[label]), nan=NULL) for columns in (real, numbers))
     levels = np.unique(np.concatenate([wanted, told]))
 
     def label_last(table: CodeTable, of: np.ndarray) -> CodeTable:
@@ -120,9 +122,14 @@ def score(coder: Coder, made: pa.Table, test: pa.Table, label: str) -> tuple[flo
         return svm, float((wanted != told[0]).mean())
     with threadpool_limits(1):
         trees = HistGradientBoostingClassifier(random_state=0, max_iter=TREES, max_leaf_nodes=15)
-        trees.fit(np.column_stack([numbers[c] for c in others]), told)
-        guess = trees.predict(np.column_stack([real[c] for c in others]))
+        trees.fit(_stack(numbers, others), told)
+        guess = trees.predict(_stack(real, others))
     return svm, float((guess != wanted).mean())
+
+
+def _stack(numbers: Mapping[str, np.ndarray], names: list[str]) -> np.ndarray:
+    """Return columns side by side, null a number of its own: a column of nulls only has no thresholds."""
+    return np.column_stack([np.nan_to_num(numbers[name], nan=NULL) for name in names])
 
 
 def _take_some(table: pa.Table) -> pa.Table:
