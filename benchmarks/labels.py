@@ -2,7 +2,7 @@
 
 Each column of 2 to 20 levels is the label in turn: a linear SVM and boosted trees are trained on synthetic rows and
 tested on a fifth of the real rows that no release saw.  Printed is the mean over labels of the error, of both
-machines.  Tables and peers are those of ``benchmarks/relations.py``; ``focus`` is one release a label, with the label in
+machines.  Tables and peers are those of ``benchmarks/relations.py``; ``focus`` is one release a label, that label in
 focus.  All tables are public and the noise is seeded: nothing here is a release.
 """
 
@@ -209,7 +209,10 @@ def main() -> None:
                         file.write(json.dumps(kept[of]) + "\n")
             found = kept[of]
             cells = [str(found.get(k, "")) for k in ("svm", "trees", "cpu")]
-            print(f"| {name} | {of[1]:g} | {of[2]} | {of[3]} | {' | '.join(cells)} | {found.get('detail', '')}", flush=True)
+            print(
+                f"| {name} | {of[1]:g} | {of[2]} | {of[3]} | {' | '.join(cells)} | {found.get('detail', '')}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

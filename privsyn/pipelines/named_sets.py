@@ -150,7 +150,12 @@ def _build_plan(measure: ReleaseStep, shares: Shares) -> Step:
         recode, named = inputs.recode(), request.public.measured_sets
         found = _find_sets(request, inputs) if searched else []
         sets = named_sets.plan_sets(
-            _weigh(named, found, shares), recode, _list_in_order(request), measure.rho(request), request.records
+            _weigh(named, found, shares),
+            recode,
+            _list_in_order(request),
+            measure.rho(request),
+            request.records,
+            request.public.on(recode).starts,
         )
         return {"merges": named_sets.tabulate_merges(sets)}
 
@@ -169,7 +174,10 @@ def _build_plan(measure: ReleaseStep, shares: Shares) -> Step:
                 "says which codes (`coarse`) are one (`merged`) in the joint counts of each named set",
             )
         },
-        words=lambda r: "the named sets are counted in cells of about equal noisy counts, as many as the noise allows",
+        words=lambda r: (
+            "the named sets are counted in cells of about equal noisy counts, as many as the noise allows"
+            + ("; questions in the cells that they ask for" if any(m.question for m in r.spec.workload) else "")
+        ),
     )
 
 
