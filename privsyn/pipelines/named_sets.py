@@ -173,7 +173,7 @@ def _build_plan(measure: ReleaseStep, shares: Shares) -> Step:
         },
         words=lambda r: (
             "the named sets are counted in cells of about equal noisy counts, as many as the noise allows"
-            + ("; questions in the cells that they ask for" if any(m.question for m in r.spec.workload) else "")
+            + ("; questions in the cells that they ask for" if any(m.question for m in r.spec.measured_sets) else "")
         ),
     )
 
