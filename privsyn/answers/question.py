@@ -151,7 +151,7 @@ def select_shown_answers(
 ) -> tuple[sp.csr_matrix, NDArray[np.int64]]:
     """Return weights of the answers that the condition leaves cells to, and their numbers.
 
-    AllOf where ``beyond`` says that rows in no cell may be selected.  RequestError if there is none.
+    All where ``beyond`` says that rows in no cell may be selected.  RequestError if there is none.
     """
     weights = sp.csr_matrix(answers.multiply(part))
     weights.eliminate_zeros()
