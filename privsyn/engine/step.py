@@ -103,7 +103,7 @@ class Step:
         return json.dumps(self.build_key(request), sort_keys=True, separators=(",", ":"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Look:
     """A look at private rows, in words for the note and the certificate.
 

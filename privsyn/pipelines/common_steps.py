@@ -188,7 +188,7 @@ def build_one_way_step(share: Fraction, division: str) -> ReleaseStep:
         plan=plan,
         exact=lambda r, i, rows, queries: one_way_marginals.count_exactly(rows, queries, r.threads),
         share=lambda r: share,
-        look=Look("counts of every column on its own", explain_one_cell),
+        look=Look(what="counts of every column on its own", reason=explain_one_cell),
         rows=ENCODED,
         rows_domain=lambda r, i: r.encoding.domain,
         published=publish_noisy("one_way", "has a count for every fine code of every column"),

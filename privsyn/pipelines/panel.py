@@ -113,8 +113,8 @@ MEASURE_TRANSITIONS = ReleaseStep(
     exact=_count_transitions,
     share=lambda r: TRANSITIONS_SHARE,
     look=Look(
-        "counts of a row's value by the next row's, of one pair of rows a person",
-        lambda r: "1: one pair of rows is drawn from each person, by a rule that depends on that person alone",
+        what="counts of a row's value by the next row's, of one pair of rows a person",
+        reason=lambda r: "1: one pair of rows is drawn from each person, by a rule that depends on that person alone",
         noise_of="a count of pairs",
     ),
     rows=PAIRS,

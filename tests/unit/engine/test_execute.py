@@ -68,7 +68,7 @@ class Setting:
                 "outputs": {"noisy": tables.NOISY, "receipts": tables.RECEIPTS},
                 "plan": ask,
                 "exact": count,
-                "look": Look("counts", lambda r: "k"),
+                "look": Look(what="counts", reason=lambda r: "k"),
                 "rows": "",
                 **changes,
             },
