@@ -20,6 +20,7 @@ from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, pool_one_ways, recode_from_table
 from privsyn.tasks.estimation.recompress import recompress
+from privsyn.tasks.estimation.smooth_counts import smooth_one_ways
 from privsyn.tasks.kernels.counting import CodeTable, Countable
 from privsyn.tasks.steps import encode
 
@@ -88,7 +89,7 @@ class Inputs:
         pooled = pool_one_ways(
             self.recode(), queries, answers, encoding.groups, encoding.levels, encoding.points, encoding.chances
         )
-        return recompress(
+        found = recompress(
             pooled,
             queries,
             encoding.groups,
@@ -98,6 +99,11 @@ class Inputs:
             encoding.levels,
             encoding.points,
             encoding.chances,
+        )
+        if not (settings.enabled and settings.equal_mass):
+            return found
+        return found | smooth_one_ways(
+            pooled, encoding.open_widths, encoding.groups, encoding.in_order, encoding.points
         )
 
     def measured(self, stages: Sequence[str]) -> tuple[list[Query], list[NDArray[Any]]]:

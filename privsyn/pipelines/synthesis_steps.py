@@ -52,7 +52,18 @@ def key_consistency(request: Request) -> dict[str, Any]:
     """Return the settings of consistency by the names that they have in keys."""
     settings = get_consistency(request)
     pooled = {"pooled": True} if settings.pooled else {}  # earlier keys have no such field
-    return {"rounds": settings.rounds, "firm": settings.one_way_weight, "shrink": settings.shrink, **pooled}
+    return {
+        "rounds": settings.rounds,
+        "firm": settings.one_way_weight,
+        "shrink": settings.shrink,
+        **pooled,
+        **_key_smoothing(request),
+    }
+
+
+def _key_smoothing(request: Request) -> dict[str, Any]:
+    """Return what keys say of smoothed one-ways; earlier keys have no such field."""
+    return {"smoothed": True} if request.spec.mechanism.compression.equal_mass else {}
 
 
 def get_synthesis(request: Request) -> Synthesis:
@@ -365,6 +376,7 @@ def _key_decoding(request: Request) -> dict[str, Any]:
     # earlier keys have neither
     later = {"inside": "related"} if get_synthesis(request).related_inside else {}
     later |= {"unlisted": "above noise"} if request.encoding.added else {}
+    later |= _key_smoothing(request)
     return {**_key_shards(request), "order": request.column_order, "columns": key_columns(request), **later}
 
 

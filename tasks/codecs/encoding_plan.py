@@ -135,6 +135,11 @@ class EncodingPlan:
         return frozenset(c.attribute for c in self.codecs if c.bins_open)
 
     @property
+    def open_widths(self) -> dict[str, NDArray[np.float64]]:
+        """Attribute -> the width of every fine code, 0 for what is no interval, of columns whose bins are open."""
+        return {c.attribute: c.widths for c in self.codecs if isinstance(c, OrderedCodec) and c.bins_open}
+
+    @property
     def added(self) -> dict[str, int]:
         """Attribute -> the bin of what its spec does not list, where it has one (:class:`Codec`)."""
         return {c.attribute: c.added for c in self.codecs if c.added is not None}
