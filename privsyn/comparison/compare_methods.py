@@ -202,7 +202,7 @@ def _iterate_runs(
             threads=threads,
             settings=MethodSettings.of(spec),
             in_order=encoding.in_order,
-            open_bins=encoding.open_bins,
+            open_widths=encoding.open_widths,
             points=encoding.points,
             chances=encoding.chances,
             added=encoding.added,

@@ -59,7 +59,8 @@ class Trial:
 
     rows: the real training rows in fine codes; groups: fine code -> public bin, by attribute; in_order: the
     sections of an attribute's intervals and added: the bin of what its spec does not list
-    (:class:`privsyn.tasks.codecs.Codec`); open_bins: the attributes of which it says no bins; points: their cells of
+    (:class:`privsyn.tasks.codecs.Codec`); open_widths: of attributes of which it says no bins, the
+    width of every code; points: their cells of
     one value; chances: of attributes counted alone, the share of each code by chance; epsilon, delta: the promise to
     keep for adding or removing one person with at most ``records`` rows; seed: of the post-processing;
     noise: seeded as well; threads: 0 for all cores.
@@ -76,7 +77,7 @@ class Trial:
     settings: MethodSettings = MethodSettings()
     in_order: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     added: Mapping[str, int] = field(default_factory=dict)
-    open_bins: frozenset[str] = frozenset()
+    open_widths: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     points: Mapping[str, Points] = field(default_factory=dict)
     chances: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     prior: CodeTable | None = None

@@ -265,7 +265,7 @@ class CodeEncoding:
     groups: Mapping[str, NDArray[np.int32]]
     in_order: Mapping[str, tuple[tuple[int, int], ...]]
     added: Mapping[str, int]
-    open_bins: frozenset[str] = frozenset()
+    open_widths: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     points: Mapping[str, Points] = field(default_factory=dict)
     chances: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     levels: Levels = field(default_factory=dict)
@@ -299,7 +299,7 @@ class CodeRequest(Request):
         assert self.trial is not None  # noqa: S101 - always given
         trial = self.trial
         return CodeEncoding(
-            trial.rows.domain, trial.groups, trial.in_order, trial.added, trial.open_bins, trial.points, trial.chances
+            trial.rows.domain, trial.groups, trial.in_order, trial.added, trial.open_widths, trial.points, trial.chances
         )
 
 

@@ -206,7 +206,7 @@ def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[s
         in_order=encoding.in_order,
         added=encoding.added,
         levels=encoding.levels,
-        open_bins=encoding.open_bins,
+        open_bins=encoding.open_widths.keys(),
         points=encoding.points,
         chances=encoding.chances,
     )

@@ -130,14 +130,9 @@ class EncodingPlan:
         return {c.attribute: c.in_order for c in self.codecs}
 
     @property
-    def open_bins(self) -> frozenset[str]:
-        """The ordered attributes of which the spec says neither bins nor edges."""
-        return frozenset(c.attribute for c in self.codecs if c.bins_open)
-
-    @property
     def open_widths(self) -> dict[str, NDArray[np.float64]]:
-        """Attribute -> the width of every fine code, 0 for what is no interval, of columns whose bins are open."""
-        return {c.attribute: c.widths for c in self.codecs if isinstance(c, OrderedCodec) and c.bins_open}
+        """The ordered attributes of which the spec says neither bins nor edges -> the width of every fine code."""
+        return {c.attribute: c.widths for c in self.codecs if c.widths is not None}
 
     @property
     def added(self) -> dict[str, int]:

@@ -68,7 +68,6 @@ class OrderedCodec(Codec):
     ``barriers``: values at which a bin ends and across which low bins are never combined, such as the thresholds of
     rules, in the numbers of the column's ``edge_values``.  ``even``: cells as in releases made before wide bins had
     more (:func:`build_cells`).  ``points``: values with a cell of their own in their section.
-    ``widths``: of every fine code, 0 for exact values and null.
     """
 
     def __init__(
@@ -91,9 +90,9 @@ class OrderedCodec(Codec):
         null_bin = [len(self.cells.bins)] if column.nullable else []
         self.groups = np.concatenate([self.cells.bin_of, np.array(null_bin, dtype=np.int32)]).astype(np.int32)
         self.leaves_cell = False  # whether a drawn value may lie in another cell of its bin
-        self.in_order, self.bins_open = self.cells.sections, column.leaves_bins_open
+        self.in_order = self.cells.sections
         intervals = [0.0 if cell.exact else compute_width(cell, self._grid) for cell in self.cells.fine]
-        self.widths = np.array([*intervals, *(0.0 for _ in null_bin)])
+        self.widths = np.array([*intervals, *(0.0 for _ in null_bin)]) if column.leaves_bins_open else None
         self._is_exact = np.array([cell.exact for cell in self.cells.fine])
         self._low, self._high = (
             np.array([getattr(cell, side) for cell in self.cells.fine], dtype=np.float64) for side in ("low", "high")

@@ -52,7 +52,7 @@ def smooth_one_ways(
     their sum, and those that a public table tells of are left out.
     """
     found = {}
-    for a in (a for a in widths if a in recode and not recode[a].by_prior):
+    for a in (a for a in widths if widths[a].any() and a in recode and not recode[a].by_prior):
         sections = [np.flatnonzero((groups[a] >= start) & (groups[a] < end)) for start, end in in_order.get(a, ())]
         found[a] = _smooth_attribute(recode[a], widths[a], sections, points.get(a))
     return found

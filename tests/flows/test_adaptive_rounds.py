@@ -138,7 +138,7 @@ def test_the_rows_are_those_of_the_method_in_memory(spec: ReleaseSpec) -> None:
         7,
         settings=settings,
         in_order=encoding.in_order,
-        open_bins=encoding.open_bins,
+        open_widths=encoding.open_widths,
     )
     made = variants.default(trial)
     published = encode_table(pq.read_table(Path(summary.released) / "synthetic.parquet").to_batches(), encoding)

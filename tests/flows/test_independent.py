@@ -196,7 +196,7 @@ def test_the_method_that_is_compared_makes_the_same_rows_from_the_same_noise(hom
             seed=spec.mechanism.synthesis.seed,
             settings=MethodSettings.of(spec),
             in_order=encoding.in_order,
-            open_bins=encoding.open_bins,
+            open_widths=encoding.open_widths,
         )
 
     same, other = (METHODS["independent"].run(compared(seed)).table for seed in (7, 8))

@@ -167,7 +167,7 @@ def test_the_method_that_is_compared_makes_the_same_rows(save: Save, tmp_path: P
         "settings": MethodSettings.of(spec),
         "in_order": encoding.in_order,
         "added": encoding.added,
-        "open_bins": encoding.open_bins,
+        "open_widths": encoding.open_widths,
     }
     public = Request(spec, tuple(spec.released_columns)).prior
     trial = Trial(rows, encoding.groups, 4.0, 1e-9, 1, SeededNoise(7), 3, prior=public, **how)

@@ -150,7 +150,7 @@ def test_the_method_that_is_compared_makes_the_same_rows_and_age_goes_with_incom
         "settings": MethodSettings.of(spec),
         "in_order": encoding.in_order,
         "added": encoding.added,
-        "open_bins": encoding.open_bins,
+        "open_widths": encoding.open_widths,
     }
     trial = Trial(rows, encoding.groups, 4.0, 1e-9, 1, SeededNoise(7), 3, **how)
     found = METHODS[name].run(trial).table
