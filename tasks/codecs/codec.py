@@ -36,8 +36,8 @@ class Codec(ABC):
     section may be combined with each other.  ``helpers``: other attributes whose codes decoding reads, as a mapping.
     ``added``: the bin of what the spec does not list, which shows in the release only if its noisy count is not low.
     ``widths``: of an ordered attribute of which the spec says neither bins nor edges, the width of every fine code, 0
-    of what is no interval; None of others.  ``points``: its cells of one value, where it has any.  ``chances``: of an attribute that is counted alone and related to no other, the share that
-    each code has by chance; None of others.
+    of what is no interval; None of others.  ``points``: its cells of one value, where it has any.  ``chances``: of an
+    attribute that is counted alone and related to no other, the share that each code has by chance; None of others.
     """
 
     attribute: str

@@ -12,16 +12,15 @@ are left as they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.tasks.codecs.cells import Points
+from privsyn.tasks.codecs.binning import AttributeBins, Binning
 from privsyn.tasks.estimation.fine_weights import find_faint_points, join_points
 from privsyn.tasks.estimation.projection import apply_norm_sub
-from privsyn.tasks.estimation.recode import AttributeRecode, Recode, Sections
+from privsyn.tasks.estimation.recode import AttributeRecode, Recode
 
 Floats = NDArray[np.float64]
 
@@ -38,44 +37,37 @@ COUNT_RESOLUTION = 2.0**-10
 """Counts are whole multiples of it: last bits of linear algebra differ between CPUs, and rows must not."""
 
 
-def smooth_one_ways(
-    recode: Recode,
-    widths: Mapping[str, Floats],
-    groups: Mapping[str, NDArray[np.int32]],
-    in_order: Mapping[str, Sections],
-    points: Mapping[str, Points],
-) -> Recode:
-    """Return the attributes in ``widths`` by smoothed counts, and the shares inside their codes by these.
+def smooth_one_ways(recode: Recode, binning: Binning) -> Recode:
+    """Return the attributes with open bins by smoothed counts, and the shares inside their codes by these.
 
-    widths: attribute -> the width of every fine code, shape (fine size,), 0 for what is no interval; ``groups``,
-    ``in_order``, ``points``: as in :func:`privsyn.tasks.steps.compress_domain.compress_domain`.  Counts keep
-    their sum, and those that a public table tells of are left out.
+    Counts keep their sum; attributes that a public table tells of are left out.
     """
     found = {}
-    for a in (a for a in widths if widths[a].any() and a in recode and not recode[a].by_prior):
-        sections = [np.flatnonzero((groups[a] >= start) & (groups[a] < end)) for start, end in in_order.get(a, ())]
-        found[a] = _smooth_attribute(recode[a], widths[a], sections, points.get(a))
+    for a, r in recode.items():
+        widths = binning[a].widths
+        if widths is not None and widths.any() and not r.by_prior:
+            found[a] = _smooth_attribute(r, binning[a], widths)
     return found
 
 
-def _smooth_attribute(
-    recode: AttributeRecode, widths: Floats, sections: list[NDArray[np.int64]], points: Points | None
-) -> AttributeRecode:
+def _smooth_attribute(recode: AttributeRecode, bins: AttributeBins, widths: Floats) -> AttributeRecode:
     sigma = float(np.sqrt(recode.noise))
-    faint = find_faint_points(recode.estimate, sigma, points)
+    faint = find_faint_points(recode.estimate, sigma, bins.points)
     counts, wide = join_points(recode.estimate, faint), widths.copy()
-    alone = np.zeros(len(counts), dtype=bool) if points is None else np.isin(np.arange(len(counts)), points.cell)
+    free = widths > 0
+    if bins.points is not None:
+        free[bins.points.cell] = False
     for cell, beside in zip(faint.cell, faint.beside, strict=True):
         wide[beside] += widths[cell]
-    for section in sections:
-        row = section[~alone[section] & (widths[section] > 0)]
+    for start, end in bins.in_order:
+        row = np.flatnonzero(free & (bins.groups >= start) & (bins.groups < end))
         if len(row) > 2:
             counts[row] = smooth_counts(counts[row], sigma, wide[row])
     for cell, beside, share in zip(*faint, strict=True):
         counts[cell], counts[beside] = share * counts[beside], (1 - share) * counts[beside]
     total = max(float(recode.estimate.sum()), 0.0)
     settled = np.rint(apply_norm_sub(counts, total) / COUNT_RESOLUTION) * COUNT_RESOLUTION
-    even = np.where(recode.kept, np.maximum(widths, 1e-9 * max(widths.max(), 1.0)), 0.0)
+    even = np.where(recode.kept, np.maximum(widths, 1e-9 * widths.max()), 0.0)
     return replace(recode, estimate=settled, weight=_share_inside(recode, np.where(recode.kept, settled, 0.0), even))
 
 

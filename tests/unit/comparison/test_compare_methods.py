@@ -53,15 +53,13 @@ def trial(spec: ReleaseSpec, seed: int) -> Trial:
     encoding = plan(spec)
     return Trial(
         rows=encode_table(open_source(spec.data, spec).batches(), encoding).fine,
-        groups=encoding.groups,
+        binning=encoding.binning,
         epsilon=spec.privacy.epsilon,
         delta=spec.privacy.delta,
         records=spec.unit.records,
         noise=SeededNoise(seed),
         seed=spec.mechanism.synthesis.seed,
         settings=MethodSettings.of(spec),
-        in_order=encoding.in_order,
-        open_bins=encoding.open_bins,
     )
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.codecs.cells import Points
 from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.estimation.smooth_counts import smooth_counts, smooth_one_ways
 
 CELLS = 64
+ZERO = Points(np.array([0]), np.array([1]), np.array([0.5]))
 EXPONENTIAL = 4_000 * np.exp(-np.arange(CELLS) / 8) * (1 - np.exp(-1 / 8))
 
 
@@ -58,9 +60,8 @@ def test_a_zero_that_stands_out_and_null_keep_their_counts_and_shares_sum_to_one
     y = np.append(np.round(EXPONENTIAL + np.random.default_rng(3).normal(0, sigma, CELLS)), 700.0)
     y[0] += 1_500
     widths = np.append(np.ones(CELLS), 0.0)
-    groups = {"x": np.append(np.arange(CELLS), CELLS).astype(np.int32)}
-    points = {"x": Points(np.array([0]), np.array([1]), np.array([0.5]))}
-    found = smooth_one_ways({"x": build_recode(y, sigma)}, {"x": widths}, groups, {"x": ((0, CELLS),)}, points)["x"]
+    bins = AttributeBins(np.arange(CELLS + 1, dtype=np.int32), ((0, CELLS),), True, widths, points=ZERO)
+    found = smooth_one_ways({"x": build_recode(y, sigma)}, {"x": bins})["x"]
     assert np.isclose(found.estimate.sum(), y.sum(), atol=0.1)
     assert abs(found.estimate[0] - y[0]) < 2 * sigma
     assert abs(found.estimate[-1] - 700) < 2 * sigma
@@ -72,9 +73,7 @@ def test_a_zero_that_does_not_stand_out_has_its_part_of_the_smoothed_density() -
     sigma = 20.0
     y = np.full(CELLS, 100.0) + np.random.default_rng(4).normal(0, sigma, CELLS)
     y[0] = 20.0
-    groups = {"x": np.arange(CELLS, dtype=np.int32)}
-    points = {"x": Points(np.array([0]), np.array([1]), np.array([0.5]))}
-    recode = build_recode(y, sigma)
-    found = smooth_one_ways({"x": recode}, {"x": np.ones(CELLS)}, groups, {"x": ((0, CELLS),)}, points)["x"]
+    bins = AttributeBins(np.arange(CELLS, dtype=np.int32), ((0, CELLS),), True, np.ones(CELLS), points=ZERO)
+    found = smooth_one_ways({"x": build_recode(y, sigma)}, {"x": bins})["x"]
     assert np.isclose(found.estimate[0], found.estimate[1], atol=0.01)
     assert abs(found.estimate[0] - 100) < 25
