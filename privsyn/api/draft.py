@@ -16,12 +16,11 @@ from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.settings import Settings, load_settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.private_table import SupportsArrowStream
-from privsyn.specs.draft import LOOKED, draft
+from privsyn.specs.draft import LOOKED, TODO, draft
 from privsyn.specs.places import format_place
 from privsyn.specs.public_inputs import with_public_inputs
 from privsyn.specs.spec_file import check_spec_content, find_todos, load_spec
 from privsyn.specs.yaml_file import parse_yaml
-from privsyn.specs.yaml_text import TODO
 
 AnySpec: TypeAlias = ReleaseSpec | Mapping[str, Any] | str | Path
 """A release spec: the model, a mapping as the YAML file has it (a draft is one), or the path of such a file."""

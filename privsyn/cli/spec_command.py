@@ -70,7 +70,7 @@ def draft_command(
 
         def write() -> str:
             text = draft(
-                parse_table(data, "DATA") or "",
+                parse_table(data, "draft_spec.data") or "",
                 dictionary,
                 dataset,
                 folder=out.parent,

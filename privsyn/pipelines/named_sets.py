@@ -25,6 +25,7 @@ from privsyn.pipelines.common_steps import (
     publish_noisy,
     stream_codes,
 )
+from privsyn.tasks.codecs.binning import get_ordered
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import estimate_total
 from privsyn.tasks.kernels.counting import Countable
@@ -83,12 +84,8 @@ def build_set_steps(request: Request, measurement: Fraction) -> tuple[Step, ...]
     return (*search, _build_plan(measure, shares), MERGE_ROWS, measure)
 
 
-def _list_in_order(request: Request) -> set[str]:
-    return {a for a, sections in request.encoding.in_order.items() if sections}
-
-
 def _plan_halves(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    halves = triple_scores.halve_attributes(inputs.recode(), _list_in_order(request))
+    halves = triple_scores.halve_attributes(inputs.recode(), get_ordered(request.encoding.binning))
     return {"merges": named_sets.tabulate_merges([halves])}
 
 
@@ -150,7 +147,11 @@ def _build_plan(measure: ReleaseStep, shares: Shares) -> Step:
         recode, named = inputs.recode(), request.public.measured_sets
         found = _find_sets(request, inputs) if searched else []
         sets = named_sets.plan_sets(
-            _weigh(named, found, shares), recode, _list_in_order(request), measure.rho(request), request.records
+            _weigh(named, found, shares),
+            recode,
+            get_ordered(request.encoding.binning),
+            measure.rho(request),
+            request.records,
         )
         return {"merges": named_sets.tabulate_merges(sets)}
 

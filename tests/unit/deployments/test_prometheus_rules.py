@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from ruamel.yaml import YAML
 
-from privsyn.server.alert_memory import AlertMemory, Budget
+from privsyn.server.alert_service import AlertMemory, Budget
 from tests.support.places import ROOT
 
 FILE = ROOT / "deployments" / "prometheus_rules.yaml"

@@ -26,7 +26,7 @@ from privsyn.flows.run_page.budget import (
     format_percent,
     read_budget,
 )
-from privsyn.flows.run_page.certificate_page import format_certificate_page, format_files_page
+from privsyn.flows.run_page.show import format_certificate_page, format_files_page
 from privsyn.ledgers.ledger import Ledger, Line
 from privsyn.pipelines.registry import build_steps
 from privsyn.publish.release_note import list_looks
