@@ -159,7 +159,7 @@ def _print_relations(plan: Plan, summary: ReleaseSummary) -> None:
     """Say so where no two columns were counted together."""
     from privsyn.base.errors import RequestError
     from privsyn.data_contracts.certificate import explain_missing_relations
-    from privsyn.publish.relations_note import list_measured_relations
+    from privsyn.publish.certificate_of_run import list_measured_relations
     from privsyn.storage.released_files import read_certificate
 
     try:
