@@ -146,7 +146,8 @@ class ReleaseSpec(FrozenModel):
     workload: tuple[NamedMarginal, ...] = Field(
         default=(),
         description="Public: sets of columns whose joint counts matter more, as "
-        '`[{"columns": ["age", "sex", "income"], "weight": 10}]`. A pair inside several sets has the largest weight.',
+        '`[{"columns": ["age", "sex", "income"], "weight": 10}]`, or questions whose cells do, as '
+        '`[{"question": "sex, region where age < 30"}]`. A pair inside several sets has the largest weight.',
     )
     improves: Improvement | None = Field(
         default=None,

@@ -77,7 +77,7 @@ def show_release(run: Run, refs: Mapping[str, StepRefs], published: Published) -
             "Each blocks: a table that breaks one is not written.",
         )
     with ignore_page_errors("label"):
-        _label_run(run)
+        label_run(describe_budget(run.ledger.summary(run.dataset)[0], run.request.total_rho, drawn=bool(run.drawn)))
     with ignore_page_errors("gauge"):
         note_success(run.ledger.summary(run.dataset)[0], Settings())
     with ignore_page_errors("list of files"):
@@ -97,14 +97,13 @@ def show_release(run: Run, refs: Mapping[str, StepRefs], published: Published) -
         )
 
 
-def _label_run(run: Run) -> None:
-    """Label the flow run with what is left of the budget: the server's gauges and alerts are made from labels."""
+def label_run(labels: Mapping[str, str | float | int]) -> None:
+    """Label the flow run, where there is one: the server's gauges and alerts are made from labels."""
     context = FlowRunContext.get()
     if context is None or context.flow_run is None:
         return
-    labels = describe_budget(run.ledger.summary(run.dataset)[0], run.request.total_rho, drawn=bool(run.drawn))
     with get_client(sync_client=True) as client:
-        client.update_flow_run_labels(context.flow_run.id, labels)
+        client.update_flow_run_labels(context.flow_run.id, dict(labels))
 
 
 def list_contract_rows(run: Run) -> list[dict[str, str]]:
@@ -165,7 +164,7 @@ def ignore_page_errors(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # whatever it is: the release is whole and published
-        get_run_logger().warning("The %s of the release is not shown (%s).", what, type(error).__name__)
+        get_run_logger().warning("The %s of the run is not shown (%s).", what, type(error).__name__)
 
 
 def _show_budget(ledger: Ledger, dataset: str, charges: tuple[str, ...], now: str) -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from privsyn.api.arguments import check_arguments
-from privsyn.api.draft import AnySpec, load_any_spec
 from privsyn.api.open_release import Release
 from privsyn.api.progress import show_progress
 from privsyn.base.errors import PeriodReleasedError, RequestError
@@ -26,6 +25,7 @@ from privsyn.base.settings import Settings, load_settings
 from privsyn.base.telemetry import Telemetry
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.private_table import SupportsArrowStream, Table
+from privsyn.specs.spec_file import AnySpec, load_any_spec
 
 if TYPE_CHECKING:
     from privsyn.api.ledger import LedgerView

@@ -18,6 +18,7 @@ import numpy as np
 
 from privsyn.base.errors import RequestError, locate_error
 from privsyn.base.settings import Settings
+from privsyn.base.telemetry import Telemetry
 from privsyn.comparison.method import DomainTooLargeError, Method, MethodResult, MethodSettings, Trial, spread_evenly
 from privsyn.comparison.methods import METHODS
 from privsyn.comparison.result_tables import format_markdown
@@ -128,8 +129,10 @@ def compare(
         if table is not None:
             check_table(request.spec.dataset, table, settings, argument)
     check_public_inputs(request.spec, settings)
-    results = run_all(request, settings.threads, report, only)
-    return Compared(_write(results, settings), results)
+    dataset = request.spec.dataset
+    with Telemetry(settings).observe(dataset, dataset, "comparison"):
+        results = run_all(request, settings.threads, report, only)
+        return Compared(_write(results, settings), results)
 
 
 def run_all(

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
+from privsyn.base.telemetry import Telemetry
 from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.certificate import Certificate
 from privsyn.data_contracts.evaluation_results import QualityFigure, QualityReport
@@ -118,9 +119,16 @@ def publish_quality(
         redraw="ask for another epsilon: that draws new noise at new cost",
     )
     candidate = Candidate(plan=plan, settings=settings, noise=noise or OpenDPNoise())
-    with translate_refusals(), open_run(candidate) as run:
-        refs = run_steps(run.steps, run.execute)
-        return _publish(run, refs[STEP], release, comparison)
+    telemetry = Telemetry(settings)
+    with (
+        translate_refusals(),
+        open_run(candidate) as run,
+        telemetry.observe(run.dataset, run.name, "evaluation", released=[release.manifest.run]) as observed,
+    ):
+        refs = run_steps(run.steps, observed.trace(run.execute))
+        summary = _publish(run, refs[STEP], release, comparison)
+        observed.released = summary.run
+        return summary
 
 
 def build_quality_step(comparison: Comparison) -> ReleaseStep:

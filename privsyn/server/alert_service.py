@@ -28,6 +28,7 @@ from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary
 from prometheus_client import REGISTRY
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from privsyn.flows.metrics import LAST_RUN, LAST_RUN_WORDS
 from privsyn.flows.states import BUDGET_LEFT_EPSILON, BUDGET_LEFT_RELEASES, BUDGET_LEFT_RHO, CACHED, DATASET
 from privsyn.server.alerts import (
     LATE_AFTER,
@@ -63,7 +64,8 @@ class AlertMemory:
     """All of it, by data set.
 
     ``told_until``: everything that ended before is told; ``worker``: what was last seen of the work pool's workers;
-    ``failures``: number of failed runs, by data set and state.  ``untold`` and ``looked`` are of this process.
+    ``failures``: number of failed runs, by data set and by FLOW/STATE; ``last_runs``: by data set and flow.  ``untold``
+    and ``looked`` are of this process.
     """
 
     told_until: datetime
@@ -71,6 +73,7 @@ class AlertMemory:
     failures: dict[str, dict[str, int]] = field(default_factory=dict)
     last_failure: dict[str, float] = field(default_factory=dict)
     last_success: dict[str, float] = field(default_factory=dict)
+    last_runs: dict[str, dict[str, float]] = field(default_factory=dict)
     budgets: dict[str, Budget] = field(default_factory=dict)
     untold: int = 0
     looked: float = 0.0
@@ -95,11 +98,16 @@ class AlertMemory:
         kept = {name: value for name, value in asdict(self).items() if name not in ("untold", "looked")}
         return json.dumps(kept | {"told_until": self.told_until.isoformat()})
 
-    def note_failure(self, dataset: str, state: str, moment: float) -> None:
+    def note_failure(self, dataset: str, flow: str, state: str, moment: float) -> None:
         """Count a run that failed."""
-        counts = self.failures.setdefault(dataset, {})
-        counts[state] = counts.get(state, 0) + 1
+        counts, key = self.failures.setdefault(dataset, {}), f"{flow}/{state}"
+        counts[key] = counts.get(key, 0) + 1
         self.last_failure[dataset] = max(moment, self.last_failure.get(dataset, 0.0))
+
+    def note_run(self, dataset: str, flow: str, moment: float) -> None:
+        """Keep the moment at which a run ended well, unless a later one is known."""
+        runs = self.last_runs.setdefault(dataset, {})
+        runs[flow] = max(moment, runs.get(flow, 0.0))
 
     def note_success(self, dataset: str, moment: float, left: Budget) -> None:
         """Keep the moment of a release and what it left of the budget, unless a later one is known."""
@@ -109,12 +117,18 @@ class AlertMemory:
     def collect(self) -> Iterator[Metric]:
         """Yield the gauges, as Prometheus' client asks for them."""
         failures = CounterMetricFamily(
-            "privsyn_run_failures", "Runs that failed, crashed or were refused.", labels=("dataset", "state")
+            "privsyn_run_failures", "Runs that failed, crashed or were refused.", labels=("dataset", "flow", "state")
         )
         for dataset, counts in list(self.failures.items()):
-            for state, count in list(counts.items()):
-                failures.add_metric((dataset, state), count)
+            for key, count in list(counts.items()):
+                flow, _, state = key.rpartition("/")
+                failures.add_metric((dataset, flow, state), count)
         yield failures
+        ended = GaugeMetricFamily(LAST_RUN, LAST_RUN_WORDS, labels=("dataset", "flow"))
+        for dataset, runs in list(self.last_runs.items()):
+            for flow, moment in list(runs.items()):
+                ended.add_metric((dataset, flow), moment)
+        yield ended
         left = dict(self.budgets)
         for name, what, figures in (
             ("privsyn_last_failure_timestamp_seconds", "End of the last run that failed.", dict(self.last_failure)),
@@ -176,6 +190,7 @@ class AlertService:
     memory: AlertMemory = field(init=False)
     _pauses: dict[str, tuple[float, float]] = field(default_factory=dict)
     _unmarked: set[str] = field(default_factory=set)
+    _flows: dict[UUID, str] = field(default_factory=dict)
     _next_slow: float = 0.0
 
     def __post_init__(self) -> None:
@@ -230,7 +245,9 @@ class AlertService:
         if state is None:
             return True
         moment = (run.end_time or state.timestamp).timestamp()
-        if state.is_completed() and state.name != CACHED and run.labels.get(DATASET):
+        if state.is_completed():
+            self.memory.note_run(find_dataset(run), self._read_flow(run), moment)
+        if state.is_completed() and state.name != CACHED and run.labels.get(BUDGET_LEFT_RHO) is not None:
             with suppress(ValueError, TypeError):  # labels that are not ours
                 self.memory.note_success(str(run.labels[DATASET]), moment, _read_budget(run.labels))
         alert = judge_end(run, self.page)
@@ -239,8 +256,14 @@ class AlertService:
         if not self._tell(to, run, alert, TOLD):
             return False
         if not state.is_completed():
-            self.memory.note_failure(find_dataset(run), str(state.name), moment)
+            self.memory.note_failure(find_dataset(run), self._read_flow(run), str(state.name), moment)
         return True
+
+    def _read_flow(self, run: FlowRun) -> str:
+        """Return the name of a run's flow."""
+        if run.flow_id not in self._flows:
+            self._flows[run.flow_id] = self.client.read_flow(run.flow_id).name
+        return self._flows[run.flow_id]
 
     def _tell(self, to: Addressee, run: FlowRun, alert: Alert, label: str) -> bool:
         """Deliver an alert of a run and mark the run; return whether people have been told, now or before."""

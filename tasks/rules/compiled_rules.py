@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -127,12 +127,7 @@ class CompiledRules:
     @cached_property
     def thresholds(self) -> dict[str, tuple[float, ...]]:
         """Bin edges that rules give to ordered columns: a bin on both sides of a threshold could not be forbidden."""
-        thresholds: dict[str, set[float]] = {}
-        for condition in self.conditions:
-            for node in condition.node.walk():
-                for name, edges in _iterate_edges(node, self.columns):
-                    thresholds.setdefault(name, set()).update(edges)
-        return {name: tuple(sorted(edges)) for name, edges in thresholds.items()}
+        return list_thresholds([condition.node for condition in self.conditions], self.columns)
 
     @classmethod
     def compile(cls, spec: ReleaseSpec) -> CompiledRules:
@@ -268,6 +263,15 @@ class CompiledRules:
 
         truth = evaluate.evaluate_condition(condition.node, self.resolve(known), self.vocabulary)
         return np.asarray(truth.true & ~truth.false & ~truth.unknown)
+
+
+def list_thresholds(conditions: Iterable[Node], columns: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
+    """Return ordered column -> the bin edges at which ``conditions`` change, ascending; ``columns``: the released."""
+    thresholds: dict[str, set[float]] = {}
+    for node in (part for condition in conditions for part in condition.walk()):
+        for name, edges in _iterate_edges(node, columns):
+            thresholds.setdefault(name, set()).update(edges)
+    return {name: tuple(sorted(edges)) for name, edges in thresholds.items()}
 
 
 def _iterate_tables(rule: LookupRule, vocabulary: Mapping[str, int]) -> Iterator[tuple[str, tuple[LookupTable, int]]]:

@@ -19,7 +19,8 @@ PAGE = (ROOT / "docs" / "operations" / "monitoring.md").read_text(encoding="utf-
 def served() -> dict[str, set[str]]:
     """The samples of the server's metrics, and their labels."""
     memory = AlertMemory(told_until=datetime.now(UTC))
-    memory.note_failure("people", "Failed", 1.0)
+    memory.note_failure("people", "release", "Failed", 1.0)
+    memory.note_run("people", "evaluate", 2.0)
     memory.note_success("people", 2.0, Budget(0.5, 1.0, 3))
     return {sample.name: set(sample.labels) for family in memory.collect() for sample in family.samples}
 

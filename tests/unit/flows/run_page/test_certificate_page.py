@@ -118,7 +118,7 @@ def test_a_broken_contract_whose_page_cannot_be_made_hides_no_error(
     monkeypatch.setattr(show, "get_run_logger", lambda: logging.getLogger("run"))
     monkeypatch.setattr(show, "create_table_artifact", fail)
     show.show_broken_contract("people", ContractError("it breaks its contract", failures=[{"column": "a"}]))
-    assert "broken contract of the release is not shown (ConnectionError)" in caplog.text
+    assert "broken contract of the run is not shown (ConnectionError)" in caplog.text
 
 
 def manifest(*, private: bool = True) -> Manifest:
