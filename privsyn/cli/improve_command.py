@@ -12,7 +12,7 @@ from privsyn.cli.common import (
     AsJson,
     Debug,
     RunsFolder,
-    parse_path,
+    parse_table,
     print_errors,
     read_settings,
     warn_of_epsilon,
@@ -43,7 +43,7 @@ def improve_command(
         from privsyn.api.improve import build_improved_spec
         from privsyn.pipelines.release_plan import build_candidate
 
-        table, settings = parse_path(data, "--data"), read_settings(out)
+        table, settings = parse_table(data, "--data"), read_settings(out)
         request = build_improved_spec(release, settings, epsilon, table)
         warn_of_epsilon(request.privacy.epsilon)
         candidate = build_candidate(request, settings, fresh=fresh)
