@@ -12,6 +12,7 @@ from benchmarks.compare import OURS, Job
 from benchmarks.compare_tables import DEMOGRAPHIC, Given, demographic_score, figures, only, percentile_bins
 from privsyn.comparison.methods import METHODS
 from privsyn.data_contracts.domain import Domain
+from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.marginal_distance import list_all_cliques
 from privsyn.tasks.metrics.range_queries import draw_privsyn_queries
@@ -28,9 +29,9 @@ def table(rows: int = 400, seed: int = 0) -> CodeTable:
 def made_up(name: str = "adult", holdout: bool = True) -> Given:
     train = table()
     pairs, triples = list_all_cliques(train.domain, 2), list_all_cliques(train.domain, 3)[:5]
-    return Given(
-        name, train, table(100, 1) if holdout else None, pairs, triples, draw_privsyn_queries(train.domain, 20)
-    )
+    bins = {a: AttributeBins(np.arange(train.domain.size(a), dtype=np.int32)) for a in train.domain.attributes}
+    queries = draw_privsyn_queries(train.domain, 20)
+    return Given(name, train, table(100, 1) if holdout else None, pairs, triples, queries, binning=bins)
 
 
 def test_the_table_itself_is_perfect_and_another_one_is_not() -> None:
