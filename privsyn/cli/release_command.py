@@ -217,12 +217,12 @@ def _run_here(candidate: Candidate) -> ReleaseSummary:
             *_describe_new_name(candidate),
         ]
 
-        def told(step: str, done: int, total: int) -> None:
+        def report_first_lines(step: str, done: int, total: int) -> None:
             while first:
                 people.print(first.pop(0), soft_wrap=True, markup=False)
             report(step, done, total)
 
-        return run_candidate(replace(candidate, report=told))
+        return run_candidate(replace(candidate, report=report_first_lines))
 
 
 def _run_flow(candidate: Candidate) -> ReleaseSummary:

@@ -150,8 +150,10 @@ def build_quality_step(comparison: Comparison) -> ReleaseStep:
             to_bins(_read_into_memory(r, i), comparison.groups), comparison.synthetic, comparison.figures, r.threads
         ),
         look=Look(
-            "how far the synthetic table is from the private one",
-            lambda r: "k times the figure's number of marginals or queries: each record changes each by at most 1",
+            what="how far the synthetic table is from the private one",
+            reason=lambda r: (
+                "k times the figure's number of marginals or queries: each record changes each by at most 1"
+            ),
             noise_of="a sum of differences",
         ),
         rows=ENCODED,
