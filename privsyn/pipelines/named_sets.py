@@ -28,7 +28,7 @@ from privsyn.pipelines.common_steps import (
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import estimate_total
 from privsyn.tasks.kernels.counting import Countable
-from privsyn.tasks.knowledge.public_knowledge import Part
+from privsyn.tasks.knowledge.public_knowledge import COMPARED_WEIGHT, Part
 from privsyn.tasks.steps import named_sets, triple_scores
 
 MEASURE_SETS = "measure_sets"
@@ -61,6 +61,7 @@ def compute_shares(request: Request) -> Shares:
     spec = request.spec
     search = SEARCH_SHARE if spec.looks_for_triples else Fraction(0)
     sizes = [(len(m.columns), m.weight) for m in spec.measured_sets]
+    sizes += [(3, COMPARED_WEIGHT)] * len(spec.compared_pairs)  # the two columns and their difference
     named = named_sets.compute_share(sizes, len(spec.measured_columns)) * (1 - search)
     return Shares(named, search * SCORES_PART, search * (1 - SCORES_PART))
 
@@ -150,7 +151,12 @@ def _build_plan(measure: ReleaseStep, shares: Shares) -> Step:
         recode, named = inputs.recode(), request.public.measured_sets
         found = _find_sets(request, inputs) if searched else []
         sets = named_sets.plan_sets(
-            _weigh(named, found, shares), recode, _list_in_order(request), measure.rho(request), request.records
+            _weigh(named, found, shares),
+            recode,
+            _list_in_order(request),
+            measure.rho(request),
+            request.records,
+            {codec.attribute: codec.signs for codec in request.encoding.differences},
         )
         return {"merges": named_sets.tabulate_merges(sets)}
 

@@ -30,12 +30,14 @@ LEAST_CODES = 2
 class CoarseCounts:
     """Noisy counts of an attribute's codes, and whether these are in an order that merging is to keep.
 
-    ``variance``: of the noise of each count; None where there is none.
+    ``variance``: of the noise of each count; None where there is none.  ``apart``: a number for each code; codes of
+    other numbers are never merged.  None: any may be.
     """
 
     counts: Floats
     in_order: bool
     variance: Floats | None = None
+    apart: NDArray[np.int64] | None = None
 
 
 def count_affordable_cells(total: float, sigma: float) -> int:
@@ -72,7 +74,8 @@ class _Parts:
         self._mass = np.maximum(coarse.counts, 0.0) + 1e-9
         self._in_order = coarse.in_order
         self._variance = np.zeros_like(self._mass) if coarse.variance is None else coarse.variance
-        self.members = [np.arange(len(self._mass))]
+        apart = np.zeros(len(self._mass), np.int64) if coarse.apart is None else coarse.apart
+        self.members = [np.flatnonzero(apart == number) for number in np.unique(apart)]
 
     @property
     def heaviest(self) -> float | None:

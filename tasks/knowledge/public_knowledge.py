@@ -12,6 +12,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
+from privsyn.data_contracts.compared_columns import name_difference_attribute
 from privsyn.data_contracts.domain import Clique, Domain, drop_attributes
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.tasks.codecs import EncodingPlan
@@ -33,6 +34,10 @@ KEEPING_RULES = 4
 
 COVERED_BY_PRIOR = 2
 """The version of which attributes a prior is informative for; a part of keys where there is a prior."""
+
+
+COMPARED_WEIGHT = 1.0
+"""The weight of two columns and their difference among the sets that are measured."""
 
 
 class Part(StrEnum):
@@ -158,6 +163,9 @@ class PublicKnowledge:
             self.check(Part.TARGETS)
             attributes = frozenset(self.encoding.attributes_of(marginal.columns))
             found[attributes] = max(found.get(attributes, 0.0), marginal.weight)
+        for pair in self.spec.compared_pairs:
+            self.check(Part.TARGETS)
+            found[frozenset((*pair, name_difference_attribute(*pair)))] = COMPARED_WEIGHT
         return tuple(found.items())
 
     @property
@@ -228,12 +236,13 @@ def _key_codes(public: PublicKnowledge) -> dict[str, Any]:
     """Return edges, columns without a code, and dummies; other changes of rules count no private row again."""
     plan = public.encoding
     if plan.rules is None:
-        return {}
+        return _key_compared(public)
     groups = [[*c.sources, len(c.groups)] for c in plan.codecs if isinstance(c, OneHotCodec)]
     splits = {c.attribute: c.digest for c in plan.codecs if isinstance(c, SplitCodec)}
     levels = {c.attribute: c.digest for c in plan.codecs if isinstance(c, LevelCodec)}
     key = {"thresholds": plan.rules.thresholds, "computed": list(plan.rules.order), "one_of": groups}
-    return {**key, **({"split": splits} if splits else {}), **({"levels": levels} if levels else {})}
+    found = {**key, **({"split": splits} if splits else {}), **({"levels": levels} if levels else {})}
+    return found | _key_compared(public)
 
 
 def _key_rules(public: PublicKnowledge) -> dict[str, Any]:
@@ -270,7 +279,11 @@ def _key_totals(public: PublicKnowledge) -> dict[str, Any]:
 
 
 def _key_targets(public: PublicKnowledge) -> dict[str, Any]:
-    return public.spec.targets()
+    return {**public.spec.targets(), **_key_compared(public)}
+
+
+def _key_compared(public: PublicKnowledge) -> dict[str, Any]:
+    return {"compare": public.spec.compare} if public.spec.compare else {}
 
 
 def _key_together(public: PublicKnowledge) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -63,15 +63,21 @@ def plan_sets(
     in_order: AbstractSet[str],
     rho: Fraction,
     records: int,
+    apart: Mapping[str, NDArray[np.int64]] | None = None,
 ) -> list[PlannedSet]:
     """Return the sets with the merged codes that they are measured by.
 
     named: attributes and weight of each set; attributes of one code are left out, and sets of which fewer than two are
     left, unless that leaves none; sets with the same attributes are one; ``in_order``: the attributes whose codes are
-    intervals; ``rho``: the budget of all.
+    intervals; ``rho``: the budget of all; ``apart``: attribute -> a number for each fine code;
+    codes of other numbers are not merged.
     """
     domain = build_coarse_domain(recode)
     coarse = read_coarse_counts(recode, in_order)
+    for attribute, numbers in (apart or {}).items():
+        own = recode[attribute]
+        first = [int(numbers[own.kept & (own.coarse == code)].min()) for code in range(own.size)]
+        coarse[attribute] = replace(coarse[attribute], apart=np.array(first))
     several = [(domain.ordered(a for a in columns if domain.size(a) > 1), weight) for columns, weight in named]
     weights: dict[Clique, float] = {}
     for clique, weight in several:
