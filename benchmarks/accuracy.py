@@ -121,9 +121,8 @@ def errors(name: str, changes: Mapping[str, Any], seeds: int) -> np.ndarray:
     found = []
     for seed in range(seeds):
         trial = Trial(
-            rows.fine, encoding.groups, spec.privacy.epsilon, spec.privacy.delta, records, SeededNoise(seed), seed,
-            settings=MethodSettings.of(spec), in_order=encoding.in_order, added=encoding.added,
-            open_bins=encoding.open_bins, points=encoding.points, chances=encoding.chances,
+            rows.fine, encoding.binning, spec.privacy.epsilon, spec.privacy.delta, records, SeededNoise(seed), seed,
+            settings=MethodSettings.of(spec),
         )  # fmt: skip
         made = variants.default(trial)
         found.append([average_l1(rows.bins, made.table, cliques) for cliques in workloads])

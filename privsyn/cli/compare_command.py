@@ -113,21 +113,22 @@ def _show(compared: Compared, seconds: float, *, as_json: bool) -> None:
     from privsyn.comparison.result_tables import build_table, describe_missing
 
     results = compared.results
+    shown = people if as_json else Tables(max(PIPED_WIDTH, 60 + 24 * len(results.methods)))
     if as_json:
         print_answer(json.dumps(_as_json(compared, seconds)))
     else:
-        Tables(max(PIPED_WIDTH, 60 + 24 * len(results.methods))).print(build_table(results))
+        shown.print(build_table(results))
         for sentence in describe_missing(results):
-            people.print(sentence, soft_wrap=True)
+            shown.print(sentence, soft_wrap=True)
     undone = [r for r in results.runs if r.outcome != "done"]
     for name in dict.fromkeys(r.method for r in undone):
         first = next(r for r in undone if r.method == name)
         many = sum(r.method == name for r in undone)
         what = f": {many} runs {first.outcome} ({first.note})"
-        people.print(Text.assemble((name, "yellow"), what), soft_wrap=True)
-    people.print("Look next at:", style="bold")
+        shown.print(Text.assemble((name, "yellow"), what), soft_wrap=True)
+    shown.print("Look next at:", style="bold")
     for file, what in (("table.md", "the same table"), ("plot.svg", "its plots"), ("results.json", "every run")):
-        people.print(f"  {compared.folder / file}   {what} (private)", soft_wrap=True)
+        shown.print(f"  {compared.folder / file}   {what} (private)", soft_wrap=True)
 
 
 def _as_json(compared: Compared, seconds: float) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Annotated, get_args
 import typer
 
 from privsyn.base.errors import RequestError
-from privsyn.cli.common import Debug, people, print_answer, print_errors, read_settings
+from privsyn.cli.common import Debug, open_results, print_answer, print_errors, read_settings
 
 
 def formats_command(
@@ -36,4 +36,5 @@ def formats_command(
         if as_json:
             print_answer(json.dumps({"released": str(added.folder), "added": list(added.files)}))
         new = ", ".join(added.files) or "nothing: it was there"
-        people.print(f"Added {new}. Cost: nothing. Files: {added.folder}  (give away)", soft_wrap=True)
+        results = open_results(as_json=as_json)
+        results.print(f"Added {new}. Cost: nothing. Files: {added.folder}  (give away)", soft_wrap=True)

@@ -13,6 +13,7 @@ from rich.table import Table
 from privsyn.cli.common import (
     Debug,
     make_folder,
+    open_results,
     parse_path,
     people,
     print_answer,
@@ -22,6 +23,8 @@ from privsyn.cli.common import (
 )
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from privsyn.itemsets.publish_itemsets import ItemsetSummary
 
 _SHOWN = 10
@@ -59,10 +62,10 @@ def itemsets_command(
             summary = publish_itemsets(asked, settings, fresh=fresh, report=report)
         if as_json:
             print_answer(json.dumps(summary.model_dump(mode="json")))
-        _print_summary(summary)
+        _print_summary(summary, open_results(as_json=as_json))
 
 
-def _print_summary(summary: ItemsetSummary) -> None:
+def _print_summary(summary: ItemsetSummary, results: Console) -> None:
     import pyarrow.parquet as pq
 
     grid = Table(box=None, padding=(0, 2), header_style="bold")
@@ -72,7 +75,7 @@ def _print_summary(summary: ItemsetSummary) -> None:
     for row in pq.read_table(Path(summary.released) / "itemsets.parquet").slice(0, _SHOWN).to_pylist():
         grid.add_row(", ".join(row["items"]), f"{row['support']:.4f}", f"{row['std_error']:.2g}")
     title = f"{summary.run}: {summary.itemsets:,} itemsets"
-    people.print(Panel(grid, title=title, border_style="green", expand=False))
+    results.print(Panel(grid, title=title, border_style="green", expand=False))
     cost = f"epsilon {summary.epsilon:g}, delta {summary.delta:g} (rho {summary.rho:.4g} at most)"
     charged = f"Cost: {cost}, charged to the data set" if summary.drawn else f"Cost: nothing, they were there ({cost})"
-    people.print(f"{charged}. Files: {summary.released}  (give away)", soft_wrap=True)
+    results.print(f"{charged}. Files: {summary.released}  (give away)", soft_wrap=True)

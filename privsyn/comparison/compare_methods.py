@@ -193,7 +193,7 @@ def _iterate_runs(
     def trial(table: CodeTable, epsilon: float, seed: int) -> Trial:
         return Trial(
             rows=table,
-            groups=encoding.groups,
+            binning=encoding.binning,
             epsilon=epsilon,
             delta=spec.privacy.delta,
             records=spec.unit.records,
@@ -201,11 +201,6 @@ def _iterate_runs(
             seed=seed,
             threads=threads,
             settings=MethodSettings.of(spec),
-            in_order=encoding.in_order,
-            open_bins=encoding.open_bins,
-            points=encoding.points,
-            chances=encoding.chances,
-            added=encoding.added,
             prior=public,
         )
 
@@ -254,7 +249,7 @@ def run_method(method: Method, trial: Trial, score: Score) -> MethodRun:
 
 def _encode_tables(made: MethodResult, trial: Trial) -> Coded:
     """Return both forms of the table; a method that knows only public bins gets fine codes spread evenly."""
-    fine = made.fine if made.fine is not None else spread_evenly(made.table, trial.groups, trial.seed)
+    fine = made.fine if made.fine is not None else spread_evenly(made.table, trial.binning, trial.seed)
     return Coded(fine, made.table)
 
 

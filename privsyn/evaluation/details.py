@@ -109,10 +109,7 @@ class ReleasedTables:
             first,
             queries,
             answers,
-            release.measured.groups,
-            release.measured.levels,
-            release.measured.points,
-            release.measured.chances,
+            release.measured.binning,
         )
         measured = tuple(build_measured_marginals(queries, answers, domain))
         consistent = tuple(marginals.from_table(pq.read_table(where / "consistent.parquet"), domain))

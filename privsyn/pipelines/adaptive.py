@@ -53,6 +53,7 @@ from privsyn.pipelines.synthesis_steps import (
     split_sets,
 )
 from privsyn.pipelines.trend_steps import list_trends, share_trends
+from privsyn.tasks.codecs.binning import list_roundings
 from privsyn.tasks.estimation.recode import build_coarse_domain, estimate_total
 from privsyn.tasks.estimation.target_weights import NO_TARGETS
 from privsyn.tasks.kernels.counting import CodeTable, Countable
@@ -230,7 +231,7 @@ def _build_choice(n: int, stages: Sequence[str], scores: ReleaseStep, measure: R
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         recode = pool_one_ways(request, inputs, stages)
-        fine = drop_attributes(request.encoding.domain, request.encoding.chances)
+        fine = drop_attributes(request.encoding.domain, list_roundings(request.encoding.binning))
         queries, answers = inputs.noisy(scores.name)
         weights = reselect_cliques.reselect_cliques(
             queries,

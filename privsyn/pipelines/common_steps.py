@@ -25,6 +25,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Batches, Look, Output, Progress, PublishedFile, ReleaseStep, Step, Wide
+from privsyn.tasks.codecs.binning import list_roundings
 from privsyn.tasks.estimation.recode import recode_to_table
 from privsyn.tasks.knowledge.public_knowledge import Part
 from privsyn.tasks.steps import compress_domain, encode, one_way_marginals
@@ -98,8 +99,8 @@ def _key_wide_codes(request: Request) -> dict[str, Any]:
 
 def _key_points(request: Request) -> dict[str, Any]:
     """Return the cells of one value, by attribute, and the attributes of rounding; nothing where there are none."""
-    points = {a: p.cell.tolist() for a, p in request.encoding.points.items()}
-    rounding = {a: shares.tolist() for a, shares in request.encoding.chances.items()}
+    points = {a: b.points.cell.tolist() for a, b in request.encoding.binning.items() if b.points is not None}
+    rounding = {a: b.chances.tolist() for a, b in request.encoding.binning.items() if b.chances is not None}
     return {**({"points": points} if points else {}), **({"rounding": rounding} if rounding else {})}
 
 
@@ -174,7 +175,7 @@ def build_one_way_step(share: Fraction, division: str) -> ReleaseStep:
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
         domain = request.public.measured_alone
         return one_way_marginals.plan_queries(
-            domain, rho, request.records, equal=division == "equal", rounding=request.encoding.chances
+            domain, rho, request.records, equal=division == "equal", rounding=list_roundings(request.encoding.binning)
         )
 
     return ReleaseStep(
@@ -196,20 +197,9 @@ def build_one_way_step(share: Fraction, division: str) -> ReleaseStep:
 
 def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     queries, answers = inputs.noisy("one_way_marginals")
-    encoding, prior = request.encoding, request.public.prior
+    prior = request.public.prior
     compress = compress_domain.compress_domain if prior is None else partial(compress_domain.compress_towards, prior)
-    recode = compress(
-        answers,
-        queries,
-        encoding.groups,
-        request.spec.mechanism.compression,
-        in_order=encoding.in_order,
-        added=encoding.added,
-        levels=encoding.levels,
-        open_bins=encoding.open_bins,
-        points=encoding.points,
-        chances=encoding.chances,
-    )
+    recode = compress(answers, queries, request.encoding.binning, request.spec.mechanism.compression)
     return {"recode": recode_to_table(request.public.add_known_codes(recode), request.encoding.labels())}
 
 

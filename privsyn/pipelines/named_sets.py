@@ -25,6 +25,7 @@ from privsyn.pipelines.common_steps import (
     publish_noisy,
     stream_codes,
 )
+from privsyn.tasks.codecs.binning import get_ordered
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import estimate_total
 from privsyn.tasks.kernels.counting import Countable
@@ -84,12 +85,8 @@ def build_set_steps(request: Request, measurement: Fraction) -> tuple[Step, ...]
     return (*search, _build_plan(measure, shares), MERGE_ROWS, measure)
 
 
-def _list_in_order(request: Request) -> set[str]:
-    return {a for a, sections in request.encoding.in_order.items() if sections}
-
-
 def _plan_halves(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    halves = triple_scores.halve_attributes(inputs.recode(), _list_in_order(request))
+    halves = triple_scores.halve_attributes(inputs.recode(), get_ordered(request.encoding.binning))
     return {"merges": named_sets.tabulate_merges([halves])}
 
 
@@ -153,7 +150,7 @@ def _build_plan(measure: ReleaseStep, shares: Shares) -> Step:
         sets = named_sets.plan_sets(
             _weigh(named, found, shares),
             recode,
-            _list_in_order(request),
+            get_ordered(request.encoding.binning),
             measure.rho(request),
             request.records,
             {codec.attribute: codec.signs for codec in request.encoding.differences},

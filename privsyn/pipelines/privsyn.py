@@ -37,6 +37,7 @@ from privsyn.pipelines.common_steps import (
 from privsyn.pipelines.named_sets import build_set_steps, compute_share, list_set_stages
 from privsyn.pipelines.synthesis_steps import build_row_steps, list_score_tables
 from privsyn.pipelines.trend_steps import TRENDS, build_trend_step, explain_by_trends, list_trends, share_trends
+from privsyn.tasks.codecs.binning import list_counted_alone, list_roundings
 from privsyn.tasks.estimation.recode import build_coarse_domain
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import Part
@@ -112,7 +113,7 @@ def _plan_scores(selection: Selection, request: Request, inputs: Inputs, rho: Fr
     noisy_reference = selection.scores == "one_ways"
     sensitivity = indif_scores.REFERENCE_SENSITIVITY if noisy_reference else indif_scores.SENSITIVITY
     domain, known = inputs.domain(), set(request.public.known_pairs)
-    alone = request.encoding.counted_alone  # of one code, and so related to nothing
+    alone = set(list_counted_alone(request.encoding.binning))  # of one code, and so related to nothing
     known |= {pair for pair in combinations(domain.attributes, 2) if alone & {*pair}}
     return indif_scores.plan_queries(domain, rho, request.records, sensitivity, selection.max_cells, known)
 
@@ -224,7 +225,7 @@ def build_selection_step(measure: ReleaseStep, trends: Sequence[str] = ()) -> St
             remeasure_one_ways=options.split.remeasure_one_ways,
             targets=request.public.targets,
             pooled=options.consistency.pooled,
-            once=request.encoding.chances,
+            once=list_roundings(request.encoding.binning),
             explained=explain_by_trends(request, inputs, trends),
         )
         return {"pairs": pairs}

@@ -23,6 +23,7 @@ from privsyn.pipelines.named_sets import (
     read_sets,
 )
 from privsyn.pipelines.trend_steps import read_trends
+from privsyn.tasks.codecs.binning import get_ordered
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.recode import (
     Recode,
@@ -75,7 +76,7 @@ def _key_shards(request: Request) -> dict[str, Any]:
 
 def pool_one_ways(request: Request, inputs: Inputs, stages: Sequence[str]) -> Recode:
     """Return the recoding with all one-ways that ``stages`` measured."""
-    return inputs.refined(request.encoding, request.spec.mechanism.compression, list_whole_stages(stages))
+    return inputs.refined(request.encoding.binning, request.spec.mechanism.compression, list_whole_stages(stages))
 
 
 def read_consistent_marginals(
@@ -108,7 +109,7 @@ def read_consistent_marginals(
         expected=None if expected is None else expected.coarse,
         known=totals,
         pooled=settings.pooled,
-        ordered={a for a, sections in request.encoding.in_order.items() if sections},
+        ordered=get_ordered(request.encoding.binning),
     )
     return recode, consistent, [] if found is None else list_missing_pairs(found, consistent, known.zeros)
 
@@ -329,7 +330,7 @@ def build_decoding_step(stages: Sequence[str], name: str = CODES) -> Step:
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         pooled, encoding = pool_one_ways(request, inputs, stages), request.encoding
-        recode = drop_unlisted(pooled, encoding.added, request.spec.mechanism.compression)
+        recode = drop_unlisted(pooled, encoding.binning, request.spec.mechanism.compression)
         domain = build_coarse_domain(recode)
         parts, held = _list_shards(request, inputs, name), request.public.held_by_rules
         related = get_synthesis(request).related_inside
@@ -364,7 +365,8 @@ def build_decoding_step(stages: Sequence[str], name: str = CODES) -> Step:
 def _key_decoding(request: Request) -> dict[str, Any]:
     # earlier keys have neither
     later = {"inside": "related"} if get_synthesis(request).related_inside else {}
-    later |= {"unlisted": "above noise"} if request.encoding.added else {}
+    if any(bins.added is not None for bins in request.encoding.binning.values()):
+        later |= {"unlisted": "above noise"}
     return {**_key_shards(request), "order": request.column_order, "columns": key_columns(request), **later}
 
 

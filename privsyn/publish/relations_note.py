@@ -16,6 +16,7 @@ from privsyn.publish.markdown import escape_text
 from privsyn.publish.related_pairs import RelatedPair
 from privsyn.publish.relations_picture import NAME
 from privsyn.publish.scored_pairs import ScoredPair
+from privsyn.tasks.codecs.binning import list_counted_alone
 
 LISTED = 30
 """Measured pairs of columns that are listed one by one, the strongest first."""
@@ -53,7 +54,7 @@ def write_relations(
     ``pairs``: by their strength, the strongest first; ``unmeasured``: the scored pairs without joint counts.
     """
     found = list_measured_relations(plan, certificate)
-    columns = len(plan.domain.attributes) - len(plan.request.encoding.counted_alone)
+    columns = len(plan.domain.attributes) - len(list_counted_alone(plan.request.encoding.binning))
     head = "## Relations\n\n"
     if found == []:
         trends = bool(list_trends(plan.request))

@@ -61,6 +61,7 @@ def release_note(
         write_unmeasured_note(request.spec),
         write_rules_note(request.spec),
         write_together_note(request.spec),
+        write_comparison_note(request.spec),
         write_targets_note(request.spec),
         write_prior_note(request.spec),
         write_totals_note(request.spec),
@@ -399,6 +400,19 @@ def write_targets_note(spec: ReleaseSpec) -> str:
         "more where relations were chosen and the privacy budget was shared. It changes nothing of what is promised."
     )
     return "\n".join(["## Targets", "", told, "", *lines])
+
+
+def write_comparison_note(spec: ReleaseSpec) -> str:
+    """Markdown: the pairs of columns whose difference was counted; empty without pairs."""
+    if not spec.compare:
+        return ""
+    pairs = "\n".join(f"- {escape_text(first)} with {escape_text(second)}" for first, second in spec.compare)
+    return (
+        "## Columns that are compared\n\n"
+        "Whether one value of a row is below, equal to or above the other, and by about how much, was counted like a "
+        "column of its own, with noise. The synthetic rows follow these counts; inside a cell of differences, whose "
+        f"widths double away from 0, nothing was measured.\n\n{pairs}"
+    )
 
 
 def write_together_note(spec: ReleaseSpec) -> str:

@@ -261,8 +261,8 @@ def _merge_facts(column: str, stored: pa.DataType | None, known: Dictionary | No
         facts.remarks.append("the dictionary calls it integer: write `kind: integer` only if no value has a fraction")
     if facts.type is None and facts.kind == kind:
         facts.type = type_
-    if facts.decimals is None and pa.types.is_decimal(stored) and 0 <= stored.scale <= MOST_DECIMALS:
-        facts.decimals = stored.scale
+    if facts.decimals is None:
+        facts.decimals = decimals_of_type(stored)
     if kind == "categorical" and facts.values and facts.labels and not any(isinstance(v, str) for v in facts.values):
         facts.values = list(dict.fromkeys(facts.labels))  # the table has the words, the codebook codes for them
         facts.labels = None
@@ -305,6 +305,13 @@ def infer_stored_kind(stored: Any) -> tuple[str | None, str | None]:
     return (None if pa.types.is_null(stored) else "categorical"), None
 
 
+def decimals_of_type(stored: Any) -> int | None:
+    """Return how many decimals the values of a stored Arrow type have; None where the type does not say it."""
+    if pa.types.is_integer(stored):
+        return 0
+    return stored.scale if pa.types.is_decimal(stored) and 0 <= stored.scale <= MOST_DECIMALS else None
+
+
 def _write_column(name: str, facts: Facts, stored: Any, *, described: bool) -> Iterator[str]:
     """Yield a column's lines.
 
@@ -321,6 +328,8 @@ def _write_column(name: str, facts: Facts, stored: Any, *, described: bool) -> I
         yield f"    type: {facts.type}"
     if facts.kind == "number" and facts.decimals is not None:
         yield f"    decimals: {facts.decimals}"
+    elif facts.kind == "number":
+        yield "    # decimals: how many the source has; without it values come out with up to 17 digits"
     if facts.kind in ("datetime", "date", "time") and pa.types.is_timestamp(stored) and stored.tz is not None:
         yield f"    zone: {format_scalar(stored.tz)}"
     if facts.kind == "time":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypedDict
 
 import numpy as np
@@ -26,13 +27,13 @@ from privsyn.data_contracts.panels import MOST_PERSONS, Panel
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import OneOf
 from privsyn.data_contracts.tables import ValueRange
+from privsyn.tasks.codecs.binning import AttributeBins, Binning, Level
 from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec
-from privsyn.tasks.codecs.cells import Points
 from privsyn.tasks.codecs.codec import Codec, Codes
 from privsyn.tasks.codecs.dates_and_times import DateCodec, DatetimeCodec, TimeCodec
 from privsyn.tasks.codecs.differences import DifferenceCodec
 from privsyn.tasks.codecs.heaping import HeapingCodec
-from privsyn.tasks.codecs.level_codecs import Level, LevelCodec, add_level_codecs, list_level_attributes
+from privsyn.tasks.codecs.level_codecs import LevelCodec, add_level_codecs
 from privsyn.tasks.codecs.numbers import IntegerCodec, NumberCodec
 from privsyn.tasks.codecs.one_hot import OneHotCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec
@@ -94,21 +95,6 @@ class EncodingPlan:
         return {codec.attribute: codec.cells.wide for codec in ordered if codec.cells.wide}
 
     @property
-    def points(self) -> dict[str, Points]:
-        """Attribute -> its cells of one value, where it has any."""
-        return {c.attribute: c.points for c in self.codecs if c.points is not None}
-
-    @property
-    def chances(self) -> dict[str, NDArray[np.float64]]:
-        """Attribute -> the share of each code by chance, of attributes that are counted alone (:class:`Codec`)."""
-        return {c.attribute: c.chances for c in self.codecs if c.chances is not None}
-
-    @property
-    def counted_alone(self) -> frozenset[str]:
-        """The attributes that are counted and related to nothing: levels of others, and what values are rounded to."""
-        return frozenset(list_level_attributes(self.levels)) | self.chances.keys()
-
-    @property
     def differences(self) -> tuple[DifferenceCodec, ...]:
         """The codecs of the differences of columns that the spec compares."""
         return tuple(c for c in self.codecs if isinstance(c, DifferenceCodec))
@@ -135,29 +121,25 @@ class EncodingPlan:
         """Fine code -> public bin, by attribute."""
         return {c.attribute: c.groups for c in self.codecs}
 
-    @property
-    def in_order(self) -> dict[str, tuple[tuple[int, int], ...]]:
-        """Attribute -> its sections of intervals (:class:`Codec`)."""
-        return {c.attribute: c.in_order for c in self.codecs}
-
-    @property
-    def open_bins(self) -> frozenset[str]:
-        """The ordered attributes of which the spec says neither bins nor edges."""
-        return frozenset(c.attribute for c in self.codecs if c.bins_open)
-
-    @property
-    def added(self) -> dict[str, int]:
-        """Attribute -> the bin of what its spec does not list, where it has one (:class:`Codec`)."""
-        return {c.attribute: c.added for c in self.codecs if c.added is not None}
-
-    @property
-    def levels(self) -> dict[str, tuple[Level, ...]]:
-        """Attribute -> its levels, the top one first, where its column has any."""
+    @cached_property
+    def binning(self) -> Binning:
+        """What is public of every attribute's fine codes, in attribute order."""
         levels: dict[str, tuple[Level, ...]] = {}
         for c in self.codecs:
             if isinstance(c, LevelCodec):
                 levels[c.column] = (*levels.get(c.column, ()), Level(c.attribute, c.of))
-        return levels
+        return {
+            c.attribute: AttributeBins(
+                groups=c.groups,
+                in_order=c.in_order,
+                is_open=c.bins_open,
+                added=c.added,
+                levels=levels.get(c.attribute, ()),
+                points=c.points,
+                chances=c.chances,
+            )
+            for c in self.codecs
+        }
 
     def attributes_of(self, columns: Collection[str]) -> tuple[str, ...]:
         """Return the attributes that hold these released columns, without what is counted beside them."""

@@ -16,6 +16,7 @@ from privsyn.data_contracts.compared_columns import name_difference_attribute
 from privsyn.data_contracts.domain import Clique, Domain, drop_attributes
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.binning import list_roundings
 from privsyn.tasks.codecs.level_codecs import LevelCodec
 from privsyn.tasks.codecs.one_hot import OneHotCodec
 from privsyn.tasks.codecs.split import SplitCodec
@@ -129,7 +130,7 @@ class PublicKnowledge:
     @property
     def measured_again(self) -> Domain:
         """The fine domain of the attributes that may be measured a second time: not what values are rounded to."""
-        return drop_attributes(self.measured_alone, self.encoding.chances)
+        return drop_attributes(self.measured_alone, list_roundings(self.encoding.binning))
 
     @property
     def known_pairs(self) -> frozenset[Clique]:

@@ -51,7 +51,7 @@ def decode(
     schema, ranges = build_decoded_schema(plan, column_order), plan.ranges()
     draws = {a: FineCodes(recode[a]) for a in codes.domain.attributes}
     helped = {codec.attribute for codec in plan.codecs if codec.helpers}  # these say where in a fine code values lie
-    model = fit_related_places(codes, recode, plan.in_order, plan.groups) if related else None
+    model = fit_related_places(codes, recode, plan.binning) if related else None
 
     compared = [(codec, _plan_columns(plan, codec.sources)) for codec in plan.differences]
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.tasks.estimation.recode import AttributeRecode, Recode, Sections
+from privsyn.tasks.codecs.binning import Binning
+from privsyn.tasks.estimation.recode import AttributeRecode, Recode, mark_ordered_codes
 from privsyn.tasks.kernels.counting import CodeTable
 
 Floats = NDArray[np.float64]
@@ -87,14 +88,12 @@ class RelatedPlaces:
         return {self.attributes[j]: _rank_inside(own[j], vector[:, j], rng) for j in self.moved}
 
 
-def fit_related_places(
-    codes: CodeTable, recode: Recode, sections: Mapping[str, Sections], groups: Mapping[str, NDArray[np.int32]]
-) -> RelatedPlaces:
-    """Return the model of a table of codes; ``sections`` and ``groups`` as of the compress step."""
-    names = [a for a in codes.domain.attributes if sections.get(a)]
+def fit_related_places(codes: CodeTable, recode: Recode, binning: Binning) -> RelatedPlaces:
+    """Return the model of a table of codes."""
+    names = [a for a in codes.domain.attributes if binning[a].in_order]
     every = max(1, codes.rows // MODEL_ROWS)
     sample = {a: codes.column(a)[::every] for a in names}
-    ordered = {a: _mark_ordered_codes(recode[a], sections[a], groups[a]) for a in names}
+    ordered = {a: mark_ordered_codes(recode[a], binning[a]) for a in names}
     cuts = {a: _cut(np.bincount(sample[a], minlength=recode[a].size), ordered[a]) for a in names}
     names = [a for a in names if cuts[a].kept_variance > LEAST_KEPT_VARIANCE]
     scores = np.stack([cuts[a].score[sample[a]] for a in names], axis=1) if names else np.zeros((0, 0))
@@ -122,15 +121,6 @@ def fit_related_places(
     np.fill_diagonal(weights, 0.0)
     weights = np.rint(weights / _RESOLUTION) * _RESOLUTION
     return RelatedPlaces(tuple(names), tuple(cuts[a] for a in names), moved, weights, 1 / np.sqrt(np.diag(precision)))
-
-
-def _mark_ordered_codes(recode: AttributeRecode, sections: Sections, groups: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Return which codes stand for intervals, shape (codes,)."""
-    ordered = np.zeros(recode.size, dtype=bool)
-    for start, end in sections:
-        inside = recode.kept & (groups >= start) & (groups < end)
-        ordered[recode.coarse[inside]] = True
-    return ordered
 
 
 def _has_several(recode: AttributeRecode, ordered: NDArray[np.bool_]) -> bool:
