@@ -44,6 +44,7 @@ _COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.GtE: ">=",
 }
 _TIME = re.compile(r"\d\d:\d\d(:\d\d)?")
+_PLACEHOLDER = re.compile(r"_column_(\d+)_")
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`([^`]*)`""")
 
 
@@ -57,6 +58,23 @@ def parse_condition(text: str, types: Mapping[str, Type]) -> Node:
 
 def parse_expression(text: str, types: Mapping[str, Type]) -> Node:
     """Return the typed expression in ``text``.  A name in backticks is a column of any spelling.  Raises FieldError."""
+    tree, quoted = _parse(text)
+    try:
+        return _Reader(text, types, quoted).read(tree)
+    except RecursionError:
+        _refuse("is nested too deeply", "Write several rules")
+
+
+def find_names(text: str) -> tuple[str, ...]:
+    """Return the names that an expression has where columns stand, each once, whatever there is.  Raises FieldError."""
+    tree, quoted = _parse(text)
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    names = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in called and n.id not in CONSTANTS]
+    return tuple(dict.fromkeys(quoted[int(m[1])] if (m := _PLACEHOLDER.fullmatch(n)) else n for n in names))
+
+
+def _parse(text: str) -> tuple[ast.expr, list[str]]:
+    """Return Python's syntax tree of an expression, and the names in backticks, which are numbered in it."""
     if len(text) > MAX_LENGTH:
         _refuse(f"is longer than {MAX_LENGTH:,} characters", "Write several rules")
     quoted: list[str] = []
@@ -79,10 +97,7 @@ def parse_expression(text: str, types: Mapping[str, Type]) -> Node:
         )
     if sum(1 for _ in ast.walk(tree)) > 4 * MAX_PARTS:
         _refuse("has too many parts", "Write several rules")
-    try:
-        return _Reader(text, types, quoted).read(tree.body)
-    except RecursionError:
-        _refuse("is nested too deeply", "Write several rules")
+    return tree.body, quoted
 
 
 def _refuse(problem: str, cure: str = "") -> NoReturn:
@@ -142,7 +157,7 @@ class _Reader:
         _refuse(f"{value!r} is not a value", "Use a number, a text in quotation marks, true, false or null")
 
     def _name(self, name: str) -> Node:
-        found = re.fullmatch(r"_column_(\d+)_", name)
+        found = _PLACEHOLDER.fullmatch(name)
         column = self._quoted[int(found.group(1))] if found else name
         if column in self._types:
             return Node("column", self._types[column], value=column)

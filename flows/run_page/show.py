@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from fractions import Fraction
+from pathlib import Path
 
 from prefect import get_run_logger
 from prefect.artifacts import (
@@ -21,18 +23,19 @@ from prefect.context import FlowRunContext
 
 from privsyn.base.errors import BudgetRefusedError, ContractError
 from privsyn.base.settings import Settings
+from privsyn.data_contracts.certificate import Certificate, Manifest, ManifestFile, StageCost
 from privsyn.engine.execute import Run
+from privsyn.engine.step import Look
 from privsyn.engine.step_tables import StepRefs, read_verdicts
 from privsyn.flows.form_vocabulary import FORM
 from privsyn.flows.metrics import note_success
 from privsyn.flows.run_page.budget import format_budget_page, read_budget
-from privsyn.flows.run_page.certificate_page import format_certificate_page, format_files_page
 from privsyn.flows.states import describe_budget
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.certificate_of_run import build_certificate
 from privsyn.publish.folder import Published
 from privsyn.publish.relations_picture import NAME, draw_picture, make_data_uri
-from privsyn.publish.release_note import list_looks
+from privsyn.publish.release_note import Looks, describe_cost, list_looks, round_up, write_promise
 from privsyn.storage.released_files import read_manifest
 
 
@@ -75,7 +78,7 @@ def show_release(run: Run, refs: Mapping[str, StepRefs], published: Published) -
             "Each blocks: a table that breaks one is not written.",
         )
     with ignore_page_errors("label"):
-        _label_run(run)
+        label_run(describe_budget(run.ledger.summary(run.dataset)[0], run.request.total_rho, drawn=bool(run.drawn)))
     with ignore_page_errors("gauge"):
         note_success(run.ledger.summary(run.dataset)[0], Settings())
     with ignore_page_errors("list of files"):
@@ -95,14 +98,13 @@ def show_release(run: Run, refs: Mapping[str, StepRefs], published: Published) -
         )
 
 
-def _label_run(run: Run) -> None:
-    """Label the flow run with what is left of the budget: the server's gauges and alerts are made from labels."""
+def label_run(labels: Mapping[str, str | float | int]) -> None:
+    """Label the flow run, where there is one: the server's gauges and alerts are made from labels."""
     context = FlowRunContext.get()
     if context is None or context.flow_run is None:
         return
-    labels = describe_budget(run.ledger.summary(run.dataset)[0], run.request.total_rho, drawn=bool(run.drawn))
     with get_client(sync_client=True) as client:
-        client.update_flow_run_labels(context.flow_run.id, labels)
+        client.update_flow_run_labels(context.flow_run.id, dict(labels))
 
 
 def list_contract_rows(run: Run) -> list[dict[str, str]]:
@@ -163,7 +165,7 @@ def ignore_page_errors(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # whatever it is: the release is whole and published
-        get_run_logger().warning("The %s of the release is not shown (%s).", what, type(error).__name__)
+        get_run_logger().warning("The %s of the run is not shown (%s).", what, type(error).__name__)
 
 
 def _show_budget(ledger: Ledger, dataset: str, charges: tuple[str, ...], now: str) -> None:
@@ -226,3 +228,82 @@ def _show_overview(run: Run, refs: Mapping[str, StepRefs], what: str) -> str:
         create_image_artifact(image_url=picture, key=format_artifact_key("overview", run.dataset), description=about)
     trends = bool(list_trends(run.request))
     return "\n" + write_overview(found, prior=run.request.spec.prior is not None, trends=trends)
+
+
+SHOWN_HASH = 16
+"""Characters of a file's SHA-256 on the page; the manifest has all 64."""
+
+
+def format_certificate_page(c: Certificate, looks: Looks) -> str:
+    """Markdown: what is promised, what it cost, and how the one follows from the other."""
+    reasons = "\n".join(_format_reason(stage, looks[stage.step]) for stage in c.stages)
+    budget, spent = (float(Fraction(rho)) for rho in (c.rho_budget, c.rho_spent))
+    return (
+        f"# Certificate of `{c.run}`\n\n{_format_relations(c)}{write_promise(c)}\n\n{describe_cost(c, looks)}\n\n"
+        "## Why it holds\n\n"
+        f"- The prices above sum to {spent:.6g}, at most this release's budget of {budget:.6g}, which is what "
+        f"({c.epsilon:g}, {c.delta:g}) allows under the accountant `{c.accountant}`.\n"
+        f"- A query's price: {c.price}.\n"
+        f"- Together: {c.composition}.\n"
+        f"{_format_published_theorems(c)}"
+        f"- One person has at most k = {c.records_per_person} of the records.\n"
+        f"{reasons}\n"
+    )
+
+
+def _format_relations(c: Certificate) -> str:
+    """Return what the certificate says where no relation was measured."""
+    return "" if c.relations is None else f"**{c.relations[0].upper()}{c.relations[1:]}.**\n\n"
+
+
+def _format_published_theorems(c: Certificate) -> str:
+    """Return the figure that rests on published theorems only; nothing in certificates of earlier versions."""
+    figure = c.by_published_theorems
+    return (
+        ""
+        if figure is None
+        else f"- The same noise keeps ({round_up(figure.epsilon)}, {figure.delta:g}), which {figure.reason}.\n"
+    )
+
+
+def _format_reason(stage: StageCost, look: Look) -> str:
+    """Return why a stage's queries have their sensitivity."""
+    name = look.words.capitalize()
+    found = " or ".join(map(str, sorted({group.sensitivity for group in stage.groups})))
+    return f"- {name}: " + (f"sensitivity {found}, that is {stage.reason}." if found else "not asked.")
+
+
+def format_files_page(manifest: Manifest, folder: Path, private: Path, report: Path, web: str) -> str:
+    """Markdown: the released files with links, sizes and hashes, and where the private ones lie.
+
+    ``web``: the web address of the released root, empty if it has none; then the links name files, which browsers open
+    from their address bar only.
+    """
+    root = f"{web.rstrip('/')}/{folder.name}" if web else folder.as_uri()
+    how = "" if web else " Browsers follow no link from a web page to a file: copy it, or set `PRIVSYN_RELEASED_URL`."
+    state = "is there" if report.exists() else f"is not there yet: `privsyn evaluate {manifest.run}` makes it"
+    away = "give away" if manifest.differentially_private else "NOT PRIVATE: do not give away"
+    return "\n".join(
+        [
+            f"# Files of `{manifest.run}`",
+            "",
+            f"## Released: {away}",
+            "",
+            f"`{folder}` on the machine of the worker.{how}",
+            "",
+            "| file | bytes | SHA-256, its beginning |",
+            "|---|---|---|",
+            *(_format_row(root, name, file) for name, file in manifest.files.items()),
+            f"| [manifest.json]({root}/manifest.json) | | has all of this in full |",
+            "",
+            "## Private: keep",
+            "",
+            f"- `{private}`: repair counts, and where the stored tables are.",
+            f"- `{report}`: the private report, which {state}.",
+            "",
+        ]
+    )
+
+
+def _format_row(root: str, name: str, file: ManifestFile) -> str:
+    return f"| [{name}]({root}/{name}) | {file.bytes:,} | `{file.sha256[:SHOWN_HASH]}…` |"

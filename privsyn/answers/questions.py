@@ -241,7 +241,7 @@ class Questions:
         from privsyn.answers.question import Question
 
         def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
-            asked = Question.of(self._counts, by, where, event.columns, population=population)
+            asked = Question.of(self._counts, by, where, event=event, population=population)
             return _build_answer_table(asked, answer_shares(asked, event, level), about)
 
         return ask

@@ -39,6 +39,7 @@ from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation.budget_shares import split_by_weight
 from privsyn.tasks.estimation.expected_error import NORMAL_MEAN_ABSOLUTE
 from privsyn.tasks.estimation.merged_codes import CoarseCounts, count_affordable_cells, merge_codes
+from privsyn.tasks.estimation.question_cells import find_starts
 from privsyn.tasks.privacy.accountant import cap_accountant
 
 COMPARABLE = 3
@@ -337,9 +338,16 @@ def _predict_sets(plan: Plan) -> Iterator[SetLine]:
     """Yield the cells of every named set for assumed numbers of rows, each spread evenly over a column's bins."""
     encoding = plan.request.encoding
     stages = [stage for stage in plan.stages if stage.step.name == MEASURE_SETS]
+    groups = {a: (bins.groups, bins.size) for a, bins in encoding.binning.items()} if stages else {}
+    starts = find_starts(plan.request.spec, encoding, groups) if stages else {}
     for clique, sigma in (found for stage in stages for found in _list_set_noise(plan, stage)):
-        bins = {a: encoding.binning[a].size for a in clique}
-        even = {a: CoarseCounts(np.ones(n), bool(encoding.binning[a].in_order)) for a, n in bins.items()}
+        own = starts.get(frozenset(clique), {})
+        even = {
+            a: CoarseCounts(
+                np.ones(groups[a][1]), bool(encoding.binning[a].in_order), **(own[a]._asdict() if a in own else {})
+            )
+            for a in clique
+        }
         for rows in ASSUMED_ROWS:
             merges = merge_codes(even, clique, count_affordable_cells(rows, sigma))
             cells = tuple(int(merge.max()) + 1 for merge in merges)

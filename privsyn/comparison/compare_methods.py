@@ -18,6 +18,7 @@ import numpy as np
 
 from privsyn.base.errors import RequestError, locate_error
 from privsyn.base.settings import Settings
+from privsyn.base.telemetry import Telemetry
 from privsyn.comparison.method import DomainTooLargeError, Method, MethodResult, MethodSettings, Trial, spread_evenly
 from privsyn.comparison.methods import METHODS
 from privsyn.comparison.result_tables import format_markdown
@@ -124,12 +125,14 @@ def compare(
     installed or fails is reported as such and stops nothing.  Raises RequestError (exit 2) for a wrong request.
     """
     get_roots(settings.private_root, settings.released_root)
-    for table, argument in ((request.spec.data, "data"), (request.holdout, "comparison.holdout")):
+    for table, argument in ((request.spec.place, "data"), (request.holdout, "comparison.holdout")):
         if table is not None:
             check_table(request.spec.dataset, table, settings, argument)
     check_public_inputs(request.spec, settings)
-    results = run_all(request, settings.threads, report, only)
-    return Compared(_write(results, settings), results)
+    dataset = request.spec.dataset
+    with Telemetry(settings).observe(dataset, dataset, "comparison"):
+        results = run_all(request, settings.threads, report, only)
+        return Compared(_write(results, settings), results)
 
 
 def run_all(
@@ -138,7 +141,7 @@ def run_all(
     """Return the comparison without its files; arguments and errors as :func:`compare`."""
     request.check()
     spec = request.spec
-    source = open_source(spec.data, spec)
+    source = open_source(spec.place, spec)
     encoding = plan_every_column(spec, tuple(c for c in source.columns if c in spec.released_columns))
     holdout = None if request.holdout is None else read_table(request.holdout, encoding, spec, "comparison.holdout")
     rows = _split_training_rows(source, spec, encoding)

@@ -8,6 +8,7 @@ from itertools import takewhile
 from typing import Any
 
 from privsyn.base.errors import RequestError
+from privsyn.base.paths import make_safe_name
 from privsyn.base.settings import Settings
 from privsyn.engine.earlier_runs import read_note
 from privsyn.engine.keys import compute_lineage_keys
@@ -18,7 +19,6 @@ from privsyn.ledgers.ledger import Ledger
 from privsyn.storage.record_kinds import CounterRecord
 from privsyn.storage.records import Records
 from privsyn.storage.released_files import ITEMSETS, make_itemsets_error
-from privsyn.storage.safe_names import make_safe_name
 from privsyn.storage.store import Store
 from privsyn.tasks.privacy.noise import NoiseSource
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from privsyn.base.settings import Settings
+from privsyn.base.telemetry import Telemetry
 from privsyn.data_contracts.evaluation_results import Evaluation, MisreadColumn, TableScores
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.engine.policy_checks import check_table
@@ -99,7 +100,19 @@ def evaluate(
     release's spec.  Spends nothing, releases nothing.
     """
     get_roots(settings.private_root, settings.released_root)
+    telemetry = Telemetry(settings)
     release = open_release(request.release, settings, request.data)
+    run = release.manifest.run
+    with telemetry.observe(release.spec.dataset, run, "evaluation", released=[run]) as observed:
+
+        def run_traced(name: str, body: Callable[[], Result]) -> Result:
+            with observed.span(name.split(maxsplit=1)[0].lower()):  # the rest may name a file
+                return stage(name, body)
+
+        return _evaluate(request, settings, release, run_traced)
+
+
+def _evaluate(request: EvaluationRequest, settings: Settings, release: Release, stage: RunStage) -> Report:
     for table, argument in (
         (release.private_table, "evaluate.data"),
         (request.holdout, "evaluate.holdout"),

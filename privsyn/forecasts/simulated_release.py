@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.answers.counted import Question, answer_means
-from privsyn.answers.memory_counts import MemoryCounts
+from privsyn.answers.released_counts import MemoryCounts
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.engine.memory import MemoryRun
 from privsyn.engine.request import Request

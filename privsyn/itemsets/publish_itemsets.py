@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
 from privsyn.base.settings import Settings
+from privsyn.base.telemetry import Telemetry
 from privsyn.data_contracts.certificate import Certificate
 from privsyn.data_contracts.itemset_spec import ItemsetSpec
 from privsyn.engine.candidate import Candidate, ignore_progress
@@ -93,8 +94,11 @@ def publish_itemsets(
         noise=noise or OpenDPNoise(),
         report=report,
     )
-    with open_run(candidate) as run:
-        return _publish(run, asked, run_steps(run.steps, run.run_reported))
+    telemetry = Telemetry(settings)
+    with open_run(candidate) as run, telemetry.observe(run.dataset, run.name) as observed:
+        summary = _publish(run, asked, run_steps(run.steps, observed.trace(run.run_reported)))
+        observed.released = summary.run
+        return summary
 
 
 def _publish(run: Run, asked: ItemsetSpec, refs: Mapping[str, StepRefs]) -> ItemsetSummary:

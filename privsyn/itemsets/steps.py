@@ -16,12 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from privsyn.data_contracts import itemset_tables as contracts
+from privsyn.data_contracts import tables as contracts
 from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.itemset_spec import ItemsetSpec
-from privsyn.data_contracts.itemset_tables import ITEMSETS
 from privsyn.data_contracts.receipts import Query
-from privsyn.data_contracts.tables import PROFILE_SCHEMA, REPAIRS
+from privsyn.data_contracts.tables import ITEMSETS, PROFILE_SCHEMA, REPAIRS
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step, Wide

@@ -153,7 +153,7 @@ def _build_plan(measure: ReleaseStep, shares: Shares) -> Step:
             get_ordered(request.encoding.binning),
             measure.rho(request),
             request.records,
-            {codec.attribute: codec.signs for codec in request.encoding.differences},
+            request.public.on(recode).starts,
         )
         return {"merges": named_sets.tabulate_merges(sets)}
 
@@ -172,7 +172,10 @@ def _build_plan(measure: ReleaseStep, shares: Shares) -> Step:
                 "says which codes (`coarse`) are one (`merged`) in the joint counts of each named set",
             )
         },
-        words=lambda r: "the named sets are counted in cells of about equal noisy counts, as many as the noise allows",
+        words=lambda r: (
+            "the named sets are counted in cells of about equal noisy counts, as many as the noise allows"
+            + ("; questions in the cells that they ask for" if any(m.question for m in r.spec.measured_sets) else "")
+        ),
     )
 
 

@@ -391,7 +391,8 @@ def write_targets_note(spec: ReleaseSpec) -> str:
         lines.append(f"- relations with {names}: {spec.focus.weight:g} times")
     for marginal in spec.workload:
         names = ", ".join(map(escape_text, marginal.columns))
-        together = "; counted together, see `marginals/sets.parquet`" if marginal in spec.measured_sets else ""
+        what = f"the cells of {format_code(marginal.question)}, " if marginal.question else ""
+        together = f"; {what}counted together, see `marginals/sets.parquet`" if marginal in spec.measured_sets else ""
         lines.append(f"- relations between {names}: {marginal.weight:g} times{together}")
     if not lines:
         return ""

@@ -41,8 +41,9 @@ def run_server(settings: Settings, say: Say, *, worker: bool = True, health_port
     with stop_together() as programs:
         programs.start("server", _build_server_command(address), environment)
         programs.wait_until(address.answers)
-        if worker:
-            programs.start("worker", _build_worker_command(health_port), environment | _build_health(health_port))
+        if worker:  # started again beside a server that starts, too, it would take the processor from it
+            command, health = _build_worker_command(health_port), _build_health(health_port)
+            programs.start("worker", command, environment | health, needs=address.answers)
         say(f"The page: {address.page}   its history: {history}")
         say(
             f"It asks for the login in {locate_login_file(settings, environment)}, which is worth this account: "

@@ -48,9 +48,9 @@ class DifferenceCodec(Codec):
         self.in_order = ((0, self.zero), (self.zero + 1, self.missing))
 
     @property
-    def signs(self) -> NDArray[np.int64]:
+    def signs(self) -> Floats:
         """Each code's sign, shape (size,), and 2 of that of missing ones."""
-        return np.append(np.sign(np.arange(self.missing) - self.zero), 2)
+        return np.append(np.sign(np.arange(self.missing) - self.zero), 2).astype(np.float64)
 
     def find_codes(self, first: Floats, second: Floats) -> NDArray[np.int64]:
         """Return the code of the difference of each pair of numbers, shape (rows,); NaN is missing."""

@@ -23,6 +23,7 @@ from privsyn.data_contracts.columns import (
 from privsyn.data_contracts.columns.number_columns import ROUND_NUMBERS
 from privsyn.data_contracts.compared_columns import get_step
 from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.focus import parse_conditions
 from privsyn.data_contracts.panels import MOST_PERSONS, Panel
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import OneOf
@@ -40,7 +41,7 @@ from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.codecs.person_figures import PersonFigureCodec, build_person_figures, get_unit
 from privsyn.tasks.codecs.random_columns import UnmeasuredColumn
 from privsyn.tasks.codecs.split import split_by_computed
-from privsyn.tasks.rules.compiled_rules import CompiledRules
+from privsyn.tasks.rules.compiled_rules import CompiledRules, list_thresholds
 
 
 @dataclass(frozen=True)
@@ -208,12 +209,14 @@ class ColumnCodecs:
         self.spec = spec
         self.rules = CompiledRules.compile(spec) if spec.rules else None
         self._even = frozenset(even)
+        self._thresholds = [list_asked_thresholds(spec), *([self.rules.thresholds] if self.rules else [])]
         self._made: dict[str, list[Codec]] = {}
 
     def of(self, name: str) -> list[Codec]:
         """Return the codec of a column, and that of its heaps where it has any."""
         if name not in self._made:
-            self._made[name] = _build_codecs(name, self.spec, self.rules, self._even)
+            thresholds = sorted({edge for found in self._thresholds for edge in found.get(name, ())})
+            self._made[name] = _build_codecs(name, self.spec, thresholds, self._even)
         return self._made[name]
 
 
@@ -281,10 +284,16 @@ def find_evenly_cut_columns(plan: EncodingPlan, sizes: Mapping[str, int]) -> fro
     return frozenset(a for a in plan.wide if a in sizes and sizes[a] != plan.domain.size(a))
 
 
-def _build_codecs(name: str, spec: ReleaseSpec, rules: CompiledRules | None, even: Collection[str]) -> list[Codec]:
+def list_asked_thresholds(spec: ReleaseSpec) -> dict[str, tuple[float, ...]]:
+    """Return ordered column -> the bin edges at which conditions of the spec's measured questions change."""
+    columns = spec.released_columns
+    asked = (node for marginal in spec.measured_sets for node in parse_conditions(marginal, columns))
+    return list_thresholds(asked, columns)
+
+
+def _build_codecs(name: str, spec: ReleaseSpec, thresholds: Sequence[float], even: Collection[str]) -> list[Codec]:
     """Return the codec of a column, and that of its heaps where it has any."""
     column = spec.released_columns[name]
-    thresholds = () if rules is None else rules.thresholds.get(name, ())
     match column:
         case IntegerColumn():
             own = _choose_cells(column, spec)

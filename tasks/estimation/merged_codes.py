@@ -30,14 +30,15 @@ LEAST_CODES = 2
 class CoarseCounts:
     """Noisy counts of an attribute's codes, and whether these are in an order that merging is to keep.
 
-    ``variance``: of the noise of each count; None where there is none.  ``apart``: a number for each code; codes of
-    other numbers are never merged.  None: any may be.
+    ``variance``: of the noise of each count; None where there is none.  ``begin``: the merged code that each code
+    begins in, all in one where it is None; ``grows``: whether more are made of these as cells allow.
     """
 
     counts: Floats
     in_order: bool
     variance: Floats | None = None
-    apart: NDArray[np.int64] | None = None
+    begin: Merge | None = None
+    grows: bool = True
 
 
 def count_affordable_cells(total: float, sigma: float) -> int:
@@ -48,14 +49,14 @@ def count_affordable_cells(total: float, sigma: float) -> int:
 def merge_codes(coarse: Mapping[str, CoarseCounts], clique: Clique, cells: int) -> list[Merge]:
     """Return the merged code of every code of each attribute of ``clique``: of at most ``cells`` cells together.
 
-    Every attribute has LEAST_CODES, or as many as its codes are, even where these are more cells.  The merged codes of
-    an attribute are numbered by the first code in each.
+    Every attribute that grows has LEAST_CODES, or as many as its codes are, even where these are more cells.  The
+    merged codes of an attribute are numbered by the first code in each.
     """
     parts = [_Parts(coarse[a]) for a in clique]
     for part in parts:
-        while len(part.members) < LEAST_CODES and part.heaviest is not None:
+        while part.grows and len(part.members) < LEAST_CODES and part.heaviest is not None:
             part.split()
-    growing = list(range(len(parts)))
+    growing = [i for i, part in enumerate(parts) if part.grows]
     while growing:
         growing = [i for i in growing if parts[i].heaviest is not None and _count_with_one_more(parts, i) <= cells]
         if growing:
@@ -74,8 +75,9 @@ class _Parts:
         self._mass = np.maximum(coarse.counts, 0.0) + 1e-9
         self._in_order = coarse.in_order
         self._variance = np.zeros_like(self._mass) if coarse.variance is None else coarse.variance
-        apart = np.zeros(len(self._mass), np.int64) if coarse.apart is None else coarse.apart
-        self.members = [np.flatnonzero(apart == number) for number in np.unique(apart)]
+        self.grows = coarse.grows
+        begin = np.zeros(len(self._mass), np.int64) if coarse.begin is None else coarse.begin
+        self.members = [np.flatnonzero(begin == part) for part in np.unique(begin)]
 
     @property
     def heaviest(self) -> float | None:

@@ -1,6 +1,10 @@
 """The recoding of a domain: which fine codes of an attribute share one coarse code, and what is known of their counts.
 
 Paper: section 5.3, "Filter and Combine Low-count Values".
+
+Not in the paper: codes of about equal noisy mass, the cells of ordered columns that pairs are scored and measured in.
+Where a pair's cells hold fewer rows than their noise, the relation is lost; a few cells of many rows each keep it.
+Inside them values follow the fine one-way.  A function of released counts and public noise, so it costs no budget.
 """
 
 from __future__ import annotations
@@ -19,9 +23,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import RECODE
 from privsyn.tasks.codecs.binning import AttributeBins, Binning, list_level_attributes
-from privsyn.tasks.estimation.equal_mass import mark_first_of_equal_mass
 from privsyn.tasks.estimation.fine_weights import STANDS_OUT, find_faint_points, join_points, weigh_inside
-from privsyn.tasks.estimation.interval_codes import mark_first_of_intervals
 from privsyn.tasks.estimation.level_counts import combine_by_levels, with_levels
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.projection import apply_norm_sub
@@ -335,3 +337,94 @@ def sum_coarse_one_ways(recode: Recode) -> tuple[list[Marginal], list[Floats]]:
         marginals.append(Marginal((attribute,), np.bincount(code, weights=r.estimate[r.kept], minlength=r.size)))
         variances.append(np.bincount(code, weights=r.variance[r.kept], minlength=r.size).astype(np.float64))
     return marginals, variances
+
+
+ROWS_A_CELL = 3.0
+"""Rows of a pair's cell in standard deviations of its noise, if every cell had as many."""
+
+LEAST_CODES = 3
+"""Codes of a column at least: with two, a relation that rises and falls cannot be seen."""
+
+ENOUGH_CODES = 8
+"""So many codes keep a relation well: a column has them in place of twice as many only, as finer codes tell more."""
+
+PAIRS_BUDGET = 3.0
+"""Budget of the pairs in that of the one-ways, as codes are counted by it: about that of the default split."""
+
+
+def count_codes(noisy: Mapping[str, Floats], queries: Sequence[Query]) -> int:
+    """Return how many codes of equal mass a column is to have, LEAST_CODES or more; of ENOUGH_CODES an even number.
+
+    So one of many cuts is at the median, where sets of columns merge codes in two.
+
+    If all pairs were measured, each would have noise of a standard deviation s; two columns of k codes then have
+    rows / k^2 = ROWS_A_CELL x s rows a cell.  ``noisy``: fine counts by attribute; queries: of these one-ways.
+    """
+    rows = float(np.mean([y.sum() for y in noisy.values()]))
+    pairs = max(len(noisy) * (len(noisy) - 1) / 2, 1.0)
+    rho = PAIRS_BUDGET * sum(1 / (2 * q.sigma**2) for q in queries)
+    noise = math.sqrt(pairs / (2 * rho))
+    codes = max(LEAST_CODES, round(math.sqrt(max(rows, 0.0) / (ROWS_A_CELL * noise))))
+    return codes if codes < ENOUGH_CODES else codes + codes % 2
+
+
+def are_worth_joining(size: int, codes: int) -> bool:
+    """Return whether an attribute of ``size`` codes is better measured in ``codes`` of equal mass."""
+    return codes < size if codes < ENOUGH_CODES else 2 * codes <= size
+
+
+def mark_first_of_equal_mass(total: Floats, codes: int) -> NDArray[np.bool_]:
+    """Return which bins of a section of intervals begin a code; ``total``: their noisy counts, shape (bins,).
+
+    A bin goes where the middle of its mass lies among ``codes`` equal parts, so one of several parts is a code alone.
+    """
+    mass = np.maximum(total, 0.0)
+    whole = float(mass.sum())
+    if whole <= 0:
+        return np.arange(len(total)) == 0
+    middle = (np.cumsum(mass) - mass / 2) / whole
+    part = np.minimum(np.floor(middle * codes), codes - 1)
+    return np.diff(part, prepend=-1.0) != 0
+
+
+def mark_first_of_intervals(
+    total: Floats, low: NDArray[np.bool_], theta: float, noise: Floats, worth_a_code: float
+) -> NDArray[np.bool_]:
+    """Return which bins of a section of intervals begin a code; ``noise``: standard deviation of each noisy count."""
+    first = _mark_first_of_neighbours(total, low, theta)
+    code = np.cumsum(first) - 1
+    sums, sd = np.bincount(code, weights=total), np.sqrt(np.bincount(code, weights=noise**2))
+    own = ~low | (sums >= np.maximum(sd, worth_a_code))[code]
+    kept = np.flatnonzero(own)
+    if not kept.size:
+        return np.arange(len(total)) == 0
+    places = np.arange(len(total))
+    right = np.searchsorted(kept, places).clip(max=len(kept) - 1)
+    left = (right - (kept[right] > places)).clip(min=0)
+    nearest = np.where(np.abs(kept[left] - places) <= np.abs(kept[right] - places), kept[left], kept[right])
+    joined = code[nearest]
+    return np.diff(joined, prepend=-1) != 0
+
+
+def _mark_first_of_neighbours(total: Floats, low: NDArray[np.bool_], theta: float) -> NDArray[np.bool_]:
+    """Return which bins of a row of intervals begin a code.
+
+    Each that is not low, and of the low ones between two such as many as reach ``theta`` with the ones that follow;
+    what is left at the end of a run of low ones goes with those before.
+    """
+    first = np.ones(len(total), dtype=bool)
+    begun: list[int] = []  # where the codes of this run of low bins begin
+    count = 0.0  # of the last one of them
+    for i in range(len(total) + 1):
+        if i < len(total) and low[i]:
+            if not begun or count >= theta:
+                begun.append(i)
+                count = 0.0
+            else:
+                first[i] = False
+            count += total[i]
+        else:
+            if len(begun) > 1 and count < theta:
+                first[begun[-1]] = False
+            begun = []
+    return first

@@ -12,16 +12,20 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from privsyn.data_contracts.compared_columns import name_difference_attribute
 from privsyn.data_contracts.domain import Clique, Domain, drop_attributes
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.binning import list_roundings
+from privsyn.tasks.codecs.encoding_plan import list_asked_thresholds
 from privsyn.tasks.codecs.level_codecs import LevelCodec
 from privsyn.tasks.codecs.one_hot import OneHotCodec
 from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation import known_zeros
 from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.question_cells import NO_STARTS, Starts, find_starts
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.estimation.reference import Expected, Reference
 from privsyn.tasks.estimation.target_weights import Targets
@@ -227,6 +231,16 @@ class KnowledgeInCodes:
         return [] if totals is None else totals.coarse_pairs(self.recode)
 
     @property
+    def starts(self) -> Starts:
+        """What the merged codes of measured questions begin with."""
+        spec = self.public.spec
+        if not spec.compared_pairs and not any(marginal.question for marginal in spec.measured_sets):
+            return NO_STARTS
+        self.public.check(Part.TARGETS)
+        groupings = {a: (np.where(r.kept, r.coarse, -1), r.size) for a, r in self.recode.items()}
+        return find_starts(spec, self.public.encoding, groupings)
+
+    @property
     def held(self) -> tuple[Held, ...]:
         """What rows have exactly."""
         totals = self.public.totals
@@ -234,16 +248,21 @@ class KnowledgeInCodes:
 
 
 def _key_codes(public: PublicKnowledge) -> dict[str, Any]:
-    """Return edges, columns without a code, and dummies; other changes of rules count no private row again."""
+    """Return edges, columns without a code, and dummies; other changes of rules count no private row again.
+
+    Edges are those of rules, and of conditions in measured questions.
+    """
     plan = public.encoding
+    asked = list_asked_thresholds(public.spec)
+    key_of_questions = {"asked": asked} if asked else {}
     if plan.rules is None:
-        return _key_compared(public)
+        return {**key_of_questions, **_key_compared(public)}
     groups = [[*c.sources, len(c.groups)] for c in plan.codecs if isinstance(c, OneHotCodec)]
     splits = {c.attribute: c.digest for c in plan.codecs if isinstance(c, SplitCodec)}
     levels = {c.attribute: c.digest for c in plan.codecs if isinstance(c, LevelCodec)}
     key = {"thresholds": plan.rules.thresholds, "computed": list(plan.rules.order), "one_of": groups}
-    found = {**key, **({"split": splits} if splits else {}), **({"levels": levels} if levels else {})}
-    return found | _key_compared(public)
+    key |= {**({"split": splits} if splits else {}), **({"levels": levels} if levels else {})}
+    return {**key, **key_of_questions, **_key_compared(public)}
 
 
 def _key_rules(public: PublicKnowledge) -> dict[str, Any]:

@@ -18,16 +18,17 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import build_code_schema
 from privsyn.tasks.codecs.binning import Binning, list_counted_alone, list_level_attributes
-from privsyn.tasks.estimation.equal_mass import are_worth_joining, count_codes
 from privsyn.tasks.estimation.fine_weights import weigh_inside
 from privsyn.tasks.estimation.level_counts import with_levels
 from privsyn.tasks.estimation.recode import (
     AttributeRecode,
     Floats,
     Recode,
+    are_worth_joining,
     as_one_code,
     build_coarse_domain,
     compress_attribute,
+    count_codes,
     weigh_by_chance,
 )
 from privsyn.tasks.estimation.towards_prior import shrink_towards_prior
@@ -44,7 +45,6 @@ def compress_domain(
 
     Attributes with levels have the counts of all levels; the levels' own attributes, and those with ``chances``, have
     one code.  With ``settings.equal_mass``, attributes in order whose bins are open have as many codes of equal noisy
-    mass as :func:`privsyn.tasks.estimation.equal_mass.count_codes` says, where these are enough fewer than otherwise.
     """
     sigma = {q.attributes[0]: q.sigma for q in queries}
     noisy = {q.attributes[0]: y.astype(np.float64) for q, y in zip(queries, answers, strict=True)}

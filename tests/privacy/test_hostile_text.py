@@ -25,7 +25,7 @@ from privsyn.api import check as spec_check
 from privsyn.api.release import release_in_process
 from privsyn.base.settings import Settings
 from privsyn.cli import check_tables, common, release_command
-from privsyn.flows.run_page.certificate_page import format_certificate_page
+from privsyn.flows.run_page.show import format_certificate_page
 from privsyn.pipelines.privsyn import STEPS
 from privsyn.pipelines.release_plan import build_candidate
 from privsyn.publish import markdown, release_note

@@ -49,6 +49,12 @@ def read(**more: Any) -> ReleaseSpec:
         ({"workload": [{"columns": ["age"]}]}, "names one column only, 'age'. Add another"),
         ({"workload": [{"columns": ["age", "pay"]}]}, "no column 'pay'"),
         ({"workload": [{"columns": []}]}, "names no column"),
+        ({"workload": [{"question": "adult"}]}, "asks about one column only, which is measured anyway. Ask about two"),
+        ({"workload": [{"question": "adult where pay < 3"}]}, "no column 'pay'"),
+        ({"workload": [{"question": "adult where income <"}]}, "not an expression that can be read"),
+        ({"workload": [{"question": "adult where income + 3"}]}, "is a number, not a condition"),
+        ({"workload": [{"question": "correlation(age, income)"}]}, "correlation() has no cells that could be measured"),
+        ({"workload": [{"question": "adult, age", "columns": ["age", "income"]}]}, "names its columns itself"),
     ],
 )
 def test_what_is_wrong_is_refused_with_its_cure(more: dict[str, Any], words: str) -> None:

@@ -136,6 +136,22 @@ def test_one_that_is_killed_is_started_again_and_the_other_is_left_alone(monkeyp
     assert said == ["The worker ended by itself, with exit code -9; it starts again in 0.1 s."]
 
 
+def test_one_that_needs_another_starts_again_once_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "FIRST_PAUSE", 0.0)
+    answers, said = [False], list[str]()
+    with stop_together() as both:
+        both.start("worker", python(POLITE), os.environ, needs=lambda: answers[0])
+        killed = both.started["worker"]
+        killed.kill()
+        killed.wait()
+        for _ in range(3):
+            both.tend(said.append)
+        assert both.started["worker"] is killed
+        answers[0] = True
+        both.tend(said.append)
+        assert both.started["worker"] is not killed
+
+
 class Ended:
     """A process that has ended."""
 

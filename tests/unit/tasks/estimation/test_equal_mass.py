@@ -12,8 +12,14 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.tasks.codecs.binning import AttributeBins
-from privsyn.tasks.estimation.equal_mass import LEAST_CODES, are_worth_joining, count_codes, mark_first_of_equal_mass
-from privsyn.tasks.estimation.recode import build_coarse_domain, compress_attribute
+from privsyn.tasks.estimation.recode import (
+    LEAST_CODES,
+    are_worth_joining,
+    build_coarse_domain,
+    compress_attribute,
+    count_codes,
+    mark_first_of_equal_mass,
+)
 from privsyn.tasks.estimation.reference import Reference
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps import indif_scores

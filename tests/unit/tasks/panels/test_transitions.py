@@ -7,9 +7,8 @@ import pytest
 
 from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.panels import transition_codes
-from privsyn.tasks.panels.fit_relations import fit_to_shares
 from privsyn.tasks.panels.gaps import Gaps
-from privsyn.tasks.panels.places import Places
+from privsyn.tasks.panels.link_rows import Places, fit_to_shares
 from privsyn.tasks.panels.transition_codes import refine_weights
 from privsyn.tasks.panels.transitions import Transition, estimate_transition, model_moves, project_to_sum
 
