@@ -30,7 +30,7 @@ from privsyn.pipelines.release_plan import plan_release
 from privsyn.sources.open_source import open_source
 from privsyn.sources.private_table import Source, Table
 from privsyn.specs.draft import decimals_of_type
-from privsyn.specs.table_fit import Fit, fit_of
+from privsyn.specs.table_fit import TableFit, fit_of
 from privsyn.tasks.codecs import Codec
 from privsyn.tasks.codecs.differences import DifferenceCodec
 from privsyn.tasks.codecs.level_codecs import LevelCodec
@@ -107,7 +107,7 @@ class CheckReport:
     warnings: tuple[str, ...]
     noise: tuple[NoiseLine, ...]
     columns: tuple[ColumnPlan, ...]
-    fit: Fit | None = None
+    fit: TableFit | None = None
     sets: tuple[SetLine, ...] = ()
 
     def _repr_html_(self) -> str:

@@ -29,7 +29,7 @@ from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.plan import account_rho
 from privsyn.engine.policy_checks import check_public_inputs, check_table
-from privsyn.evaluation.coded_tables import Coded, encode_table, read_table
+from privsyn.evaluation.coded_tables import CodedTable, encode_table, read_table
 from privsyn.sources.open_source import open_source
 from privsyn.sources.private_table import Source
 from privsyn.sources.public_table import read_public_rows
@@ -46,7 +46,7 @@ MOST_SEEDS = 1_000
 WARM_UP_ROWS = 2_000
 """Rows of the discarded run that compiles a method's kernels before its time is taken."""
 
-Score = Callable[[Coded], tuple[Metric, ...]]
+Score = Callable[[CodedTable], tuple[Metric, ...]]
 Report = Callable[[str, int, int], None]
 """Called with (what is running, runs done, runs in all)."""
 
@@ -147,7 +147,7 @@ def run_all(
     rows = _split_training_rows(source, spec, encoding)
     real = encode_table(source.batches(), encoding)
 
-    def score(table: Coded) -> tuple[Metric, ...]:
+    def score(table: CodedTable) -> tuple[Metric, ...]:
         from privsyn.evaluation.scores import Scorer
 
         # a scorer of its own for every table: it remembers tables by identity
@@ -250,10 +250,10 @@ def run_method(method: Method, trial: Trial, score: Score) -> MethodRun:
     )
 
 
-def _encode_tables(made: MethodResult, trial: Trial) -> Coded:
+def _encode_tables(made: MethodResult, trial: Trial) -> CodedTable:
     """Return both forms of the table; a method that knows only public bins gets fine codes spread evenly."""
     fine = made.fine if made.fine is not None else spread_evenly(made.table, trial.binning, trial.seed)
-    return Coded(fine, made.table)
+    return CodedTable(fine, made.table)
 
 
 def _describe_machine() -> str:

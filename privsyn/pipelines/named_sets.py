@@ -126,8 +126,8 @@ def _build_triple_scores(share: Fraction) -> ReleaseStep:
         exact=exact,
         share=lambda r: share,
         look=Look(
-            "how much two columns together say of one in focus",
-            lambda r: (
+            what="how much two columns together say of one in focus",
+            reason=lambda r: (
                 "k: a row's product of three values, which follow from noisy counts released before, is between -1 and "
                 "1, so each of a person's k records moves the sum by at most 1; rounding down to whole records keeps it"
             ),
@@ -246,7 +246,7 @@ def build_set_measurement(share: Fraction, n: int | None = None) -> ReleaseStep:
         plan=plan,
         exact=exact,
         share=lambda r: share,
-        look=Look(COUNTS_OF_SETS, lambda r: ONE_CELL, round=n),
+        look=Look(what=COUNTS_OF_SETS, reason=lambda r: ONE_CELL, round=n),
         rows=ROWS,
         rows_domain=lambda r, inputs: named_sets.build_set_domain(named_sets.read_merges(inputs.table(MERGES))),
         padded=True,

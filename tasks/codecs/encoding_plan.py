@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -133,7 +132,8 @@ class EncodingPlan:
             c.attribute: AttributeBins(
                 groups=c.groups,
                 in_order=c.in_order,
-                is_open=c.bins_open,
+                is_open=c.widths is not None,
+                widths=c.widths,
                 added=c.added,
                 levels=levels.get(c.attribute, ()),
                 points=c.points,
@@ -296,11 +296,13 @@ def _build_codecs(name: str, spec: ReleaseSpec, thresholds: Sequence[float], eve
     column = spec.released_columns[name]
     match column:
         case IntegerColumn():
-            own = _choose_cells(column, spec)
-            return _with_heaps(IntegerCodec(name, column, thresholds, even=name in even, **own), column, **own)
+            points, rounded = _choose_cells(column, spec)
+            whole = IntegerCodec(name, column, thresholds, even=name in even, points=points, rounded=rounded)
+            return _with_heaps(whole, column, rounded)
         case NumberColumn():
-            own = _choose_cells(column, spec)
-            return _with_heaps(NumberCodec(name, column, thresholds, even=name in even, **own), column, **own)
+            points, rounded = _choose_cells(column, spec)
+            number = NumberCodec(name, column, thresholds, even=name in even, points=points, rounded=rounded)
+            return _with_heaps(number, column, rounded)
         case DatetimeColumn():
             return [DatetimeCodec(name, column, thresholds, even=name in even)]
         case DateColumn():
@@ -314,25 +316,16 @@ def _build_codecs(name: str, spec: ReleaseSpec, thresholds: Sequence[float], eve
     raise TypeError(f"{name!r} is not a released column")
 
 
-class _Own(TypedDict):
-    """What a column of numbers has by default: values with a cell each, and what people may round to."""
-
-    points: tuple[float, ...]
-    rounded: tuple[float, ...]
-
-
-def _choose_cells(column: IntegerColumn | NumberColumn, spec: ReleaseSpec) -> _Own:
-    """Return what the spec asks for; nothing where bins are given."""
+def _choose_cells(
+    column: IntegerColumn | NumberColumn, spec: ReleaseSpec
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the values with a cell each, and the numbers that people may round to; none where bins are given."""
     asked, is_open = spec.mechanism.compression, column.leaves_bins_open
-    return _Own(
-        points=column.point_values() if asked.single_values and is_open else (),
-        rounded=column.round_numbers() if asked.round_numbers and is_open else (),
-    )
+    points = column.point_values() if asked.single_values and is_open else ()
+    return points, column.round_numbers() if asked.round_numbers and is_open else ()
 
 
-def _with_heaps(
-    codec: OrderedCodec, column: IntegerColumn | NumberColumn, points: Sequence[float], rounded: Sequence[float]
-) -> list[Codec]:
+def _with_heaps(codec: OrderedCodec, column: IntegerColumn | NumberColumn, rounded: Sequence[float]) -> list[Codec]:
     """Return the codec and that of what its values are rounded to, named or not, where there is one."""
     if column.heaps:
         return [codec, HeapingCodec(codec, column.heap_values())]

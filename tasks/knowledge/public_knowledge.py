@@ -31,7 +31,7 @@ from privsyn.tasks.estimation.reference import Expected, Reference
 from privsyn.tasks.estimation.target_weights import Targets
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge import prior_pairs
-from privsyn.tasks.knowledge.totals import Held, KnownTotals
+from privsyn.tasks.knowledge.totals import HeldCounts, KnownTotals
 from privsyn.tasks.knowledge.totals_and_rules import list_held_by_rules
 
 KEEPING_RULES = 4
@@ -241,7 +241,7 @@ class KnowledgeInCodes:
         return find_starts(spec, self.public.encoding, groupings)
 
     @property
-    def held(self) -> tuple[Held, ...]:
+    def held(self) -> tuple[HeldCounts, ...]:
         """What rows have exactly."""
         totals = self.public.totals
         return () if totals is None else totals.coarse_held(self.recode)
