@@ -346,7 +346,7 @@ LEAST_CODES = 3
 """Codes of a column at least: with two, a relation that rises and falls cannot be seen."""
 
 ENOUGH_CODES = 8
-"""So many codes keep a relation well: a column has them in place of half as many again at least: finer ones tell more."""
+"""So many codes keep a relation well: a column has them in place of half as many again: finer ones tell more."""
 
 PAIRS_BUDGET = 3.0
 """Budget of the pairs in that of the one-ways, as codes are counted by it: about that of the default split."""
