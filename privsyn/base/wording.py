@@ -90,7 +90,7 @@ class Vocabulary:
 
     def field(self, name: str) -> str:
         """Return the field's name.  Raises LookupError for an argument or a setting without a word."""
-        if name not in self.fields and name.partition(".")[0] in REQUESTS:
+        if "." in name and name not in self.fields and name.partition(".")[0] in REQUESTS:
             raise LookupError(f"the vocabulary has no word for the field {name!r}")
         return self.fields.get(name, name)
 

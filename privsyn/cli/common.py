@@ -20,6 +20,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from privsyn.base.data_url import is_url
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.interrupts import defer_interrupts
 from privsyn.base.paths import expand_path, refuse_undecodable
@@ -128,6 +129,11 @@ def parse_path(path: str | None, field: str) -> Path | None:
         raise RequestError("is empty", "Name a path, or leave the option out", field)
     refuse_undecodable(path, field)
     return Path(path)
+
+
+def parse_table(place: str | None, field: str) -> str | Path | None:
+    """Return where a table is, of an option: the URL of a database's table, or a path as :func:`parse_path` has it."""
+    return place if is_url(place) else parse_path(place, field)
 
 
 def read_settings(out: str | None) -> Settings:

@@ -16,7 +16,7 @@ from privsyn.cli.common import (
     SpecPath,
     Tables,
     make_folder,
-    parse_path,
+    parse_table,
     people,
     print_answer,
     print_errors,
@@ -53,7 +53,7 @@ def compare_command(
     """
     start = time.monotonic()
     with print_errors(debug=debug, out=out):
-        table, held, settings = parse_path(data, "--data"), parse_path(holdout, "--holdout"), read_settings(out)
+        table, held, settings = parse_table(data, "--data"), parse_table(holdout, "--holdout"), read_settings(out)
         from privsyn.comparison.compare_methods import CompareRequest
         from privsyn.evaluation.settings_file import load_evaluation_spec
         from privsyn.specs.spec_file import load_spec, override_options

@@ -17,6 +17,7 @@ from privsyn.cli.common import (
     Debug,
     open_results,
     parse_path,
+    parse_table,
     people,
     print_answer,
     print_errors,
@@ -74,7 +75,7 @@ def evaluate_command(
     """
     start = time.monotonic()
     with print_errors(debug=debug, out=out):
-        table, settings = parse_path(data, "--data"), read_settings(out)
+        table, settings = parse_table(data, "--data"), read_settings(out)
         if epsilon_report is not None:
             if holdout or against or label or settings_file:
                 raise RequestError(
@@ -103,12 +104,12 @@ def evaluate_command(
 
 
 def _check_choice(path: str | None, field: str) -> str | None:
-    named = parse_path(path, field)
+    named = parse_table(path, field)
     return None if named is None else str(named)
 
 
 def _list_each(paths: list[str] | None) -> list[str]:
-    return [str(parse_path(p, "--against")) for p in paths or ()]
+    return [str(parse_table(p, "--against")) for p in paths or ()]
 
 
 def _evaluate(request: EvaluationRequest, settings: Settings) -> Report:
@@ -184,7 +185,9 @@ def _as_json(report: Report, seconds: float) -> dict[str, Any]:
     }
 
 
-def _release_figures(release: str, epsilon: float, settings: Settings, data: Path | None, *, as_json: bool) -> None:
+def _release_figures(
+    release: str, epsilon: float, settings: Settings, data: str | Path | None, *, as_json: bool
+) -> None:
     from privsyn.evaluation.quality_release import publish_quality
 
     warn_of_epsilon(epsilon)

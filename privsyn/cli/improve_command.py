@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from privsyn.cli.common import Debug, parse_path, print_errors, read_settings, warn_of_epsilon
+from privsyn.cli.common import Debug, parse_table, print_errors, read_settings, warn_of_epsilon
 from privsyn.cli.release_command import run_here_or_in_prefect, show_summary
 
 
@@ -36,7 +36,7 @@ def improve_command(
         from privsyn.api.improve import build_improved_spec
         from privsyn.pipelines.release_plan import build_candidate
 
-        table, settings = parse_path(data, "--data"), read_settings(out)
+        table, settings = parse_table(data, "--data"), read_settings(out)
         request = build_improved_spec(release, settings, epsilon, table)
         warn_of_epsilon(request.privacy.epsilon)
         candidate = build_candidate(request, settings, fresh=fresh)

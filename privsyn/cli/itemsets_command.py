@@ -14,7 +14,7 @@ from privsyn.cli.common import (
     Debug,
     make_folder,
     open_results,
-    parse_path,
+    parse_table,
     people,
     print_answer,
     print_errors,
@@ -53,7 +53,7 @@ def itemsets_command(
         from privsyn.itemsets.publish_itemsets import publish_itemsets
         from privsyn.itemsets.steps import build_itemset_steps
 
-        table, settings = parse_path(data, "--data"), read_settings(out)
+        table, settings = parse_table(data, "--data"), read_settings(out)
         asked = load_itemset_spec(spec, epsilon, table)
         if out is not None:
             make_folder(settings)

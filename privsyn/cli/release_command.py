@@ -23,7 +23,7 @@ from privsyn.cli.common import (
     is_interactive,
     make_folder,
     open_results,
-    parse_path,
+    parse_table,
     people,
     print_answer,
     print_errors,
@@ -98,7 +98,7 @@ def release_command(
         from privsyn.pipelines.release_plan import build_candidate
         from privsyn.specs.spec_file import load_spec, override_options
 
-        table = parse_path(data, "--data")
+        table = parse_table(data, "--data")
         settings = read_settings(out)  # a wrong variable is refused before anything starts
         request = override_options(load_spec(spec), epsilon, delta, table, seed_synthesis, engine)
         warn_of_epsilon(request.privacy.epsilon)

@@ -125,7 +125,7 @@ def compare(
     installed or fails is reported as such and stops nothing.  Raises RequestError (exit 2) for a wrong request.
     """
     get_roots(settings.private_root, settings.released_root)
-    for table, argument in ((request.spec.data, "data"), (request.holdout, "compare.holdout")):
+    for table, argument in ((request.spec.place, "data"), (request.holdout, "compare.holdout")):
         if table is not None:
             check_table(request.spec.dataset, table, settings, argument)
     check_public_inputs(request.spec, settings)
@@ -141,7 +141,7 @@ def run_all(
     """Return the comparison without its files; arguments and errors as :func:`compare`."""
     request.check()
     spec = request.spec
-    source = open_source(spec.data, spec)
+    source = open_source(spec.place, spec)
     encoding = plan_every_column(spec, tuple(c for c in source.columns if c in spec.released_columns))
     holdout = None if request.holdout is None else read_table(request.holdout, encoding, spec, "compare.holdout")
     rows = _split_training_rows(source, spec, encoding)

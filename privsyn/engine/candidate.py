@@ -102,7 +102,7 @@ class Candidate:
     @cached_property
     def source(self) -> Source:
         """The private table, whose structure fits the spec."""
-        return (self.opened or open_source)(self.spec.data if self.data is None else self.data, self.spec)
+        return (self.opened or open_source)(self.spec.place if self.data is None else self.data, self.spec)
 
     @cached_property
     def table_fingerprints(self) -> tuple[str, ...]:
@@ -213,7 +213,9 @@ class Candidate:
 
     def _is_unchanged(self) -> bool:
         """Return whether the table is, when it is asked, what is to be released."""
-        return self.source.fingerprint(self.store) == self.fingerprints[0]
+        same = self.source.fingerprint(self.store) == self.fingerprints[0]
+        self.source.close()  # a snapshot must not outlast what reads it: a database keeps old rows for it
+        return same
 
 
 def choose_engine(choice: EngineChoice, settings: Settings) -> Engine:

@@ -97,7 +97,7 @@ def _write_private_note(candidate: Candidate) -> None:
     fingerprint, *file_fingerprints = candidate.fingerprints
     note = {
         "run": run.name,
-        "data": spec.data,
+        "data": spec.place,
         "fingerprint": fingerprint,
         "file_fingerprints": file_fingerprints,
         "files": list(candidate.source.names),

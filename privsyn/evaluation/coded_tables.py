@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from privsyn.base.data_url import resolve_place
 from privsyn.base.errors import RequestError
 from privsyn.base.paths import expand_path
 from privsyn.base.settings import Settings
@@ -103,7 +104,7 @@ def open_release(
     if data is None:
         data = _read_remembered(manifest.run, settings)
     elif isinstance(data, str | os.PathLike):
-        data = str(expand_path(data, "evaluate.data").absolute())
+        data = resolve_place(str(data), "evaluate.data")
     spec = request_of(manifest, "evaluate.release")
     where = data if isinstance(data, str) else ""
     return Release(folder, manifest, spec.model_copy(update={"data": where}), data)

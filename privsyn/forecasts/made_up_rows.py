@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from privsyn.base.data_url import is_url
 from privsyn.base.errors import RequestError
 from privsyn.base.paths import expand_path
 from privsyn.base.settings import load_settings
@@ -123,7 +124,8 @@ def read_public_rows(table: str | Path, encoding: EncodingPlan, spec: ReleaseSpe
     Raises RequestError where it does not fit the spec, and for the spec's own table, which is private.
     """
     path = expand_path(table, "forecast.public")
-    if spec.data and path.exists() and Path(spec.data).exists() and path.samefile(spec.data):
+    private = "" if is_url(spec.data) else spec.data
+    if private and path.exists() and Path(private).exists() and path.samefile(private):
         raise RequestError(
             "is the spec's own table, which is private", "Name a public table of the same columns", "forecast.public"
         )

@@ -53,7 +53,13 @@ def key_consistency(request: Request) -> dict[str, Any]:
     """Return the settings of consistency by the names that they have in keys."""
     settings = get_consistency(request)
     pooled = {"pooled": True} if settings.pooled else {}  # earlier keys have no such field
-    return {"rounds": settings.rounds, "firm": settings.one_way_weight, "shrink": settings.shrink, **pooled}
+    later = {**pooled, **_key_smoothing(request)}
+    return {"rounds": settings.rounds, "firm": settings.one_way_weight, "shrink": settings.shrink, **later}
+
+
+def _key_smoothing(request: Request) -> dict[str, Any]:
+    """Return what keys say of smoothed one-ways; earlier keys have no such field."""
+    return {"smoothed": True} if request.spec.mechanism.compression.equal_mass else {}
 
 
 def get_synthesis(request: Request) -> Synthesis:
@@ -367,6 +373,7 @@ def _key_decoding(request: Request) -> dict[str, Any]:
     later = {"inside": "related"} if get_synthesis(request).related_inside else {}
     if any(bins.added is not None for bins in request.encoding.binning.values()):
         later |= {"unlisted": "above noise"}
+    later |= _key_smoothing(request)
     return {**_key_shards(request), "order": request.column_order, "columns": key_columns(request), **later}
 
 

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns.time_formats import MONTHS
+from privsyn.tasks.kernels.streams import mix_bits
 
 RowsFingerprint = tuple[int, int, int]
 """Rows, and the sum and the exclusive or of their hashes; kept in memory only."""
@@ -53,7 +54,7 @@ def compute_rows_fingerprint(
             values = _format_cells(cells.dictionary, moment=name in moments)
             if len(values):
                 hashed = hash_array(np.array(values, dtype=object), categorize=False)[cells.indices.to_numpy()]
-                hashes = _mix(hashes * np.uint64(31) + hashed)
+                hashes = mix_bits(hashes * np.uint64(31) + hashed)
         found.add(hashes)
     return found.fingerprint
 
@@ -64,7 +65,7 @@ def compute_lines_fingerprint(files: Iterable[Path]) -> RowsFingerprint:
 
     found = _Sum()
     for lines in _iterate_lines(files):
-        found.add(_mix(hash_array(np.array(lines, dtype=object), categorize=False)))
+        found.add(mix_bits(hash_array(np.array(lines, dtype=object), categorize=False)))
     return found.fingerprint
 
 
@@ -86,13 +87,6 @@ class _Sum:
         rows, total, folded = self.fingerprint
         total = (total + int(hashes.sum(dtype=np.uint64))) % (1 << 64)
         self.fingerprint = rows + len(hashes), total, folded ^ int(np.bitwise_xor.reduce(hashes))
-
-
-def _mix(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return SplitMix64's finalizer of each hash, so that sums of rows do not cancel."""
-    hashes = (hashes ^ (hashes >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    hashes = (hashes ^ (hashes >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return hashes ^ (hashes >> np.uint64(31))
 
 
 def _format_cells(values: pa.Array, *, moment: bool) -> list[str]:

@@ -23,6 +23,7 @@ from typing import Any
 import pyarrow as pa
 from pydantic import ValidationError
 
+from privsyn.base.data_url import DataUrl, is_url, resolve_place
 from privsyn.base.errors import RequestError
 from privsyn.base.wording import mention
 from privsyn.data_contracts.columns import INTEGER_TYPES
@@ -37,7 +38,14 @@ from privsyn.specs.messages import DATASET_RULE, from_validation
 from privsyn.specs.proposed_rules import propose_rules
 from privsyn.specs.spec_file import find_todos
 from privsyn.specs.yaml_file import parse_yaml
-from privsyn.storage.table_files import detect_delimiter, open_stream, read_csv_header, read_layout, refuse_url
+from privsyn.storage.table_files import (
+    detect_delimiter,
+    open_stream,
+    read_csv_header,
+    read_layout,
+    refuse_repeats,
+    refuse_url,
+)
 
 DICTIONARY = "draft_spec.dictionary"
 """The argument that names a dictionary."""
@@ -91,7 +99,9 @@ def draft(
     """
     options = _read_csv_options(csv or {})
     try:
-        if isinstance(data, str | os.PathLike):
+        if is_url(data):
+            table = _describe_database(str(data), folder)
+        elif isinstance(data, str | os.PathLike):
             table = _describe_files(Path(data), folder, options, header=header, look=look)
         else:
             table = _describe_memory_table(data, look=look)
@@ -114,7 +124,7 @@ def draft(
 def _read_public_dictionary(dictionary: Path, data: str | Path | SupportsArrowStream, table: _Table) -> Dictionary:
     """Return the dictionary.  Raises RequestError for one that is the private table, or has its columns as headings."""
     refuse_url(dictionary, DICTIONARY)
-    if isinstance(data, str | os.PathLike):
+    if isinstance(data, str | os.PathLike) and not is_url(data):
         refuse_private_file(dictionary, str(data), Path(), DICTIONARY)
     known = read_dictionary(dictionary, table.stem)
     if len(table.types) > 1 and table.types.keys() <= set(known.headings):
@@ -159,6 +169,18 @@ def _describe_files(data: Path, folder: Path | None, csv: CsvOptions, *, header:
     if layout.format == "csv":
         return replace(table, kinds=guess_csv_kinds(layout.files[0], csv))
     return replace(table, categories=list_categories(layout.files, types))
+
+
+def _describe_database(data: str, folder: Path | None) -> _Table:
+    from privsyn.sources.stream_source import read_schema  # here: most drafts read no database
+
+    schema = read_schema(DataUrl.parse(resolve_place(data, "draft_spec.data")))
+    url = DataUrl.parse(data)
+    if url.is_file and folder is not None:
+        url = replace(url, path=os.path.relpath(url.file.absolute(), folder.absolute()))
+    types = {name: schema.field(name).type for name in schema.names}
+    refuse_repeats(list(types), url.where, _Everything())
+    return _Table(url.where, url.table or "", f"data: {format_scalar(str(url))}", types)
 
 
 def _describe_memory_table(data: SupportsArrowStream, *, look: bool) -> _Table:

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
+from privsyn.base.data_url import resolve_place
 from privsyn.base.errors import RequestError
-from privsyn.base.paths import expand_path
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.specs import messages
 from privsyn.specs.defaults import with_defaults
@@ -94,7 +94,8 @@ def override_options(
     changes: list[tuple[dict[str, Any], str, Any]] = [
         (content["privacy"], "epsilon", epsilon),
         (content["privacy"], "delta", delta),
-        (content, "data", None if data is None else str(Path(data).absolute())),
+        (content, "data", None if data is None else resolve_place(data, "release.data")),
+        (content, "query", None if data is None else ""),
         (rows, "seed", seed),
         (content, "engine", None if engine is None else {"kind": engine}),
     ]
@@ -109,7 +110,7 @@ def _set_data(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
         return spec
     if "\0" in spec.data:
         raise RequestError("holds a character that no path can have", "Correct the path", "data")
-    return spec.model_copy(update={"data": str(folder / expand_path(spec.data, "data"))})
+    return spec.model_copy(update={"data": resolve_place(spec.data, "data", folder, needs_rows=not spec.query)})
 
 
 def _validate(document: Document) -> ReleaseSpec:

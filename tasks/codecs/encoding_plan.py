@@ -122,7 +122,8 @@ class EncodingPlan:
             c.attribute: AttributeBins(
                 groups=c.groups,
                 in_order=c.in_order,
-                is_open=c.bins_open,
+                is_open=c.widths is not None,
+                widths=c.widths,
                 added=c.added,
                 levels=levels.get(c.attribute, ()),
                 points=c.points,

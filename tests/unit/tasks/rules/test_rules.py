@@ -50,9 +50,7 @@ def test_a_condition_means_what_it_means_in_sql(sql: sqlite3.Connection, conditi
     book = plan(spec).rules
     assert book is not None
     broken = book.find_broken_rows(columns)[0]
-    expected = sql.execute(
-        f"select ({condition.replace('age % 7', 'mod_(age, 7)')}) is true from people"  # noqa: S608 - our own texts
-    ).fetchall()
+    expected = sql.execute(f"select ({condition.replace('age % 7', 'mod_(age, 7)')}) is true from people").fetchall()
     assert broken.tolist() == [bool(row[0]) for row in expected]
 
 
