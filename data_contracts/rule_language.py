@@ -209,7 +209,7 @@ class _Reader:
 
     def _link(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> Node:
         if isinstance(op, ast.In | ast.NotIn):
-            node = self._among(self.read(left), right)
+            node = self._parse_membership(self.read(left), right)
             return Node("not", "truth", (node,)) if isinstance(op, ast.NotIn) else node
         one, other = self.read(left), self.read(right)
         if isinstance(op, ast.Is | ast.IsNot):
@@ -219,25 +219,25 @@ class _Reader:
             return Node("not", "truth", (node,)) if isinstance(op, ast.IsNot) else node
         if "null" in (one.op, other.op):
             _refuse(f"`{self._text}` compares with null, which is never true", "Write `is null` or `is not null`")
-        one, other = self._alike(one, other)
+        one, other = self._match_types(one, other)
         sign = _COMPARISONS[type(op)]
         if sign not in ("==", "!=") and one.type in ("text", "truth"):
             _refuse(f"`{self._text}` orders a {one.type}", "A text or a truth value is equal to another, or not")
         return Node(sign, "truth", (one, other))
 
-    def _among(self, one: Node, right: ast.expr) -> Node:
+    def _parse_membership(self, one: Node, right: ast.expr) -> Node:
         if not isinstance(right, ast.List | ast.Tuple | ast.Set) or not right.elts:
             _refuse(f"`{self._text}` has no list of values after `in`", "Write, say, `state in ['NY', 'NJ']`")
         values = []
         for tree in right.elts:
-            node = self._alike(one, self.read(tree))[1]
+            node = self._match_types(one, self.read(tree))[1]
             constant = _fold_constants(node)
             if constant is None:
                 _refuse(f"`{ast.unparse(tree)}` in a list after `in` is not a value", "List values only")
             values.append(constant)
         return Node("in", "truth", (one,), tuple(values))
 
-    def _alike(self, one: Node, other: Node) -> tuple[Node, Node]:
+    def _match_types(self, one: Node, other: Node) -> tuple[Node, Node]:
         """Return both of one type: a text beside a moment is read as one, 0 and 1 beside a truth as false and true."""
         if "null" in (one.type, other.type) or one.type == other.type:
             return one, other
@@ -268,7 +268,7 @@ class _Reader:
         return (moment - dt.datetime(1970, 1, 1)) / dt.timedelta(seconds=1)
 
     def _choice(self, test: Node, then: Node, otherwise: Node) -> Node:
-        then, otherwise = self._alike(then, otherwise)
+        then, otherwise = self._match_types(then, otherwise)
         type_ = otherwise.type if then.type == "null" else then.type
         return Node("if", type_, (test, then, otherwise))
 
@@ -279,7 +279,7 @@ class _Reader:
                 _refuse(f"`{name}()` needs two values or more: it is over one row, not over the table")
             joined = args[0]
             for arg in args[1:]:
-                joined, arg = self._alike(joined, arg)
+                joined, arg = self._match_types(joined, arg)
                 if joined.type not in ("number", "moment", "null"):
                     _refuse(f"`{name}()` of a {joined.type}", "It takes numbers or dates")
                 joined = Node(name, joined.type, (joined, arg))

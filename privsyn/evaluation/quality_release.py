@@ -39,8 +39,8 @@ from privsyn.evaluation.quality_request import (
 from privsyn.pipelines.common_steps import ENCODE, ENCODED, RELEASED
 from privsyn.publish.certificate_of_run import build_certificate
 from privsyn.publish.folder import locate_folder, write_manifest
-from privsyn.publish.markdown import escape_text
-from privsyn.publish.release_note import Looks, describe_cost, list_looks, write_promise
+from privsyn.publish.markdown import render_note
+from privsyn.publish.release_note import Looks, list_looks
 from privsyn.publish.versions import list_file_versions
 from privsyn.storage.released_files import compute_synthetic_digest
 from privsyn.tasks.estimation import noisy
@@ -150,8 +150,10 @@ def build_quality_step(comparison: Comparison) -> ReleaseStep:
             to_bins(_read_into_memory(r, i), comparison.groups), comparison.synthetic, comparison.figures, r.threads
         ),
         look=Look(
-            "how far the synthetic table is from the private one",
-            lambda r: "k times the figure's number of marginals or queries: each record changes each by at most 1",
+            what="how far the synthetic table is from the private one",
+            reason=lambda r: (
+                "k times the figure's number of marginals or queries: each record changes each by at most 1"
+            ),
             noise_of="a sum of differences",
         ),
         rows=ENCODED,
@@ -279,46 +281,7 @@ def describe_figure(figure: str, columns: int) -> str:
 
 def write_quality_note(report: QualityReport, certificate: Certificate, looks: Looks, *, private: bool) -> str:
     """Markdown: what the figures are about, what is promised, the figures with their noise, how to read them."""
-    warning = "" if private else "\n\n**NOT PRIVATE: made with test noise. Do not publish this folder.**"
-    heading = (
-        f"# How close is the release `{report.release}` to its private table?{warning}\n\n"
-        f"{len(report.figures)} figures that compare the {report.synthetic_rows:,} rows of its synthetic table "
-        "(SHA-256 in `figures.json`) with the private table. Noise was added to each; nothing else of the comparison "
-        "is released."
-    )
-    return (
-        "\n\n".join(
-            [
-                heading,
-                write_promise(certificate),
-                _format_figures(report),
-                _explain_figures(certificate),
-                describe_cost(certificate, looks),
-            ]
-        )
-        + "\n"
-    )
-
-
-def _format_figures(report: QualityReport) -> str:
-    lines = ["## The figures", "", "| figure | value | standard deviation of its noise |", "|---|---|---|"]
-    lines += [f"| {f.title} | {f.value:.4g} | {f.noise_sd:.2g} |" for f in report.figures]
-    return "\n".join([*lines, "", *(f"- **{f.title}.** {f.meaning}." for f in report.figures)])
-
-
-def _explain_figures(certificate: Certificate) -> str:
-    unmeasured = ", ".join(map(escape_text, (certificate.not_measured or {}).get("columns", ())))
-    return (
-        "## How to read them\n\n"
-        "- Two standard deviations of noise to either side hold the exact figure in about 95 of 100 cases; noise may "
-        "take a small figure below 0.\n"
-        "- Differences are divided by the number of synthetic rows, since that of the private rows is private. A "
-        "difference in size of the two tables counts as a difference, so the figures are not quite the distances of "
-        "shares that other reports state.\n"
-        "- The release and these figures together cost the sum of both; the ledger has charged it."
-        + (
-            f"\n- In no figure, since they were not measured and are drawn at random: {unmeasured}."
-            if unmeasured
-            else ""
-        )
+    unmeasured = (certificate.not_measured or {}).get("columns", ())
+    return render_note(
+        "quality.md.j2", c=certificate, looks=looks, report=report, private=private, unmeasured=unmeasured
     )

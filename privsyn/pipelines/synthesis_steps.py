@@ -12,7 +12,7 @@ from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.step_options import Consistency, Synthesis
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Batches, Output, Progress, PublishedFile, Step, Wide
+from privsyn.engine.step import Batches, Output, Progress, PublishedFile, RowStream, Step
 from privsyn.pipelines.common_steps import RECODE, key_columns, list_released_tables, stream_codes
 from privsyn.pipelines.named_sets import (
     MERGES,
@@ -168,7 +168,7 @@ def trusts_prior(known: KnowledgeInCodes, inputs: Inputs) -> bool:
 
 def _follow_prior(
     request: Request, inputs: Inputs, recode: Recode, consistent: Sequence[marginals.Marginal]
-) -> prior_pairs.Followed | None:
+) -> prior_pairs.PriorGuide | None:
     """Return what rows take from the prior, if the scores trust it."""
     expected = request.public.on(recode).prior_pairs
     if expected is None or not trusts_prior(request.public.on(inputs.recode()), inputs):
@@ -351,7 +351,7 @@ def build_decoding_step(stages: Sequence[str], name: str = CODES) -> Step:
         ranges = {name: encoding.ranges()[name] for name in request.column_order}
         profile = lambda batches: tables.make_value_profile(batches, ranges)  # noqa: E731
         schema = decode.build_decoded_schema(encoding, request.column_order)
-        return {"synthetic": Wide(schema, rows(), profile, shards.compute_part_rows(parts))}
+        return {"synthetic": RowStream(schema, rows(), profile, shards.compute_part_rows(parts))}
 
     return Step(
         name="decode",

@@ -56,7 +56,7 @@ class Programs:
         process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)  # noqa: S603
         self.started[name], self._since[name] = process, time.monotonic()
 
-    def tend(self, say: Callable[[str], None]) -> None:
+    def restart_exited(self, say: Callable[[str], None]) -> None:
         """Start again each that has ended by itself, after a pause; the others go on.  To be called now and then.
 
         The pause is FIRST_PAUSE, and twice as long each time it ends again before it has run for STEADY_SECONDS, up to

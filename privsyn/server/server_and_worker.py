@@ -53,7 +53,7 @@ def run_server(settings: Settings, say: Say, *, worker: bool = True, health_port
             say(f"A worker runs what is started there; its files go to {settings.out.absolute()}")
         say("Next, in another terminal: `privsyn deploy`. Stop with Ctrl-C.")
         while True:
-            programs.tend(say)
+            programs.restart_exited(say)
             time.sleep(0.5)
 
 
@@ -70,7 +70,7 @@ def run_worker(settings: Settings, say: Say, *, health_port: int | None = None) 
         programs.start("worker", _build_worker_command(health_port), environment)
         say(f"A worker for {address.page}; its files go to {settings.out.absolute()}. Stop with Ctrl-C.")
         while True:
-            programs.tend(say)
+            programs.restart_exited(say)
             time.sleep(0.5)
 
 

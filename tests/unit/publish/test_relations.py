@@ -210,7 +210,7 @@ def test_a_release_without_relations_says_so(places: Path, save: Save) -> None:
     certificate = read_certificate(folder)
     assert certificate.relations == NO_RELATION_MEASURED
     assert f"**N{NO_RELATION_MEASURED[1:]}.**" in format_certificate_page(
-        certificate, defaultdict(lambda: Look("", lambda r: ""))
+        certificate, defaultdict(lambda: Look(what="", reason=lambda r: ""))
     )
     assert not (folder / "relations.svg").exists()
     assert "No relation was measured: columns are independent of each other." in note
