@@ -236,7 +236,7 @@ def _list_notes(release: Release, tables: _Tables) -> list[str]:
     notes = ["Columns are compared in the public bins of the release spec."]
     if not release.manifest.differentially_private:
         notes.append("This run was made with test noise: it is not private, whatever epsilon says.")
-    if release.spec.unit.person_id is not None:
+    if release.spec.unit.identifier is not None:
         notes.append(_compare_with_whole_table(release, tables))
     unmeasured = ", ".join(release.spec.unmeasured_columns)
     if unmeasured:

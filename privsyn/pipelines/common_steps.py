@@ -172,9 +172,14 @@ def build_one_way_step(share: Fraction, division: str) -> ReleaseStep:
     """
 
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-        domain = request.public.measured_alone
+        panel = request.encoding.panel
         return one_way_marginals.plan_queries(
-            domain, rho, request.records, equal=division == "equal", rounding=request.encoding.chances
+            request.public.measured_alone,
+            rho,
+            request.records,
+            equal=division == "equal",
+            rounding=request.encoding.chances,
+            members=(panel.composition,) if panel is not None and panel.household else (),
         )
 
     return ReleaseStep(

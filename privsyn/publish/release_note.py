@@ -95,7 +95,7 @@ def _write_heading(request: Request, certificate: Certificate, rows: int, *, pri
 
 def _write_kept_rows(unit: Unit) -> str:
     """Return what a cap on the rows of a person did to the counts; nothing where every row was counted."""
-    if unit.person_id is None:
+    if unit.identifier is None:
         return ""
     return (
         f" **A{unit.describe_kept()[1:]}**, and every count, share and mean here is of "
@@ -344,10 +344,10 @@ def _write_unlinked(spec: ReleaseSpec) -> str:
             "person with many rows counts there as much as one with few.\n"
             "- How alike rows of a person are that lie further apart than neighbours was not measured.\n"
         )
-    if unit.records == 1 and unit.person_id is None:
+    if unit.records == 1 and unit.identifier is None:
         return ""
     many = f"A person may have up to {unit.records:,} records in the private table"
-    if unit.person_id is not None:
+    if unit.identifier is not None:
         many = f"Of the records of a person at most {unit.records:,} were kept"
     return (
         f"- Rows of one person are not linked. {many}; here "

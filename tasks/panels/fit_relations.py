@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.updater import Target
-from privsyn.tasks.panels.transitions import Transitions
 from privsyn.tasks.synthesis.shards import Shard
 
 Floats: TypeAlias = NDArray[np.float64]
 Codes: TypeAlias = NDArray[Any]
+
+KIND = "(kind of pair)"
+"""The codes of new members of a household that say what they are to the one before; no attribute has the name."""
 
 SWEEPS = 6
 """Sweeps at most."""
@@ -31,14 +33,16 @@ def fit_relations(
     now: Mapping[str, Codes],
     held: Mapping[str, Codes],
     sizes: Mapping[str, int],
-    transitions: Transitions,
+    joints: Mapping[str, tuple[Floats, float]],
     relations: Sequence[Marginal],
     seed: int,
     threads: int,
 ) -> None:
     """Move the codes ``new`` of the next rows, in place, towards transitions and relations at once.
 
-    now: the same attributes' codes in the rows before; held: codes that the next rows have already; relations: measured
+    now: the same attributes' codes in the rows before; held: codes that the next rows have already; joints: of each
+    attribute the wanted number of next rows by code before and code, and its noise; KIND comes first, where that is
+    held and decides, too; relations: measured
     counts over attributes of both, of which the association is taken, and the shares of single codes from the rows.
     """
     from privsyn.tasks.kernels.sweeper import Sweeper  # these here: compiled code loads slowly
@@ -55,11 +59,12 @@ def fit_relations(
     targets: list[Target] = []
     kept: list[int] = []
     for a in moved:
-        joint = np.bincount(now[a], minlength=sizes[a])[:, None] * transitions[a].next_codes
-        shares[a] = joint.sum(axis=0)
+        joint, sigma = joints[a]
+        shares[a] = joint.reshape(-1, sizes[a]).sum(axis=0)
+        by = (place[KIND],) if joint.ndim > 2 else ()
         targets.append(Target((place[a],), shares[a].shape, shares[a]))
         kept.append(len(targets))
-        targets.append(Target((before[a], place[a]), joint.shape, joint.ravel(), transitions[a].sigma * rows))
+        targets.append(Target((*by, before[a], place[a]), joint.shape, joint.ravel(), sigma))
     for m in relations:
         fitted = fit_to_shares(m.counts, [shares[a] for a in m.attributes])
         scale = rows / max(float(m.counts.sum()), 1.0)

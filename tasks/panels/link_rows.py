@@ -84,6 +84,7 @@ class Linker:
         """Take what was released; see the class."""
         self._plan, self._recode, self._threads = plan, recode, choose_thread_count(threads)
         self._panel, codec = plan.get_order()
+        assert isinstance(codec, OrderedCodec)  # noqa: S101 - the spec has checked its kind
         self._order = OrderSteps(codec, plan.order_unit)
         self._transitions = {True: transitions, False: {a: t.back() for a, t in transitions.items()}}
         self._following = plan.following
@@ -125,10 +126,14 @@ class Linker:
         transitions = self._transitions[forward]
         step = persons.gaps.move(now.step, left, rng, forward=forward)
         position = now.position + (1 if forward else -1)
-        codes = {a: _draw_codes(transitions[a].next_codes, now.codes[a], rng) for a in self._following}
+        codes = {a: draw_codes(transitions[a].next_codes, now.codes[a], rng) for a in self._following}
         held = self._hold(persons, now.person, position, step)
         seed = int(rng.integers(1 << 62))
-        fit_relations(codes, now.codes, held, self._sizes, transitions, self._relations, seed, self._threads)
+        joints = {}
+        for a in self._following:
+            counts = np.bincount(now.codes[a], minlength=self._sizes[a])
+            joints[a] = counts[:, None] * transitions[a].next_codes, transitions[a].sigma * len(step)
+        fit_relations(codes, now.codes, held, self._sizes, joints, self._relations, seed, self._threads)
         places, stays = {}, {}
         for a in self._following:
             ordered = isinstance(self._plan.get_codec(a), OrderedCodec)
@@ -218,7 +223,7 @@ def recode_relation(marginal: Marginal, codes: Mapping[str, TransitionCodes]) ->
     return Marginal(marginal.attributes, counts, marginal.sigma)
 
 
-def _draw_codes(probabilities: Floats, codes: Codes, rng: np.random.Generator) -> Codes:
+def draw_codes(probabilities: Floats, codes: Codes, rng: np.random.Generator) -> Codes:
     """Return one code a row, by the row of ``probabilities`` that its code has, each as often as expected."""
     found = np.empty_like(codes)
     order = np.argsort(codes, kind="stable")

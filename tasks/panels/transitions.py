@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -93,7 +94,7 @@ def estimate_transition(counts: Floats, sigma: float, shares: Floats, pairs: flo
     stays = _average(same, 1, expected - rows, 1 + spread)
     alike = (pairs - total) / pairs * (rows + np.maximum(stays, 0.0))
     stays = project_to_sum(_shrink(stays, alike, sigma), pairs - total)
-    moved = _shrink(moved, model_moves(moved, rows, ordered), sigma)
+    moved = _shrink(moved, model_moves(moved, rows, rows, ordered), sigma)
     found = np.stack([project_to_sum(row, sum_) for row, sum_ in zip(moved, rows, strict=True)])
     sums = rows + stays
     known = np.maximum(sums, 1e-9)
@@ -103,6 +104,37 @@ def estimate_transition(counts: Floats, sigma: float, shares: Floats, pairs: flo
     return Transition(sums / sums.sum(), found, stays, sigma / pairs)
 
 
+ALIKE = (0.02, 0.1, 0.3, 1.0, 3.0, 10.0, 50.0)
+"""How many times as likely as by chance it may be that two members of a household have the same code."""
+
+UNMEASURED = 1.0
+"""How far the shares of codes may be from what is expected of them by no measured relation, relative."""
+
+
+def estimate_pairs(
+    counts: Floats, sigma: float, pairs: float, first: Floats, second: Floats, relative: float, ordered: int
+) -> Transition:
+    """Return the transitions between members of one kind of pair, by noisy ``counts``, shape (k, k).
+
+    ``pairs``: their number; ``first`` and ``second``: the expected shares of codes of both members, by released counts,
+    which are wrong by the share ``relative`` of themselves, about.  Counts are drawn towards the nearest model, the
+    more the less they say beyond noise, and have the sums that both of these say.
+    """
+    pairs, k = max(pairs, 1.0), len(first)
+    sums = []
+    for axis, shares in ((1, first), (0, second)):
+        expected = pairs * shares
+        average = _average(counts.sum(axis=axis), k * sigma**2, expected, (relative * expected) ** 2 + 1.0)
+        sums.append(project_to_sum(average, pairs))
+    rows, columns = sums
+    moved = _shrink(counts, model_moves(counts, rows, columns, ordered, ALIKE), sigma)
+    found = np.stack([project_to_sum(row, sum_) for row, sum_ in zip(moved, rows, strict=True)])
+    unseen = rows <= 1e-9
+    found = found / np.maximum(rows, 1e-9)[:, None]
+    found[unseen] = columns / pairs
+    return Transition(rows / pairs, found, np.zeros(k), sigma / pairs)
+
+
 def _shrink(counts: Floats, expected: Floats, sigma: float) -> Floats:
     """Return counts drawn towards what is expected, by James and Stein: less where they are far off."""
     distance = float(((counts - expected) ** 2).sum())
@@ -110,28 +142,31 @@ def _shrink(counts: Floats, expected: Floats, sigma: float) -> Floats:
     return np.asarray(expected + kept * (counts - expected))
 
 
-def model_moves(moved: Floats, rows: Floats, ordered: int) -> Floats:
-    """Return the moves of the model that is nearest to ``moved``, with both sums ``rows``.
+def model_moves(moved: Floats, rows: Floats, columns: Floats, ordered: int, alike: Sequence[float] = (1.0,)) -> Floats:
+    """Return the moves of the model that is nearest to ``moved``, with the sums ``rows`` and ``columns``.
 
     The first ``ordered`` codes have an order: of those who move, some do so by a normal copula and the others anywhere;
-    its correlation and their share are fitted by least squares.  All other codes are independent of each other.
+    its correlation and their share are fitted by least squares.  Of the other codes the same one is as many times as
+    likely as by chance as one of ``alike`` says, 1 for independence.
     """
     total = float(rows.sum())
     if total <= 0:
         return np.zeros_like(moved)
-    anywhere = np.outer(rows, rows) / total
-    inner = rows[:ordered]
-    if ordered < 2 or (inner > 0).sum() < 2:
-        return anywhere
-    scores = compute_scores(inner)
+    anywhere = np.outer(rows, columns) / total
+    inner = (rows[:ordered], columns[:ordered])
+    in_order = ordered > 1 and all((part > 0).sum() > 1 for part in inner)
     best, least = anywhere, float(((moved - anywhere) ** 2).sum())
-    for r in CORRELATIONS:
+    for r, times in product(CORRELATIONS if in_order else (0.0,), alike):
+        if r == 0 and times == 1:
+            continue
         kernel = np.ones_like(moved)
-        kernel[:ordered, :ordered] = _copula(scores, r)
+        np.fill_diagonal(kernel[ordered:, ordered:], times)
+        if in_order:
+            kernel[:ordered, :ordered] = _copula(compute_scores(inner[0]), compute_scores(inner[1]), r)
         near = anywhere * kernel
         for _ in range(FITTING_ROUNDS):
             near *= (rows / np.maximum(near.sum(axis=1), 1e-300))[:, None]
-            near *= (rows / np.maximum(near.sum(axis=0), 1e-300))[None, :]
+            near *= (columns / np.maximum(near.sum(axis=0), 1e-300))[None, :]
         away = near - anywhere
         share = float(np.clip(((moved - anywhere) * away).sum() / max(float((away**2).sum()), 1e-300), 0.0, 1.0))
         found = anywhere + share * away
@@ -148,9 +183,9 @@ def compute_scores(shares: Floats) -> Floats:
     return np.asarray(scores - shares @ scores)
 
 
-def _copula(scores: Floats, r: float) -> Floats:
+def _copula(first: Floats, second: Floats, r: float) -> Floats:
     """Return the density of a normal copula at these scores, relative to independence."""
-    x, y = scores[:, None], scores[None, :]
+    x, y = first[:, None], second[None, :]
     return np.exp((2 * r * x * y - r**2 * (x**2 + y**2)) / (2 * (1 - r**2)))
 
 
