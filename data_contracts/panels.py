@@ -94,6 +94,7 @@ MOST_PERSONS = 1 << 31
 """Persons of one synthetic table at most."""
 
 OF_PERSON = "1: one record is made of all rows of a person, by a rule that depends on that person alone"
+OF_HOUSEHOLD = "1: one record is made of all members of a household, by a rule that depends on that household alone"
 """Why a count over such records has its sensitivity."""
 
 

@@ -45,7 +45,7 @@ class Unit(FrozenModel):
         if self.person_id is not None and self.household_id is not None:
             raise FieldError(
                 "one person is a part of a household, and the promise is about one of the two",
-                "Give `household_id` alone, which protects every person in it, too",
+                "Give `household_id` alone: its promise is about the household with everybody in it",
             )
         if (self.records_per_person is None) == (self.identifier is None):
             raise FieldError(
@@ -62,6 +62,11 @@ class Unit(FrozenModel):
         return "household_id" if self.household_id is not None else "person_id" if self.person_id is not None else None
 
     @property
+    def one(self) -> str:
+        """What the promise is about: a person or a household."""
+        return "person" if self.household_id is None else "household"
+
+    @property
     def identifier(self) -> str | None:
         """The column that says whose a row is: a person's or a household's."""
         return self.person_id if self.household_id is None else self.household_id
@@ -69,7 +74,7 @@ class Unit(FrozenModel):
     def describe_kept(self) -> str:
         """Return the clause that says how many rows of a person a cap kept."""
         most = self.records
-        return f"at most {most} row{'s' if most > 1 else ''} of a person {'were' if most > 1 else 'was'} kept"
+        return f"at most {most} row{'s' if most > 1 else ''} of a {self.one} {'were' if most > 1 else 'was'} kept"
 
     @property
     def records(self) -> int:

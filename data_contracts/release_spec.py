@@ -367,10 +367,10 @@ class ReleaseSpec(FrozenModel):
         """Return one phrase for the unit of protection."""
         if self.panel is None:
             return self.unit.describe()
-        unit, rows = ("household", "members") if self.panel.household else ("person", "rows")
+        rows = "members" if self.panel.household else "rows"
         return (
-            f"one {unit} with all {rows}, of which at most {self.panel.most} are kept and counted as one record "
-            f"(enforced by the column {self.panel.person!r})"
+            f"one {self.unit.one} with all {rows}, of which at most {self.panel.most} are kept and counted as one "
+            f"record (enforced by the column {self.panel.person!r})"
         )
 
     def get_published_column(self, name: str) -> Column:

@@ -306,9 +306,9 @@ def describe_kept_rows(released: ReleasedCounts) -> list[str]:
         return []
     if released.request.spec.panel is not None:
         return [
-            f"Every answer is of persons, each by one row, drawn at random from the at most {unit.records} rows of the "
-            "person that were kept. Counts, shares and means of all rows are others: a person with many rows counts in "
-            "them more often."
+            f"Every answer is of {unit.one}s, each by one row, drawn at random from the at most {unit.records} rows of "
+            f"the {unit.one} that were kept. Counts, shares and means of all rows are others: a {unit.one} with many "
+            "rows counts in them more often."
         ]
     return [
         f"A{unit.describe_kept()[1:]}, and every answer is about the kept rows: counts, "

@@ -116,8 +116,8 @@ MEASURE_TRANSITIONS = ReleaseStep(
     exact=_count_transitions,
     share=lambda r: TRANSITIONS_SHARE,
     look=Look(
-        "counts of a row's value by the next row's, of one pair of rows a person",
-        lambda r: "1: one pair of rows is drawn from each person, by a rule that depends on that person alone",
+        "counts of a row's value by the next row's, of one pair of rows a person (of members a household)",
+        lambda r: f"1: one pair of rows is drawn from each {r.spec.unit.one}, by a rule that depends on it alone",
         noise_of="a count of pairs",
     ),
     rows=PAIRS,

@@ -108,9 +108,10 @@ def _write_links(spec: ReleaseSpec) -> str:
     panel = spec.panel
     if panel is None:
         return "It is not for following people: no row is linked to another, nor to rows of other tables"
+    one = spec.unit.one
     return (
-        f"Rows with the same {format_code(panel.person)} are one synthetic person's, in the order of "
-        f"{format_code(panel.order)}: persons are made up like rows, and none stands for a real one; no row is linked "
+        f"Rows with the same {format_code(panel.person)} are one synthetic {one}'s, in the order of "
+        f"{format_code(panel.order)}: {one}s are made up like rows, and none stands for a real one; no row is linked "
         "to rows of other tables"
     )
 
@@ -132,6 +133,7 @@ def _write_about(request: Request) -> str:
 def write_promise(c: Certificate) -> str:
     """Return what is promised of the run and of the data set's whole life, from the certificate."""
     total = c.dataset_total
+    one = "household" if c.unit_of_protection.startswith("one household") else "person"
     other = (
         f" The last two stand at the cap's delta of {total.delta:g}, so their epsilon is another than at this "
         f"release's {c.delta:g}; the noise is the same."
@@ -142,7 +144,7 @@ def write_promise(c: Certificate) -> str:
     others = "" if c.by_published_theorems is None else ", other releases included"  # as certificates of before say it
     return (
         "## What is promised\n\n"
-        f"Whatever is done with these files, and whatever else is known, they say almost the same as if any one person "
+        f"Whatever is done with these files, and whatever else is known, they say almost the same as if any one {one} "
         f"had not been in the private table{beyond}: ({c.epsilon:g}, {c.delta:g})-differential privacy, where "
         f"neighbouring tables differ by adding or removing {escape_text(c.unit_of_protection)}. The promise holds "
         f"for this "
@@ -336,6 +338,14 @@ def _write_limits(plan: Plan) -> str:
 def _write_unlinked(spec: ReleaseSpec) -> str:
     """Return what the table cannot say of persons, where a person may have several records."""
     unit, panel = spec.unit, spec.panel
+    if panel is not None and panel.household:
+        return (
+            f"- Counts in `marginals/` are of households, each by one of its members, drawn at random; "
+            f"{format_code(panel.composition)} is how many members of each role it has. A household with many members "
+            "counts there as much as one with few.\n"
+            "- A member follows from its neighbour in the order of roles and the household's columns: what members "
+            "further apart have in common was not measured.\n"
+        )
     if panel is not None:
         figures = ", ".join(map(format_code, panel.figures))
         return (

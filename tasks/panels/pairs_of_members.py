@@ -13,12 +13,15 @@ from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.panels.link_members import KindsOfPairs
 from privsyn.tasks.panels.transition_codes import TransitionCodes
-from privsyn.tasks.panels.transitions import UNMEASURED, estimate_pairs
+from privsyn.tasks.panels.transitions import estimate_pairs
 
 Floats: TypeAlias = NDArray[np.float64]
 
-MEASURED = 0.15
-"""How far the shares of codes by role may be off for members of one kind of pair, relative, where they are measured."""
+UNMEASURED, FIRST, SECOND = 1.0, 0.7, 0.3
+"""How far shares of codes may be off for members of one kind of pair, relative: not by role, of both members by role.
+
+Of the first one more, since a head with children, say, is not like all heads.
+"""
 
 
 def estimate_kinds(
@@ -50,8 +53,9 @@ def estimate_kinds(
     before /= np.maximum(before.sum(axis=1, keepdims=True), 1e-9)
     found = {}
     for a, (counts, sigma) in noisy.items():
-        by_role, relative = _share_by_role(a, roles.attribute, roles.size, recode, marginals, codes[a])
+        by_role, measured = _share_by_role(a, roles.attribute, roles.size, recode, marginals, codes[a])
         first = before @ by_role
+        relative = (FIRST, SECOND) if measured else (UNMEASURED, UNMEASURED)
         found[a] = [
             estimate_pairs(counts[k], sigma, pairs[k], first[k], by_role[k // 2], relative, codes[a].ordered)
             for k in range(of.kinds)
@@ -61,8 +65,8 @@ def estimate_kinds(
 
 def _share_by_role(
     a: str, role: str, roles: int, recode: Recode, marginals: Sequence[Marginal], codes: TransitionCodes
-) -> tuple[Floats, float]:
-    """Return the shares of the codes of ``a`` among the members of each role, and how far they may be off."""
+) -> tuple[Floats, bool]:
+    """Return the shares of the codes of ``a`` among the members of each role, and whether these are measured."""
     for m in marginals:
         if {*m.attributes} == {a, role}:
             counts = m.counts if m.attributes[0] == role else m.counts.T
@@ -70,7 +74,7 @@ def _share_by_role(
             coarse = np.minimum(recode[role].coarse, recode[role].size - 1)
             whole = counts.sum(axis=0) / max(float(counts.sum()), 1e-9)
             counts = counts[coarse[:roles]] + 1e-3 * whole
-            return counts / counts.sum(axis=1, keepdims=True), MEASURED
+            return counts / counts.sum(axis=1, keepdims=True), True
     one = next(m.counts for m in marginals if m.attributes == (a,)) @ codes.split
     one = np.maximum(one, 0.0) / max(float(one.sum()), 1e-9)
-    return np.tile(one, (roles, 1)), UNMEASURED
+    return np.tile(one, (roles, 1)), False

@@ -107,30 +107,34 @@ def estimate_transition(counts: Floats, sigma: float, shares: Floats, pairs: flo
 ALIKE = (0.02, 0.1, 0.3, 1.0, 3.0, 10.0, 50.0)
 """How many times as likely as by chance it may be that two members of a household have the same code."""
 
-UNMEASURED = 1.0
-"""How far the shares of codes may be from what is expected of them by no measured relation, relative."""
-
 
 def estimate_pairs(
-    counts: Floats, sigma: float, pairs: float, first: Floats, second: Floats, relative: float, ordered: int
+    counts: Floats,
+    sigma: float,
+    pairs: float,
+    first: Floats,
+    second: Floats,
+    relative: tuple[float, float],
+    ordered: int,
 ) -> Transition:
     """Return the transitions between members of one kind of pair, by noisy ``counts``, shape (k, k).
 
     ``pairs``: their number; ``first`` and ``second``: the expected shares of codes of both members, by released counts,
-    which are wrong by the share ``relative`` of themselves, about.  Counts are drawn towards the nearest model, the
+    which are wrong by the shares ``relative`` of themselves, about.  Counts are drawn towards the nearest model, the
     more the less they say beyond noise, and have the sums that both of these say.
     """
     pairs, k = max(pairs, 1.0), len(first)
     sums = []
-    for axis, shares in ((1, first), (0, second)):
+    for axis, shares, off in ((1, first, relative[0]), (0, second, relative[1])):
         expected = pairs * shares
-        average = _average(counts.sum(axis=axis), k * sigma**2, expected, (relative * expected) ** 2 + 1.0)
+        average = _average(counts.sum(axis=axis), k * sigma**2, expected, (off * expected) ** 2 + 1.0)
         sums.append(project_to_sum(average, pairs))
     rows, columns = sums
-    moved = _shrink(counts, model_moves(counts, rows, columns, ordered, ALIKE), sigma)
-    found = np.stack([project_to_sum(row, sum_) for row, sum_ in zip(moved, rows, strict=True)])
+    model = model_moves(counts, rows, columns, ordered, ALIKE)
+    found = np.maximum(_shrink_by_size(counts, model, sigma), 1e-3 * model)
+    _fit_to_sums(found, rows, columns)
     unseen = rows <= 1e-9
-    found = found / np.maximum(rows, 1e-9)[:, None]
+    found /= np.maximum(found.sum(axis=1, keepdims=True), 1e-300)
     found[unseen] = columns / pairs
     return Transition(rows / pairs, found, np.zeros(k), sigma / pairs)
 
@@ -139,6 +143,14 @@ def _shrink(counts: Floats, expected: Floats, sigma: float) -> Floats:
     """Return counts drawn towards what is expected, by James and Stein: less where they are far off."""
     distance = float(((counts - expected) ** 2).sum())
     kept = max(0.0, 1 - counts.size * sigma**2 / distance) if distance > 0 else 0.0
+    return np.asarray(expected + kept * (counts - expected))
+
+
+def _shrink_by_size(counts: Floats, expected: Floats, sigma: float) -> Floats:
+    """Return counts drawn towards what is expected, of which each departs by a variance in proportion to itself."""
+    beyond = float(((counts - expected) ** 2).sum()) - counts.size * sigma**2
+    variance = max(beyond, 0.0) * expected / max(float(expected.sum()), 1e-9)
+    kept = variance / np.maximum(variance + sigma**2, 1e-9)
     return np.asarray(expected + kept * (counts - expected))
 
 
@@ -164,9 +176,7 @@ def model_moves(moved: Floats, rows: Floats, columns: Floats, ordered: int, alik
         if in_order:
             kernel[:ordered, :ordered] = _copula(compute_scores(inner[0]), compute_scores(inner[1]), r)
         near = anywhere * kernel
-        for _ in range(FITTING_ROUNDS):
-            near *= (rows / np.maximum(near.sum(axis=1), 1e-300))[:, None]
-            near *= (columns / np.maximum(near.sum(axis=0), 1e-300))[None, :]
+        _fit_to_sums(near, rows, columns)
         away = near - anywhere
         share = float(np.clip(((moved - anywhere) * away).sum() / max(float((away**2).sum()), 1e-300), 0.0, 1.0))
         found = anywhere + share * away
@@ -174,6 +184,13 @@ def model_moves(moved: Floats, rows: Floats, columns: Floats, ordered: int, alik
         if left < least:
             best, least = found, left
     return best
+
+
+def _fit_to_sums(counts: Floats, rows: Floats, columns: Floats) -> None:
+    """Bring counts to the sums of their rows and columns, in place, by proportional fitting."""
+    for _ in range(FITTING_ROUNDS):
+        counts *= (rows / np.maximum(counts.sum(axis=1), 1e-300))[:, None]
+        counts *= (columns / np.maximum(counts.sum(axis=0), 1e-300))[None, :]
 
 
 def compute_scores(shares: Floats) -> Floats:
