@@ -149,13 +149,14 @@ def build_linking_step(*, follows: bool) -> Step:
         consistent = marginals.from_table(inputs.table(MARGINALS), domain)
         codes = refine_weights(_build_codes(request, inputs), recode)
         household = plan.get_order()[0].household
-        transitions: dict[str, Any] = {}
+        transitions: Any = {}
+        ahead: list[marginals.Marginal] = []
         if follows and household:
             noisy = {}
             for query, counts in zip(*inputs.noisy("measure_transitions"), strict=True):
                 a = query.attributes[1]
                 noisy[a] = counts.astype(np.float64).reshape(-1, codes[a].size, codes[a].size), query.sigma
-            transitions = dict(estimate_kinds(plan, recode, consistent, codes, noisy))
+            transitions, ahead = estimate_kinds(plan, recode, consistent, codes, noisy)
         elif follows:
             one_ways = {m.attributes[0]: m.counts for m in consistent if len(m.attributes) == 1}
             pairs = count_pairs(plan, recode, one_ways)
@@ -166,8 +167,11 @@ def build_linking_step(*, follows: bool) -> Step:
                 table = counts.astype(np.float64).reshape(c.size, -1)
                 shares = shares / max(shares.sum(), 1e-9)
                 transitions[a] = estimate_transition(table, query.sigma, shares, pairs, c.ordered)
-        link = MemberLinker if household else Linker
-        linker = link(plan, recode, consistent, codes, transitions, request.threads)
+        linker: Linker | MemberLinker
+        if household:
+            linker = MemberLinker(plan, recode, consistent, codes, transitions, ahead, request.threads)
+        else:
+            linker = Linker(plan, recode, consistent, codes, transitions, request.threads)
         parts = shards.plan_shards(inputs.stored(CODES).num_rows, request.spec.mechanism.synthesis)
 
         def rows() -> Batches:

@@ -18,6 +18,9 @@ Codes: TypeAlias = NDArray[Any]
 KIND = "(kind of pair)"
 """The codes of new members of a household that say what they are to the one before; no attribute has the name."""
 
+AHEAD = "(kind of pair ahead)"
+"""The codes of members of a household that say what the one after is to them, the last for none; likewise no name."""
+
 SWEEPS = 6
 """Sweeps at most."""
 
@@ -42,7 +45,7 @@ def fit_relations(
 
     now: the same attributes' codes in the rows before; held: codes that the next rows have already; joints: of each
     attribute the wanted number of next rows by code before and code, and its noise; KIND comes first, where that is
-    held and decides, too; relations: measured
+    held and decides, too; none where rows follow from no others; relations: measured
     counts over attributes of both, of which the association is taken, and the shares of single codes from the rows.
     """
     from privsyn.tasks.kernels.sweeper import Sweeper  # these here: compiled code loads slowly
@@ -59,6 +62,10 @@ def fit_relations(
     targets: list[Target] = []
     kept: list[int] = []
     for a in moved:
+        if a not in joints:
+            shares[a] = np.bincount(new[a], minlength=sizes[a]).astype(np.float64)
+            targets.append(Target((place[a],), shares[a].shape, shares[a]))
+            continue
         joint, sigma = joints[a]
         shares[a] = joint.reshape(-1, sizes[a]).sum(axis=0)
         by = (place[KIND],) if joint.ndim > 2 else ()

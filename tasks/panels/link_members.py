@@ -24,7 +24,7 @@ from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
-from privsyn.tasks.panels.fit_relations import KIND, fit_relations
+from privsyn.tasks.panels.fit_relations import AHEAD, KIND, fit_relations
 from privsyn.tasks.panels.link_rows import draw_codes, recode_relation
 from privsyn.tasks.panels.linked_rows import LinkedRows
 from privsyn.tasks.panels.places import Places
@@ -59,7 +59,10 @@ class _Members:
 
 
 class MemberLinker:
-    """Makes the members of households of records, by released counts only; arguments as of ``Linker``."""
+    """Makes the members of households of records, by released counts only; arguments as of ``Linker``.
+
+    ``ahead``: members by AHEAD and each attribute that is followed.
+    """
 
     def __init__(
         self,
@@ -68,6 +71,7 @@ class MemberLinker:
         marginals: Sequence[Marginal],
         codes: Mapping[str, TransitionCodes],
         transitions: KindsOfPairs,
+        ahead: Sequence[Marginal],
         threads: int = 0,
     ) -> None:
         """Take what was released; see the class."""
@@ -78,9 +82,9 @@ class MemberLinker:
         self._draws = {c.attribute: FineCodes(recode[c.attribute]) for c in plan.codecs}
         self._followed = {a: FineCodes(c.recode) for a, c in codes.items()}
         self._sizes = {a: r.size for a, r in recode.items()} | {a: c.size for a, c in codes.items()}
-        self._sizes[KIND] = self._members.kinds
+        self._sizes |= {KIND: self._members.kinds, AHEAD: self._members.kinds + 1}
         related = [m for m in marginals if len(m.attributes) > 1 and not {*m.attributes}.isdisjoint(self._following)]
-        self._relations = [recode_relation(m, codes) for m in related]
+        self._relations = [*(recode_relation(m, codes) for m in related), *ahead]
 
     def link(self, records: CodeTable, seed: int) -> LinkedRows:
         """Return the members of these records' households; households in random order."""
@@ -92,6 +96,10 @@ class MemberLinker:
         for a in self._following:
             code, places[a] = self._followed[a].locate(self._draws[a](coarse[a], rng), rng.random(records.rows))
             codes[a] = code.astype(choose_code_dtype(self._sizes[a]))
+        held = self._hold(households, np.arange(records.rows), households.own)
+        before = {a: code.copy() for a, code in codes.items()}
+        own_seed = int(rng.integers(1 << 62))
+        fit_relations(codes, before, held, self._sizes, {}, self._relations, own_seed, self._threads)
         own = _Members(np.arange(records.rows), households.own, codes, places)
         made = [own]
         for forward in (True, False):
@@ -123,9 +131,8 @@ class MemberLinker:
                 joint[k] = np.bincount(now.codes[a][rows], minlength=self._sizes[a])[:, None] * t.next_codes
                 sigma = max(sigma, t.sigma * int(rows.sum()))
             joints[a] = joint, sigma
-        held = {a: households.coarse[a][now.household] for a in self._list_held()}
-        held[self._panel.order] = households.recode_roles(next_role)
-        held[KIND] = kind.astype(np.uint8)
+        held = self._hold(households, now.household, position)
+        held[KIND] = kind.astype(choose_code_dtype(self._members.kinds))
         seed = int(rng.integers(1 << 62))
         fit_relations(codes, now.codes, held, self._sizes, joints, self._relations, seed, self._threads)
         places = {}
@@ -137,10 +144,17 @@ class MemberLinker:
                 places[a][rows] = drawing.draw(*at, rng)[0]
         return _Members(now.household, position, codes, places)
 
-    def _list_held(self) -> list[str]:
-        """Return what is the same for all members of a household, where it is related to anything else."""
-        related = {a for m in self._relations for a in m.attributes}
-        return sorted(related - {*self._following, self._panel.order})
+    def _hold(self, households: _Households, household: Integers, position: Integers) -> dict[str, Codes]:
+        """Return the codes of what members at these positions have already: their role, and their household's."""
+        related = {a for m in self._relations for a in m.attributes} - {*self._following}
+        held = {a: households.coarse[a][household] for a in sorted(related - {self._panel.order, AHEAD})}
+        role = households.roles[household, position]
+        following = households.roles[household, np.minimum(position + 1, households.roles.shape[1] - 1)]
+        ahead = following * 2 + (following == role)
+        last = position + 1 >= households.members[household]
+        held[AHEAD] = np.where(last, self._members.kinds, ahead).astype(choose_code_dtype(self._sizes[AHEAD]))
+        held[self._panel.order] = households.recode_roles(role)
+        return held
 
     def _join(self, households: _Households, made: Sequence[_Members], rng: np.random.Generator) -> LinkedRows:
         """Return all members, household by household."""
