@@ -174,7 +174,7 @@ def build_one_way_step(share: Fraction, division: str) -> ReleaseStep:
     """
 
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-        panel = request.encoding.panel
+        panel = request.spec.panel
         return one_way_marginals.plan_queries(
             request.public.measured_alone,
             rho,
