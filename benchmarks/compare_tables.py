@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -14,6 +14,7 @@ from benchmarks.tables import LABELS, table_spec
 from privsyn.comparison.method import MethodSettings, Trial
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.tasks.codecs import plan
+from privsyn.tasks.codecs.binning import AttributeBins, Binning
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.classification import compute_majority_error, compute_svm_error, split
 from privsyn.tasks.metrics.k_marginal import compute_k_marginal_score
@@ -42,17 +43,14 @@ class Given:
     triples: list[Clique]
     queries: tuple[RangeQuery, ...]
     settings: MethodSettings = field(default_factory=MethodSettings)
-    in_order: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
-    open_bins: frozenset[str] = frozenset()
+    binning: Binning = field(default_factory=dict)
 
     def trial(self, epsilon: float, seed: int, rows: CodeTable | None = None) -> Trial:
         """Return the trial of every method; ``rows`` in place of the training rows, for a warm-up."""
-        domain = self.train.domain
-        bins = {a: np.arange(n, dtype=np.int32) for a, n in zip(domain.attributes, domain.sizes, strict=True)}
         noise = SeededNoise(seed)
         return Trial(
             rows or self.train,
-            bins,
+            self.binning,
             epsilon,
             DELTA,
             1,
@@ -60,8 +58,6 @@ class Given:
             seed,
             threads=1,
             settings=self.settings,
-            in_order=self.in_order,
-            open_bins=self.open_bins,
         )
 
 
@@ -82,8 +78,10 @@ def given(name: str) -> Given:
         triples,
         queries,
         settings,
-        encoding.in_order,
-        encoding.open_bins,
+        {
+            a: AttributeBins(np.arange(n, dtype=np.int32), encoding.binning[a].in_order, encoding.binning[a].is_open)
+            for a, n in zip(train.domain.attributes, train.domain.sizes, strict=True)
+        },
     )
 
 

@@ -28,10 +28,9 @@ from privsyn.answers.computed import compute_row_numbers
 from privsyn.answers.conditions import read_condition
 from privsyn.answers.correlations import answer_correlations, list_number_columns
 from privsyn.answers.counted import answer_counts, answer_means, answer_shares
-from privsyn.answers.memory_counts import MemoryCounts
 from privsyn.answers.quantiles import answer_quantiles
 from privsyn.answers.question import Question
-from privsyn.answers.released_counts import ReleasedCounts
+from privsyn.answers.released_counts import MemoryCounts, ReleasedCounts
 from privsyn.answers.simulated import Kind, answer_function, answer_regression
 from privsyn.answers.simulation import list_unmeasured_pairs
 from privsyn.answers.synthetic_rows import read_row_codes, sum_rows

@@ -11,8 +11,8 @@ from math import inf
 import numpy as np
 
 from benchmarks.memory import memory_mb
-from privsyn.tasks.metrics.earth_mover import Axis, compute_aemc
 from privsyn.tasks.metrics.generalization import build_default_hierarchy
+from privsyn.tasks.metrics.mgd import Axis, compute_aemc
 
 SHAPE = (12, 278, 174)
 RECORDS = 1_000_000

@@ -30,9 +30,8 @@ def trial(name: str, epsilon: float, seed: int) -> Trial:
     spec = base_spec(name)
     rows, encoding = rows_of(name), plan(spec)
     return Trial(
-        rows.fine, encoding.groups, epsilon, DELTA, spec.unit.records, SeededNoise(seed), seed, threads=1,
-        settings=MethodSettings.of(spec), in_order=encoding.in_order, added=encoding.added,
-        open_bins=encoding.open_bins, points=encoding.points, chances=encoding.chances,
+        rows.fine, encoding.binning, epsilon, DELTA, spec.unit.records, SeededNoise(seed), seed, threads=1,
+        settings=MethodSettings.of(spec),
     )  # fmt: skip
 
 

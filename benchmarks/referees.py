@@ -29,11 +29,10 @@ def trial(epsilon: float, seed: int) -> Trial:
     sizes = dict(zip(whole.train.domain.attributes, whole.train.domain.sizes, strict=True))
     rows = only(whole.train, sorted(sizes, key=lambda a: sizes[a])[:COLUMNS])
     made = whole.trial(epsilon, seed, rows)
-    groups = {a: made.groups[a] for a in rows.domain.attributes}
-    order = {a: runs for a, runs in made.in_order.items() if a in groups}
+    binning = {a: made.binning[a] for a in rows.domain.attributes}
     return Trial(
         rows,
-        groups,
+        binning,
         epsilon,
         made.delta,
         1,
@@ -41,8 +40,6 @@ def trial(epsilon: float, seed: int) -> Trial:
         seed,
         1,
         settings=made.settings,
-        in_order=order,
-        open_bins=made.open_bins & groups.keys(),
     )
 
 

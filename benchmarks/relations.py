@@ -55,6 +55,7 @@ from privsyn.engine.memory import MemoryRun
 from privsyn.engine.request import Request
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.codecs import EncodingPlan, plan
+from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.noise import SeededNoise
@@ -324,8 +325,8 @@ def run_cut(given: Given, method: str, epsilon: float, seed: int) -> tuple[Any, 
     fine = {c.attribute: c.encode({n: batches[0][n] for n in c.sources})[0] for c in encoding.codecs}
     domain = Domain.of({c.attribute: c.size for c in encoding.codecs})
     rows = CodeTable(domain, tuple(fine[a].astype(choose_code_dtype(domain.size(a))) for a in domain.attributes))
-    groups = {c.attribute: c.groups for c in encoding.codecs}
-    trial = Trial(rows, groups, epsilon, DELTA, 1, SeededNoise(seed), seed, threads=1, settings=MethodSettings())
+    binning = {c.attribute: AttributeBins(c.groups) for c in encoding.codecs}
+    trial = Trial(rows, binning, epsilon, DELTA, 1, SeededNoise(seed), seed, threads=1, settings=MethodSettings())
     result, used = PEERS[method].run(trial)
     return decode_bins(encoding, result.table, seed), used.wall, used.cpu, used.peak_mb
 

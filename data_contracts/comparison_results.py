@@ -10,7 +10,7 @@ from typing import Literal
 
 from privsyn.data_contracts.evaluation_results import Metric
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
-from privsyn.data_contracts.result_model import PrivateResult
+from privsyn.data_contracts.frozen_model import PrivateResult
 
 NOTICE = (
     "PRIVATE: computed from the real rows without noise, and the methods' own noise has a known seed. For comparing "

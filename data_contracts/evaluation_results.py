@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
-from privsyn.data_contracts.result_model import PrivateResult
+from privsyn.data_contracts.frozen_model import PrivateResult, ResultModel
 
 
 class Metric(PrivateResult):
@@ -251,3 +251,34 @@ class Evaluation(PrivateResult):
     def release(self) -> TableScores:
         """The scores of the release itself."""
         return self.scores[0]
+
+
+class QualityFigure(ResultModel):
+    """One noisy figure: ``value`` = ``noisy_sum`` / (``compared`` x rows of the synthetic table).
+
+    ``noise_sd``: standard deviation of the noise in ``value``, ``sigma`` that in ``noisy_sum``.  The value is not
+    clamped: noise may take it below 0.
+    """
+
+    name: str
+    title: str
+    meaning: str
+    value: float
+    noise_sd: float
+    compared: int
+    noisy_sum: int
+    sigma: float
+
+
+class QualityReport(ResultModel):
+    """The figures of one synthetic table against its private one.  It is released: there is noise in every figure."""
+
+    schema_version: Literal[1] = 1
+    run: str
+    release: str
+    dataset: str
+    epsilon: float
+    delta: float
+    synthetic_rows: int
+    synthetic_sha256: str
+    figures: tuple[QualityFigure, ...]

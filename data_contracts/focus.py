@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import ClassVar
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel
+from privsyn.data_contracts.question_language import ParsedQuestion, parse_question
+from privsyn.data_contracts.rule_language import find_names, parse_condition
+from privsyn.data_contracts.rule_nodes import Node
+from privsyn.data_contracts.rules import infer_type
 
 MOST_MEASURED = 5
 """Columns of a set that is measured as one table, at most."""
@@ -53,11 +57,19 @@ class Focus(FrozenModel):
 
 
 class NamedMarginal(FrozenModel):
-    """A set of columns whose joint counts matter."""
+    """A set of columns whose joint counts matter, or a question whose cells do."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"measured"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"measured", "question"})
 
-    columns: tuple[str, ...] = Field(description="Two columns or more that are looked at together.")
+    columns: tuple[str, ...] = Field(
+        default=(), description="Two columns or more that are looked at together. A `question` names its own."
+    )
+    question: str | None = Field(
+        default=None,
+        description="In place of `columns`, as `privsyn query` takes it: `sex, region where age < 30`. Where it is "
+        "measured, the cells of the question are: every value that it is by (numbers in as many bins as rows and noise "
+        "allow), and whether a condition holds. `age` then has a bin that ends at 30.",
+    )
     weight: float = Field(
         default=10.0,
         ge=1,
@@ -70,6 +82,17 @@ class NamedMarginal(FrozenModel):
         f"are chosen; {MOST_MEASURED} columns at most. The preset `0.4` measures them.",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _named_by_question(cls, content: Any) -> Any:
+        """Return the content with the columns that its question names."""
+        if not isinstance(content, Mapping) or not isinstance(content.get("question"), str):
+            return content
+        own, named = _list_columns(content["question"]), content.get("columns") or ()
+        if named and set(named) != set(own):
+            raise FieldError("a question names its columns itself", "Take out `columns`, or the question", ("columns",))
+        return {**content, "columns": named or own}
+
     @model_validator(mode="after")
     def _few_enough(self) -> NamedMarginal:
         if self.measured and len(self.columns) > MOST_MEASURED:
@@ -78,23 +101,71 @@ class NamedMarginal(FrozenModel):
                 f"Name {MOST_MEASURED} at most, or write `measured: false`",
                 ("measured",),
             )
+        if len(self.columns) < 2:
+            if self.question is not None:
+                raise FieldError(
+                    "asks about one column only, which is measured anyway",
+                    "Ask about two or more together",
+                    ("question",),
+                )
+            if not self.columns:
+                raise FieldError("names no column", "Name at least two, or write a `question`", ("columns",))
+            raise FieldError(
+                f"names one column only, {self.columns[0]!r}",
+                "Add another, or name the column in `focus`",
+                ("columns",),
+            )
         return self
 
     @field_validator("columns")
     @classmethod
     def _columns(cls, columns: tuple[str, ...]) -> tuple[str, ...]:
-        if len(_check_focus(columns)) < 2:
-            raise FieldError(f"names one column only, {columns[0]!r}", "Add another, or name the column in `focus`")
-        return columns
+        return _check_focus(columns) if columns else columns
+
+    @property
+    def asked(self) -> ParsedQuestion | None:
+        """The question, where it is one."""
+        return None if self.question is None else parse_question(self.question)
+
+
+def _list_columns(question: str) -> tuple[str, ...]:
+    """Return the columns that a question names, each once.  Raises FieldError for what has no cells."""
+    try:
+        asked = parse_question(question)
+        names = (*asked.counted_by, *(name for text in asked.conditions for name in find_names(text)))
+    except FieldError as error:
+        raise FieldError(error.problem, error.cure, ("question",)) from None
+    if asked.what in ("correlation", "regress"):
+        raise FieldError(
+            f"{asked.what}() has no cells that could be measured",
+            "Ask for a count, a share, a mean or a quantile, or name `columns`",
+            ("question",),
+        )
+    return tuple(dict.fromkeys(names))
+
+
+def parse_conditions(marginal: NamedMarginal, released: Mapping[str, Any]) -> tuple[Node, ...]:
+    """Return the conditions of a marginal's question, none without one; ``released``: the released columns.
+
+    Raises FieldError for what is no condition.
+    """
+    if marginal.asked is None or not marginal.asked.conditions:
+        return ()
+    types = {name: infer_type(column) for name, column in released.items()}
+    return tuple(parse_condition(text, types) for text in marginal.asked.conditions)
 
 
 def check_targets(
-    focus: Focus | None, workload: Sequence[NamedMarginal], released: Collection[str], computed: Collection[str]
+    focus: Focus | None, workload: Sequence[NamedMarginal], released: Mapping[str, Any], computed: Collection[str]
 ) -> None:
-    """Raise FieldError for a target that is not measured: a column that is not ``released``, or is ``computed``."""
+    """Raise FieldError for a target that is not measured: a column that is not ``released``, or is ``computed``.
+
+    Or for a question whose condition is none.
+    """
     named: list[tuple[tuple[str | int, ...], str]] = []
     named += [] if focus is None else [(("focus", "columns"), name) for name in focus.columns]
-    named += [(("workload", i, "columns"), name) for i, m in enumerate(workload) for name in m.columns]
+    fields = ["columns" if m.question is None else "question" for m in workload]
+    named += [(("workload", i, fields[i]), name) for i, m in enumerate(workload) for name in m.columns]
     for place, name in named:
         if name not in released:
             raise FieldError(f"the spec releases no column {name!r}", "Name one that it releases", place)
@@ -104,3 +175,8 @@ def check_targets(
                 "Name the columns that it is computed from",
                 place,
             )
+    for i, marginal in enumerate(workload):
+        try:
+            parse_conditions(marginal, released)
+        except FieldError as error:
+            raise FieldError(error.problem, error.cure, ("workload", i, "question")) from None

@@ -23,7 +23,8 @@ class DatasetPolicy(FrozenModel):
     paths: tuple[str, ...] = Field(
         default=(),
         description="Files, and folders with all that is below them, that its tables may be read from; relative to the "
-        "policy file's folder. Links are followed first.",
+        "policy file's folder. Links are followed first. The URL of a "
+        "database allows its tables and queries, one with a table that table alone.",
     )
     public: tuple[str, ...] = Field(
         default=(),

@@ -65,8 +65,10 @@ def fill_targets(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _can_be_measured(marginal: Any) -> bool:
-    columns = marginal.get("columns") if isinstance(marginal, Mapping) else None
-    return isinstance(columns, list | tuple) and 2 <= len(columns) <= MOST_MEASURED
+    if not isinstance(marginal, Mapping):
+        return False
+    columns = marginal.get("columns")
+    return "question" in marginal or (isinstance(columns, list | tuple) and 2 <= len(columns) <= MOST_MEASURED)
 
 
 def leaves_bins_open(columns: Any) -> bool:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
+from urllib.parse import quote
 
-from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validator
+from pydantic import Field, GetJsonSchemaHandler, ValidationInfo, field_validator, model_validator
 from pydantic_core import CoreSchema
 
 from privsyn.data_contracts.columns import Column, DropColumn
@@ -53,6 +54,7 @@ class ReleaseSpec(FrozenModel):
 
     LATER: ClassVar[frozenset[str]] = frozenset(
         {
+            "query",
             "focus",
             "workload",
             "improves",
@@ -74,8 +76,15 @@ class ReleaseSpec(FrozenModel):
     )
     data: str = Field(
         default="",
-        description="CSV or Parquet: a file, or a folder of files with the same columns. Empty: the table is handed "
-        "over in memory.",
+        description="CSV or Parquet: a file, or a folder of files with the same columns; or the URL of a database's "
+        "table, such as `postgresql://host/db?table=people`, `sqlite:///people.db?table=people` or "
+        "`duckdb:///people.duckdb?table=people` (docs/operations/sources.md). Empty: the table is handed over in "
+        "memory.",
+    )
+    query: str = Field(
+        default="",
+        max_length=20_000,
+        description="One SQL SELECT, whose rows are the table, where `data` is the URL of a database without a table.",
     )
     unit: Unit = Field(
         description="The unit of protection: one person, with how many records? Either `records_per_person`, or "
@@ -155,7 +164,8 @@ class ReleaseSpec(FrozenModel):
     workload: tuple[NamedMarginal, ...] = Field(
         default=(),
         description="Public: sets of columns whose joint counts matter more, as "
-        '`[{"columns": ["age", "sex", "income"], "weight": 10}]`. A pair inside several sets has the largest weight.',
+        '`[{"columns": ["age", "sex", "income"], "weight": 10}]`, or questions whose cells do, as '
+        '`[{"question": "sex, region where age < 30"}]`. A pair inside several sets has the largest weight.',
     )
     improves: Improvement | None = Field(
         default=None,
@@ -251,6 +261,13 @@ class ReleaseSpec(FrozenModel):
         if all(isinstance(c, DropColumn) for c in columns.values()):
             raise FieldError("at least one column must not be dropped")
         return columns
+
+    @field_validator("query")
+    @classmethod
+    def _query(cls, query: str, info: ValidationInfo) -> str:
+        if query and "://" not in info.data.get("data", "://"):
+            raise FieldError("goes with the URL of a database, and `data` is none", "Take it out")
+        return query
 
     @field_validator("formats")
     @classmethod
@@ -403,6 +420,11 @@ class ReleaseSpec(FrozenModel):
         by_sweeps = not isinstance(rows, Synthesis) or rows.method == "sweep"
         return tuple(marginal for marginal in self.workload if marginal.measured and by_sweeps)
 
+    @property
+    def place(self) -> str:
+        """Where the private table is: ``data``, with the query in the URL where one stands beside it."""
+        return f"{self.data}{'&' if '?' in self.data else '?'}query={quote(self.query)}" if self.query else self.data
+
     def targets(self) -> dict[str, Any]:
         """Return the fields ``focus`` and ``workload`` as JSON, those that are used."""
         return self.model_dump(mode="json", include={"focus", "workload"})
@@ -437,5 +459,5 @@ class ReleaseSpec(FrozenModel):
         ``csv`` and ``rules`` are in it only where they were chosen: manifests of before know no such fields.
         """
         unchosen = {name for name, same in (("csv", self.csv == CsvOptions()), ("rules", not self.rules)) if same}
-        content = self.model_dump(mode="json", exclude={"data", "engine", "prior", "public_files", *unchosen})
+        content = self.model_dump(mode="json", exclude={"data", "query", "engine", "prior", "public_files", *unchosen})
         return content if self.prior is None else {**content, "prior": self.prior.public()}

@@ -44,6 +44,7 @@ _COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.GtE: ">=",
 }
 _TIME = re.compile(r"\d\d:\d\d(:\d\d)?")
+_PLACEHOLDER = re.compile(r"_column_(\d+)_")
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`([^`]*)`""")
 
 
@@ -57,6 +58,23 @@ def parse_condition(text: str, types: Mapping[str, Type]) -> Node:
 
 def parse_expression(text: str, types: Mapping[str, Type]) -> Node:
     """Return the typed expression in ``text``.  A name in backticks is a column of any spelling.  Raises FieldError."""
+    tree, quoted = _parse(text)
+    try:
+        return _Reader(text, types, quoted).read(tree)
+    except RecursionError:
+        _refuse("is nested too deeply", "Write several rules")
+
+
+def find_names(text: str) -> tuple[str, ...]:
+    """Return the names that an expression has where columns stand, each once, whatever there is.  Raises FieldError."""
+    tree, quoted = _parse(text)
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    names = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in called and n.id not in CONSTANTS]
+    return tuple(dict.fromkeys(quoted[int(m[1])] if (m := _PLACEHOLDER.fullmatch(n)) else n for n in names))
+
+
+def _parse(text: str) -> tuple[ast.expr, list[str]]:
+    """Return Python's syntax tree of an expression, and the names in backticks, which are numbered in it."""
     if len(text) > MAX_LENGTH:
         _refuse(f"is longer than {MAX_LENGTH:,} characters", "Write several rules")
     quoted: list[str] = []
@@ -79,10 +97,7 @@ def parse_expression(text: str, types: Mapping[str, Type]) -> Node:
         )
     if sum(1 for _ in ast.walk(tree)) > 4 * MAX_PARTS:
         _refuse("has too many parts", "Write several rules")
-    try:
-        return _Reader(text, types, quoted).read(tree.body)
-    except RecursionError:
-        _refuse("is nested too deeply", "Write several rules")
+    return tree.body, quoted
 
 
 def _refuse(problem: str, cure: str = "") -> NoReturn:
@@ -142,7 +157,7 @@ class _Reader:
         _refuse(f"{value!r} is not a value", "Use a number, a text in quotation marks, true, false or null")
 
     def _name(self, name: str) -> Node:
-        found = re.fullmatch(r"_column_(\d+)_", name)
+        found = _PLACEHOLDER.fullmatch(name)
         column = self._quoted[int(found.group(1))] if found else name
         if column in self._types:
             return Node("column", self._types[column], value=column)
@@ -194,7 +209,7 @@ class _Reader:
 
     def _link(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> Node:
         if isinstance(op, ast.In | ast.NotIn):
-            node = self._among(self.read(left), right)
+            node = self._parse_membership(self.read(left), right)
             return Node("not", "truth", (node,)) if isinstance(op, ast.NotIn) else node
         one, other = self.read(left), self.read(right)
         if isinstance(op, ast.Is | ast.IsNot):
@@ -204,25 +219,25 @@ class _Reader:
             return Node("not", "truth", (node,)) if isinstance(op, ast.IsNot) else node
         if "null" in (one.op, other.op):
             _refuse(f"`{self._text}` compares with null, which is never true", "Write `is null` or `is not null`")
-        one, other = self._alike(one, other)
+        one, other = self._match_types(one, other)
         sign = _COMPARISONS[type(op)]
         if sign not in ("==", "!=") and one.type in ("text", "truth"):
             _refuse(f"`{self._text}` orders a {one.type}", "A text or a truth value is equal to another, or not")
         return Node(sign, "truth", (one, other))
 
-    def _among(self, one: Node, right: ast.expr) -> Node:
+    def _parse_membership(self, one: Node, right: ast.expr) -> Node:
         if not isinstance(right, ast.List | ast.Tuple | ast.Set) or not right.elts:
             _refuse(f"`{self._text}` has no list of values after `in`", "Write, say, `state in ['NY', 'NJ']`")
         values = []
         for tree in right.elts:
-            node = self._alike(one, self.read(tree))[1]
+            node = self._match_types(one, self.read(tree))[1]
             constant = _fold_constants(node)
             if constant is None:
                 _refuse(f"`{ast.unparse(tree)}` in a list after `in` is not a value", "List values only")
             values.append(constant)
         return Node("in", "truth", (one,), tuple(values))
 
-    def _alike(self, one: Node, other: Node) -> tuple[Node, Node]:
+    def _match_types(self, one: Node, other: Node) -> tuple[Node, Node]:
         """Return both of one type: a text beside a moment is read as one, 0 and 1 beside a truth as false and true."""
         if "null" in (one.type, other.type) or one.type == other.type:
             return one, other
@@ -253,7 +268,7 @@ class _Reader:
         return (moment - dt.datetime(1970, 1, 1)) / dt.timedelta(seconds=1)
 
     def _choice(self, test: Node, then: Node, otherwise: Node) -> Node:
-        then, otherwise = self._alike(then, otherwise)
+        then, otherwise = self._match_types(then, otherwise)
         type_ = otherwise.type if then.type == "null" else then.type
         return Node("if", type_, (test, then, otherwise))
 
@@ -264,7 +279,7 @@ class _Reader:
                 _refuse(f"`{name}()` needs two values or more: it is over one row, not over the table")
             joined = args[0]
             for arg in args[1:]:
-                joined, arg = self._alike(joined, arg)
+                joined, arg = self._match_types(joined, arg)
                 if joined.type not in ("number", "moment", "null"):
                     _refuse(f"`{name}()` of a {joined.type}", "It takes numbers or dates")
                 joined = Node(name, joined.type, (joined, arg))

@@ -77,7 +77,7 @@ def _list_named_columns(spec: Named) -> Iterator[tuple[Place, Sequence[str]]]:
     if spec.focus is not None:
         yield ("focus", "columns"), spec.focus.columns
     for i, marginal in enumerate(spec.workload):
-        yield ("workload", i, "columns"), marginal.columns
+        yield ("workload", i, "columns" if marginal.question is None else "question"), marginal.columns
     for i, total in enumerate(spec.totals):
         yield ("totals", i, "columns"), total.columns
     for i, group in enumerate(spec.together):

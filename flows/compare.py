@@ -27,8 +27,9 @@ from privsyn.comparison.compare_methods import (
 from privsyn.comparison.compare_methods import compare as compare_methods
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.flows.metrics import note_run
 from privsyn.flows.private_errors import hide_private_errors
-from privsyn.flows.run_page.show import format_artifact_key
+from privsyn.flows.run_page.show import format_artifact_key, ignore_page_errors
 from privsyn.flows.states import make_failed_state
 
 Epsilon = Annotated[float, Field(gt=0, le=1e6)]
@@ -80,6 +81,8 @@ def compare(
             done = sum(run.outcome == "done" for run in runs)
             if not done:
                 raise PrivsynError("no run of the comparison was whole", f"{compared.folder}/table.md says why")
+            with ignore_page_errors("gauge"):
+                note_run(spec.dataset, "compare", Settings())
             return CompareSummary(folder=str(compared.folder), runs=len(runs), done=done)
     except PrivsynError as error:
         return cast(CompareSummary, make_failed_state(error))

@@ -15,15 +15,17 @@ from prefect.cache_policies import NO_CACHE
 from prefect.context import FlowRunContext
 from pydantic import BaseModel, ConfigDict, Field
 
-from privsyn.base.errors import PrivsynError
+from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.evaluation.private_evaluation import EvaluationRequest, Report
 from privsyn.evaluation.private_evaluation import evaluate as evaluate_release
 from privsyn.evaluation.quality_release import QualitySummary, publish_quality
+from privsyn.flows.metrics import note_run
 from privsyn.flows.private_errors import hide_private_errors
-from privsyn.flows.run_page.show import format_artifact_key
-from privsyn.flows.states import make_failed_state
+from privsyn.flows.run_page.show import format_artifact_key, ignore_page_errors, label_run
+from privsyn.flows.states import DATASET, make_failed_state
+from privsyn.storage.released_files import read_manifest, release_folder
 
 
 class EvaluationSummary(BaseModel):
@@ -65,14 +67,34 @@ def evaluate(
     """
     try:
         with hide_private_errors("evaluation"):
+            dataset = _label_with_dataset(release)
             if epsilon_report is not None:
-                return EvaluationSummary(quality=publish_quality(release, epsilon_report, Settings(), data=data))
-            request = EvaluationRequest(release, data, holdout, tuple(against or ()), settings)
-            report = evaluate_release(request, Settings(), _run_stage)
-            _link_report(report.evaluation.run, report)
-            return EvaluationSummary(report=str(report.html), figures=str(report.figures))
+                summary = EvaluationSummary(quality=publish_quality(release, epsilon_report, Settings(), data=data))
+            else:
+                request = EvaluationRequest(release, data, holdout, tuple(against or ()), settings)
+                report = evaluate_release(request, Settings(), _run_stage)
+                _link_report(report.evaluation.run, report)
+                summary = EvaluationSummary(report=str(report.html), figures=str(report.figures))
+            with ignore_page_errors("gauge"):
+                note_run(dataset, "evaluate", Settings())
+            return summary
     except PrivsynError as error:
         return cast(EvaluationSummary, make_failed_state(error))
+
+
+def _label_with_dataset(release: str) -> str:
+    """Label the flow run with the release's data set, by which its end is counted; return it.
+
+    Empty where there is no such release, which is said elsewhere.
+    """
+    try:
+        manifest = read_manifest(release_folder(release, Settings(), "evaluate.release"))
+    except RequestError:
+        return ""
+    dataset = str(manifest.spec.get("dataset", ""))
+    with ignore_page_errors("label"):
+        label_run({DATASET: dataset})
+    return dataset
 
 
 def _run_stage(name: str, run: Callable[[], Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Gauges for Prometheus, as files that the node exporter's textfile collector reads: budgets, successes, verification.
+"""Gauges for Prometheus, as files that the node exporter's textfile collector reads: budgets, ends, verification.
 
 All of it stands in the ledger or on the run pages; nothing is read from rows.  Each file has gauges of its own, since
 the collector refuses one that two files have.
@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
 from privsyn.base.settings import Settings
-from privsyn.ledgers.dataset_summary import DatasetSummary
 from privsyn.storage.disk import translate_os_errors
 
+if TYPE_CHECKING:
+    from privsyn.ledgers.dataset_summary import DatasetSummary
+
 LABELS = ("dataset",)
+LAST_RUN, LAST_RUN_WORDS = "privsyn_last_run_timestamp_seconds", "End of the last run of the flow that ended well."
 
 
 def note_success(budget: DatasetSummary, settings: Settings) -> None:
@@ -35,6 +39,16 @@ def note_success(budget: DatasetSummary, settings: Settings) -> None:
     epsilon = Gauge("privsyn_budget_left_epsilon", "The same, at the cap's delta.", LABELS, registry=kept)
     epsilon.labels(budget.dataset).set(budget.remaining_epsilon)
     _write(settings.metrics / f"privsyn_dataset_{budget.dataset}.prom", kept)
+
+
+def note_run(dataset: str, flow: str, settings: Settings) -> None:
+    """Write when a run of the flow last ended well; else as :func:`note_success`."""
+    if settings.metrics is None:
+        return
+    kept = CollectorRegistry()
+    gauge = Gauge(LAST_RUN, LAST_RUN_WORDS, (*LABELS, "flow"), registry=kept)
+    gauge.labels(dataset, flow).set_to_current_time()
+    _write(settings.metrics / f"privsyn_{flow}_{dataset}.prom", kept)
 
 
 def note_verification(problems: Sequence[str], settings: Settings) -> None:

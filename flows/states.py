@@ -1,10 +1,13 @@
-"""The states in which flow runs end, by name, and the labels that say what a release left of the budget."""
+"""The states in which flow runs end, by name, and the labels that say what a release left of the budget.
+
+The server needs the names when it starts anew, and nothing that makes a release: that is loaded where it is used.
+"""
 
 from __future__ import annotations
 
 import logging
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prefect.context import FlowRunContext
 from prefect.states import State, StateType
@@ -12,8 +15,10 @@ from prefect.states import State, StateType
 from privsyn.base.errors import BudgetRefusedError, ContractError, LedgerError, PeriodReleasedError, PrivsynError
 from privsyn.base.settings import Settings
 from privsyn.flows.form_vocabulary import FORM
-from privsyn.ledgers.dataset_summary import DatasetSummary
-from privsyn.publish.folder import ReleaseSummary, read_summary
+
+if TYPE_CHECKING:
+    from privsyn.ledgers.dataset_summary import DatasetSummary
+    from privsyn.publish.folder import ReleaseSummary
 
 REFUSED = "Refused"
 """The ledger's cap does not allow the release: nothing was read, nothing was spent."""
@@ -104,6 +109,8 @@ def make_already_released_state(error: PeriodReleasedError, settings: Settings) 
     The caller of the flow receives the earlier release's summary, or None if its folder is not there any more.  Outside
     a flow run, returns the summary itself.
     """
+    from privsyn.publish.folder import read_summary
+
     summary = read_summary(error.run, settings)
     if FlowRunContext.get() is None:
         return summary

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from prefect import get_run_logger
 from prefect.artifacts import (
@@ -21,18 +22,19 @@ from prefect.context import FlowRunContext
 
 from privsyn.base.errors import BudgetRefusedError, ContractError
 from privsyn.base.settings import Settings
+from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.engine.execute import Run
 from privsyn.engine.step_tables import StepRefs, read_verdicts
 from privsyn.flows.form_vocabulary import FORM
 from privsyn.flows.metrics import note_success
 from privsyn.flows.run_page.budget import format_budget_page, read_budget
-from privsyn.flows.run_page.certificate_page import format_certificate_page, format_files_page
 from privsyn.flows.states import describe_budget
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.certificate_of_run import build_certificate
 from privsyn.publish.folder import Published
+from privsyn.publish.markdown import render_note
 from privsyn.publish.relations_picture import NAME, draw_picture, make_data_uri
-from privsyn.publish.release_note import list_looks
+from privsyn.publish.release_note import Looks, list_looks
 from privsyn.storage.released_files import read_manifest
 
 
@@ -75,7 +77,7 @@ def show_release(run: Run, refs: Mapping[str, StepRefs], published: Published) -
             "Each blocks: a table that breaks one is not written.",
         )
     with ignore_page_errors("label"):
-        _label_run(run)
+        label_run(describe_budget(run.ledger.summary(run.dataset)[0], run.request.total_rho, drawn=bool(run.drawn)))
     with ignore_page_errors("gauge"):
         note_success(run.ledger.summary(run.dataset)[0], Settings())
     with ignore_page_errors("list of files"):
@@ -95,14 +97,13 @@ def show_release(run: Run, refs: Mapping[str, StepRefs], published: Published) -
         )
 
 
-def _label_run(run: Run) -> None:
-    """Label the flow run with what is left of the budget: the server's gauges and alerts are made from labels."""
+def label_run(labels: Mapping[str, str | float | int]) -> None:
+    """Label the flow run, where there is one: the server's gauges and alerts are made from labels."""
     context = FlowRunContext.get()
     if context is None or context.flow_run is None:
         return
-    labels = describe_budget(run.ledger.summary(run.dataset)[0], run.request.total_rho, drawn=bool(run.drawn))
     with get_client(sync_client=True) as client:
-        client.update_flow_run_labels(context.flow_run.id, labels)
+        client.update_flow_run_labels(context.flow_run.id, dict(labels))
 
 
 def list_contract_rows(run: Run) -> list[dict[str, str]]:
@@ -163,7 +164,7 @@ def ignore_page_errors(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # whatever it is: the release is whole and published
-        get_run_logger().warning("The %s of the release is not shown (%s).", what, type(error).__name__)
+        get_run_logger().warning("The %s of the run is not shown (%s).", what, type(error).__name__)
 
 
 def _show_budget(ledger: Ledger, dataset: str, charges: tuple[str, ...], now: str) -> None:
@@ -226,3 +227,25 @@ def _show_overview(run: Run, refs: Mapping[str, StepRefs], what: str) -> str:
         create_image_artifact(image_url=picture, key=format_artifact_key("overview", run.dataset), description=about)
     trends = bool(list_trends(run.request))
     return "\n" + write_overview(found, prior=run.request.spec.prior is not None, trends=trends)
+
+
+def format_certificate_page(c: Certificate, looks: Looks) -> str:
+    """Markdown: what is promised, what it cost, and how the one follows from the other."""
+    return render_note("certificate.md.j2", c=c, looks=looks)
+
+
+def format_files_page(manifest: Manifest, folder: Path, private: Path, report: Path, web: str) -> str:
+    """Markdown: the released files with links, sizes and hashes, and where the private ones lie.
+
+    ``web``: the web address of the released root, empty if it has none; then the links name files, which browsers open
+    from their address bar only.
+    """
+    return render_note(
+        "files.md.j2",
+        manifest=manifest,
+        folder=folder,
+        private=private,
+        report=report,
+        web=web,
+        root=f"{web.rstrip('/')}/{folder.name}" if web else folder.as_uri(),
+    )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from privsyn.answers.best_linear import Linear, estimate_best_linear
 from privsyn.answers.cell_weights import Cells
 from privsyn.answers.computed import EmptySelectionError, check_column, state_rule
-from privsyn.answers.conditions import Condition
+from privsyn.answers.conditions import AllOf, Condition
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.domain import Clique
@@ -46,11 +46,13 @@ class Question:
         where: str | Condition | None,
         others: Sequence[str] = (),
         *,
+        event: Condition | None = None,
         population: bool = False,
     ) -> Question:
         """From a caller's names.  Raises RequestError for an unknown column, a repeated one, or a wrong condition.
 
-        ``by``: counted columns; ``others``: any released columns or counted attributes.
+        ``by``: counted columns; ``others``: any released columns or counted attributes; ``event``: a further condition,
+        whose share is asked for.
         """
         for name in by:
             if check_column(released, name) not in released.columns:
@@ -61,12 +63,14 @@ class Question:
                 )
         if len({*by}) < len(by):
             raise RequestError("names one column twice", "Name each column once", "query.columns")
-        behind = released.language.behind(
+        behind = released.language.list_attributes(
             tuple(c if c in released.codecs else check_column(released, c) for c in others)
         )
+        behind = tuple(dict.fromkeys((*behind, *(event.columns if event else ()))))
         given = state_rule(released, where) if isinstance(where, str) and where else where or None
         asked = cls(released, tuple(by), given, behind, population=population)
-        asked = replace(asked, released=find_holding(released, asked.columns))
+        own = find_measured_question(asked, event) or find_holding(released, asked.columns)
+        asked = replace(asked, released=own)
         if np.prod([float(n) for n in asked.cells.shape]) > MOST_CELLS:
             raise RequestError(
                 f"asks for more than {MOST_CELLS:,} cells at once", "Name fewer columns", "query.columns"
@@ -100,6 +104,25 @@ class Question:
         return max(float(Question(self.released, (), None).linear().cells.sum()), 1.0)  # type: ignore[union-attr]
 
 
+def find_measured_question(asked: Question, event: Condition | None) -> ReleasedCounts | None:
+    """Return the counts by the cells of a question of the spec that ``asked`` is about; None where there is none.
+
+    It is by columns that the spec's question is by, and its condition and ``event`` hold for whole cells.
+    """
+    released, spec = asked.released, asked.released.request.spec
+    of, found = released.encoding.attributes_of, []
+    conditions = [c for c in (asked.where, event) if c is not None]
+    free = {*asked.by, *asked.others} - {a for c in conditions for a in c.columns}
+    for marginal, question in ((m, m.asked) for m in spec.measured_sets):
+        if question is None or not {*asked.by, *free} <= set(of(question.counted_by)):
+            continue
+        holding = (own for own in released.sets if set(of(marginal.columns)) >= set(own.joint[0].attributes))
+        for own in (own for own in holding if set(asked.columns) <= set(own.joint[0].attributes)):
+            part = Cells(own, asked.columns).fractions(AllOf(tuple(conditions)))
+            found += [own] if bool(((part == 0) | (part == 1)).all()) else []
+    return min(found, key=lambda own: own.joint[0].counts.size, default=None)
+
+
 def find_holding(released: ReleasedCounts, columns: Clique) -> ReleasedCounts:
     """Return the counts by the merged codes of a named set that holds all of ``columns``; as they are without need.
 
@@ -115,7 +138,7 @@ def find_holding(released: ReleasedCounts, columns: Clique) -> ReleasedCounts:
 def compute_left_out(asked: Question, where: Condition | None, z: float) -> float:
     """Return the most rows that a condition can select among the values that are in no cell of several columns."""
     most = 0.0
-    for column, codes in asked.cells.left_out(where).items():
+    for column, codes in asked.cells.list_left_out(where).items():
         linear, weights = Question(asked.released, (), None, (column,)).linear(), codes[None, :].astype(np.float64)
         assert linear is not None  # noqa: S101 - every release measures single columns
         error = float(np.sqrt(max(linear.covariance(weights, weights)[0], 0.0)))

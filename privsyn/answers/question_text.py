@@ -1,58 +1,27 @@
-"""A question as one line of text: ``sex, income where age >= 65``, ``mean(age) by income``, ``share(happy) by sex``."""
+"""Answers to questions that are one line of text each (``data_contracts.question_language``)."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from privsyn.base.errors import RequestError
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.question_language import ParsedQuestion, parse_names, parse_question
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from privsyn.answers.questions import Questions
 
-_QUOTED = r"""`[^`]*`|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
-_WORD = re.compile(rf"({_QUOTED})|\b(where|by)\b", re.IGNORECASE)
-_FUNCTION = re.compile(r"(count|share|mean|median|quantile|correlation|regress)\s*\((.*)\)\s*", re.DOTALL)
-_COMMA = re.compile(rf"({_QUOTED}|[^,`\"']+)+")
 
-
-class Asked(NamedTuple):
-    """A question: what is asked (``count`` unless it says more), of what, by which columns, where."""
-
-    what: str
-    of: str
-    by: tuple[str, ...]
-    where: str | None
-
-
-def parse(text: str) -> Asked:
+def parse(text: str) -> ParsedQuestion:
     """Return the question in a line of text.  Raises RequestError if it is none."""
-    places = [(m.start(), m.end(), m[2].lower()) for m in _WORD.finditer(text) if m[2]]
-    where_at = next((p for p in places if p[2] == "where"), None)
-    where = text[where_at[1] :].strip() if where_at else None
-    head = text[: where_at[0]] if where_at else text
-    by_at = next((p for p in places if p[2] == "by" and p[0] < len(head)), None)
-    if where_at and not where:
-        raise RequestError("has no condition after `where`", "Write one, such as `age >= 65`", "query.where")
-    function = _FUNCTION.fullmatch((head[: by_at[0]] if by_at else head).strip())
-    if function:
-        return Asked(function[1], function[2].strip(), parse_names(head[by_at[1] :]) if by_at else (), where)
-    if by_at and head[: by_at[0]].strip().lower() not in ("", "count"):
-        raise RequestError(
-            f"{text[:200]!r} is no question",
-            "Write columns (`sex, income where age >= 65`), or `mean(age) by sex`, `share(happy)`, `median(age)`, "
-            "`quantile(age, 0.9)`, `correlation()`, `regress(income ~ age)`",
-            "query.columns",
-        )
-    return Asked("count", "", parse_names(head[by_at[1] :] if by_at else head), where)
-
-
-def parse_names(text: str) -> tuple[str, ...]:
-    """Return column names between commas; those with other signs stand in backticks."""
-    found = [m.group(0).strip() for m in _COMMA.finditer(text)]
-    return tuple(name.strip("`") for name in found if name)
+    try:
+        return parse_question(text)
+    except FieldError as error:
+        field = "query.where" if error.place == ("where",) else "query.columns"
+        raise RequestError(error.problem, error.cure, field) from None
 
 
 def answer(release: Questions, text: str, level: float = 0.95, *, population: bool = False) -> pd.DataFrame:

@@ -233,7 +233,7 @@ class Questions:
         released = self._counts
         if column not in released.columns:
             return list_levels(released, column)
-        behind = released.language.behind(groups)
+        behind = released.language.list_attributes(groups)
         return split_by_level(Question.of(released, (), where, (column, *behind)).cells, column)
 
     def _shares(self, event: Condition, level: float, about: str, population: bool) -> Ask:
@@ -241,7 +241,7 @@ class Questions:
         from privsyn.answers.question import Question
 
         def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
-            asked = Question.of(self._counts, by, where, event.columns, population=population)
+            asked = Question.of(self._counts, by, where, event=event, population=population)
             return _build_answer_table(asked, answer_shares(asked, event, level), about)
 
         return ask

@@ -113,7 +113,7 @@ def remake_rows(
         released.recode,
         {c.attributes[0]: c.counts for c in one_ways},
         {c.attributes[0]: c.sigma for c in one_ways},
-        released.encoding.groups,
+        released.encoding.binning,
     )
     given["compress_domain"] = {"recode": recode_to_table(recode, released.encoding.labels())}
     start = next(i for i, step in enumerate(released.steps) if step.name == "make_consistent")
@@ -139,8 +139,7 @@ def _ask_trends_again(released: ReleasedCounts, noise: SeededNoise) -> dict[str,
     found = {}
     for name, file in released.trend_files.items():
         queries = noisy.read_receipts(released.read(f"{file}_receipts.parquet"))
-        encoding = released.encoding
-        ranks = rank_codes(released.recode, encoding.in_order, encoding.groups, get_top(queries))
+        ranks = rank_codes(released.recode, released.encoding.binning, get_top(queries))
         sizes = {a: r.score.size for a, r in ranks.items()}
         codes = {
             a: released.recode[a].coarse[read_row_codes(released, a)].astype(choose_code_dtype(size))

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from privsyn.api.arguments import check_arguments
-from privsyn.api.draft import AnySpec, load_any_spec
 from privsyn.base.notebook import is_in_notebook
 from privsyn.base.settings import load_settings
 from privsyn.sources.private_table import Table
+from privsyn.specs.spec_file import AnySpec, load_any_spec
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,7 +11,6 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from privsyn.base.notebook import format_html_table
 from privsyn.base.settings import Settings
@@ -27,7 +26,8 @@ from privsyn.pipelines.named_sets import MEASURE_SETS, compute_shares
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.sources.open_source import open_source
 from privsyn.sources.private_table import Source, Table
-from privsyn.specs.table_fit import Fit, fit_of
+from privsyn.specs.draft import decimals_of_type
+from privsyn.specs.table_fit import TableFit, fit_of
 from privsyn.tasks.codecs import Codec
 from privsyn.tasks.codecs.encoding_plan import FIGURES
 from privsyn.tasks.codecs.level_codecs import LevelCodec
@@ -35,6 +35,7 @@ from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation.budget_shares import split_by_weight
 from privsyn.tasks.estimation.expected_error import NORMAL_MEAN_ABSOLUTE
 from privsyn.tasks.estimation.merged_codes import CoarseCounts, count_affordable_cells, merge_codes
+from privsyn.tasks.estimation.question_cells import find_starts
 from privsyn.tasks.privacy.accountant import cap_accountant
 
 MANY_CODES = 10_000
@@ -96,7 +97,7 @@ class CheckReport:
     warnings: tuple[str, ...]
     noise: tuple[NoiseLine, ...]
     columns: tuple[ColumnPlan, ...]
-    fit: Fit | None = None
+    fit: TableFit | None = None
     sets: tuple[SetLine, ...] = ()
 
     def _repr_html_(self) -> str:
@@ -178,10 +179,10 @@ def _list_unread_fields(spec: ReleaseSpec, source: Source) -> Iterator[str]:
     if spec.null_values != USUAL_NULLS and None not in source.types.values():
         yield "null_values: are texts of CSV files, and the table is not CSV: only what is null there is null."
     for name, column in spec.measured_columns.items():
-        stored: Any = source.types.get(name)
-        unrounded = isinstance(column, NumberColumn) and _is_unrounded(column)
-        if unrounded and stored is not None and pa.types.is_decimal(stored):
-            yield f"columns.{name} is stored as {stored}: write `decimals: {stored.scale}`."
+        stored = source.types.get(name)
+        decimals = None if stored is None else decimals_of_type(stored)
+        if isinstance(column, NumberColumn) and _is_unrounded(column) and decimals is not None:
+            yield f"columns.{name} is stored as {stored}: write `decimals: {decimals}`."
 
 
 def _list_warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:
@@ -299,9 +300,16 @@ def _predict_sets(plan: Plan) -> Iterator[SetLine]:
     """Yield the cells of every named set for assumed numbers of rows, each spread evenly over a column's bins."""
     encoding = plan.request.encoding
     stages = [stage for stage in plan.stages if stage.step.name == MEASURE_SETS]
+    groups = {a: (bins.groups, bins.size) for a, bins in encoding.binning.items()} if stages else {}
+    starts = find_starts(plan.request.spec, encoding, groups) if stages else {}
     for clique, sigma in (found for stage in stages for found in _list_set_noise(plan, stage)):
-        bins = {a: int(encoding.groups[a].max()) + 1 for a in clique}
-        even = {a: CoarseCounts(np.ones(n), bool(encoding.in_order.get(a))) for a, n in bins.items()}
+        own = starts.get(frozenset(clique), {})
+        even = {
+            a: CoarseCounts(
+                np.ones(groups[a][1]), bool(encoding.binning[a].in_order), **(own[a]._asdict() if a in own else {})
+            )
+            for a in clique
+        }
         for rows in ASSUMED_ROWS:
             merges = merge_codes(even, clique, count_affordable_cells(rows, sigma))
             cells = tuple(int(merge.max()) + 1 for merge in merges)

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from copy import deepcopy
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from ruamel.yaml import YAML
 
 from privsyn.api.arguments import check_arguments
-from privsyn.base.errors import RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.settings import Settings, load_settings
-from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.private_table import SupportsArrowStream
-from privsyn.specs.draft import LOOKED, draft
+from privsyn.specs.draft import LOOKED, TODO, draft
 from privsyn.specs.places import format_place
-from privsyn.specs.public_inputs import with_public_inputs
-from privsyn.specs.spec_file import check_spec_content, find_todos, load_spec
+from privsyn.specs.spec_file import find_todos, to_plain_values
 from privsyn.specs.yaml_file import parse_yaml
-from privsyn.specs.yaml_text import TODO
-
-AnySpec: TypeAlias = ReleaseSpec | Mapping[str, Any] | str | Path
-"""A release spec: the model, a mapping as the YAML file has it (a draft is one), or the path of such a file."""
 
 
 class SpecDraft(dict[str, Any]):
@@ -51,7 +43,7 @@ class SpecDraft(dict[str, Any]):
         yaml = YAML(typ="safe", pure=True)
         yaml.version, yaml.width, yaml.allow_unicode = (1, 2), 110, True
         yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # columns keep their order
-        yaml.dump(_plain_values(self), text)
+        yaml.dump(to_plain_values(self), text)
         head = f"# {LOOKED}\n" if self.looked else ""
         return head + text.getvalue().removeprefix("%YAML 1.2\n---\n")
 
@@ -130,43 +122,6 @@ def check_dictionary(text: str, dictionary: Path, settings: Settings) -> None:
 
     if settings.policy is not None:
         check_place(str(parse_yaml(text, "the draft").content.get("dataset")), dictionary, settings)
-
-
-def load_any_spec(spec: AnySpec, changes: Mapping[str, Mapping[str, Any]] | None = None) -> ReleaseSpec:
-    """Return valid spec that a caller means: a model, a mapping as the YAML file has it, or the path of such a file.
-
-    ``changes``: section -> fields that take the place of the spec's (None: they do not).  Raises RequestError that
-    names what is wrong or still open.
-    """
-    given = {name: {k: v for k, v in fields.items() if v is not None} for name, fields in (changes or {}).items()}
-    if isinstance(spec, str | Path):
-        spec = load_spec(Path(spec))
-    if isinstance(spec, ReleaseSpec):
-        if not any(given.values()):
-            return spec
-        content = spec.model_dump(exclude_unset=True)  # what the spec leaves to its preset stays open
-    elif isinstance(spec, Mapping):
-        content = deepcopy(_plain_values(spec))
-    else:
-        raise RequestError(
-            f"is of the type {type(spec).__name__}, not a spec",
-            "Hand over a draft or another mapping, a ReleaseSpec, or the path of a spec's YAML file",
-            "release.spec",
-        )
-    for name, fields in given.items():
-        section = content.get(name)
-        if fields:
-            content[name] = {**(section if isinstance(section, Mapping) else {}), **fields}
-    return with_public_inputs(check_spec_content(content), Path())
-
-
-def _plain_values(value: Any) -> Any:
-    """Return mappings and sequences as YAML knows them."""
-    if isinstance(value, Mapping):
-        return {name: _plain_values(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain_values(inner) for inner in value]
-    return value
 
 
 def _drop_kind(column: Any) -> Any:

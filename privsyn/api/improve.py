@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from privsyn.base.data_url import resolve_place
 from privsyn.base.errors import RequestError
-from privsyn.base.paths import expand_path
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.improved_run import note_of
@@ -35,7 +35,7 @@ def build_improved_spec(
     if not 0 < epsilon <= MOST_EPSILON:
         raise RequestError(f"must be above 0 and at most {MOST_EPSILON:,.0f}, not {epsilon:g}", "Correct it", EPSILON)
     note = note_of(_run_of(release, settings), settings)
-    place = str(note.get("data", "")) if data is None else str(expand_path(data, "release.data").absolute())
+    place = str(note.get("data", "")) if data is None else resolve_place(data, "release.data")
     try:
         spec = ReleaseSpec.model_validate({**note["spec"], "data": place})
         if spec.prior is not None:

@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from privsyn.api.arguments import check_arguments
-from privsyn.api.draft import AnySpec, load_any_spec
 from privsyn.api.open_release import Release
 from privsyn.api.progress import show_progress
+from privsyn.base.data_url import resolve_place
 from privsyn.base.errors import PeriodReleasedError, RequestError
 from privsyn.base.interrupts import defer_interrupts
 from privsyn.base.loading import pause_gc
 from privsyn.base.notebook import is_in_notebook
-from privsyn.base.paths import expand_path
 from privsyn.base.settings import Settings, load_settings
 from privsyn.base.telemetry import Telemetry
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.private_table import SupportsArrowStream, Table
+from privsyn.specs.spec_file import AnySpec, load_any_spec
 
 if TYPE_CHECKING:
     from privsyn.api.ledger import LedgerView
@@ -86,7 +86,7 @@ def release(
     if isinstance(data, str | Path):
         if not str(data):
             raise RequestError("names no table", "Give a path, or hand over a table in memory", "release.data")
-        asked = asked.model_copy(update={"data": str(expand_path(data, "release.data").absolute())})
+        asked = asked.model_copy(update={"data": resolve_place(data, "release.data"), "query": ""})
     else:
         in_memory = data
     settings = load_settings(out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from privsyn.base.errors import RequestError
@@ -27,3 +28,14 @@ def refuse_undecodable(path: str | Path, field: str) -> None:
     """
     if not is_unicode(str(path)):
         raise RequestError(f"{str(path)[:200]!r} is not UTF-8 text", "Rename the file or folder", field)
+
+
+SAFE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,80}")
+
+
+def make_safe_name(name: str, field: str = "") -> str:
+    """``name`` if it is safe as part of a path: small letters, digits, - and _; RequestError otherwise."""
+    if not SAFE_NAME.fullmatch(name):
+        cure = "Use small letters, digits, - and _, at most 81, a letter or digit first"
+        raise RequestError(f"{name!r} is not a name for a file", cure, field)
+    return name

@@ -1,31 +1,34 @@
-"""Traces of a release's steps (OpenTelemetry) and events of its lineage (OpenLineage), for receivers in the settings.
+"""Traces of releases, evaluations and comparisons (OpenTelemetry) and their lineage (OpenLineage), where settings say.
 
 A span says a step's name and kind, how long it took, and the type of the error that ended it; an event says the names
-of a data set and of a released folder.  No path, size, count or error text leaves: these may depend on private rows.
+of a data set and of released folders.  No path, size, count or error text leaves: these may depend on private rows.
 How long a step took may, too, as on the page of a run; the promise does not cover it.
 
-Nothing that fails here fails a release, but for a package that is not installed, which is said before it begins.
+Nothing that fails here fails a run, but for a package that is not installed, which is said before it begins.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 
 FLUSH_MILLISECONDS = 5_000
-"""How long the end of a release waits for spans that are not delivered yet."""
+"""How long the end of a run waits for spans that are not delivered yet."""
 
 NAMESPACE, RELEASED = "privsyn", "privsyn.released"
 """OpenLineage's namespaces of jobs and data sets, and of released folders."""
+
+Job = Literal["release", "evaluation", "comparison"]
+_Tell = Callable[[str, str | None], None]
 
 _logger = logging.getLogger(__name__)
 _RunStep = TypeVar("_RunStep", bound=Callable[..., Any])
@@ -49,13 +52,18 @@ class Telemetry:
         self._lineage = _open_lineage(settings.lineage) if settings.lineage else None
 
     @contextmanager
-    def observe(self, dataset: str, run: str) -> Iterator[Observed]:
-        """Trace what runs in the block, and tell of its begin and its end: complete, or failed by an exception."""
+    def observe(
+        self, dataset: str, run: str, job: Job = "release", *, released: Sequence[str] = ()
+    ) -> Iterator[Observed]:
+        """Trace what runs in the block, and tell of its begin and its end: complete, or failed by an exception.
+
+        ``released``: names of released folders that it reads beside the data set.
+        """
         with ExitStack() as open_things:
             tracer = open_things.enter_context(self._traces()) if self._traces else None
             if tracer is not None:
-                open_things.enter_context(_span(tracer, "release", {"privsyn.dataset": dataset, "privsyn.run": run}))
-            tell = self._lineage(dataset) if self._lineage else None
+                open_things.enter_context(_span(tracer, job, {"privsyn.dataset": dataset, "privsyn.run": run}))
+            tell = self._lineage(job, dataset, released) if self._lineage else None
             _attempt(tell, "START", None)
             observed = Observed(tracer)
             try:
@@ -67,7 +75,7 @@ class Telemetry:
 
 
 class Observed:
-    """A release that is observed: its tracer, and the name of the folder that it released."""
+    """A run that is observed: its tracer, and the name of the folder that it released."""
 
     def __init__(self, tracer: Any) -> None:
         self._tracer = tracer
@@ -79,10 +87,16 @@ class Observed:
             return run
 
         def run_traced(step: _Step, inputs: Any) -> Any:
-            with _span(self._tracer, step.name, {"privsyn.step": step.name, "privsyn.kind": str(step.kind)}):
+            with self.span(step.name, str(step.kind)):
                 return run(step, inputs)
 
         return cast(_RunStep, run_traced)
+
+    def span(self, step: str, kind: str = "private") -> AbstractContextManager[None]:
+        """Return the span of a step; its name must be public."""
+        if self._tracer is None:
+            return nullcontext()
+        return _span(self._tracer, step, {"privsyn.step": step, "privsyn.kind": kind})
 
 
 @contextmanager
@@ -100,7 +114,7 @@ def _span(tracer: Any, name: str, attributes: Mapping[str, str]) -> Iterator[Non
             raise
 
 
-def _attempt(tell: Callable[[str, str | None], None] | None, state: str, released: str | None) -> None:
+def _attempt(tell: _Tell | None, state: str, released: str | None) -> None:
     if tell is None:
         return
     try:
@@ -136,8 +150,8 @@ def _open_traces(endpoint: str) -> Callable[[], Any]:
     return open_tracer
 
 
-def _open_lineage(place: str) -> Callable[[str], Callable[[str, str | None], None]]:
-    """Return what makes, for a data set, the function that sends the events of one run to a web address or a file."""
+def _open_lineage(place: str) -> Callable[[Job, str, Sequence[str]], _Tell]:
+    """Return what makes, for a job and what it reads, the function that sends its events to a web address or a file."""
     try:
         from openlineage.client import event_v2 as events
         from openlineage.client.transport.file import FileConfig, FileTransport
@@ -153,7 +167,7 @@ def _open_lineage(place: str) -> Callable[[str], Callable[[str, str | None], Non
         login: dict[str, Any] = {"auth": ApiKeyTokenProvider({"apiKey": key})} if key else {}
         return HttpTransport(HttpConfig(url=place, timeout=5.0, retry={"total": 1}, **login))
 
-    def start(dataset: str) -> Callable[[str, str | None], None]:
+    def start(job: Job, dataset: str, released_before: Sequence[str]) -> _Tell:
         run, producer = str(generate_new_uuid()), f"urn:privsyn-flows:{version('privsyn-flows')}"
 
         def tell(state: str, released: str | None) -> None:
@@ -161,8 +175,11 @@ def _open_lineage(place: str) -> Callable[[str], Callable[[str, str | None], Non
                 eventTime=datetime.now(UTC).isoformat(),
                 eventType=events.RunState[state],
                 run=events.Run(runId=run),
-                job=events.Job(namespace=NAMESPACE, name="release"),
-                inputs=[events.InputDataset(namespace=NAMESPACE, name=dataset)],
+                job=events.Job(namespace=NAMESPACE, name=job),
+                inputs=[
+                    events.InputDataset(namespace=NAMESPACE, name=dataset),
+                    *(events.InputDataset(namespace=RELEASED, name=name) for name in released_before),
+                ],
                 outputs=[events.OutputDataset(namespace=RELEASED, name=released)] if released else [],
                 producer=producer,
             )

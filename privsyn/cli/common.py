@@ -20,6 +20,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from privsyn.base.data_url import is_url
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.interrupts import defer_interrupts
 from privsyn.base.paths import expand_path, refuse_undecodable
@@ -41,6 +42,14 @@ PIPED_WIDTH = 160
 WARN_EPSILON = 10.0
 """Above this epsilon of a request people are warned."""
 
+OutFolder = Annotated[str | None, typer.Option(metavar="PATH", help="Folder for released/ and private/.")]
+RunsFolder = Annotated[str | None, typer.Option(metavar="PATH", help="Folder with released/ and private/.")]
+PrivateTable = Annotated[str | None, typer.Option(metavar="PATH", help="Private table instead of the spec's `data`.")]
+SpecEpsilon = Annotated[float | None, typer.Option(help="Epsilon instead of the spec's.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+AsFlow = Annotated[
+    bool, typer.Option("--prefect", help="Run as a Prefect flow, with a temporary server where none is configured.")
+]
 SpecPath = Annotated[Path, typer.Argument(metavar="SPEC", help="Release spec (YAML).")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the whole error. It may contain private values.")]
 
@@ -128,6 +137,11 @@ def parse_path(path: str | None, field: str) -> Path | None:
         raise RequestError("is empty", "Name a path, or leave the option out", field)
     refuse_undecodable(path, field)
     return Path(path)
+
+
+def parse_table(place: str | None, field: str) -> str | Path | None:
+    """Return where a table is, of an option: the URL of a database's table, or a path as :func:`parse_path` has it."""
+    return place if is_url(place) else parse_path(place, field)
 
 
 def read_settings(out: str | None) -> Settings:

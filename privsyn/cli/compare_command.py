@@ -12,11 +12,12 @@ from rich.text import Text
 from privsyn.base.errors import RequestError
 from privsyn.cli.common import (
     PIPED_WIDTH,
+    AsJson,
     Debug,
     SpecPath,
     Tables,
     make_folder,
-    parse_path,
+    parse_table,
     people,
     print_answer,
     print_errors,
@@ -43,7 +44,7 @@ def compare_command(
         list[str] | None, typer.Option(metavar="COL", help="Column that a model predicts; can be repeated.")
     ] = None,
     out: Annotated[str | None, typer.Option(metavar="DIR", help="Folder with private/; results go there.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Compare methods on the table that SPEC names: quality and time, mean and spread over the seeds.
@@ -53,7 +54,7 @@ def compare_command(
     """
     start = time.monotonic()
     with print_errors(debug=debug, out=out):
-        table, held, settings = parse_path(data, "--data"), parse_path(holdout, "--holdout"), read_settings(out)
+        table, held, settings = parse_table(data, "--data"), parse_table(holdout, "--holdout"), read_settings(out)
         from privsyn.comparison.compare_methods import CompareRequest
         from privsyn.evaluation.settings_file import load_evaluation_spec
         from privsyn.specs.spec_file import load_spec, override_options
@@ -113,21 +114,22 @@ def _show(compared: Compared, seconds: float, *, as_json: bool) -> None:
     from privsyn.comparison.result_tables import build_table, describe_missing
 
     results = compared.results
+    shown = people if as_json else Tables(max(PIPED_WIDTH, 60 + 24 * len(results.methods)))
     if as_json:
         print_answer(json.dumps(_as_json(compared, seconds)))
     else:
-        Tables(max(PIPED_WIDTH, 60 + 24 * len(results.methods))).print(build_table(results))
+        shown.print(build_table(results))
         for sentence in describe_missing(results):
-            people.print(sentence, soft_wrap=True)
+            shown.print(sentence, soft_wrap=True)
     undone = [r for r in results.runs if r.outcome != "done"]
     for name in dict.fromkeys(r.method for r in undone):
         first = next(r for r in undone if r.method == name)
         many = sum(r.method == name for r in undone)
         what = f": {many} runs {first.outcome} ({first.note})"
-        people.print(Text.assemble((name, "yellow"), what), soft_wrap=True)
-    people.print("Look next at:", style="bold")
+        shown.print(Text.assemble((name, "yellow"), what), soft_wrap=True)
+    shown.print("Look next at:", style="bold")
     for file, what in (("table.md", "the same table"), ("plot.svg", "its plots"), ("results.json", "every run")):
-        people.print(f"  {compared.folder / file}   {what} (private)", soft_wrap=True)
+        shown.print(f"  {compared.folder / file}   {what} (private)", soft_wrap=True)
 
 
 def _as_json(compared: Compared, seconds: float) -> dict[str, Any]:

@@ -14,9 +14,12 @@ from rich.table import Table
 
 from privsyn.base.errors import RequestError
 from privsyn.cli.common import (
+    AsJson,
     Debug,
+    RunsFolder,
     open_results,
     parse_path,
+    parse_table,
     people,
     print_answer,
     print_errors,
@@ -64,8 +67,8 @@ def evaluate_command(
             help="Instead: release a few noisy headline figures at this epsilon, charged to the data set's budget.",
         ),
     ] = None,
-    out: Annotated[str | None, typer.Option(metavar="PATH", help="Folder with released/ and private/.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    out: RunsFolder = None,
+    as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Compare a RELEASE with the private table: a private report.
@@ -74,7 +77,7 @@ def evaluate_command(
     """
     start = time.monotonic()
     with print_errors(debug=debug, out=out):
-        table, settings = parse_path(data, "--data"), read_settings(out)
+        table, settings = parse_table(data, "--data"), read_settings(out)
         if epsilon_report is not None:
             if holdout or against or label or settings_file:
                 raise RequestError(
@@ -103,12 +106,12 @@ def evaluate_command(
 
 
 def _check_choice(path: str | None, field: str) -> str | None:
-    named = parse_path(path, field)
+    named = parse_table(path, field)
     return None if named is None else str(named)
 
 
 def _list_each(paths: list[str] | None) -> list[str]:
-    return [str(parse_path(p, "--against")) for p in paths or ()]
+    return [str(parse_table(p, "--against")) for p in paths or ()]
 
 
 def _evaluate(request: EvaluationRequest, settings: Settings) -> Report:
@@ -184,7 +187,9 @@ def _as_json(report: Report, seconds: float) -> dict[str, Any]:
     }
 
 
-def _release_figures(release: str, epsilon: float, settings: Settings, data: Path | None, *, as_json: bool) -> None:
+def _release_figures(
+    release: str, epsilon: float, settings: Settings, data: str | Path | None, *, as_json: bool
+) -> None:
     from privsyn.evaluation.quality_release import publish_quality
 
     warn_of_epsilon(epsilon)

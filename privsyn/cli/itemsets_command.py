@@ -11,9 +11,14 @@ from rich.panel import Panel
 from rich.table import Table
 
 from privsyn.cli.common import (
+    AsJson,
     Debug,
+    OutFolder,
+    PrivateTable,
+    SpecEpsilon,
     make_folder,
-    parse_path,
+    open_results,
+    parse_table,
     people,
     print_answer,
     print_errors,
@@ -22,6 +27,8 @@ from privsyn.cli.common import (
 )
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from privsyn.itemsets.publish_itemsets import ItemsetSummary
 
 _SHOWN = 10
@@ -29,15 +36,13 @@ _SHOWN = 10
 
 def itemsets_command(
     spec: Annotated[Path, typer.Argument(metavar="SPEC", help="Itemset spec (YAML).")],
-    data: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Private table instead of the spec's `data`.")
-    ] = None,
-    out: Annotated[str | None, typer.Option(metavar="PATH", help="Folder for released/ and private/.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Epsilon instead of the spec's.")] = None,
+    data: PrivateTable = None,
+    out: OutFolder = None,
+    epsilon: SpecEpsilon = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Draw new noise although the release exists; costs budget.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Release the frequent itemsets of the private transactions that SPEC names, with error bars.
@@ -50,7 +55,7 @@ def itemsets_command(
         from privsyn.itemsets.publish_itemsets import publish_itemsets
         from privsyn.itemsets.steps import build_itemset_steps
 
-        table, settings = parse_path(data, "--data"), read_settings(out)
+        table, settings = parse_table(data, "--data"), read_settings(out)
         asked = load_itemset_spec(spec, epsilon, table)
         if out is not None:
             make_folder(settings)
@@ -59,10 +64,10 @@ def itemsets_command(
             summary = publish_itemsets(asked, settings, fresh=fresh, report=report)
         if as_json:
             print_answer(json.dumps(summary.model_dump(mode="json")))
-        _print_summary(summary)
+        _print_summary(summary, open_results(as_json=as_json))
 
 
-def _print_summary(summary: ItemsetSummary) -> None:
+def _print_summary(summary: ItemsetSummary, results: Console) -> None:
     import pyarrow.parquet as pq
 
     grid = Table(box=None, padding=(0, 2), header_style="bold")
@@ -72,7 +77,7 @@ def _print_summary(summary: ItemsetSummary) -> None:
     for row in pq.read_table(Path(summary.released) / "itemsets.parquet").slice(0, _SHOWN).to_pylist():
         grid.add_row(", ".join(row["items"]), f"{row['support']:.4f}", f"{row['std_error']:.2g}")
     title = f"{summary.run}: {summary.itemsets:,} itemsets"
-    people.print(Panel(grid, title=title, border_style="green", expand=False))
+    results.print(Panel(grid, title=title, border_style="green", expand=False))
     cost = f"epsilon {summary.epsilon:g}, delta {summary.delta:g} (rho {summary.rho:.4g} at most)"
     charged = f"Cost: {cost}, charged to the data set" if summary.drawn else f"Cost: nothing, they were there ({cost})"
-    people.print(f"{charged}. Files: {summary.released}  (give away)", soft_wrap=True)
+    results.print(f"{charged}. Files: {summary.released}  (give away)", soft_wrap=True)

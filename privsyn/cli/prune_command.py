@@ -9,14 +9,14 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from privsyn.cli.common import Debug, people, print_errors, read_settings
+from privsyn.cli.common import Debug, RunsFolder, Tables, print_answer, print_errors, read_settings
 
 
 def prune_command(
     delete: Annotated[bool, typer.Option("--delete", help="Remove it; without this it is only shown.")] = False,
     rows: Annotated[bool, typer.Option("--rows", help="Also private rows of runs whose noise is drawn.")] = False,
     reports: Annotated[bool, typer.Option("--reports", help="Also all private reports and comparisons.")] = False,
-    out: Annotated[str | None, typer.Option(metavar="PATH", help="Folder with released/ and private/.")] = None,
+    out: RunsFolder = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output.")] = False,
     debug: Debug = False,
 ) -> None:
@@ -31,8 +31,9 @@ def prune_command(
         pruned = prune(read_settings(out), rows=rows, reports=reports, delete=delete)
         if as_json:
             found = [{"path": str(u.path), "bytes": u.bytes, "reason": u.reason} for u in pruned.found]
-            print(json.dumps({"removed": delete, "found": found, "left_out": list(pruned.left_out)}))
+            print_answer(json.dumps({"removed": delete, "found": found, "left_out": list(pruned.left_out)}))
             return
+        results = Tables()
         by_reason: dict[str, list[int]] = defaultdict(list)
         for each in pruned.found:
             by_reason[each.reason].append(each.bytes)
@@ -40,10 +41,10 @@ def prune_command(
         for reason, sizes in by_reason.items():
             table.add_row(reason, f"{len(sizes):,}", f"{sum(sizes) / 1e6:,.1f}")
         if by_reason:
-            people.print(table)
+            results.print(table)
         for dataset in pruned.left_out:
-            people.print(f"Left out: {dataset!r}, which a running release holds.", soft_wrap=True, markup=False)
+            results.print(f"Left out: {dataset!r}, which a running release holds.", soft_wrap=True)
         if not by_reason:
-            people.print("Every file is one that a run needs.")
+            results.print("Every file is one that a run needs.")
         elif not delete:
-            people.print("Nothing was removed: --delete does it.")
+            results.print("Nothing was removed: --delete does it.")

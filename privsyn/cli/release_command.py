@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,15 +14,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.panel import Panel
 from rich.table import Table
+from rich.text import Text
 
 from privsyn.cli.common import (
+    AsFlow,
+    AsJson,
     Debug,
+    OutFolder,
+    PrivateTable,
+    SpecEpsilon,
     SpecPath,
     get_command_name,
     is_interactive,
     make_folder,
     open_results,
-    parse_path,
+    parse_table,
     people,
     print_answer,
     print_errors,
@@ -39,7 +46,6 @@ from privsyn.cli.first_charge import (
     print_price,
     simulate_sizes,
 )
-from privsyn.cli.private_lines import print_misread
 from privsyn.cli.vocabulary import COMMAND_LINE
 
 if TYPE_CHECKING:
@@ -53,11 +59,9 @@ if TYPE_CHECKING:
 
 def release_command(
     spec: SpecPath,
-    data: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Private table instead of the spec's `data`.")
-    ] = None,
-    out: Annotated[str | None, typer.Option(metavar="PATH", help="Folder for released/ and private/.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Epsilon instead of the spec's.")] = None,
+    data: PrivateTable = None,
+    out: OutFolder = None,
+    epsilon: SpecEpsilon = None,
     delta: Annotated[float | None, typer.Option(help="Delta instead of the spec's.")] = None,
     seed_synthesis: Annotated[int | None, typer.Option(help="Seed of the post-processing (never of noise).")] = None,
     fresh: Annotated[
@@ -81,10 +85,8 @@ def release_command(
         int | None,
         typer.Option(metavar="N", help="About how many rows the table has, a public number, for the forecast."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
-    prefect: Annotated[
-        bool, typer.Option("--prefect", help="Run as a Prefect flow, with a temporary server where none is configured.")
-    ] = False,
+    as_json: AsJson = False,
+    prefect: AsFlow = False,
     debug: Debug = False,
 ) -> None:
     """Make a differentially private synthetic table from the private table that SPEC names.
@@ -97,7 +99,7 @@ def release_command(
         from privsyn.pipelines.release_plan import build_candidate
         from privsyn.specs.spec_file import load_spec, override_options
 
-        table = parse_path(data, "--data")
+        table = parse_table(data, "--data")
         settings = read_settings(out)  # a wrong variable is refused before anything starts
         request = override_options(load_spec(spec), epsilon, delta, table, seed_synthesis, engine)
         warn_of_epsilon(request.privacy.epsilon)
@@ -158,7 +160,7 @@ def _print_relations(plan: Plan, summary: ReleaseSummary) -> None:
     """Say so where no two columns were counted together."""
     from privsyn.base.errors import RequestError
     from privsyn.data_contracts.certificate import explain_missing_relations
-    from privsyn.publish.relations_note import list_measured_relations
+    from privsyn.publish.certificate_of_run import list_measured_relations
     from privsyn.storage.released_files import read_certificate
 
     try:
@@ -215,12 +217,12 @@ def _run_here(candidate: Candidate) -> ReleaseSummary:
             *_describe_new_name(candidate),
         ]
 
-        def told(step: str, done: int, total: int) -> None:
+        def report_first_lines(step: str, done: int, total: int) -> None:
             while first:
                 people.print(first.pop(0), soft_wrap=True, markup=False)
             report(step, done, total)
 
-        return run_candidate(replace(candidate, report=told))
+        return run_candidate(replace(candidate, report=report_first_lines))
 
 
 def _run_flow(candidate: Candidate) -> ReleaseSummary:
@@ -295,3 +297,39 @@ def _draw_budget_bar(spent: float, cap: float, delta: float, width: int = 24) ->
     full = min(width, round(width * spent / cap))
     bar = "█" * full + "░" * (width - full)
     return f"{bar} epsilon {spent:.3g} of {cap:g} used in this data set's life (delta {delta:g})"
+
+
+A_FEW = 0.02
+"""Share of a column's values, or of all records, above which a release says on the terminal that it was repaired."""
+
+
+def print_misread(private_folder: Path, spec: Path) -> None:
+    """Say in one line which columns had how much repaired or nulled, to the person who holds the data.
+
+    Private figures stand on an interactive terminal and nowhere else: a pipe, a file, a log and a server's page outlive
+    the moment and have other readers.
+    """
+    from privsyn.publish.folder import count_repairs
+    from privsyn.specs.misread import list_misread_columns
+
+    if not is_on_terminal():
+        return
+    found = count_repairs(private_folder)
+    columns = [misread.sentence() for misread in list_misread_columns(found.counts, found.rows, A_FEW)]
+    if columns:
+        cure = f"Where that is not meant, the spec is wrong: privsyn spec check {spec} --data TABLE shows why."
+        _print_line(f"values were repaired or nulled; {'; '.join(columns)}. {cure} Do not share this line.")
+
+
+def is_on_terminal() -> bool:
+    """Return whether standard error is a terminal, whatever variables ask Rich to pretend."""
+    return sys.stderr.isatty()
+
+
+def _print_line(line: str) -> None:
+    people.print(Text.assemble(("PRIVATE: ", "bold red"), make_printable(line)), soft_wrap=True)
+
+
+def make_printable(text: str) -> str:
+    """Return the text without characters that a terminal would obey."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from privsyn.cli.common import Debug, parse_path, people, print_answer, print_errors, read_settings
+from privsyn.cli.common import AsJson, Debug, open_results, parse_path, print_answer, print_errors, read_settings
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from privsyn.api.rerun import Rerun
 
 
@@ -23,7 +25,7 @@ def rerun_command(
         str | None, typer.Option("--prior", metavar="FILE", help="The release's public prior, if it had one.")
     ] = None,
     out: Annotated[str | None, typer.Option(metavar="PATH", help="Folder with released/.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Make RUN again from its released folder alone, and compare every file with its manifest.
@@ -37,7 +39,7 @@ def rerun_command(
         result = rerun(release, settings, keep, prior=parse_path(prior, "--prior"))
         if as_json:
             print_answer(json.dumps(_as_json(result)))
-        _print(result)
+        _print(result, open_results(as_json=as_json))
         if not result.agrees:
             raise typer.Exit(1)
 
@@ -54,21 +56,22 @@ def _as_json(result: Rerun) -> dict[str, Any]:
     }
 
 
-def _print(result: Rerun) -> None:
+def _print(result: Rerun, results: Console) -> None:
+    lines: list[str | Text] = []
     width = max(len(f.name) for f in result.files)
     for file in result.files:
-        people.print(Text.assemble(f"{file.name:<{width}}  ", (file.words(), "" if file.agrees else "red")))
-    for name in result.unknown:
-        people.print(Text.assemble(f"{name:<{width}}  ", ("is not in the manifest", "red")))
-    for problem in result.problems:
-        people.print(Text.assemble(("PROBLEM: ", "red"), problem), soft_wrap=True)
+        lines.append(Text.assemble(f"{file.name:<{width}}  ", (file.words(), "" if file.agrees else "red")))
+    lines += [Text.assemble(f"{name:<{width}}  ", ("is not in the manifest", "red")) for name in result.unknown]
+    lines += [Text.assemble(("PROBLEM: ", "red"), problem) for problem in result.problems]
     if result.agrees:
-        people.print(f"Run {result.run} was reproduced: every file is byte for byte the one of its manifest.")
+        lines.append(f"Run {result.run} was reproduced: every file is byte for byte the one of its manifest.")
     else:
-        people.print(f"Run {result.run} was NOT reproduced.", style="bold red")
+        lines.append(Text(f"Run {result.run} was NOT reproduced.", style="bold red"))
     if result.versions:
         other = ", ".join(f"{name} {then} (here {here})" for name, (then, here) in result.versions.items())
         why = "What differs may come from that: try with those versions. " if not result.agrees else ""
-        people.print(f"{why}It was made by other versions: {other}.", soft_wrap=True, markup=False)
+        lines.append(f"{why}It was made by other versions: {other}.")
     if result.folder is not None:
-        people.print(f"What was made: {result.folder}", soft_wrap=True, markup=False)
+        lines.append(f"What was made: {result.folder}")
+    for line in lines:
+        results.print(line, soft_wrap=True)

@@ -9,10 +9,11 @@ from typing import Annotated
 import typer
 
 from privsyn.cli.common import (
+    AsJson,
     Debug,
     SpecPath,
     open_results,
-    parse_path,
+    parse_table,
     people,
     print_answer,
     print_errors,
@@ -34,7 +35,9 @@ app = typer.Typer(no_args_is_help=True, help="Write and check release specs.")
 
 @app.command("draft")
 def draft_command(
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV or Parquet; only names and types are read.")],
+    data: Annotated[
+        str, typer.Argument(metavar="DATA", help="CSV, Parquet or a database's table; only names and types are read.")
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the draft.")],
     dictionary: Annotated[
         Path | None,
@@ -67,7 +70,15 @@ def draft_command(
         csv = {name: given for name, given in {**marks, "encoding": encoding}.items() if given is not None}
 
         def write() -> str:
-            text = draft(data, dictionary, dataset, folder=out.parent, csv=csv, header=header, look=look)
+            text = draft(
+                parse_table(data, "draft_spec.data") or "",
+                dictionary,
+                dataset,
+                folder=out.parent,
+                csv=csv,
+                header=header,
+                look=look,
+            )
             if dictionary is not None:
                 check_dictionary(text, dictionary, Settings())
             return text
@@ -91,7 +102,7 @@ def check_command(
     public: PublicTable = None,
     strength: Strength = None,
     plot: Plot = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Check a spec; with --data also how well the private table fits it. Spends nothing.
@@ -108,7 +119,7 @@ def check_command(
         from privsyn.specs.spec_file import load_spec, override_options
         from privsyn.specs.yaml_file import read_yaml
 
-        table = parse_path(data, "--data")
+        table = parse_table(data, "--data")
         filled = with_defaults(read_yaml(spec))[1]
         loaded = load_spec(spec)
         request = override_options(loaded, data=table)

@@ -18,6 +18,7 @@ import numpy as np
 
 from privsyn.base.errors import RequestError, locate_error
 from privsyn.base.settings import Settings
+from privsyn.base.telemetry import Telemetry
 from privsyn.comparison.method import DomainTooLargeError, Method, MethodResult, MethodSettings, Trial, spread_evenly
 from privsyn.comparison.methods import METHODS
 from privsyn.comparison.result_tables import format_markdown
@@ -28,7 +29,7 @@ from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.plan import account_rho
 from privsyn.engine.policy_checks import check_public_inputs, check_table
-from privsyn.evaluation.coded_tables import Coded, encode_table, read_table
+from privsyn.evaluation.coded_tables import CodedTable, encode_table, read_table
 from privsyn.sources.open_source import open_source
 from privsyn.sources.private_table import Source
 from privsyn.sources.public_table import read_public_rows
@@ -45,7 +46,7 @@ MOST_SEEDS = 1_000
 WARM_UP_ROWS = 2_000
 """Rows of the discarded run that compiles a method's kernels before its time is taken."""
 
-Score = Callable[[Coded], tuple[Metric, ...]]
+Score = Callable[[CodedTable], tuple[Metric, ...]]
 Report = Callable[[str, int, int], None]
 """Called with (what is running, runs done, runs in all)."""
 
@@ -124,12 +125,14 @@ def compare(
     installed or fails is reported as such and stops nothing.  Raises RequestError (exit 2) for a wrong request.
     """
     get_roots(settings.private_root, settings.released_root)
-    for table, argument in ((request.spec.data, "data"), (request.holdout, "compare.holdout")):
+    for table, argument in ((request.spec.place, "data"), (request.holdout, "compare.holdout")):
         if table is not None:
             check_table(request.spec.dataset, table, settings, argument)
     check_public_inputs(request.spec, settings)
-    results = run_all(request, settings.threads, report, only)
-    return Compared(_write(results, settings), results)
+    dataset = request.spec.dataset
+    with Telemetry(settings).observe(dataset, dataset, "comparison"):
+        results = run_all(request, settings.threads, report, only)
+        return Compared(_write(results, settings), results)
 
 
 def run_all(
@@ -138,13 +141,13 @@ def run_all(
     """Return the comparison without its files; arguments and errors as :func:`compare`."""
     request.check()
     spec = request.spec
-    source = open_source(spec.data, spec)
+    source = open_source(spec.place, spec)
     encoding = plan_every_column(spec, tuple(c for c in source.columns if c in spec.released_columns))
     holdout = None if request.holdout is None else read_table(request.holdout, encoding, spec, "compare.holdout")
     rows = _split_training_rows(source, spec, encoding)
     real = encode_table(source.batches(), encoding)
 
-    def score(table: Coded) -> tuple[Metric, ...]:
+    def score(table: CodedTable) -> tuple[Metric, ...]:
         from privsyn.evaluation.scores import Scorer
 
         # a scorer of its own for every table: it remembers tables by identity
@@ -193,7 +196,7 @@ def _iterate_runs(
     def trial(table: CodeTable, epsilon: float, seed: int) -> Trial:
         return Trial(
             rows=table,
-            groups=encoding.groups,
+            binning=encoding.binning,
             epsilon=epsilon,
             delta=spec.privacy.delta,
             records=spec.unit.records,
@@ -201,11 +204,6 @@ def _iterate_runs(
             seed=seed,
             threads=threads,
             settings=MethodSettings.of(spec),
-            in_order=encoding.in_order,
-            open_bins=encoding.open_bins,
-            points=encoding.points,
-            chances=encoding.chances,
-            added=encoding.added,
             prior=public,
         )
 
@@ -252,10 +250,10 @@ def run_method(method: Method, trial: Trial, score: Score) -> MethodRun:
     )
 
 
-def _encode_tables(made: MethodResult, trial: Trial) -> Coded:
+def _encode_tables(made: MethodResult, trial: Trial) -> CodedTable:
     """Return both forms of the table; a method that knows only public bins gets fine codes spread evenly."""
-    fine = made.fine if made.fine is not None else spread_evenly(made.table, trial.groups, trial.seed)
-    return Coded(fine, made.table)
+    fine = made.fine if made.fine is not None else spread_evenly(made.table, trial.binning, trial.seed)
+    return CodedTable(fine, made.table)
 
 
 def _describe_machine() -> str:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.data_contracts.focus import Focus, NamedMarginal
@@ -21,7 +20,7 @@ from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
 from privsyn.data_contracts.presets import PAPER_ACCOUNTANT, apply_paper_preset
 from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.tasks.codecs.cells import Points
+from privsyn.tasks.codecs.binning import Binning
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.accountant import Accountant, convert_rho_to_epsilon
 from privsyn.tasks.privacy.noise import ComparisonNoise
@@ -57,16 +56,13 @@ class MethodSettings:
 class Trial:
     """One run of one method.
 
-    rows: the real training rows in fine codes; groups: fine code -> public bin, by attribute; in_order: the
-    sections of an attribute's intervals and added: the bin of what its spec does not list
-    (:class:`privsyn.tasks.codecs.Codec`); open_bins: the attributes of which it says no bins; points: their cells of
-    one value; chances: of attributes counted alone, the share of each code by chance; epsilon, delta: the promise to
-    keep for adding or removing one person with at most ``records`` rows; seed: of the post-processing;
-    noise: seeded as well; threads: 0 for all cores.
+    rows: the real training rows in fine codes; binning: their public bins; epsilon, delta: the promise to keep for
+    adding or removing one person with at most ``records`` rows; seed: of the post-processing; noise: seeded as well;
+    threads: 0 for all cores.
     """
 
     rows: CodeTable
-    groups: Mapping[str, NDArray[np.int32]]
+    binning: Binning
     epsilon: float
     delta: float
     records: int
@@ -74,23 +70,18 @@ class Trial:
     seed: int = 0
     threads: int = 0
     settings: MethodSettings = MethodSettings()
-    in_order: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
-    added: Mapping[str, int] = field(default_factory=dict)
-    open_bins: frozenset[str] = frozenset()
-    points: Mapping[str, Points] = field(default_factory=dict)
-    chances: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     prior: CodeTable | None = None
 
     @property
     def bins(self) -> Domain:
         """The domain of the public bins: of the table that every method returns."""
-        return Domain.of({a: int(self.groups[a].max()) + 1 for a in self.rows.domain.attributes})
+        return Domain.of({a: self.binning[a].size for a in self.rows.domain.attributes})
 
     def to_bins(self, fine: CodeTable) -> CodeTable:
         """Return fine codes as codes of the public bins."""
         domain = self.bins
         columns = (
-            self.groups[a].astype(choose_code_dtype(size))[fine.column(a)]
+            self.binning[a].groups.astype(choose_code_dtype(size))[fine.column(a)]
             for a, size in zip(domain.attributes, domain.sizes, strict=True)
         )
         return CodeTable(domain, tuple(columns))
@@ -195,14 +186,15 @@ class MethodResult:
         return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
 
 
-def spread_evenly(table: CodeTable, groups: Mapping[str, NDArray[np.int32]], seed: int) -> CodeTable:
+def spread_evenly(table: CodeTable, binning: Binning, seed: int) -> CodeTable:
     """Return codes of public bins to fine codes, each fine code of a bin equally likely; rows stay where they are."""
     rng = np.random.default_rng([seed, 0xF1E])
-    domain = Domain.of({a: len(groups[a]) for a in table.domain.attributes})
+    domain = Domain.of({a: len(binning[a].groups) for a in table.domain.attributes})
     columns = []
     for attribute, size in zip(domain.attributes, domain.sizes, strict=True):
-        members = np.argsort(groups[attribute], kind="stable").astype(choose_code_dtype(size))
-        width = np.bincount(groups[attribute])
+        groups = binning[attribute].groups
+        members = np.argsort(groups, kind="stable").astype(choose_code_dtype(size))
+        width = np.bincount(groups)
         code = table.column(attribute)
         columns.append(members[(np.cumsum(width) - width)[code] + rng.integers(0, width[code])])
     return CodeTable(domain, tuple(columns))

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from privsyn.comparison.method import LaplaceQuery, MethodResult, Trial, compute_laplace_scale
 from privsyn.data_contracts import tables
@@ -35,8 +34,7 @@ from privsyn.engine.step import Output, Progress, ReleaseStep, Step
 from privsyn.pipelines.common_steps import ENCODE, list_released_tables
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.synthesis_steps import get_synthesis, pool_one_ways
-from privsyn.tasks.codecs.cells import Points
-from privsyn.tasks.codecs.level_codecs import Levels
+from privsyn.tasks.codecs.binning import Binning
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.recode import build_coarse_domain
 from privsyn.tasks.kernels.counting import CodeTable
@@ -213,8 +211,8 @@ def _decode_fine_rows(step: Step) -> Step:
         codes = CodeTable.from_arrow(list(inputs.batches(step.inputs[0])), build_coarse_domain(recode))
         generator = decode.seed_generator(request.spec.mechanism.synthesis.seed)
         schema = tables.build_code_schema(fine)
-        encoding, related = request.encoding, get_synthesis(request).related_inside
-        model = fit_related_places(codes, recode, encoding.in_order, encoding.groups) if related else None
+        related = get_synthesis(request).related_inside
+        model = fit_related_places(codes, recode, request.encoding.binning) if related else None
         batches = [
             pa.RecordBatch.from_arrays(
                 [pa.array(part[f.name].astype(f.type.to_pandas_dtype())) for f in schema], schema=schema
@@ -262,18 +260,7 @@ class CodeEncoding:
     """What steps ask of an encoding where rows come as codes: the domain and its public bins."""
 
     domain: Domain
-    groups: Mapping[str, NDArray[np.int32]]
-    in_order: Mapping[str, tuple[tuple[int, int], ...]]
-    added: Mapping[str, int]
-    open_bins: frozenset[str] = frozenset()
-    points: Mapping[str, Points] = field(default_factory=dict)
-    chances: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
-    levels: Levels = field(default_factory=dict)
-
-    @property
-    def counted_alone(self) -> frozenset[str]:
-        """The attributes that are counted and related to nothing."""
-        return frozenset(self.chances)
+    binning: Binning
 
     def attributes_of(self, columns: Collection[str]) -> tuple[str, ...]:
         """Return a column is its own attribute."""
@@ -297,10 +284,7 @@ class CodeRequest(Request):
     def encoding(self) -> CodeEncoding:  # type: ignore[override]
         """The trial's domain and bins."""
         assert self.trial is not None  # noqa: S101 - always given
-        trial = self.trial
-        return CodeEncoding(
-            trial.rows.domain, trial.groups, trial.in_order, trial.added, trial.open_bins, trial.points, trial.chances
-        )
+        return CodeEncoding(self.trial.rows.domain, self.trial.binning)
 
 
 def request_of(trial: Trial, mechanism: AnyMechanism) -> CodeRequest:

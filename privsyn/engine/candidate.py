@@ -7,14 +7,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from privsyn.base.settings import Settings
-from privsyn.counting.chosen_engine import choose_engine
+from privsyn.counting.dask_engine import DaskEngine
 from privsyn.counting.engine import Engine
+from privsyn.counting.local_engine import LocalEngine
+from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import ReportProgress, Run
-from privsyn.engine.generations import Generation, name_request, name_run, read_generation
 from privsyn.engine.improved_run import read_earlier_keys
 from privsyn.engine.inputs import PrivateAccess
-from privsyn.engine.keys import compute_lineage_keys
+from privsyn.engine.keys import Generation, compute_lineage_keys, name_request, name_run, read_generation
 from privsyn.engine.names_of_tables import check_reason, find_names, map_fingerprints
 from privsyn.engine.plan import Plan
 from privsyn.ledgers.known_tables import KnownTable
@@ -101,7 +102,7 @@ class Candidate:
     @cached_property
     def source(self) -> Source:
         """The private table, whose structure fits the spec."""
-        return (self.opened or open_source)(self.spec.data if self.data is None else self.data, self.spec)
+        return (self.opened or open_source)(self.spec.place if self.data is None else self.data, self.spec)
 
     @cached_property
     def table_fingerprints(self) -> tuple[str, ...]:
@@ -212,4 +213,14 @@ class Candidate:
 
     def _is_unchanged(self) -> bool:
         """Return whether the table is, when it is asked, what is to be released."""
-        return self.source.fingerprint(self.store) == self.fingerprints[0]
+        same = self.source.fingerprint(self.store) == self.fingerprints[0]
+        self.source.close()  # a snapshot must not outlast what reads it: a database keeps old rows for it
+        return same
+
+
+def choose_engine(choice: EngineChoice, settings: Settings) -> Engine:
+    """Return the engine of a run, which opens nothing before a run needs to count, and is to be closed at its end.
+
+    Raises RequestError if the settings of a cluster cannot be trusted.
+    """
+    return LocalEngine() if choice.kind == "local" else DaskEngine(choice.workers, settings)

@@ -23,7 +23,7 @@ from privsyn.engine.plan import Plan
 from privsyn.engine.step import release_steps
 from privsyn.storage.released_files import read_manifest_if_readable, read_public_spec
 
-FIELDS_WITHOUT_NOISE = frozenset({"data", "engine", "formats", "like", "about", "preset"})
+FIELDS_WITHOUT_NOISE = frozenset({"data", "query", "engine", "formats", "like", "about", "preset"})
 """Fields that no noise depends on, besides the words of a column and what :func:`_list_free_fields` finds."""
 
 

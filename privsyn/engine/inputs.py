@@ -16,10 +16,11 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.storage.table_files import StoredTable
-from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.binning import Binning
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, pool_one_ways, recode_from_table
 from privsyn.tasks.estimation.recompress import recompress
+from privsyn.tasks.estimation.smooth_counts import smooth_one_ways
 from privsyn.tasks.kernels.counting import CodeTable, Countable
 from privsyn.tasks.steps import encode
 
@@ -82,23 +83,12 @@ class Inputs:
         """Return the declared table ``recode``, parsed."""
         return recode_from_table(self.table("compress_domain.recode"))
 
-    def refined(self, encoding: EncodingPlan, settings: Compression, stages: Sequence[str]) -> Recode:
+    def refined(self, binning: Binning, settings: Compression, stages: Sequence[str]) -> Recode:
         """Return the recoding with the one-ways that ``stages`` measured pooled in, and what they say together."""
         queries, answers = self.measured(stages)
-        pooled = pool_one_ways(
-            self.recode(), queries, answers, encoding.groups, encoding.levels, encoding.points, encoding.chances
-        )
-        return recompress(
-            pooled,
-            queries,
-            encoding.groups,
-            settings,
-            encoding.in_order,
-            encoding.added,
-            encoding.levels,
-            encoding.points,
-            encoding.chances,
-        )
+        pooled = pool_one_ways(self.recode(), queries, answers, binning)
+        found = recompress(pooled, queries, binning, settings)
+        return found | smooth_one_ways(pooled, binning) if settings.enabled and settings.equal_mass else found
 
     def measured(self, stages: Sequence[str]) -> tuple[list[Query], list[NDArray[Any]]]:
         """Return queries and noisy answers of these release steps, each marginal once."""

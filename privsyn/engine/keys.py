@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.receipts import SMOOTHING
+from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
-from privsyn.engine.step import Step
-from privsyn.tasks.privacy.noise import NoiseSource
+from privsyn.engine.step import Step, release_steps
+from privsyn.storage.record_kinds import CounterRecord, GenerationRecord, RunRecord
+from privsyn.storage.records import Records
+from privsyn.tasks.privacy.noise import NoiseSource, OpenDPNoise
 
 
 def compute_lineage_keys(
@@ -47,3 +52,56 @@ def compute_lineage_keys(
             parts += [f"period {period}"] if period is not None else []
         keys[step.name] = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     return keys
+
+
+def name_request(plan: Plan) -> str:
+    """Return the name of a request's record: a hash of what its noise is drawn for, which says nothing of the data.
+
+    Two requests of one name draw the same from the same data: they differ in post-processing and publishing only.
+    """
+    request = plan.request.order_columns(tuple(sorted(plan.request.spec.released_columns)))
+    keys = compute_lineage_keys(request, "", 0, OpenDPNoise, plan.steps, plan.period)
+    drawn_for = [keys[step.name] for step in release_steps(plan.steps)]
+    asked = json.dumps([drawn_for, dict(plan.asks)], sort_keys=True)
+    return f"request-{hashlib.sha256(asked.encode()).hexdigest()}"
+
+
+@dataclass(frozen=True)
+class Generation:
+    """Generation of a request's noise, the current one; saved once the ledger has reserved it.
+
+    Numbers are given out once a table of codes (``counter``, ``last``), so that ``fresh`` shares no noise with
+    any other request.  ``finished``: a run with this noise is published.  ``killed_fresh``: it was begun by
+    ``fresh`` and not finished; the same command again, after a crash, takes it up and pays for no other draw.
+    """
+
+    record: str
+    number: int
+    finished: bool
+    killed_fresh: bool
+    counter: str
+    last: int
+
+
+def read_generation(records: Records, keys: Mapping[str, str], steps: Sequence[Step]) -> Generation:
+    """Return the current generation of a request, named by the keys (at generation 0) of its first and last steps."""
+    last_release = release_steps(steps)[-1].name
+    record, counter = f"generation-{keys[last_release]}", f"generations-{keys[steps[0].name]}"
+    found = records.load_as(record, GenerationRecord) or GenerationRecord(generation=0, finished=False, fresh=False)
+    last = (records.load_as(counter, CounterRecord) or CounterRecord(last=0)).last
+    killed_fresh = found.fresh and not found.finished
+    return Generation(record, found.generation, found.finished, killed_fresh, counter, last)
+
+
+def name_run(records: Records, beginning: str, last_key: str) -> str:
+    """Return the run's public name.
+
+    The one that was kept, or a new one, random, so that it tells nothing of the data.
+    """
+    record = records.load_as(f"run-{last_key}", RunRecord)
+    return f"{beginning}-{secrets.token_hex(4)}" if record is None else record.run
+
+
+def keep_run_name(records: Records, run: str, last_key: str) -> None:
+    """Keep the run's name, so that a re-run finds it."""
+    records.save(f"run-{last_key}", RunRecord(run=run).model_dump())

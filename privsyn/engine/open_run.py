@@ -11,7 +11,7 @@ from privsyn.base.interrupts import defer_interrupts
 from privsyn.engine import admission
 from privsyn.engine.candidate import Candidate
 from privsyn.engine.execute import Run
-from privsyn.engine.generations import keep_run_name
+from privsyn.engine.keys import keep_run_name
 from privsyn.ledgers.noted_history import note_ledger
 from privsyn.sources.public_table import locate_public_file
 from privsyn.storage.disk import remove_parts, translate_os_errors
@@ -97,7 +97,7 @@ def _write_private_note(candidate: Candidate) -> None:
     fingerprint, *file_fingerprints = candidate.fingerprints
     note = {
         "run": run.name,
-        "data": spec.data,
+        "data": spec.place,
         "fingerprint": fingerprint,
         "file_fingerprints": file_fingerprints,
         "files": list(candidate.source.names),

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from privsyn.base.data_url import DataUrl, is_url
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.base.wording import Text, mention
@@ -29,7 +30,7 @@ def check_policy(candidate: Candidate) -> None:
     if found is None:
         return
     rules, at = found
-    _check_path(rules, at, spec.data or None, "data")
+    _check_path(rules, at, spec.place or None, "data")
     _check_public_inputs(rules, at, spec)
     for field, asked, most in (
         ("budget.epsilon", spec.budget.epsilon, rules.budget.epsilon),
@@ -113,7 +114,11 @@ def _check_path(rules: DatasetPolicy, at: str, path: str | None, field: str) -> 
         if not rules.in_memory:
             raise _make_refusal(f"is a table in memory, which the policy's {at}.in_memory does not allow", field)
         return
-    place = Path(path).resolve()
+    if is_url(path) and not DataUrl.parse(path, field).is_file:
+        if not DataUrl.parse(path, field).is_within(rules.paths):
+            raise _make_refusal(f"is not among the policy's {at}.paths", field)
+        return
+    place = (DataUrl.parse(path, field).file if is_url(path) else Path(path)).resolve()
     if not _is_within(place, rules.paths):
         raise _make_refusal(f"is not among the policy's {at}.paths", field)
     with suppress(OSError):  # what cannot be listed cannot be read either, and the source says why

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from privsyn.base.settings import Settings
+from privsyn.base.telemetry import Telemetry
 from privsyn.data_contracts.evaluation_results import Evaluation, MisreadColumn, TableScores
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.engine.policy_checks import check_table
 from privsyn.evaluation import details
 from privsyn.evaluation.analysis_figures import check_analyses, run_analyses
-from privsyn.evaluation.coded_tables import Coded, OpenTable, Release, open_release, open_table
+from privsyn.evaluation.coded_tables import CodedTable, OpenTable, Release, open_release, open_table
 from privsyn.evaluation.column_statistics import compute_column_statistics
 from privsyn.evaluation.misread_columns import Reading, add_misread, describe_misread, list_broken_rules
 from privsyn.evaluation.panel_figures import compute_panel_figures
@@ -80,9 +81,9 @@ class Report:
 
 @dataclass(frozen=True)
 class _Tables:
-    real: Coded
-    holdout: Coded | None
-    compared: dict[str, Coded]
+    real: CodedTable
+    holdout: CodedTable | None
+    compared: dict[str, CodedTable]
     encoding: EncodingPlan
     misread: tuple[MisreadColumn, ...]
     broken: tuple[str, ...] = ()
@@ -99,7 +100,19 @@ def evaluate(
     release's spec.  Spends nothing, releases nothing.
     """
     get_roots(settings.private_root, settings.released_root)
+    telemetry = Telemetry(settings)
     release = open_release(request.release, settings, request.data)
+    run = release.manifest.run
+    with telemetry.observe(release.spec.dataset, run, "evaluation", released=[run]) as observed:
+
+        def run_traced(name: str, body: Callable[[], Result]) -> Result:
+            with observed.span(name.split(maxsplit=1)[0].lower()):  # the rest may name a file
+                return stage(name, body)
+
+        return _evaluate(request, settings, release, run_traced)
+
+
+def _evaluate(request: EvaluationRequest, settings: Settings, release: Release, stage: RunStage) -> Report:
     for table, argument in (
         (release.private_table, "evaluate.data"),
         (request.holdout, "evaluate.holdout"),
@@ -156,7 +169,7 @@ def report_folder(run: str, settings: Settings) -> Path:
 
 
 @dataclass(frozen=True)
-class _Opened:
+class _OpenedTables:
     """Tables whose structure fits, none of whose rows was read yet."""
 
     real: OpenTable
@@ -187,7 +200,7 @@ class _Opened:
         )
 
 
-def _open(request: EvaluationRequest, release: Release) -> _Opened:
+def _open(request: EvaluationRequest, release: Release) -> _OpenedTables:
     opened = partial(open_table, encoding=release.encoding, spec=release.spec)
     compared = {"release": opened(release.synthetic, field="evaluate.release")}
     for number, table in enumerate(request.against, start=1):
@@ -196,7 +209,7 @@ def _open(request: EvaluationRequest, release: Release) -> _Opened:
             name += "'"
         compared[name] = opened(table, field="evaluate.against")
     holdout = None if request.holdout is None else opened(request.holdout, field="evaluate.holdout")
-    return _Opened(opened(release.private_table, field="evaluate.data", kept_only=True), holdout, compared)
+    return _OpenedTables(opened(release.private_table, field="evaluate.data", kept_only=True), holdout, compared)
 
 
 def _build_evaluation(

@@ -13,9 +13,10 @@ from pydantic import BaseModel, ConfigDict
 
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
+from privsyn.base.telemetry import Telemetry
 from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.certificate import Certificate
-from privsyn.data_contracts.quality_report import QualityFigure, QualityReport
+from privsyn.data_contracts.evaluation_results import QualityFigure, QualityReport
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.candidate import Candidate
 from privsyn.engine.execute import Run
@@ -27,7 +28,6 @@ from privsyn.engine.runner import run_steps
 from privsyn.engine.step import Look, ReleaseStep
 from privsyn.engine.step_tables import StepRefs
 from privsyn.evaluation.coded_tables import Release, open_release, read_table, to_bins
-from privsyn.evaluation.quality_note import TITLES, describe_figure, write_quality_note
 from privsyn.evaluation.quality_request import (
     FIELD,
     build_figures_spec,
@@ -39,7 +39,8 @@ from privsyn.evaluation.quality_request import (
 from privsyn.pipelines.common_steps import ENCODE, ENCODED, RELEASED
 from privsyn.publish.certificate_of_run import build_certificate
 from privsyn.publish.folder import locate_folder, write_manifest
-from privsyn.publish.release_note import list_looks
+from privsyn.publish.markdown import render_note
+from privsyn.publish.release_note import Looks, list_looks
 from privsyn.publish.versions import list_file_versions
 from privsyn.storage.released_files import compute_synthetic_digest
 from privsyn.tasks.estimation import noisy
@@ -118,9 +119,16 @@ def publish_quality(
         redraw="ask for another epsilon: that draws new noise at new cost",
     )
     candidate = Candidate(plan=plan, settings=settings, noise=noise or OpenDPNoise())
-    with translate_refusals(), open_run(candidate) as run:
-        refs = run_steps(run.steps, run.execute)
-        return _publish(run, refs[STEP], release, comparison)
+    telemetry = Telemetry(settings)
+    with (
+        translate_refusals(),
+        open_run(candidate) as run,
+        telemetry.observe(run.dataset, run.name, "evaluation", released=[release.manifest.run]) as observed,
+    ):
+        refs = run_steps(run.steps, observed.trace(run.execute))
+        summary = _publish(run, refs[STEP], release, comparison)
+        observed.released = summary.run
+        return summary
 
 
 def build_quality_step(comparison: Comparison) -> ReleaseStep:
@@ -142,8 +150,10 @@ def build_quality_step(comparison: Comparison) -> ReleaseStep:
             to_bins(_read_into_memory(r, i), comparison.groups), comparison.synthetic, comparison.figures, r.threads
         ),
         look=Look(
-            "how far the synthetic table is from the private one",
-            lambda r: "k times the figure's number of marginals or queries: each record changes each by at most 1",
+            what="how far the synthetic table is from the private one",
+            reason=lambda r: (
+                "k times the figure's number of marginals or queries: each record changes each by at most 1"
+            ),
             noise_of="a sum of differences",
         ),
         rows=ENCODED,
@@ -237,4 +247,41 @@ def _report(run: Run, refs: StepRefs, release: Release, comparison: Comparison) 
             )
             for figure, query, answer in zip(comparison.figures, queries, answers, strict=True)
         ),
+    )
+
+
+TITLES = {
+    "one_way": "Columns: mean difference of the counts",
+    "pairs": "Pairs of columns: mean difference of the counts",
+    "triples": "Triples of columns: mean difference of the counts",
+    "range_queries": "Range queries: mean difference of the answers",
+}
+
+_APART = "0 where all counts agree, 2 where two tables of one size have nothing in common"
+
+_MEANINGS = {
+    "one_way": "For every column: the counts of its values (in public bins) in the private and in the synthetic table, "
+    f"their differences added up, per synthetic row; the mean over the columns. {_APART}",
+    "pairs": "The same for the joint counts of two columns: over all pairs, or a fixed random choice of 1,000. "
+    f"{_APART}",
+    "triples": f"The same for the joint counts of three columns: over a fixed random choice of at most 100. {_APART}",
+    "range_queries": "How many rows lie in ranges of {ranges}: the difference of the two tables' answers, "
+    "per synthetic row; the mean over 1,000 fixed random queries. 0 where all answers agree",
+}
+
+
+def describe_figure(figure: str, columns: int) -> str:
+    """Return what a figure says of tables of that many columns, in plain words.
+
+    A range query has three of them, or all.
+    """
+    ranges = {1: "the column", 2: "the two columns"}.get(columns, "three columns")
+    return _MEANINGS[figure].format(ranges=ranges)
+
+
+def write_quality_note(report: QualityReport, certificate: Certificate, looks: Looks, *, private: bool) -> str:
+    """Markdown: what the figures are about, what is promised, the figures with their noise, how to read them."""
+    unmeasured = (certificate.not_measured or {}).get("columns", ())
+    return render_note(
+        "quality.md.j2", c=certificate, looks=looks, report=report, private=private, unmeasured=unmeasured
     )

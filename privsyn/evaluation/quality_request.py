@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from privsyn.base.errors import BudgetRefusedError, LedgerError, RequestError
+from privsyn.base.paths import make_safe_name
 from privsyn.base.settings import Settings
 from privsyn.base.wording import mention
 from privsyn.data_contracts.artifacts import Zone
@@ -22,7 +23,6 @@ from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.folder import is_whole
 from privsyn.storage.records import Records
-from privsyn.storage.safe_names import make_safe_name
 from privsyn.storage.store import Store, list_part_files
 
 FIELD, DELTA = "evaluate.epsilon_report", "evaluate.delta"

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from privsyn.base.data_url import is_url
 from privsyn.base.errors import RequestError
 from privsyn.base.paths import expand_path
 from privsyn.base.settings import load_settings
@@ -41,7 +42,7 @@ CATEGORY_SKEW = 2.0
 """The i-th largest made-up category has a share as 1 / i^CATEGORY_SKEW."""
 
 
-class StandIn(NamedTuple):
+class MadeUpTable(NamedTuple):
     """What stands in for the private table, by the seed of a simulated release.
 
     ``table``: its rows in fine codes; ``prior``: rows in the place of the spec's prior, None: its own, if it has one;
@@ -56,7 +57,7 @@ class StandIn(NamedTuple):
     @classmethod
     def of(
         cls, request: Request, rows: int, earlier: str | Path | None, public: str | Path | None, strength: float | None
-    ) -> StandIn:
+    ) -> MadeUpTable:
         """``rows`` rows like those of an earlier release, a public table or the spec's prior, or made-up ones.
 
         Private rows and a prior that are both drawn from the prior differ by chance alone.
@@ -123,7 +124,8 @@ def read_public_rows(table: str | Path, encoding: EncodingPlan, spec: ReleaseSpe
     Raises RequestError where it does not fit the spec, and for the spec's own table, which is private.
     """
     path = expand_path(table, "forecast.public")
-    if spec.data and path.exists() and Path(spec.data).exists() and path.samefile(spec.data):
+    private = "" if is_url(spec.data) else spec.data
+    if private and path.exists() and Path(private).exists() and path.samefile(private):
         raise RequestError(
             "is the spec's own table, which is private", "Name a public table of the same columns", "forecast.public"
         )

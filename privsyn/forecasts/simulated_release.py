@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.answers.counted import Question, answer_means
-from privsyn.answers.memory_counts import MemoryCounts
+from privsyn.answers.released_counts import MemoryCounts
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.engine.memory import MemoryRun
 from privsyn.engine.request import Request
 from privsyn.engine.step import list_published_files
 from privsyn.evaluation.coded_tables import encode_table, to_bins
 from privsyn.pipelines.registry import build_steps
+from privsyn.tasks.codecs.binning import list_counted_alone
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.kernels.counting import CodeTable, count_all
 from privsyn.tasks.metrics.marginal_distance import compute_l1_distances, draw_cliques
@@ -92,7 +93,8 @@ def simulate_figures(request: Request, fine: CodeTable, seed: int) -> Figures:
     real, rows = to_bins(fine, asked.encoding.groups), made["decode"]["synthetic"]
     synthetic = encode_table(rows.to_batches(), asked.encoding).bins
     singles = [(name,) for name in real.domain.attributes]
-    related = [name for name in real.domain.attributes if name not in asked.encoding.counted_alone]
+    alone = set(list_counted_alone(asked.encoding.binning))
+    related = [name for name in real.domain.attributes if name not in alone]
     pairs = draw_cliques(Domain.of({name: real.domain.size(name) for name in related}), 2, MOST_PAIRS, 0)
     inside = {pair for counts in released.joint for pair in combinations(counts.attributes, 2)}
     distances = compute_l1_distances(real, synthetic, [*singles, *pairs], threads=1)

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from privsyn.base.data_url import resolve_place
 from privsyn.base.errors import RequestError
-from privsyn.base.paths import expand_path
 from privsyn.data_contracts.certificate import Manifest
 from privsyn.data_contracts.itemset_spec import ItemsetSpec, ListLayout, PairsLayout
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -21,7 +21,7 @@ EXAMPLE = "the example of docs/itemsets.md"
 """What a spec can be made from."""
 
 
-def load_itemset_spec(path: Path, epsilon: float | None = None, data: Path | None = None) -> ItemsetSpec:
+def load_itemset_spec(path: Path, epsilon: float | None = None, data: str | Path | None = None) -> ItemsetSpec:
     """Return the spec in the YAML file ``path``, its paths made absolute from its folder, its universe read.
 
     ``epsilon`` and ``data`` take the place of the spec's.  Raises RequestError that names the field, its line and the
@@ -32,7 +32,7 @@ def load_itemset_spec(path: Path, epsilon: float | None = None, data: Path | Non
     if epsilon is not None and isinstance(content.get("privacy"), dict):
         content["privacy"] = {**content["privacy"], "epsilon": epsilon}
     spec = check_itemset_spec(content, document)
-    place = str(data.absolute() if data is not None else folder / expand_path(spec.data, "data"))
+    place = resolve_place(spec.data if data is None else data, "data", folder if data is None else None)
     if spec.items_file:
         file = read_listed_file(spec.items_file, folder, place, "items_file")
         listed = {"items": _read_universe(file), "items_file": "", "public_files": [file.kept.model_dump()]}

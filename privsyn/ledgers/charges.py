@@ -6,15 +6,17 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from privsyn.base.errors import LedgerError
+from privsyn.base.errors import BudgetRefusedError, LedgerError, RequestError
+from privsyn.base.wording import mention
+from privsyn.data_contracts.promise import Guarantee
 from privsyn.ledgers.audit import Dataset, Entry, charge_states, format_canonically, hash_entry, sum_spent_rho
-from privsyn.ledgers.refusals import make_no_price_error, make_over_budget_error
 from privsyn.ledgers.schema import entries_table, ledger_table
+from privsyn.tasks.privacy.accountant import Accountant, convert_rho_to_epsilon
 
 Event = Literal["reserve", "spent", "abandon", "cancel"]
 
@@ -93,3 +95,46 @@ def as_text(rho: Fraction) -> str:
 def format_now() -> str:
     """Return this moment in UTC, as the ledger keeps it."""
     return dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
+
+
+def make_another_cap_error(known: Dataset, cap: Guarantee) -> RequestError:
+    """Return the refusal of a spec whose lifetime cap is not the ledger's."""
+    return RequestError(
+        f"the ledger holds epsilon {known.cap.epsilon:g}, delta {known.cap.delta:g} as the lifetime cap of "
+        f"{known.name!r} since {known.created}, and the spec asks for epsilon {cap.epsilon:g}, delta {cap.delta:g}",
+        "A cap is set once: write the ledger's cap, or give truly different people's data another name",
+        "budget",
+    )
+
+
+def make_no_price_error(dataset: Dataset, accountant: str) -> RequestError:
+    """Return the refusal of a charge under an accountant that the data set's cap cannot add up."""
+    return RequestError(
+        f"the cap of {dataset.name!r} is counted in Gaussian differential privacy, for which noise under accountant "
+        f"{accountant!r} has no price; nothing was spent",
+        "Write accountant: gaussian, which the preset `paper` takes too",
+        "accountant",
+    )
+
+
+def make_over_budget_error(
+    dataset: Dataset, spent: Fraction, asked: Fraction, delta: float, accountant: str
+) -> BudgetRefusedError:
+    """Return refusal of a run that would pass the cap, with what would still fit at ``delta`` under ``accountant``."""
+    cap, left = dataset.cap, max(dataset.rho - spent, Fraction(0))
+
+    def both(rho: Fraction) -> str:
+        return f"rho {float(rho):.4g} (epsilon {dataset.epsilon(rho):.4g})"
+
+    fits = float(f"{convert_rho_to_epsilon(left, delta, cast(Accountant, accountant)) * 0.9995:.3e}")
+    cure = (
+        f"At delta {delta:g} at most epsilon {fits:.4g} still fits: lower " + mention("privacy.epsilon") + " to that"
+        if fits > 0
+        else "Nothing is left; the data set cannot be looked at again"
+    )
+    return BudgetRefusedError(
+        f"the budget of {dataset.name!r} does not allow this: spent so far {both(spent)}, asked {both(asked)}, "
+        f"cap {both(dataset.rho)}, left {both(left)}, epsilons at the cap's delta {cap.delta:g}; nothing was spent",
+        cure,
+        "budget",
+    )

@@ -25,12 +25,20 @@ from sqlalchemy.engine import Connection
 from privsyn.base.errors import LedgerError
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.ledgers.audit import ChargeState, Dataset, Entry, StateName, audit, charge_states
-from privsyn.ledgers.charges import Event, Line, append_entry, as_text, fit_charges, format_now, list_unheld
+from privsyn.ledgers.charges import (
+    Event,
+    Line,
+    append_entry,
+    as_text,
+    fit_charges,
+    format_now,
+    list_unheld,
+    make_another_cap_error,
+)
 from privsyn.ledgers.database import Database, wait_out_restarts
 from privsyn.ledgers.dataset_summary import DatasetSummary, summarize_dataset
 from privsyn.ledgers.known_tables import KnownTable, list_counting_marks, mark_table, refuse_second_name
 from privsyn.ledgers.marks import Mark, audit_marks, claim_charge, mark_rows, read_draw
-from privsyn.ledgers.refusals import make_another_cap_error
 from privsyn.ledgers.released_periods import (
     PeriodRow,
     audit_periods,

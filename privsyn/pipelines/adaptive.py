@@ -53,6 +53,7 @@ from privsyn.pipelines.synthesis_steps import (
     split_sets,
 )
 from privsyn.pipelines.trend_steps import list_trends, share_trends
+from privsyn.tasks.codecs.binning import list_roundings
 from privsyn.tasks.estimation.recode import build_coarse_domain, estimate_total
 from privsyn.tasks.estimation.target_weights import NO_TARGETS
 from privsyn.tasks.kernels.counting import CodeTable, Countable
@@ -118,7 +119,7 @@ def measure_again(n: int, chosen: str, share: Fraction) -> ReleaseStep:
         title=f"Measure again, round {n}",
         chosen=chosen,
         share=share,
-        look=Look("joint counts where these were far", lambda r: ONE_CELL, round=n),
+        look=Look(what="joint counts where these were far", reason=lambda r: ONE_CELL, round=n),
         files=publish_noisy(f"round_{n}_measured"),
     )
 
@@ -211,8 +212,8 @@ def build_residual_scores(
         exact=exact,
         share=lambda r: share,
         look=Look(
-            "how far the rows made so far are from the private table",
-            lambda r: (
+            what="how far the rows made so far are from the private table",
+            reason=lambda r: (
                 "k: against the rows made so far from what was released before, each of a person's k records "
                 "changes one count by 1, so the L1 distance by at most 1; rounding down to whole records keeps it"
             ),
@@ -230,7 +231,7 @@ def _build_choice(n: int, stages: Sequence[str], scores: ReleaseStep, measure: R
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         recode = pool_one_ways(request, inputs, stages)
-        fine = drop_attributes(request.encoding.domain, request.encoding.chances)
+        fine = drop_attributes(request.encoding.domain, list_roundings(request.encoding.binning))
         queries, answers = inputs.noisy(scores.name)
         weights = reselect_cliques.reselect_cliques(
             queries,

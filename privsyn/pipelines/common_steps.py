@@ -24,7 +24,8 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Batches, Look, Output, Progress, PublishedFile, ReleaseStep, Step, Wide
+from privsyn.engine.step import Batches, Look, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step
+from privsyn.tasks.codecs.binning import list_roundings
 from privsyn.tasks.estimation.recode import recode_to_table
 from privsyn.tasks.knowledge.public_knowledge import Part
 from privsyn.tasks.steps import compress_domain, encode, one_way_marginals
@@ -69,10 +70,10 @@ def publish_noisy(name: str, words: str = "") -> dict[str, PublishedFile]:
     }
 
 
-def stream_codes(batches: Batches, domain: Domain, *, padded: bool = False) -> Wide:
+def stream_codes(batches: Batches, domain: Domain, *, padded: bool = False) -> RowStream:
     """Return a table of codes as a step's output."""
     profile = lambda b: tables.make_code_profile(b, domain, padded=padded)  # noqa: E731
-    return Wide(tables.build_code_schema(domain, padded=padded), batches, profile)
+    return RowStream(tables.build_code_schema(domain, padded=padded), batches, profile)
 
 
 def key_columns(request: Request, unused: AbstractSet[str] = COLUMN_WORDS) -> dict[str, Any]:
@@ -99,8 +100,8 @@ def _key_wide_codes(request: Request) -> dict[str, Any]:
 
 def _key_points(request: Request) -> dict[str, Any]:
     """Return the cells of one value, by attribute, and the attributes of rounding; nothing where there are none."""
-    points = {a: p.cell.tolist() for a, p in request.encoding.points.items()}
-    rounding = {a: shares.tolist() for a, shares in request.encoding.chances.items()}
+    points = {a: b.points.cell.tolist() for a, b in request.encoding.binning.items() if b.points is not None}
+    rounding = {a: b.chances.tolist() for a, b in request.encoding.binning.items() if b.chances is not None}
     return {**({"points": points} if points else {}), **({"rounding": rounding} if rounding else {})}
 
 
@@ -121,7 +122,7 @@ def _encode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
     rows = check_unchanged(encode.encode(inputs.private.rows, encoding, request.spec.unit, repairs), inputs)
     domain = encoding.domain
     profile = lambda batches: tables.make_code_profile(batches, domain)  # noqa: E731
-    return {"encoded_rows": Wide(tables.build_code_schema(domain), rows, profile), "repairs": repairs.to_table}
+    return {"encoded_rows": RowStream(tables.build_code_schema(domain), rows, profile), "repairs": repairs.to_table}
 
 
 def check_unchanged(batches: Batches, inputs: Inputs) -> Batches:
@@ -180,7 +181,7 @@ def build_one_way_step(share: Fraction, division: str) -> ReleaseStep:
             rho,
             request.records,
             equal=division == "equal",
-            rounding=request.encoding.chances,
+            rounding=list_roundings(request.encoding.binning),
             members=(panel.composition,) if panel is not None and panel.household else (),
         )
 
@@ -194,7 +195,7 @@ def build_one_way_step(share: Fraction, division: str) -> ReleaseStep:
         plan=plan,
         exact=lambda r, i, rows, queries: one_way_marginals.count_exactly(rows, queries, r.threads),
         share=lambda r: share,
-        look=Look("counts of every column on its own", explain_one_cell),
+        look=Look(what="counts of every column on its own", reason=explain_one_cell),
         rows=ENCODED,
         rows_domain=lambda r, i: r.encoding.domain,
         published=publish_noisy("one_way", "has a count for every fine code of every column"),
@@ -203,20 +204,9 @@ def build_one_way_step(share: Fraction, division: str) -> ReleaseStep:
 
 def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     queries, answers = inputs.noisy("one_way_marginals")
-    encoding, prior = request.encoding, request.public.prior
+    prior = request.public.prior
     compress = compress_domain.compress_domain if prior is None else partial(compress_domain.compress_towards, prior)
-    recode = compress(
-        answers,
-        queries,
-        encoding.groups,
-        request.spec.mechanism.compression,
-        in_order=encoding.in_order,
-        added=encoding.added,
-        levels=encoding.levels,
-        open_bins=encoding.open_bins,
-        points=encoding.points,
-        chances=encoding.chances,
-    )
+    recode = compress(answers, queries, request.encoding.binning, request.spec.mechanism.compression)
     return {"recode": recode_to_table(request.public.add_known_codes(recode), request.encoding.labels())}
 
 

@@ -95,7 +95,7 @@ def _build_round(
         title=f"Measure more, release {n}",
         chosen=f"select_more_{n}.cliques",
         share=split.exact()[2] * part * of_pairs * (1 - of_trends),
-        look=Look(JOINT_COUNTS, lambda r: ONE_CELL, round=n, alone=SINGLE_COUNTS),
+        look=Look(what=JOINT_COUNTS, reason=lambda r: ONE_CELL, round=n, alone=SINGLE_COUNTS),
         files=publish_noisy(f"measured_{n}", f"has those of release {n}"),
     )
     looks.one_ways.append(one_ways.name)
@@ -149,22 +149,15 @@ def _build_choice(n: int, looks: _Looks, measure: ReleaseStep) -> Step:
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         first, fine, options = inputs.recode(), request.public.measured_again, get_options(request)
         looked, answers = inputs.measured(one_ways[1:])
-        known = pool_one_ways(
-            first,
-            looked,
-            answers,
-            request.encoding.groups,
-            request.encoding.levels,
-            request.encoding.points,
-            request.encoding.chances,
-        )
+        binning = request.encoding.binning
+        known = pool_one_ways(first, looked, answers, binning)
         asked, scored = _list_all(inputs, scores)
         rho = float(_sum_measured_rho(request, n))
         pairs = select_more.select_from_all_scores(
             asked,
             scored,
             first,
-            {a: r for a, r in known.items() if a not in request.encoding.chances},
+            {a: r for a, r in known.items() if binning[a].chances is None},
             rho,
             request.records,
             options.selection,

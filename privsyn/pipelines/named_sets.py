@@ -25,6 +25,7 @@ from privsyn.pipelines.common_steps import (
     publish_noisy,
     stream_codes,
 )
+from privsyn.tasks.codecs.binning import get_ordered
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import estimate_total
 from privsyn.tasks.kernels.counting import Countable
@@ -83,12 +84,8 @@ def build_set_steps(request: Request, measurement: Fraction) -> tuple[Step, ...]
     return (*search, _build_plan(measure, shares), MERGE_ROWS, measure)
 
 
-def _list_in_order(request: Request) -> set[str]:
-    return {a for a, sections in request.encoding.in_order.items() if sections}
-
-
 def _plan_halves(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    halves = triple_scores.halve_attributes(inputs.recode(), _list_in_order(request))
+    halves = triple_scores.halve_attributes(inputs.recode(), get_ordered(request.encoding.binning))
     return {"merges": named_sets.tabulate_merges([halves])}
 
 
@@ -128,8 +125,8 @@ def _build_triple_scores(share: Fraction) -> ReleaseStep:
         exact=exact,
         share=lambda r: share,
         look=Look(
-            "how much two columns together say of one in focus",
-            lambda r: (
+            what="how much two columns together say of one in focus",
+            reason=lambda r: (
                 "k: a row's product of three values, which follow from noisy counts released before, is between -1 and "
                 "1, so each of a person's k records moves the sum by at most 1; rounding down to whole records keeps it"
             ),
@@ -150,7 +147,12 @@ def _build_plan(measure: ReleaseStep, shares: Shares) -> Step:
         recode, named = inputs.recode(), request.public.measured_sets
         found = _find_sets(request, inputs) if searched else []
         sets = named_sets.plan_sets(
-            _weigh(named, found, shares), recode, _list_in_order(request), measure.rho(request), request.records
+            _weigh(named, found, shares),
+            recode,
+            get_ordered(request.encoding.binning),
+            measure.rho(request),
+            request.records,
+            request.public.on(recode).starts,
         )
         return {"merges": named_sets.tabulate_merges(sets)}
 
@@ -169,7 +171,10 @@ def _build_plan(measure: ReleaseStep, shares: Shares) -> Step:
                 "says which codes (`coarse`) are one (`merged`) in the joint counts of each named set",
             )
         },
-        words=lambda r: "the named sets are counted in cells of about equal noisy counts, as many as the noise allows",
+        words=lambda r: (
+            "the named sets are counted in cells of about equal noisy counts, as many as the noise allows"
+            + ("; questions in the cells that they ask for" if any(m.question for m in r.spec.measured_sets) else "")
+        ),
     )
 
 
@@ -240,7 +245,7 @@ def build_set_measurement(share: Fraction, n: int | None = None) -> ReleaseStep:
         plan=plan,
         exact=exact,
         share=lambda r: share,
-        look=Look(COUNTS_OF_SETS, lambda r: ONE_CELL, round=n),
+        look=Look(what=COUNTS_OF_SETS, reason=lambda r: ONE_CELL, round=n),
         rows=ROWS,
         rows_domain=lambda r, inputs: named_sets.build_set_domain(named_sets.read_merges(inputs.table(MERGES))),
         padded=True,

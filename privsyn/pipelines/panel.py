@@ -18,7 +18,7 @@ from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Batches, Look, Output, Progress, ReleaseStep, Step, Wide
+from privsyn.engine.step import Batches, Look, Output, Progress, ReleaseStep, RowStream, Step
 from privsyn.pipelines.common_steps import (
     RECODE,
     RELEASED,
@@ -116,8 +116,8 @@ MEASURE_TRANSITIONS = ReleaseStep(
     exact=_count_transitions,
     share=lambda r: TRANSITIONS_SHARE,
     look=Look(
-        "counts of a row's value by the next row's, of one pair of rows a person (of members a household)",
-        lambda r: f"1: one pair of rows is drawn from each {r.spec.unit.one}, by a rule that depends on it alone",
+        what="counts of a row's value by the next row's, of one pair of rows a person (of members a household)",
+        reason=lambda r: f"1: one pair of rows is drawn from each {r.spec.unit.one}, by a rule that knows it alone",
         noise_of="a count of pairs",
     ),
     rows=PAIRS,
@@ -202,7 +202,7 @@ def _decode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
     parts = shards.plan_shards(inputs.stored(LINKED).num_rows, settings)
     ranges = plan.list_table_ranges(order)
     profile = lambda batches: tables.make_value_profile(batches, ranges)  # noqa: E731
-    return {"synthetic": Wide(build_linked_schema(plan, order), rows, profile, shards.compute_part_rows(parts))}
+    return {"synthetic": RowStream(build_linked_schema(plan, order), rows, profile, shards.compute_part_rows(parts))}
 
 
 DECODE = Step(

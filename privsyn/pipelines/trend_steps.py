@@ -16,6 +16,7 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Look, ReleaseStep
 from privsyn.pipelines.common_steps import RECODE, RELEASED, list_released_tables, publish_noisy
+from privsyn.tasks.codecs.binning import get_ordered
 from privsyn.tasks.estimation.recode import Recode, estimate_total
 from privsyn.tasks.estimation.trends import TOP, Ranks, Trends, rank_codes
 from privsyn.tasks.kernels.counting import Countable
@@ -33,11 +34,11 @@ def share_trends(request: Request) -> Fraction:
     Less where columns without an order are many: of d columns, o of them with an order, 2 o / (o + d) of the option.
     None where there are fewer than two, or where a prior says what to expect of pairs.
     """
-    options, sections = request.spec.mechanism, request.encoding.in_order
-    ordered = sum(bool(own) for own in sections.values())
+    options, binning = request.spec.mechanism, request.encoding.binning
+    ordered = len(get_ordered(binning))
     if not isinstance(options, PrivSyn) or request.spec.prior is not None or ordered < 2:
         return Fraction(0)
-    return options.split.exact_trends() * Fraction(2 * ordered, ordered + len(sections))
+    return options.split.exact_trends() * Fraction(2 * ordered, ordered + len(binning))
 
 
 def list_trends(request: Request) -> tuple[str, ...]:
@@ -47,8 +48,7 @@ def list_trends(request: Request) -> tuple[str, ...]:
 
 def rank_by_looks(request: Request, inputs: Inputs, queries: Sequence[Query]) -> dict[str, Ranks]:
     """Return the ranks of codes by which ``queries`` ask, by the noisy one-ways that rows were recoded by."""
-    encoding = request.encoding
-    return rank_codes(inputs.recode(), encoding.in_order, encoding.groups, trend_scores.get_top(queries))
+    return rank_codes(inputs.recode(), request.encoding.binning, trend_scores.get_top(queries))
 
 
 def read_trends(request: Request, inputs: Inputs, recode: Recode, stages: Sequence[str]) -> Trends | None:
@@ -72,8 +72,8 @@ def build_trend_step(share: Fraction, number: int = 1) -> ReleaseStep:
     """
 
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-        recode, encoding = inputs.recode(), request.encoding
-        attributes = list(rank_codes(recode, encoding.in_order, encoding.groups, 1))
+        recode = inputs.recode()
+        attributes = list(rank_codes(recode, request.encoding.binning, 1))
         if number == 1:
             top = trend_scores.choose_top(len(attributes), estimate_total(recode), rho, request.records, TOP)
         else:
@@ -93,8 +93,10 @@ def build_trend_step(share: Fraction, number: int = 1) -> ReleaseStep:
         exact=exact,
         share=lambda r: share,
         look=Look(
-            "how pairs of numbers and moments rise together",
-            lambda r: "k s, or k s^2 for a pair: each of a person's k records adds at most the largest score s, or s^2",
+            what="how pairs of numbers and moments rise together",
+            reason=lambda r: (
+                "k s, or k s^2 for a pair: each of a person's k records adds at most the largest score s, or s^2"
+            ),
             noise_of=SUM_OF_SCORES,
         ),
         rows=RECODED,

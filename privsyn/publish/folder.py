@@ -169,7 +169,7 @@ def locate_folder(run: Run, build: Callable[[Path], None]) -> Path:
     if run.noise.private:
         folder = run.released_folder
         run.store.released.recover(run.name)
-        if not is_whole(folder) or not _as_asked(folder, run.request):
+        if not is_whole(folder) or not _matches_request(folder, run.request):
             folder = run.store.released.publish(run.name, build, replace=True)
     else:
         folder = run.private_folder / "not-private"
@@ -219,7 +219,7 @@ def is_whole(folder: Path) -> bool:
     return manifest is not None and not links and manifest.files == list_files(folder)
 
 
-def _as_asked(folder: Path, request: Request) -> bool:
+def _matches_request(folder: Path, request: Request) -> bool:
     """Return whether the folder says what the request says now.
 
     Its formats, its ``about`` and descriptions may be others.

@@ -24,6 +24,7 @@ from privsyn.report.overview_chart import MarginalOverview, OneWayOverview
 from privsyn.storage.released_root import ZoneError
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.binning import list_counted_alone
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.noisy import list_all_measured
@@ -101,10 +102,7 @@ class ReleasedInputs:
             recode_from_table(recode),
             queries,
             measured,
-            encoding.groups,
-            encoding.levels,
-            encoding.points,
-            encoding.chances,
+            encoding.binning,
         )
         domain = build_coarse_domain(found)
         return cls(
@@ -175,7 +173,7 @@ def build_overview(released: ReleasedInputs, threads: int = 0) -> Overview:
         for q, counts in zip(released.measured, counted, strict=True)
     )
     inside = {pair for q in released.measured for pair in combinations(q.attributes, 2)}
-    related = len(one_ways) - len(released.encoding.counted_alone)
+    related = len(one_ways) - len(list_counted_alone(released.encoding.binning))
     return Overview(tuple(one_ways), tuple(columns), measured, len(inside), comb(related, 2))
 
 

@@ -6,6 +6,7 @@ scripts it was made with.  Everything that comes from a spec is escaped, in HTML
 
 from __future__ import annotations
 
+import datetime as dt
 from base64 import b64encode
 from collections.abc import Sequence
 from functools import cache
@@ -19,10 +20,19 @@ import vl_convert
 from markupsafe import Markup, escape
 
 from privsyn.data_contracts.certificate import explain_missing_relations
-from privsyn.data_contracts.evaluation_results import Evaluation, Metric, OneWay, Pair, SizeError
-from privsyn.report import charts, statistics_words
+from privsyn.data_contracts.evaluation_results import (
+    ColumnStatistics,
+    Evaluation,
+    Metric,
+    OneWay,
+    Pair,
+    SizeError,
+    Statistic,
+)
+from privsyn.report import charts
 from privsyn.report import explanations as words
 from privsyn.report.bins import SHOWN_BINS, Bins
+from privsyn.report.explanations import format_number, format_percent
 
 SHOWN_ROWS = 15
 """Rows of a worst-first list that are open; the rest is folded."""
@@ -67,7 +77,8 @@ def render(evaluation: Evaluation) -> str:
     return environment.get_template("page.html.j2").render(
         e=evaluation,
         words=words,
-        statistics_words=statistics_words,
+        is_beyond_noise=is_beyond_noise,
+        format_statistic=format_statistic,
         verdict=words.write_verdict(evaluation),
         no_relation=_describe_no_relation(evaluation),
         headlines=[(m, build_meter(m)) for m in words.list_headlines(evaluation)],
@@ -257,3 +268,45 @@ def _build_content_policy(*scripts: str) -> str:
     """Return a content security policy: these scripts, styles in the page, and nothing from anywhere."""
     hashes = " ".join(f"'sha256-{b64encode(sha256(s.encode()).digest()).decode()}'" for s in scripts)
     return f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:"
+
+
+_EPOCH = dt.datetime(1970, 1, 1)
+_DAY = 86_400
+
+
+def format_statistic(value: float | None, statistic: Statistic, column: ColumnStatistics) -> str:
+    """Return one figure of ``statistic`` as its column has it; a dash for None."""
+    if value is None:
+        return format_number(None)
+    if statistic.kind == "share":
+        return format_percent(value)
+    if column.form == "number":
+        return format_number(value)
+    if statistic.kind == "width":
+        return _format_duration(value)
+    if column.form == "time":
+        return _format_clock(value)
+    try:
+        moment = _EPOCH + dt.timedelta(seconds=value)
+    except OverflowError:
+        return format_number(value)
+    return moment.date().isoformat() if column.form == "date" else moment.isoformat(" ", "minutes")
+
+
+def is_beyond_noise(statistic: Statistic) -> bool:
+    """Return whether the real figure lies outside the band of the noise; never where that is not known."""
+    if statistic.low is None or statistic.high is None:
+        return False
+    return not statistic.low <= statistic.real <= statistic.high
+
+
+def _format_clock(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{minutes // 60:02}:{minutes % 60:02}"
+
+
+def _format_duration(seconds: float) -> str:
+    for unit, length in (("days", _DAY), ("hours", 3_600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{format_number(seconds / length)} {unit}"
+    return f"{format_number(seconds)} seconds"

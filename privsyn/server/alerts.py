@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal, get_args
 
-from privsyn.flows.states import BUDGET_LOW, CONTRACT_FAILED, LEDGER_FAILED, REFUSED
+from privsyn.flows.states import BUDGET_LOW, CONTRACT_FAILED, DATASET, LEDGER_FAILED, REFUSED
 
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun
@@ -90,9 +90,9 @@ def alert_without_worker(pool: str) -> Alert:
 
 
 def find_dataset(run: FlowRun) -> str:
-    """Return the data set that a run's spec names; empty for a run without a spec."""
+    """Return the data set that a run's spec or label names; empty for a run with neither."""
     spec = run.parameters.get("spec")
-    return str(spec.get("dataset", "")) if isinstance(spec, dict) else ""
+    return str(spec.get("dataset", "") if isinstance(spec, dict) else run.labels.get(DATASET, ""))
 
 
 def _alert(kind: Kind, run: FlowRun, words: str, body: str) -> Alert:

@@ -35,13 +35,20 @@ class Programs:
 
     started: dict[str, _Process] = field(default_factory=dict)
     _commands: dict[str, tuple[Sequence[str], dict[str, str]]] = field(default_factory=dict)
+    _needs: dict[str, Callable[[], bool]] = field(default_factory=dict)
     _pauses: dict[str, float] = field(default_factory=dict)
     _since: dict[str, float] = field(default_factory=dict)
     _due: dict[str, float] = field(default_factory=dict)
 
-    def start(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Start one more; ``name`` is for people."""
-        self._commands[name] = (command, dict(environment))
+    def start(
+        self,
+        name: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        needs: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Start one more; ``name`` is for people, and it starts again once ``needs`` holds."""
+        self._commands[name], self._needs[name] = (command, dict(environment)), needs
         self._begin(name)
 
     def _begin(self, name: str) -> None:
@@ -49,7 +56,7 @@ class Programs:
         process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)  # noqa: S603
         self.started[name], self._since[name] = process, time.monotonic()
 
-    def tend(self, say: Callable[[str], None]) -> None:
+    def restart_exited(self, say: Callable[[str], None]) -> None:
         """Start again each that has ended by itself, after a pause; the others go on.  To be called now and then.
 
         The pause is FIRST_PAUSE, and twice as long each time it ends again before it has run for STEADY_SECONDS, up to
@@ -64,7 +71,7 @@ class Programs:
                 pause = FIRST_PAUSE if settled else min(2 * self._pauses.get(name, FIRST_PAUSE / 2), LONGEST_PAUSE)
                 self._pauses[name], self._due[name] = pause, now + pause
                 say(f"The {name} ended by itself, with exit code {process.returncode}; it starts again in {pause:g} s.")
-            elif now >= self._due[name]:
+            elif now >= self._due[name] and self._needs[name]():
                 del self._due[name]
                 self._begin(name)
 

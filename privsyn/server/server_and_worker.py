@@ -41,8 +41,9 @@ def run_server(settings: Settings, say: Say, *, worker: bool = True, health_port
     with stop_together() as programs:
         programs.start("server", _build_server_command(address), environment)
         programs.wait_until(address.answers)
-        if worker:
-            programs.start("worker", _build_worker_command(health_port), environment | _build_health(health_port))
+        if worker:  # started again beside a server that starts, too, it would take the processor from it
+            command, health = _build_worker_command(health_port), _build_health(health_port)
+            programs.start("worker", command, environment | health, needs=address.answers)
         say(f"The page: {address.page}   its history: {history}")
         say(
             f"It asks for the login in {locate_login_file(settings, environment)}, which is worth this account: "
@@ -52,7 +53,7 @@ def run_server(settings: Settings, say: Say, *, worker: bool = True, health_port
             say(f"A worker runs what is started there; its files go to {settings.out.absolute()}")
         say("Next, in another terminal: `privsyn deploy`. Stop with Ctrl-C.")
         while True:
-            programs.tend(say)
+            programs.restart_exited(say)
             time.sleep(0.5)
 
 
@@ -69,7 +70,7 @@ def run_worker(settings: Settings, say: Say, *, health_port: int | None = None) 
         programs.start("worker", _build_worker_command(health_port), environment)
         say(f"A worker for {address.page}; its files go to {settings.out.absolute()}. Stop with Ctrl-C.")
         while True:
-            programs.tend(say)
+            programs.restart_exited(say)
             time.sleep(0.5)
 
 

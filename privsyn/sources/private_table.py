@@ -47,8 +47,8 @@ class SupportsArrowStream(Protocol):
 
 
 Table: TypeAlias = str | Path | SupportsArrowStream
-"""A private table: a path (CSV or Parquet, a file or a folder), or a table in memory (pandas, pyarrow, polars, or any
-object that exports an Arrow stream as often as it is asked)."""
+"""A private table: a path (CSV or Parquet, a file or a folder), the URL of a database's table, or a table in memory
+(pandas, pyarrow, polars, or any object that exports an Arrow stream as often as it is asked)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,11 +71,17 @@ class Source(ABC):
 
     @abstractmethod
     def fingerprint(self, store: Store) -> str:
-        """HMAC (hex) of the table's content by the private root's key; reads the whole table anew at every call."""
+        """HMAC (hex) of the table's content by the private root's key.
+
+        It reads the table anew, unless every pass over the rows is compared with the first one.
+        """
 
     def fingerprints(self, store: Store) -> tuple[str, ...]:
         """Return the table's fingerprint, and those of its files, each as a table of its own, where it has several."""
         return (self.fingerprint(store),)
+
+    def close(self) -> None:  # noqa: B027 - most sources hold nothing open
+        """End what is held open between passes; a later pass opens it again."""
 
     @abstractmethod
     def check_rows(self) -> None:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns.time_formats import MONTHS
+from privsyn.tasks.kernels.streams import mix_bits
 
 RowsFingerprint = tuple[int, int, int]
 """Rows, and the sum and the exclusive or of their hashes; kept in memory only."""
@@ -45,7 +46,7 @@ def compute_rows_fingerprint(
     """Return the fingerprint of the columns ``names``; ``moments``: those of dates or times, also as 20240105."""
     from pandas.util import hash_array  # here: most runs need none
 
-    found = _Sum()
+    found = _RunningFingerprint()
     for batch in batches:
         hashes = np.zeros(batch.num_rows, np.uint64)
         for name in names:
@@ -53,7 +54,7 @@ def compute_rows_fingerprint(
             values = _format_cells(cells.dictionary, moment=name in moments)
             if len(values):
                 hashed = hash_array(np.array(values, dtype=object), categorize=False)[cells.indices.to_numpy()]
-                hashes = _mix(hashes * np.uint64(31) + hashed)
+                hashes = mix_bits(hashes * np.uint64(31) + hashed)
         found.add(hashes)
     return found.fingerprint
 
@@ -62,9 +63,9 @@ def compute_lines_fingerprint(files: Iterable[Path]) -> RowsFingerprint:
     """Return the fingerprint of the lines of text files, without space around them and without empty ones."""
     from pandas.util import hash_array
 
-    found = _Sum()
+    found = _RunningFingerprint()
     for lines in _iterate_lines(files):
-        found.add(_mix(hash_array(np.array(lines, dtype=object), categorize=False)))
+        found.add(mix_bits(hash_array(np.array(lines, dtype=object), categorize=False)))
     return found.fingerprint
 
 
@@ -76,7 +77,7 @@ def _iterate_lines(files: Iterable[Path], size: int = 1 << 24) -> Iterator[list[
                     yield stripped
 
 
-class _Sum:
+class _RunningFingerprint:
     """The fingerprint of the rows so far."""
 
     def __init__(self) -> None:
@@ -86,13 +87,6 @@ class _Sum:
         rows, total, folded = self.fingerprint
         total = (total + int(hashes.sum(dtype=np.uint64))) % (1 << 64)
         self.fingerprint = rows + len(hashes), total, folded ^ int(np.bitwise_xor.reduce(hashes))
-
-
-def _mix(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return SplitMix64's finalizer of each hash, so that sums of rows do not cancel."""
-    hashes = (hashes ^ (hashes >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    hashes = (hashes ^ (hashes >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return hashes ^ (hashes >> np.uint64(31))
 
 
 def _format_cells(values: pa.Array, *, moment: bool) -> list[str]:

@@ -9,9 +9,13 @@ TODO is left.
 
 from __future__ import annotations
 
+import csv
+import datetime as dt
+import math
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,22 +23,29 @@ from typing import Any
 import pyarrow as pa
 from pydantic import ValidationError
 
+from privsyn.base.data_url import DataUrl, is_url, resolve_place
 from privsyn.base.errors import RequestError
+from privsyn.base.wording import mention
 from privsyn.data_contracts.columns import INTEGER_TYPES
 from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.release_spec import DATASET
 from privsyn.sources.private_table import SupportsArrowStream, is_readable
 from privsyn.sources.public_table import refuse_private_file
-from privsyn.specs.csv_start import check_first_line
 from privsyn.specs.dictionary_process import read_dictionary
-from privsyn.specs.facts import Dictionary, Facts, list_values
+from privsyn.specs.facts import Dictionary, Facts, Scalar, list_values
 from privsyn.specs.look import guess_csv_kinds, list_categories
 from privsyn.specs.messages import DATASET_RULE, from_validation
 from privsyn.specs.proposed_rules import propose_rules
 from privsyn.specs.spec_file import find_todos
 from privsyn.specs.yaml_file import parse_yaml
-from privsyn.specs.yaml_text import TODO, format_comment, format_flow, format_flow_list, format_scalar
-from privsyn.storage.table_files import read_csv_header, read_layout, refuse_url
+from privsyn.storage.table_files import (
+    detect_delimiter,
+    open_stream,
+    read_csv_header,
+    read_layout,
+    refuse_repeats,
+    refuse_url,
+)
 
 DICTIONARY = "draft_spec.dictionary"
 """The argument that names a dictionary."""
@@ -88,7 +99,9 @@ def draft(
     """
     options = _read_csv_options(csv or {})
     try:
-        if isinstance(data, str | os.PathLike):
+        if is_url(data):
+            table = _describe_database(str(data), folder)
+        elif isinstance(data, str | os.PathLike):
             table = _describe_files(Path(data), folder, options, header=header, look=look)
         else:
             table = _describe_memory_table(data, look=look)
@@ -111,7 +124,7 @@ def draft(
 def _read_public_dictionary(dictionary: Path, data: str | Path | SupportsArrowStream, table: _Table) -> Dictionary:
     """Return the dictionary.  Raises RequestError for one that is the private table, or has its columns as headings."""
     refuse_url(dictionary, DICTIONARY)
-    if isinstance(data, str | os.PathLike):
+    if isinstance(data, str | os.PathLike) and not is_url(data):
         refuse_private_file(dictionary, str(data), Path(), DICTIONARY)
     known = read_dictionary(dictionary, table.stem)
     if len(table.types) > 1 and table.types.keys() <= set(known.headings):
@@ -156,6 +169,18 @@ def _describe_files(data: Path, folder: Path | None, csv: CsvOptions, *, header:
     if layout.format == "csv":
         return replace(table, kinds=guess_csv_kinds(layout.files[0], csv))
     return replace(table, categories=list_categories(layout.files, types))
+
+
+def _describe_database(data: str, folder: Path | None) -> _Table:
+    from privsyn.sources.stream_source import read_schema  # here: most drafts read no database
+
+    schema = read_schema(DataUrl.parse(resolve_place(data, "draft_spec.data")))
+    url = DataUrl.parse(data)
+    if url.is_file and folder is not None:
+        url = replace(url, path=os.path.relpath(url.file.absolute(), folder.absolute()))
+    types = {name: schema.field(name).type for name in schema.names}
+    refuse_repeats(list(types), url.where, _Everything())
+    return _Table(url.where, url.table or "", f"data: {format_scalar(str(url))}", types)
 
 
 def _describe_memory_table(data: SupportsArrowStream, *, look: bool) -> _Table:
@@ -261,8 +286,8 @@ def _merge_facts(column: str, stored: pa.DataType | None, known: Dictionary | No
         facts.remarks.append("the dictionary calls it integer: write `kind: integer` only if no value has a fraction")
     if facts.type is None and facts.kind == kind:
         facts.type = type_
-    if facts.decimals is None and pa.types.is_decimal(stored) and 0 <= stored.scale <= MOST_DECIMALS:
-        facts.decimals = stored.scale
+    if facts.decimals is None:
+        facts.decimals = decimals_of_type(stored)
     if kind == "categorical" and facts.values and facts.labels and not any(isinstance(v, str) for v in facts.values):
         facts.values = list(dict.fromkeys(facts.labels))  # the table has the words, the codebook codes for them
         facts.labels = None
@@ -305,6 +330,13 @@ def infer_stored_kind(stored: Any) -> tuple[str | None, str | None]:
     return (None if pa.types.is_null(stored) else "categorical"), None
 
 
+def decimals_of_type(stored: Any) -> int | None:
+    """Return how many decimals the values of a stored Arrow type have; None where the type does not say it."""
+    if pa.types.is_integer(stored):
+        return 0
+    return stored.scale if pa.types.is_decimal(stored) and 0 <= stored.scale <= MOST_DECIMALS else None
+
+
 def _write_column(name: str, facts: Facts, stored: Any, *, described: bool) -> Iterator[str]:
     """Yield a column's lines.
 
@@ -321,6 +353,8 @@ def _write_column(name: str, facts: Facts, stored: Any, *, described: bool) -> I
         yield f"    type: {facts.type}"
     if facts.kind == "number" and facts.decimals is not None:
         yield f"    decimals: {facts.decimals}"
+    elif facts.kind == "number":
+        yield "    # decimals: how many the source has; without it values come out with up to 17 digits"
     if facts.kind in ("datetime", "date", "time") and pa.types.is_timestamp(stored) and stored.tz is not None:
         yield f"    zone: {format_scalar(stored.tz)}"
     if facts.kind == "time":
@@ -339,3 +373,117 @@ def _write_column(name: str, facts: Facts, stored: Any, *, described: bool) -> I
         yield f"    unit: {format_scalar(facts.unit)}"
     if facts.description:
         yield f"    description: {format_scalar(facts.description)}"
+
+
+_HEAD_BYTES = 1 << 16
+_LINES = 20
+"""Lines after the first one whose fields are counted."""
+
+_VALUES = (
+    re.compile(r"[-+]?[0-9]*[.,]?[0-9]+(?:[eE][-+]?[0-9]+)?"),
+    re.compile(r"[0-9]{1,4}([-/.])[0-9]{1,2}\1[0-9]{1,4}([ T].*)?"),
+    re.compile(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.,][0-9]+)?)?"),
+)
+"""How numbers, days, moments and times of day are written."""
+
+
+def check_first_line(file: Path, names: Sequence[str], options: CsvOptions) -> None:
+    """Raise RequestError where the first line of a CSV file, with the fields ``names``, is not a header, it seems.
+
+    It has values among its fields, or fewer fields than most of the lines that follow.  Nothing of the file stands in
+    the error: its first line may be a person's record.
+    """
+    if any(is_value(name) for name in names):
+        raise RequestError(
+            f"the first line of {file} has numbers, dates or empty fields where names should be: is it a record?",
+            "Put a line of names above it; if these are the names, say so with " + mention("draft_spec.header"),
+            "draft_spec.data",
+        )
+    most = _count_most_fields(file, options)
+    if len(names) < most:
+        raise RequestError(
+            f"the first line of {file} has fewer fields than most lines after it: are there lines before the header?",
+            "Take them out; if it is the header, say so with " + mention("draft_spec.header"),
+            "draft_spec.data",
+        )
+
+
+def is_value(field: str) -> bool:
+    """Return whether a field reads as a value, not as a name: empty, a number, a day, a moment or a time of day."""
+    text = field.strip()
+    return not text or any(pattern.fullmatch(text) for pattern in _VALUES)
+
+
+def _count_most_fields(file: Path, options: CsvOptions) -> int:
+    """Return how many fields most of the first lines after the first one have; 0 where there are none."""
+    with open_stream(file, options.encoding) as stream:
+        head = stream.read(_HEAD_BYTES).decode(errors="replace")
+    lines = [line for line in head.splitlines() if line.strip()][1 : _LINES + 1]
+    mark = options.delimiter or detect_delimiter(file) or ","
+    quoting: Any = csv.QUOTE_MINIMAL if options.quote else csv.QUOTE_NONE
+    try:
+        rows = csv.reader(lines, delimiter=mark, quotechar=options.quote or None, quoting=quoting)
+        counted = Counter(len(row) for row in rows)
+    except csv.Error:
+        return 0
+    number, times = counted.most_common(1)[0] if counted else (0, 0)
+    return number if 2 * times > sum(counted.values()) else 0
+
+
+TODO = "TODO"
+
+_PLAIN = re.compile(r"[^\W\d_][\w-]*( [\w-]+)*")
+_RESERVED = {"true", "false", "null", "yes", "no", "on", "off", "y", "n", "todo"}
+_WIDTH = 100
+
+
+def format_flow(value: Any) -> str:
+    """Return a value on one line of YAML."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{format_scalar(str(k))}: {format_flow(v)}" for k, v in value.items()) + "}"
+    return f"[{', '.join(map(format_flow, value))}]" if isinstance(value, list | tuple) else format_scalar(value)
+
+
+def format_scalar(value: Scalar) -> str:
+    """Return the value as a YAML 1.2 scalar on one line that loads back as the same value and type."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else TODO
+    if isinstance(value, dt.datetime):
+        return value.date().isoformat() if value.time() == dt.time() else value.isoformat(sep=" ")
+    if _PLAIN.fullmatch(value) and value.lower() not in _RESERVED and value.isprintable():
+        return value
+    return '"' + "".join(_escape(c) for c in value) + '"'
+
+
+def _escape(char: str) -> str:
+    if char in '"\\':
+        return "\\" + char
+    code = ord(char)
+    if char.isprintable() and code < 0x10000:
+        return char
+    if 0xD800 <= code <= 0xDFFF:
+        return "\ufffd"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def format_flow_list(values: list[Any], indent: str) -> str:
+    """Return a flow list, on lines of about 100 characters."""
+    lines, line = [], ""
+    if not values:
+        return "[]"
+    for item in (format_scalar(v) for v in values):
+        if line and len(indent) + len(line) + len(item) > _WIDTH:
+            lines.append(line.rstrip())
+            line = ""
+        line += f"{item}, "
+    lines.append(line.removesuffix(", "))
+    return f"[{lines[0]}]" if len(lines) == 1 else "[\n" + "\n".join(indent + entry for entry in lines) + f"\n{indent}]"
+
+
+def format_comment(text: str) -> str:
+    """Return one line without characters that YAML refuses."""
+    return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))[:200]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from privsyn.base.data_url import is_url
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.policy import DatasetPolicy, Policy
 from privsyn.specs.messages import describe_refused, describe_wrong_value, suggest_name
@@ -40,7 +41,8 @@ def load_policy(path: Path) -> Policy:
 
 def _resolve_paths(rules: DatasetPolicy, folder: Path) -> DatasetPolicy:
     places = {
-        name: tuple(str((folder / p).resolve()) for p in getattr(rules, name)) for name in ("paths", "public", "priors")
+        name: tuple(p if is_url(p) else str((folder / p).resolve()) for p in getattr(rules, name))
+        for name in ("paths", "public", "priors")
     }
     return rules.model_copy(update=places)
 

@@ -6,7 +6,7 @@ Whether one of them is the private table under another name is asked where a run
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,11 @@ from pydantic import ValidationError
 from privsyn.base.errors import RequestError
 from privsyn.base.paths import expand_path
 from privsyn.data_contracts.columns import CategoricalColumn
-from privsyn.data_contracts.public_file import PublicFile
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import Lookup, LookupRule, infer_type
 from privsyn.data_contracts.totals import MOST_COUNTS, KnownTotal
 from privsyn.sources.public_table import (
+    ListedFile,
     compute_sha256,
     locate_public_file,
     read_listed_file,
@@ -27,6 +27,9 @@ from privsyn.sources.public_table import (
     refuse_private_file,
 )
 from privsyn.specs import messages
+
+_LOOKUP, _TOTAL = "rules[{}].lookup.table", "totals[{}].table"
+"""The fields that name a file."""
 
 MOST_DIGITS = 18
 """Digits of a count at most: Python reads no number of thousands."""
@@ -39,19 +42,19 @@ def with_public_inputs(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
     cannot be read, lacks a column, has a value that does not fit, has another content than a stated hash, or is the
     private table itself.
     """
-    read: list[PublicFile] = []
-    rules = [
-        {"lookup": _fill_lookup(rule.lookup, spec, folder, f"rules[{i}].lookup.table", read)}
-        if isinstance(rule, LookupRule) and rule.lookup.table
-        else rule.model_dump(by_alias=True, exclude_unset=True)
-        for i, rule in enumerate(spec.rules)
-    ]
-    totals = [
-        _fill_total(total, spec, folder, i, read) if total.table else total.model_dump(exclude_unset=True)
-        for i, total in enumerate(spec.totals)
-    ]
+    read = {field: read_listed_file(place, folder, spec.data, field) for field, place in _list_named_files(spec)}
     if read:
-        files = [file.model_dump() for file in (*spec.public_files, *read)]
+        rules = [
+            {"lookup": _fill_lookup(rule.lookup, spec, read[_LOOKUP.format(i)])}
+            if isinstance(rule, LookupRule) and rule.lookup.table
+            else rule.model_dump(by_alias=True, exclude_unset=True)
+            for i, rule in enumerate(spec.rules)
+        ]
+        totals = [
+            _fill_total(total, spec, read[_TOTAL.format(i)], i) if total.table else total.model_dump(exclude_unset=True)
+            for i, total in enumerate(spec.totals)
+        ]
+        files = [file.model_dump() for file in (*spec.public_files, *(file.kept for file in read.values()))]
         filled = {"rules": rules, "totals": totals, "public_files": files}
         content = spec.model_dump(exclude_unset=True, exclude=set(filled))
         try:
@@ -61,21 +64,28 @@ def with_public_inputs(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
     return _with_prior(spec, folder)
 
 
-def _fill_lookup(lookup: Lookup, spec: ReleaseSpec, folder: Path, field: str, read: list[PublicFile]) -> dict[str, Any]:
-    names = (*lookup.from_, *lookup.to)
-    file = read_listed_file(lookup.table, folder, spec.data, field)
+def _list_named_files(spec: ReleaseSpec) -> Iterator[tuple[str, str]]:
+    """Yield the field and the place of every file whose rows a lookup or a total lists."""
+    for i, rule in enumerate(spec.rules):
+        if isinstance(rule, LookupRule) and rule.lookup.table:
+            yield _LOOKUP.format(i), rule.lookup.table
+    for i, total in enumerate(spec.totals):
+        if total.table:
+            yield _TOTAL.format(i), total.table
+
+
+def _fill_lookup(lookup: Lookup, spec: ReleaseSpec, file: ListedFile) -> dict[str, Any]:
+    names, field = (*lookup.from_, *lookup.to), file.kept.field
     rows = []
     for line, record in enumerate(read_records(file, names, field), start=2):
         where = f"{file.path.name}, line {line}"
         rows.append([parse_value(record[name], name, spec.columns[name], where, field) for name in names])
     unique = {tuple(row): row for row in rows}  # a table of more columns may say the same twice
-    read.append(file.kept)
     return {"from": list(lookup.from_), "to": list(lookup.to), "rows": list(unique.values())}
 
 
-def _fill_total(total: KnownTotal, spec: ReleaseSpec, folder: Path, i: int, read: list[PublicFile]) -> dict[str, Any]:
-    field = f"totals[{i}].table"
-    file = read_listed_file(total.table, folder, spec.data, field)
+def _fill_total(total: KnownTotal, spec: ReleaseSpec, file: ListedFile, i: int) -> dict[str, Any]:
+    field = file.kept.field
     rows = _read_counts(file.path.name, read_records(file, (*total.columns, total.count), field), total, spec, field)
     if total.sha256 not in ("", file.kept.sha256):
         raise RequestError(
@@ -83,7 +93,6 @@ def _fill_total(total: KnownTotal, spec: ReleaseSpec, folder: Path, i: int, read
             "Name the file that was meant",
             f"totals[{i}].sha256",
         )
-    read.append(file.kept)
     content = total.model_dump(exclude_unset=True, exclude={"table"})
     return {**content, "counts": rows, "sha256": file.kept.sha256}
 

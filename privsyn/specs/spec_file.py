@@ -1,15 +1,16 @@
-"""Loading a release spec: YAML file -> ReleaseSpec, or one clear RequestError."""
+"""Loading a release spec: YAML file, mapping or model -> ReleaseSpec, or one clear RequestError."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
+from privsyn.base.data_url import resolve_place
 from privsyn.base.errors import RequestError
-from privsyn.base.paths import expand_path
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.specs import messages
 from privsyn.specs.defaults import with_defaults
@@ -18,6 +19,10 @@ from privsyn.specs.yaml_file import Document, parse_yaml, read_yaml
 
 _FREE_LISTS = ("values", "null_values")
 _FREE_TEXTS = ("description", "unit")
+
+
+AnySpec: TypeAlias = ReleaseSpec | Mapping[str, Any] | str | Path
+"""A release spec: the model, a mapping as the YAML file has it (a draft is one), or the path of such a file."""
 
 
 def load_spec(path: Path) -> ReleaseSpec:
@@ -31,6 +36,34 @@ def load_spec(path: Path) -> ReleaseSpec:
     folder = path.absolute().parent
     spec = _set_data(_validate(read_yaml(path)), folder)
     return with_public_inputs(spec, folder)
+
+
+def load_any_spec(spec: AnySpec, changes: Mapping[str, Mapping[str, Any]] | None = None) -> ReleaseSpec:
+    """Return the valid spec that a caller means: a model, a mapping as a YAML file has it, or the path of such a file.
+
+    ``changes``: section -> fields that take the place of the spec's (None: they do not).  Raises RequestError that
+    names what is wrong or still open.
+    """
+    given = {name: {k: v for k, v in fields.items() if v is not None} for name, fields in (changes or {}).items()}
+    if isinstance(spec, str | Path):
+        spec = load_spec(Path(spec))
+    if isinstance(spec, ReleaseSpec):
+        if not any(given.values()):
+            return spec
+        content = spec.model_dump(exclude_unset=True)  # what the spec leaves to its preset stays open
+    elif isinstance(spec, Mapping):
+        content = deepcopy(to_plain_values(spec))
+    else:
+        raise RequestError(
+            f"is of the type {type(spec).__name__}, not a spec",
+            "Hand over a draft or another mapping, a ReleaseSpec, or the path of a spec's YAML file",
+            "release.spec",
+        )
+    for name, fields in given.items():
+        section = content.get(name)
+        if fields:
+            content[name] = {**(section if isinstance(section, Mapping) else {}), **fields}
+    return with_public_inputs(check_spec_content(content), Path())
 
 
 def parse_spec(text: str, name: str = "the spec") -> ReleaseSpec:
@@ -61,7 +94,8 @@ def override_options(
     changes: list[tuple[dict[str, Any], str, Any]] = [
         (content["privacy"], "epsilon", epsilon),
         (content["privacy"], "delta", delta),
-        (content, "data", None if data is None else str(Path(data).absolute())),
+        (content, "data", None if data is None else resolve_place(data, "release.data")),
+        (content, "query", None if data is None else ""),
         (rows, "seed", seed),
         (content, "engine", None if engine is None else {"kind": engine}),
     ]
@@ -76,7 +110,7 @@ def _set_data(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
         return spec
     if "\0" in spec.data:
         raise RequestError("holds a character that no path can have", "Correct the path", "data")
-    return spec.model_copy(update={"data": str(folder / expand_path(spec.data, "data"))})
+    return spec.model_copy(update={"data": resolve_place(spec.data, "data", folder, needs_rows=not spec.query)})
 
 
 def _validate(document: Document) -> ReleaseSpec:
@@ -88,6 +122,15 @@ def _validate(document: Document) -> ReleaseSpec:
         return ReleaseSpec.model_validate(document.content)
     except ValidationError as error:
         raise messages.request_error(messages.from_validation(error, document.lines)) from None
+
+
+def to_plain_values(value: Any) -> Any:
+    """Return mappings and sequences as YAML knows them."""
+    if isinstance(value, Mapping):
+        return {name: to_plain_values(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain_values(inner) for inner in value]
+    return value
 
 
 def find_todos(content: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ValidationError
 
 from privsyn.base.errors import PrivsynError
+from privsyn.base.paths import make_safe_name
 from privsyn.data_contracts.tables import NOISY
 from privsyn.storage.disk import remove_parts, replace_file, translate_os_errors
-from privsyn.storage.safe_names import make_safe_name
 
 Kind = TypeVar("Kind", bound=BaseModel)
 

@@ -11,12 +11,11 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from privsyn.base.errors import RequestError
-from privsyn.base.paths import expand_path
+from privsyn.base.paths import expand_path, make_safe_name
 from privsyn.base.settings import Settings
 from privsyn.base.wording import mention
 from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.storage.safe_names import make_safe_name
 
 
 class VersionError(RequestError):

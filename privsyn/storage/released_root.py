@@ -12,8 +12,8 @@ from pathlib import Path
 import filelock
 
 from privsyn.base.errors import RequestError
+from privsyn.base.paths import make_safe_name
 from privsyn.storage.disk import sync, translate_os_errors
-from privsyn.storage.safe_names import make_safe_name
 
 _RELEASED_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
 

@@ -30,11 +30,11 @@ import pyarrow.parquet as pq
 
 from privsyn.base.errors import PrivsynError
 from privsyn.base.interrupts import check_interrupts
+from privsyn.base.paths import make_safe_name
 from privsyn.base.wording import mention
 from privsyn.data_contracts.artifacts import ArtifactRef, Zone
 from privsyn.storage.disk import remove_parts, replace_file, replace_folder, translate_os_errors
 from privsyn.storage.released_root import ReleasedRoot, ZoneError, is_released_name
-from privsyn.storage.safe_names import make_safe_name
 from privsyn.storage.table_files import StoredTable, open_parquet
 from privsyn.storage.zones import get_roots, make_private_root
 from privsyn.tasks.synthesis.shards import cut

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypedDict
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -21,24 +21,25 @@ from privsyn.data_contracts.columns import (
 )
 from privsyn.data_contracts.columns.number_columns import ROUND_NUMBERS
 from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.focus import parse_conditions
 from privsyn.data_contracts.panels import MOST_PERSONS, Panel
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import OneOf
 from privsyn.data_contracts.tables import ValueRange
+from privsyn.tasks.codecs.binning import AttributeBins, Binning, Level
 from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec
-from privsyn.tasks.codecs.cells import Points
 from privsyn.tasks.codecs.codec import Codec, Codes
 from privsyn.tasks.codecs.compositions import CompositionCodec
 from privsyn.tasks.codecs.dates_and_times import DateCodec, DatetimeCodec, TimeCodec
 from privsyn.tasks.codecs.heaping import HeapingCodec
-from privsyn.tasks.codecs.level_codecs import Level, LevelCodec, add_level_codecs, list_level_attributes
+from privsyn.tasks.codecs.level_codecs import LevelCodec, add_level_codecs
 from privsyn.tasks.codecs.numbers import IntegerCodec, NumberCodec
 from privsyn.tasks.codecs.one_hot import OneHotCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.codecs.person_figures import PersonFigureCodec, build_person_figures, get_unit
 from privsyn.tasks.codecs.random_columns import UnmeasuredColumn
 from privsyn.tasks.codecs.split import split_by_computed
-from privsyn.tasks.rules.compiled_rules import CompiledRules
+from privsyn.tasks.rules.compiled_rules import CompiledRules, list_thresholds
 
 FIGURES = (PersonFigureCodec, CompositionCodec)
 """The codecs of figures of persons and households."""
@@ -103,21 +104,6 @@ class EncodingPlan:
         return {codec.attribute: codec.cells.wide for codec in ordered if codec.cells.wide}
 
     @property
-    def points(self) -> dict[str, Points]:
-        """Attribute -> its cells of one value, where it has any."""
-        return {c.attribute: c.points for c in self.codecs if c.points is not None}
-
-    @property
-    def chances(self) -> dict[str, NDArray[np.float64]]:
-        """Attribute -> the share of each code by chance, of attributes that are counted alone (:class:`Codec`)."""
-        return {c.attribute: c.chances for c in self.codecs if c.chances is not None}
-
-    @property
-    def counted_alone(self) -> frozenset[str]:
-        """The attributes that are counted and related to nothing: levels of others, and what values are rounded to."""
-        return frozenset(list_level_attributes(self.levels)) | self.chances.keys()
-
-    @property
     def interval_bins(self) -> dict[str, NDArray[np.int32]]:
         """Attribute -> the public bin of every fine code but null, -1 of an exact value; of those in ``together``."""
         grouped = {a for group in self.together for a in group}
@@ -135,29 +121,26 @@ class EncodingPlan:
         """Fine code -> public bin, by attribute."""
         return {c.attribute: c.groups for c in self.codecs}
 
-    @property
-    def in_order(self) -> dict[str, tuple[tuple[int, int], ...]]:
-        """Attribute -> its sections of intervals (:class:`Codec`)."""
-        return {c.attribute: c.in_order for c in self.codecs}
-
-    @property
-    def open_bins(self) -> frozenset[str]:
-        """The ordered attributes of which the spec says neither bins nor edges."""
-        return frozenset(c.attribute for c in self.codecs if c.bins_open)
-
-    @property
-    def added(self) -> dict[str, int]:
-        """Attribute -> the bin of what its spec does not list, where it has one (:class:`Codec`)."""
-        return {c.attribute: c.added for c in self.codecs if c.added is not None}
-
-    @property
-    def levels(self) -> dict[str, tuple[Level, ...]]:
-        """Attribute -> its levels, the top one first, where its column has any."""
+    @cached_property
+    def binning(self) -> Binning:
+        """What is public of every attribute's fine codes, in attribute order."""
         levels: dict[str, tuple[Level, ...]] = {}
         for c in self.codecs:
             if isinstance(c, LevelCodec):
                 levels[c.column] = (*levels.get(c.column, ()), Level(c.attribute, c.of))
-        return levels
+        return {
+            c.attribute: AttributeBins(
+                groups=c.groups,
+                in_order=c.in_order,
+                is_open=c.widths is not None,
+                widths=c.widths,
+                added=c.added,
+                levels=levels.get(c.attribute, ()),
+                points=c.points,
+                chances=c.chances,
+            )
+            for c in self.codecs
+        }
 
     def attributes_of(self, columns: Collection[str]) -> tuple[str, ...]:
         """Return the attributes that hold these released columns, without their heaping attributes and levels."""
@@ -226,12 +209,14 @@ class ColumnCodecs:
         self.spec = spec
         self.rules = CompiledRules.compile(spec) if spec.rules else None
         self._even = frozenset(even)
+        self._thresholds = [list_asked_thresholds(spec), *([self.rules.thresholds] if self.rules else [])]
         self._made: dict[str, list[Codec]] = {}
 
     def of(self, name: str) -> list[Codec]:
         """Return the codec of a column, and that of its heaps where it has any."""
         if name not in self._made:
-            self._made[name] = _build_codecs(name, self.spec, self.rules, self._even)
+            thresholds = sorted({edge for found in self._thresholds for edge in found.get(name, ())})
+            self._made[name] = _build_codecs(name, self.spec, thresholds, self._even)
         return self._made[name]
 
 
@@ -297,17 +282,25 @@ def find_evenly_cut_columns(plan: EncodingPlan, sizes: Mapping[str, int]) -> fro
     return frozenset(a for a in plan.wide if a in sizes and sizes[a] != plan.domain.size(a))
 
 
-def _build_codecs(name: str, spec: ReleaseSpec, rules: CompiledRules | None, even: Collection[str]) -> list[Codec]:
+def list_asked_thresholds(spec: ReleaseSpec) -> dict[str, tuple[float, ...]]:
+    """Return ordered column -> the bin edges at which conditions of the spec's measured questions change."""
+    columns = spec.released_columns
+    asked = (node for marginal in spec.measured_sets for node in parse_conditions(marginal, columns))
+    return list_thresholds(asked, columns)
+
+
+def _build_codecs(name: str, spec: ReleaseSpec, thresholds: Sequence[float], even: Collection[str]) -> list[Codec]:
     """Return the codec of a column, and that of its heaps where it has any."""
     column = spec.released_columns[name]
-    thresholds = () if rules is None else rules.thresholds.get(name, ())
     match column:
         case IntegerColumn():
-            own = _choose_cells(column, spec)
-            return _with_heaps(IntegerCodec(name, column, thresholds, even=name in even, **own), column, **own)
+            points, rounded = _choose_cells(column, spec)
+            whole = IntegerCodec(name, column, thresholds, even=name in even, points=points, rounded=rounded)
+            return _with_heaps(whole, column, rounded)
         case NumberColumn():
-            own = _choose_cells(column, spec)
-            return _with_heaps(NumberCodec(name, column, thresholds, even=name in even, **own), column, **own)
+            points, rounded = _choose_cells(column, spec)
+            number = NumberCodec(name, column, thresholds, even=name in even, points=points, rounded=rounded)
+            return _with_heaps(number, column, rounded)
         case DatetimeColumn():
             return [DatetimeCodec(name, column, thresholds, even=name in even)]
         case DateColumn():
@@ -321,25 +314,16 @@ def _build_codecs(name: str, spec: ReleaseSpec, rules: CompiledRules | None, eve
     raise TypeError(f"{name!r} is not a released column")
 
 
-class _Own(TypedDict):
-    """What a column of numbers has by default: values with a cell each, and what people may round to."""
-
-    points: tuple[float, ...]
-    rounded: tuple[float, ...]
-
-
-def _choose_cells(column: IntegerColumn | NumberColumn, spec: ReleaseSpec) -> _Own:
-    """Return what the spec asks for; nothing where bins are given."""
+def _choose_cells(
+    column: IntegerColumn | NumberColumn, spec: ReleaseSpec
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the values with a cell each, and the numbers that people may round to; none where bins are given."""
     asked, is_open = spec.mechanism.compression, column.leaves_bins_open
-    return _Own(
-        points=column.point_values() if asked.single_values and is_open else (),
-        rounded=column.round_numbers() if asked.round_numbers and is_open else (),
-    )
+    points = column.point_values() if asked.single_values and is_open else ()
+    return points, column.round_numbers() if asked.round_numbers and is_open else ()
 
 
-def _with_heaps(
-    codec: OrderedCodec, column: IntegerColumn | NumberColumn, points: Sequence[float], rounded: Sequence[float]
-) -> list[Codec]:
+def _with_heaps(codec: OrderedCodec, column: IntegerColumn | NumberColumn, rounded: Sequence[float]) -> list[Codec]:
     """Return the codec and that of what its values are rounded to, named or not, where there is one."""
     if column.heaps:
         return [codec, HeapingCodec(codec, column.heap_values())]

@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,29 +20,6 @@ from privsyn.data_contracts.domain import choose_code_dtype
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.codec import Codec, Codes, Columns
 from privsyn.tasks.rules.compiled_rules import CompiledRules
-
-
-@dataclass(frozen=True, eq=False)
-class Level:
-    """One level above the fine codes of an attribute.
-
-    ``attribute``: whose codes are the level's groups; ``of``: the group of every fine code, shape (fine size,), every
-    group having one at least; all codes of a group lie in one group of the level above.
-    """
-
-    attribute: str
-    of: NDArray[np.int64]
-
-
-Levels = Mapping[str, tuple[Level, ...]]
-"""Attribute -> its levels, the top one first; attributes without levels are left out."""
-
-NO_LEVELS: Levels = MappingProxyType({})
-
-
-def list_level_attributes(levels: Levels) -> list[str]:
-    """Return the attributes that are levels of others."""
-    return [level.attribute for above in levels.values() for level in above]
 
 
 class LevelCodec(Codec):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.columns import Binned
 from privsyn.data_contracts.columns.grid import Grid
 from privsyn.data_contracts.domain import choose_code_dtype
-from privsyn.tasks.codecs.cells import Bin, Floats, build_cells, find_points, holds_one_value
+from privsyn.tasks.codecs.cells import Bin, Floats, build_cells, compute_width, find_points, holds_one_value
 from privsyn.tasks.codecs.codec import Bounds, Codec, Codes, Columns
 
 FRACTIONS = "fractions rounded"
@@ -90,7 +90,9 @@ class OrderedCodec(Codec):
         null_bin = [len(self.cells.bins)] if column.nullable else []
         self.groups = np.concatenate([self.cells.bin_of, np.array(null_bin, dtype=np.int32)]).astype(np.int32)
         self.leaves_cell = False  # whether a drawn value may lie in another cell of its bin
-        self.in_order, self.bins_open = self.cells.sections, column.leaves_bins_open
+        self.in_order = self.cells.sections
+        intervals = [0.0 if cell.exact else compute_width(cell, self._grid) for cell in self.cells.fine]
+        self.widths = np.array([*intervals, *(0.0 for _ in null_bin)]) if column.leaves_bins_open else None
         self._is_exact = np.array([cell.exact for cell in self.cells.fine])
         self._low, self._high = (
             np.array([getattr(cell, side) for cell in self.cells.fine], dtype=np.float64) for side in ("low", "high")

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from math import prod
 
 import numpy as np
@@ -16,7 +17,6 @@ from privsyn.tasks.codecs.encoding_plan import EncodingPlan
 from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode, build_coarse_domain
 from privsyn.tasks.rules.compiled_rules import MAX_GRID, CompiledRules
-from privsyn.tasks.rules.implied_zeros import imply_zeros
 
 Bools = NDArray[np.bool_]
 
@@ -149,3 +149,31 @@ def restrict_to_domain(zeros: KnownZeros, domain: Domain) -> KnownZeros:
     here = set(domain.attributes)
     tables, implied = (tuple((c, mask) for c, mask in t if here.issuperset(c)) for t in (zeros.tables, zeros.implied))
     return KnownZeros(tables, implied)
+
+
+def imply_zeros(tables: Sequence[tuple[Clique, Bools]]) -> tuple[tuple[Clique, Bools], ...]:
+    """Return pairs with joint codes that ``tables`` forbid, directly or by way of other attributes: (pair, forbidden).
+
+    Where `MSP` is null just below 15 years, and so is `PINCP`, no row has one of them without the other.
+
+    tables: (attributes, forbidden) of their shape.  One pass over the attributes in between (Mackworth, "Consistency in
+    networks of relations", Artificial Intelligence 8, 1977), so more may be implied than is found.
+    """
+    allowed: dict[Clique, Bools] = {}
+    order: dict[str, None] = {}
+    for clique, forbidden in tables:
+        order |= dict.fromkeys(clique)
+        for first, second in combinations(range(len(clique)), 2):
+            others = tuple(i for i in range(len(clique)) if i not in (first, second))
+            possible = ~np.asarray(forbidden.all(axis=others))
+            a, b = clique[first], clique[second]
+            allowed[a, b] = possible & allowed.get((a, b), True)
+            allowed[b, a] = allowed[a, b].T
+    for between in order:
+        near = [a for a in order if (a, between) in allowed]
+        for a, b in combinations(near, 2):
+            way = (allowed[a, between].astype(np.float32) @ allowed[between, b].astype(np.float32)) > 0
+            if not way.all():
+                allowed[a, b] = way & allowed.get((a, b), True)
+                allowed[b, a] = allowed[a, b].T
+    return tuple(((a, b), ~allowed[a, b]) for a, b in combinations(order, 2) if not allowed.get((a, b), np.True_).all())

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.tasks.codecs.level_codecs import Levels
+from privsyn.tasks.codecs.binning import Binning
 
 Floats = NDArray[np.float64]
 
@@ -43,13 +43,13 @@ def make_levels_agree(
     return below
 
 
-def with_levels(counts: Mapping[str, Floats], sigmas: Mapping[str, float], levels: Levels) -> dict[str, Floats]:
-    """Return the counts of all attributes, those of attributes with ``levels`` and of these made to agree."""
+def with_levels(counts: Mapping[str, Floats], sigmas: Mapping[str, float], binning: Binning) -> dict[str, Floats]:
+    """Return the counts of all attributes, those of attributes with levels and of these made to agree."""
     found: dict[str, Floats] = dict(counts)
-    for a, above in levels.items():
-        known = [(level.of, counts[level.attribute], sigmas[level.attribute] ** 2) for level in above]
+    for a, levels in ((a, bins.levels) for a, bins in binning.items() if bins.levels):
+        known = [(level.of, counts[level.attribute], sigmas[level.attribute] ** 2) for level in levels]
         found[a] = make_levels_agree(counts[a], sigmas[a] ** 2, known)
-        for level in above:
+        for level in levels:
             found[level.attribute] = np.bincount(level.of, weights=found[a]).astype(np.float64)
     return found
 

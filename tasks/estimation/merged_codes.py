@@ -30,12 +30,15 @@ LEAST_CODES = 2
 class CoarseCounts:
     """Noisy counts of an attribute's codes, and whether these are in an order that merging is to keep.
 
-    ``variance``: of the noise of each count; None where there is none.
+    ``variance``: of the noise of each count; None where there is none.  ``begin``: the merged code that each code
+    begins in, all in one where it is None; ``grows``: whether more are made of these as cells allow.
     """
 
     counts: Floats
     in_order: bool
     variance: Floats | None = None
+    begin: Merge | None = None
+    grows: bool = True
 
 
 def count_affordable_cells(total: float, sigma: float) -> int:
@@ -46,14 +49,14 @@ def count_affordable_cells(total: float, sigma: float) -> int:
 def merge_codes(coarse: Mapping[str, CoarseCounts], clique: Clique, cells: int) -> list[Merge]:
     """Return the merged code of every code of each attribute of ``clique``: of at most ``cells`` cells together.
 
-    Every attribute has LEAST_CODES, or as many as its codes are, even where these are more cells.  The merged codes of
-    an attribute are numbered by the first code in each.
+    Every attribute that grows has LEAST_CODES, or as many as its codes are, even where these are more cells.  The
+    merged codes of an attribute are numbered by the first code in each.
     """
-    parts = [_Parts(coarse[a]) for a in clique]
+    parts = [_SplitCodes(coarse[a]) for a in clique]
     for part in parts:
-        while len(part.members) < LEAST_CODES and part.heaviest is not None:
+        while part.grows and len(part.members) < LEAST_CODES and part.heaviest is not None:
             part.split()
-    growing = list(range(len(parts)))
+    growing = [i for i, part in enumerate(parts) if part.grows]
     while growing:
         growing = [i for i in growing if parts[i].heaviest is not None and _count_with_one_more(parts, i) <= cells]
         if growing:
@@ -61,18 +64,20 @@ def merge_codes(coarse: Mapping[str, CoarseCounts], clique: Clique, cells: int) 
     return [part.number() for part in parts]
 
 
-def _count_with_one_more(parts: list[_Parts], index: int) -> int:
+def _count_with_one_more(parts: list[_SplitCodes], index: int) -> int:
     return prod(len(part.members) + (i == index) for i, part in enumerate(parts))
 
 
-class _Parts:
+class _SplitCodes:
     """The codes of an attribute in parts: ``members`` of each, and the share of the ``heaviest`` that can be split."""
 
     def __init__(self, coarse: CoarseCounts) -> None:
         self._mass = np.maximum(coarse.counts, 0.0) + 1e-9
         self._in_order = coarse.in_order
         self._variance = np.zeros_like(self._mass) if coarse.variance is None else coarse.variance
-        self.members = [np.arange(len(self._mass))]
+        self.grows = coarse.grows
+        begin = np.zeros(len(self._mass), np.int64) if coarse.begin is None else coarse.begin
+        self.members = [np.flatnonzero(begin == part) for part in np.unique(begin)]
 
     @property
     def heaviest(self) -> float | None:

@@ -1,6 +1,10 @@
 """The recoding of a domain: which fine codes of an attribute share one coarse code, and what is known of their counts.
 
 Paper: section 5.3, "Filter and Combine Low-count Values".
+
+Not in the paper: codes of about equal noisy mass, the cells of ordered columns that pairs are scored and measured in.
+Where a pair's cells hold fewer rows than their noise, the relation is lost; a few cells of many rows each keep it.
+Inside them values follow the fine one-way.  A function of released counts and public noise, so it costs no budget.
 """
 
 from __future__ import annotations
@@ -8,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,23 +22,14 @@ from privsyn.data_contracts.domain import Domain, Merge
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import RECODE
-from privsyn.tasks.codecs.cells import Points
-from privsyn.tasks.codecs.level_codecs import NO_LEVELS, Levels, list_level_attributes
-from privsyn.tasks.estimation.equal_mass import mark_first_of_equal_mass
+from privsyn.tasks.codecs.binning import AttributeBins, Binning, list_level_attributes
 from privsyn.tasks.estimation.fine_weights import STANDS_OUT, find_faint_points, join_points, weigh_inside
-from privsyn.tasks.estimation.interval_codes import mark_first_of_intervals
 from privsyn.tasks.estimation.level_counts import combine_by_levels, with_levels
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.projection import apply_norm_sub
 
 Floats = NDArray[np.float64]
 
-
-NOWHERE: Mapping[str, Points] = MappingProxyType({})
-"""No attribute with cells of one value."""
-
-NO_CHANCES: Mapping[str, Floats] = MappingProxyType({})
-"""No attribute that is counted alone."""
 
 WORTH_A_CODE = 0.001
 """Share of the noisy total below which low neighbours have no code of their own: a code costs cells in every pair."""
@@ -75,10 +69,6 @@ class AttributeRecode:
 Recode = dict[str, AttributeRecode]
 
 
-Sections = tuple[tuple[int, int], ...]
-"""First bin of each section of intervals, and the first after it: low intervals are combined inside a section only."""
-
-
 def as_one_code(recode: AttributeRecode) -> AttributeRecode:
     """Return the same counts in one code: of a level, which is counted, and related to nothing by itself."""
     counts = np.maximum(recode.estimate, 0.0) + 1e-9
@@ -104,69 +94,45 @@ def weigh_by_chance(recode: AttributeRecode, chances: Floats) -> AttributeRecode
 
 
 def compress_attribute(
-    noisy: NDArray[Any],
-    sigma: float,
-    groups: NDArray[np.int32],
-    settings: Compression,
-    in_order: Sections = (),
-    added: int | None = None,
-    levels: Sequence[NDArray[np.int64]] = (),
-    codes: int | None = None,
-    points: Points | None = None,
+    noisy: NDArray[Any], sigma: float, attribute: AttributeBins, settings: Compression, codes: int | None = None
 ) -> AttributeRecode:
     """Keep, combine or filter each bin of one attribute.
 
     The threshold is theta = ``settings.sigmas`` x sigma, sigma being the noise of one fine count (paper: 3 sigma), and
     ``settings.least_count`` at least (DPSyn report, 5.3: 4.5 sigma and 800).  A bin (its fine codes summed) is kept if
-    its noisy count reaches theta.  The bins of each section of ``in_order`` are
-    intervals; nothing is combined across the end of a section.  Low intervals are combined with low neighbours until
-    these reach theta and WORTH_A_CODE together, or no low neighbour is left; they have a code of their own if their sum
-    reaches one standard deviation of its noise and WORTH_A_CODE, else each joins the nearest code of its section; a
-    section without any is one code (``settings.neighbours``; not in the paper).  All other low bins share one combined
-    code, the last.  With ``settings.filter`` (the paper) these are filtered instead, their count taken as 0, where
-    their sum is below theta too; that loses the rows of many rare values.  A low bin ``added`` is always filtered: what
-    the spec does not list must not come out of noise alone.  At least one code always remains.
+    its noisy count reaches theta; bins of intervals are combined (:func:`_begin_codes`).  All other low bins share one
+    combined code, the last.  With ``settings.filter`` (the paper) these are filtered instead, their count taken as 0,
+    where their sum is below theta too; that loses the rows of many rare values.  The bin of what the spec does not list
+    (``attribute.added``) is filtered wherever it is low: it must not come out of noise alone.  At least one code always
+    remains.
 
-    ``levels``: the group of every fine code, the top level first.  Then a code of its own is for bins of WORTH_A_CODE,
-    too; low bins share one code with those of their group of the lowest level, and these with those of the level above
-    where they are too few (not in the paper).
+    With ``attribute.levels`` a code of its own is for bins of WORTH_A_CODE, too; low bins share one code with those of
+    their group of the lowest level, and these with those of the level above where they are too few (not in the paper).
+    A cell of one value (``attribute.points``) that does not stand out is in the code of the cell beside it.
 
-    ``codes``: the bins of ``in_order`` are joined into so many codes of about equal noisy mass, each section into its
-    share of them by mass, at least one, whatever is low (not in the paper).
-
-    ``points``: the cells of one value; one that does not stand out is in the code of the cell beside it.
+    ``codes``: how many codes the bins in order are joined into; None: as many as come out of theta.
     """
-    y = noisy.astype(np.float64)
-    bins = int(groups.max()) + 1
-    faint = find_faint_points(y, sigma, points)
-    total = np.bincount(groups, weights=join_points(y, faint), minlength=bins).astype(np.float64)
+    y, groups, added = noisy.astype(np.float64), attribute.groups, attribute.added
+    levels = [level.of for level in attribute.levels]
+    faint = find_faint_points(y, sigma, attribute.points)
+    total = np.bincount(groups, weights=join_points(y, faint), minlength=attribute.size).astype(np.float64)
     theta = settings.threshold(sigma)
     if levels:
         theta = max(theta, WORTH_A_CODE * float(total.sum()))
-    low = total < theta if settings.enabled else np.zeros(bins, dtype=bool)
-    first = ~low  # the bins with which a code begins
-    if codes is not None:
-        mass = np.maximum(total, 0.0)
-        for start, end in in_order:
-            share = mass[start:end].sum() / max(mass.sum(), 1.0)
-            first[start:end] = mark_first_of_equal_mass(total[start:end], max(1, round(codes * share)))
-            low[start:end] = False
-    elif settings.neighbours:
-        worth_a_code, cells = WORTH_A_CODE * float(total.sum()), np.bincount(groups)
-        for start, end in in_order:
-            part = slice(start, end)
-            first[part] = mark_first_of_intervals(
-                total[part], low[part], max(theta, worth_a_code), sigma * np.sqrt(cells[part]), worth_a_code
-            )
-            low[part] = False
+    low = total < theta if settings.enabled else np.zeros(attribute.size, dtype=bool)
+    first = _begin_codes(total, low, theta, sigma, attribute, settings, codes)
+    for start, end in attribute.in_order if codes is not None or settings.neighbours else ():
+        low[start:end] = False  # every interval has a code now
+    # a faint cell is in the code of the one beside it, which begins a code if either of them did
     for cell, beside in zip(groups[faint.cell], groups[faint.beside], strict=True):
         first[max(cell, beside)], first[min(cell, beside)] = False, first[cell] or first[beside]
-    gone = np.zeros(bins, dtype=bool)
-    if added is not None and low[added] and (bool(levels) or not low.all()):
+    gone = np.zeros(attribute.size, dtype=bool)
+    if added is not None and low[added] and (bool(levels) or not low.all()):  # filtering all would leave no code
         gone[added], low[added] = True, False
     starts = np.unique(groups, return_index=True)[1]
     shared = combine_by_levels(total, low, theta, [of[starts] for of in levels])
     low &= shared < 0
+    # codes by number: those that begin in order, then those of levels, then the combined one; filtered bins last
     own = int(first.sum()) + int(shared.max()) + 1
     combine = bool(low.any()) and (not settings.filter or own == 0 or total[low].sum() >= theta)
     target = np.where(shared < 0, np.cumsum(first) - 1, int(first.sum()) + shared)
@@ -174,19 +140,52 @@ def compress_attribute(
     target[gone] = own + int(combine)
     coarse = target[groups].astype(np.int32)
     kept = (~low[groups] | combine) & ~gone[groups]
-    weight = weigh_inside(y, sigma, groups, coarse, levels[-1] if levels else None, points)
+    weight = weigh_inside(y, sigma, groups, coarse, levels[-1] if levels else None, attribute.points)
     return AttributeRecode(coarse, kept, weight, y, np.full(len(y), sigma**2))
 
 
-def drop_unlisted(recode: Recode, added: Mapping[str, int], settings: Compression) -> Recode:
+def _begin_codes(
+    total: Floats,
+    low: NDArray[np.bool_],
+    theta: float,
+    sigma: float,
+    attribute: AttributeBins,
+    settings: Compression,
+    codes: int | None,
+) -> NDArray[np.bool_]:
+    """Return which bins a code begins with, shape (bins,): those that are not low, and sections of intervals anew.
+
+    Nothing is combined across the end of a section.  Low intervals are combined with low neighbours until these reach
+    ``theta`` and WORTH_A_CODE together, or no low neighbour is left; they have a code of their own if their sum reaches
+    one standard deviation of its noise and WORTH_A_CODE, else each joins the nearest code of its section; a section
+    without any is one code (``settings.neighbours``; not in the paper).  With ``codes``, bins are joined into so many
+    of about equal noisy mass, each section into its share of them by mass, at least one, whatever is low (not in the
+    paper).
+    """
+    first, cells, mass = ~low, np.bincount(attribute.groups), np.maximum(total, 0.0)
+    worth_a_code = WORTH_A_CODE * float(total.sum())
+    for start, end in attribute.in_order:
+        part = slice(start, end)
+        if codes is not None:
+            share = mass[part].sum() / max(mass.sum(), 1.0)
+            first[part] = mark_first_of_equal_mass(total[part], max(1, round(codes * share)))
+        elif settings.neighbours:
+            noise = sigma * np.sqrt(cells[part])  # a bin is a sum of fine cells, each with noise of its own
+            first[part] = mark_first_of_intervals(total[part], low[part], max(theta, worth_a_code), noise, worth_a_code)
+    return first
+
+
+def drop_unlisted(recode: Recode, binning: Binning, settings: Compression) -> Recode:
     """Return the same codes, in which no row becomes what its spec does not list out of noise alone.
 
-    ``added``: as in :func:`privsyn.tasks.steps.compress_domain.compress_domain`.  Where it shares a code with listed
-    values and its noisy count is low, these have its part of the code; evenly, where they have none (not in the paper).
+    Where what is not listed shares a code with listed values and its noisy count is low, these have its part of the
+    code; evenly, where they have none (not in the paper).
     """
     found = dict(recode)
-    for a in added.keys() & recode.keys():
-        r, own = recode[a], added[a]
+    for a, r in recode.items():
+        own = binning[a].added
+        if own is None:
+            continue
         others = r.kept & (r.coarse == r.coarse[own]) & (np.arange(len(r.coarse)) != own)
         if not r.kept[own] or not others.any() or r.estimate[own] >= settings.threshold(math.sqrt(r.variance[own])):
             continue
@@ -201,12 +200,12 @@ def with_one_ways(
     recode: Recode,
     answers: Mapping[str, NDArray[Any]],
     sigmas: Mapping[str, float],
-    groups: Mapping[str, NDArray[np.int32]],
+    binning: Binning,
 ) -> Recode:
     """Return the same codes with other noisy one-ways in the place of those that they were chosen by: for simulations.
 
     ``answers``: attribute -> fine counts; attributes that it lacks, which have known totals, stay as they are.
-    ``sigmas``: attribute -> their noise, in counts; ``groups``: as in :func:`compress_domain`.
+    ``sigmas``: attribute -> their noise, in counts.
     """
     found = {}
     for a, r in recode.items():
@@ -215,7 +214,7 @@ def with_one_ways(
             continue
         estimate = np.asarray(answers[a], dtype=np.float64)
         weight = np.zeros(len(r.coarse))
-        weight[r.kept] = weigh_inside(estimate[r.kept], sigmas[a], groups[a][r.kept], r.coarse[r.kept])
+        weight[r.kept] = weigh_inside(estimate[r.kept], sigmas[a], binning[a].groups[r.kept], r.coarse[r.kept])
         found[a] = AttributeRecode(r.coarse, r.kept, weight, estimate, np.full(len(estimate), sigmas[a] ** 2))
     return found
 
@@ -224,45 +223,49 @@ def pool_one_ways(
     recode: Recode,
     queries: Sequence[Query],
     answers: Sequence[NDArray[Any]],
-    groups: Mapping[str, NDArray[np.int32]],
-    levels: Levels = NO_LEVELS,
-    points: Mapping[str, Points] = NOWHERE,
-    chances: Mapping[str, Floats] = NO_CHANCES,
+    binning: Binning,
 ) -> Recode:
     """Return recode with later noisy one-ways on fine codes pooled in, by inverse variance; larger queries are skipped.
 
-    Codes stay as they are: rows were recoded by them.  ``groups``: fine code -> public bin, by attribute.  Fine counts
-    are drawn towards an even spread in their code, but those of an attribute that a public table tells of.  Counts of
-    ``levels`` are made to agree.  ``points``: the cells of one value, by attribute;
-    ``chances``: of attributes counted alone, the share of each code by chance.
+    Codes stay as they are: rows were recoded by them.  Fine counts are drawn towards an even spread in their code, but
+    those of an attribute that a public table tells of.  Counts of levels are made to agree.
     """
     pooled = dict(recode)
     for query, noisy in zip(queries, answers, strict=True):
         if len(query.attributes) == 1:
             a = query.attributes[0]
-            r = pooled[a]
+            r, bins = pooled[a], binning[a]
             variance = 1.0 / (1.0 / r.variance + 1.0 / query.sigma**2)
             estimate = variance * (r.estimate / r.variance + noisy / query.sigma**2)
             found = AttributeRecode(r.coarse, r.kept, r.weight, estimate, variance)
-            if a in chances:
-                pooled[a] = weigh_by_chance(found, chances[a])
+            if bins.chances is not None:
+                pooled[a] = weigh_by_chance(found, bins.chances)
                 continue
             noise = 0.0 if r.by_prior else float(np.sqrt(found.noise))
-            weight = weigh_inside(estimate, noise, groups[a], r.coarse, points=points.get(a))
+            weight = weigh_inside(estimate, noise, bins.groups, r.coarse, points=bins.points)
             pooled[a] = replace(found, weight=weight)
-    return pooled | _recode_levels(pooled, groups, levels)
+    return pooled | _recode_levels(pooled, binning)
 
 
-def _recode_levels(pooled: Recode, groups: Mapping[str, NDArray[np.int32]], levels: Levels) -> Recode:
+def _recode_levels(pooled: Recode, binning: Binning) -> Recode:
     """Return the attributes with levels, and these, by counts that agree."""
-    named = [*levels, *list_level_attributes(levels)]
+    named = [*(a for a, bins in binning.items() if bins.levels), *list_level_attributes(binning)]
     sigma = {a: float(np.sqrt(pooled[a].noise)) for a in named}
     found = {}
-    for a, y in with_levels({a: pooled[a].estimate for a in named}, sigma, levels).items():
-        below = levels[a][-1].of if a in levels else None
-        weight = weigh_inside(y, sigma[a], groups[a], pooled[a].coarse, below)
+    for a, y in with_levels({a: pooled[a].estimate for a in named}, sigma, binning).items():
+        below = binning[a].levels[-1].of if binning[a].levels else None
+        weight = weigh_inside(y, sigma[a], binning[a].groups, pooled[a].coarse, below)
         found[a] = replace(pooled[a], estimate=y, weight=weight)
     return found
+
+
+def mark_ordered_codes(recode: AttributeRecode, bins: AttributeBins) -> NDArray[np.bool_]:
+    """Return which codes stand for intervals, shape (codes,)."""
+    ordered = np.zeros(recode.size, dtype=bool)
+    for start, end in bins.in_order:
+        inside = recode.kept & (bins.groups >= start) & (bins.groups < end)
+        ordered[recode.coarse[inside]] = True
+    return ordered
 
 
 def merge_coarse(recode: AttributeRecode, merge: Merge) -> AttributeRecode:
@@ -334,3 +337,94 @@ def sum_coarse_one_ways(recode: Recode) -> tuple[list[Marginal], list[Floats]]:
         marginals.append(Marginal((attribute,), np.bincount(code, weights=r.estimate[r.kept], minlength=r.size)))
         variances.append(np.bincount(code, weights=r.variance[r.kept], minlength=r.size).astype(np.float64))
     return marginals, variances
+
+
+ROWS_A_CELL = 3.0
+"""Rows of a pair's cell in standard deviations of its noise, if every cell had as many."""
+
+LEAST_CODES = 3
+"""Codes of a column at least: with two, a relation that rises and falls cannot be seen."""
+
+ENOUGH_CODES = 8
+"""So many codes keep a relation well: a column has them in place of twice as many only, as finer codes tell more."""
+
+PAIRS_BUDGET = 3.0
+"""Budget of the pairs in that of the one-ways, as codes are counted by it: about that of the default split."""
+
+
+def count_codes(noisy: Mapping[str, Floats], queries: Sequence[Query]) -> int:
+    """Return how many codes of equal mass a column is to have, LEAST_CODES or more; of ENOUGH_CODES an even number.
+
+    So one of many cuts is at the median, where sets of columns merge codes in two.
+
+    If all pairs were measured, each would have noise of a standard deviation s; two columns of k codes then have
+    rows / k^2 = ROWS_A_CELL x s rows a cell.  ``noisy``: fine counts by attribute; queries: of these one-ways.
+    """
+    rows = float(np.mean([y.sum() for y in noisy.values()]))
+    pairs = max(len(noisy) * (len(noisy) - 1) / 2, 1.0)
+    rho = PAIRS_BUDGET * sum(1 / (2 * q.sigma**2) for q in queries)
+    noise = math.sqrt(pairs / (2 * rho))
+    codes = max(LEAST_CODES, round(math.sqrt(max(rows, 0.0) / (ROWS_A_CELL * noise))))
+    return codes if codes < ENOUGH_CODES else codes + codes % 2
+
+
+def are_worth_joining(size: int, codes: int) -> bool:
+    """Return whether an attribute of ``size`` codes is better measured in ``codes`` of equal mass."""
+    return codes < size if codes < ENOUGH_CODES else 2 * codes <= size
+
+
+def mark_first_of_equal_mass(total: Floats, codes: int) -> NDArray[np.bool_]:
+    """Return which bins of a section of intervals begin a code; ``total``: their noisy counts, shape (bins,).
+
+    A bin goes where the middle of its mass lies among ``codes`` equal parts, so one of several parts is a code alone.
+    """
+    mass = np.maximum(total, 0.0)
+    whole = float(mass.sum())
+    if whole <= 0:
+        return np.arange(len(total)) == 0
+    middle = (np.cumsum(mass) - mass / 2) / whole
+    part = np.minimum(np.floor(middle * codes), codes - 1)
+    return np.diff(part, prepend=-1.0) != 0
+
+
+def mark_first_of_intervals(
+    total: Floats, low: NDArray[np.bool_], theta: float, noise: Floats, worth_a_code: float
+) -> NDArray[np.bool_]:
+    """Return which bins of a section of intervals begin a code; ``noise``: standard deviation of each noisy count."""
+    first = _mark_first_of_neighbours(total, low, theta)
+    code = np.cumsum(first) - 1
+    sums, sd = np.bincount(code, weights=total), np.sqrt(np.bincount(code, weights=noise**2))
+    own = ~low | (sums >= np.maximum(sd, worth_a_code))[code]
+    kept = np.flatnonzero(own)
+    if not kept.size:
+        return np.arange(len(total)) == 0
+    places = np.arange(len(total))
+    right = np.searchsorted(kept, places).clip(max=len(kept) - 1)
+    left = (right - (kept[right] > places)).clip(min=0)
+    nearest = np.where(np.abs(kept[left] - places) <= np.abs(kept[right] - places), kept[left], kept[right])
+    joined = code[nearest]
+    return np.diff(joined, prepend=-1) != 0
+
+
+def _mark_first_of_neighbours(total: Floats, low: NDArray[np.bool_], theta: float) -> NDArray[np.bool_]:
+    """Return which bins of a row of intervals begin a code.
+
+    Each that is not low, and of the low ones between two such as many as reach ``theta`` with the ones that follow;
+    what is left at the end of a run of low ones goes with those before.
+    """
+    first = np.ones(len(total), dtype=bool)
+    begun: list[int] = []  # where the codes of this run of low bins begin
+    count = 0.0  # of the last one of them
+    for i in range(len(total) + 1):
+        if i < len(total) and low[i]:
+            if not begun or count >= theta:
+                begun.append(i)
+                count = 0.0
+            else:
+                first[i] = False
+            count += total[i]
+        else:
+            if len(begun) > 1 and count < theta:
+                first[begun[-1]] = False
+            begun = []
+    return first

@@ -10,25 +10,19 @@ independent columns.  A function of released counts, so it costs no budget.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
-from privsyn.tasks.codecs.cells import Points
-from privsyn.tasks.codecs.level_codecs import NO_LEVELS, Levels, list_level_attributes
+from privsyn.tasks.codecs.binning import Binning, list_counted_alone
 from privsyn.tasks.estimation.projection import apply_norm_sub
 from privsyn.tasks.estimation.recode import (
-    NO_CHANCES,
-    NOWHERE,
     AttributeRecode,
     Floats,
     Recode,
-    Sections,
     compress_attribute,
     estimate_total,
 )
@@ -37,20 +31,13 @@ from privsyn.tasks.estimation.recode import (
 def recompress(
     pooled: Recode,
     queries: Sequence[Query],
-    groups: Mapping[str, NDArray[np.int32]],
+    binning: Binning,
     settings: Compression,
-    in_order: Mapping[str, Sections],
-    added: Mapping[str, int],
-    levels: Levels = NO_LEVELS,
-    points: Mapping[str, Points] = NOWHERE,
-    chances: Mapping[str, Floats] = NO_CHANCES,
 ) -> Recode:
     """Return recode with fine counts by a new decision on all one-ways, for attributes that ``queries`` asked again.
 
     pooled: codes of the first look with all one-ways pooled in (:func:`privsyn.tasks.estimation.recode.pool_one_ways`);
-    queries: of all later looks; ``groups``, ``in_order``, ``added``, ``levels``, ``points``, ``chances``: as in
-    :func:`privsyn.tasks.steps.compress_domain.compress_domain`.  Without ``settings.neighbours`` (the paper) nothing
-    changes.
+    queries: of all later looks.  Without ``settings.neighbours`` (the paper) nothing changes.
     """
     total = estimate_total(pooled)
     if not settings.enabled or not settings.neighbours or total <= 0:
@@ -58,13 +45,9 @@ def recompress(
     alone = all(len(q.attributes) == 1 for q in queries)
     found = dict(pooled)
     again = dict.fromkeys(q.attributes[0] for q in queries if len(q.attributes) == 1)
-    counted_only = {*list_level_attributes(levels), *chances}
-    for a in (a for a in again if not pooled[a].by_prior and a not in counted_only):
-        above = [level.of for level in levels.get(a, ())]
-        decide = partial(compress_attribute, groups=groups[a], settings=settings, in_order=in_order.get(a, ()))
-        own = decide(
-            pooled[a].estimate, math.sqrt(pooled[a].noise), added=added.get(a), levels=above, points=points.get(a)
-        )
+    counted_alone = set(list_counted_alone(binning))
+    for a in (a for a in again if not pooled[a].by_prior and a not in counted_alone):
+        own = compress_attribute(pooled[a].estimate, math.sqrt(pooled[a].noise), binning[a], settings)
         counts = _smooth_inside(own, pooled[a], total)
         estimate = counts if alone else pooled[a].estimate
         found[a] = replace(pooled[a], weight=_weigh_inside(pooled[a], counts), estimate=estimate)

@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.receipts import Query
+from privsyn.tasks.codecs.binning import Binning
 from privsyn.tasks.estimation.known_zeros import KnownZeros
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.pooled_coefficients import SCALES, compute_posterior_mean, fit_scales
 from privsyn.tasks.estimation.projection import fit_to_sums, rake
-from privsyn.tasks.estimation.recode import AttributeRecode, Recode, Sections, estimate_total
+from privsyn.tasks.estimation.recode import AttributeRecode, Recode, estimate_total, mark_ordered_codes
 
 Floats = NDArray[np.float64]
 
@@ -58,15 +59,6 @@ COUNT_RESOLUTION = 2.0**-10
 
 _RESOLUTION = 2.0**-12  # last bits of linear algebra differ between CPUs
 _EDGE = 8.0
-
-
-def mark_ordered_codes(recode: AttributeRecode, sections: Sections, groups: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Return which codes stand for intervals, shape (codes,)."""
-    ordered = np.zeros(recode.size, dtype=bool)
-    for start, end in sections:
-        inside = recode.kept & (groups >= start) & (groups < end)
-        ordered[recode.coarse[inside]] = True
-    return ordered
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,17 +119,15 @@ def _choose_scores(width: Floats, ordered: NDArray[np.bool_], top: int) -> NDArr
     return np.append(whole, 0).astype(np.int64)
 
 
-def rank_codes(
-    recode: Recode, sections: Mapping[str, Sections], groups: Mapping[str, NDArray[np.int32]], top: int
-) -> dict[str, Ranks]:
+def rank_codes(recode: Recode, binning: Binning, top: int) -> dict[str, Ranks]:
     """Return the ranks of every attribute that has several ordered codes, by its noisy one-way.
 
     ``top``: the largest score of a code: 1 or TOP.
     """
     found = {}
-    for a, own in sections.items():
-        if own and a in recode:
-            ordered = mark_ordered_codes(recode[a], own, groups[a])
+    for a, bins in binning.items():
+        if bins.in_order and a in recode:
+            ordered = mark_ordered_codes(recode[a], bins)
             width, there = _share_out(_sum_codes(recode[a], recode[a].estimate), ordered)
             if np.count_nonzero(width) > 1:
                 found[a] = Ranks(_choose_scores(width, ordered, top), width, ordered, there)

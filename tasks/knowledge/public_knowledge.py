@@ -12,20 +12,25 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from privsyn.data_contracts.domain import Clique, Domain, drop_attributes
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.binning import list_roundings
+from privsyn.tasks.codecs.encoding_plan import list_asked_thresholds
 from privsyn.tasks.codecs.level_codecs import LevelCodec
 from privsyn.tasks.codecs.one_hot import OneHotCodec
 from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation import known_zeros
 from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.question_cells import NO_STARTS, Starts, find_starts
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.estimation.reference import Expected, Reference
 from privsyn.tasks.estimation.target_weights import Targets
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge import prior_pairs
-from privsyn.tasks.knowledge.totals import Held, KnownTotals
+from privsyn.tasks.knowledge.totals import HeldCounts, KnownTotals
 from privsyn.tasks.knowledge.totals_and_rules import list_held_by_rules
 
 KEEPING_RULES = 4
@@ -124,7 +129,7 @@ class PublicKnowledge:
     @property
     def measured_again(self) -> Domain:
         """The fine domain of the attributes that may be measured a second time: not what values are rounded to."""
-        return drop_attributes(self.measured_alone, self.encoding.chances)
+        return drop_attributes(self.measured_alone, list_roundings(self.encoding.binning))
 
     @property
     def known_pairs(self) -> frozenset[Clique]:
@@ -218,22 +223,37 @@ class KnowledgeInCodes:
         return [] if totals is None else totals.coarse_pairs(self.recode)
 
     @property
-    def held(self) -> tuple[Held, ...]:
+    def starts(self) -> Starts:
+        """What the merged codes of measured questions begin with."""
+        if not any(marginal.question for marginal in self.public.spec.measured_sets):
+            return NO_STARTS
+        self.public.check(Part.TARGETS)
+        groupings = {a: (np.where(r.kept, r.coarse, -1), r.size) for a, r in self.recode.items()}
+        return find_starts(self.public.spec, self.public.encoding, groupings)
+
+    @property
+    def held(self) -> tuple[HeldCounts, ...]:
         """What rows have exactly."""
         totals = self.public.totals
         return () if totals is None else totals.coarse_held(self.recode)
 
 
 def _key_codes(public: PublicKnowledge) -> dict[str, Any]:
-    """Return edges, columns without a code, and dummies; other changes of rules count no private row again."""
+    """Return edges, columns without a code, and dummies; other changes of rules count no private row again.
+
+    Edges are those of rules, and of conditions in measured questions.
+    """
     plan = public.encoding
+    asked = list_asked_thresholds(public.spec)
+    key_of_questions = {"asked": asked} if asked else {}
     if plan.rules is None:
-        return {}
+        return key_of_questions
     groups = [[*c.sources, len(c.groups)] for c in plan.codecs if isinstance(c, OneHotCodec)]
     splits = {c.attribute: c.digest for c in plan.codecs if isinstance(c, SplitCodec)}
     levels = {c.attribute: c.digest for c in plan.codecs if isinstance(c, LevelCodec)}
     key = {"thresholds": plan.rules.thresholds, "computed": list(plan.rules.order), "one_of": groups}
-    return {**key, **({"split": splits} if splits else {}), **({"levels": levels} if levels else {})}
+    key |= {**({"split": splits} if splits else {}), **({"levels": levels} if levels else {})}
+    return {**key, **key_of_questions}
 
 
 def _key_rules(public: PublicKnowledge) -> dict[str, Any]:

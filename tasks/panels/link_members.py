@@ -24,10 +24,7 @@ from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
-from privsyn.tasks.panels.fit_relations import AHEAD, KIND, fit_relations
-from privsyn.tasks.panels.link_rows import draw_codes, recode_relation
-from privsyn.tasks.panels.linked_rows import LinkedRows
-from privsyn.tasks.panels.places import Places
+from privsyn.tasks.panels.link_rows import AHEAD, KIND, LinkedRows, Places, draw_codes, fit_relations, recode_relation
 from privsyn.tasks.panels.transition_codes import TransitionCodes
 from privsyn.tasks.panels.transitions import Transition
 from privsyn.tasks.synthesis.fine_codes import FineCodes
@@ -78,7 +75,7 @@ class MemberLinker:
         self._plan, self._recode, self._threads = plan, recode, choose_thread_count(threads)
         self._panel, self._members = plan.get_order()[0], plan.get_compositions()
         self._following = plan.following
-        self._transitions = {True: transitions, False: {a: [t.back() for t in ts] for a, ts in transitions.items()}}
+        self._transitions = {True: transitions, False: {a: [t.reverse() for t in ts] for a, ts in transitions.items()}}
         self._draws = {c.attribute: FineCodes(recode[c.attribute]) for c in plan.codecs}
         self._followed = {a: FineCodes(c.recode) for a, c in codes.items()}
         self._sizes = {a: r.size for a, r in recode.items()} | {a: c.size for a, c in codes.items()}

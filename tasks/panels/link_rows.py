@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
 
 from privsyn.data_contracts.domain import choose_code_dtype
 from privsyn.data_contracts.panels import name_stay
@@ -24,13 +25,12 @@ from privsyn.tasks.codecs.person_figures import PersonFigureCodec
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
-from privsyn.tasks.panels.fit_relations import fit_relations
+from privsyn.tasks.kernels.updater import Target
 from privsyn.tasks.panels.gaps import Gaps, OrderSteps
-from privsyn.tasks.panels.linked_rows import LinkedRows
-from privsyn.tasks.panels.places import Places
 from privsyn.tasks.panels.transition_codes import TransitionCodes
-from privsyn.tasks.panels.transitions import Transitions
+from privsyn.tasks.panels.transitions import Transition, Transitions
 from privsyn.tasks.synthesis.fine_codes import FineCodes
+from privsyn.tasks.synthesis.shards import Shard
 
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
@@ -86,7 +86,7 @@ class Linker:
         self._panel, codec = plan.get_order()
         assert isinstance(codec, OrderedCodec)  # noqa: S101 - the spec has checked its kind
         self._order = OrderSteps(codec, plan.order_unit)
-        self._transitions = {True: transitions, False: {a: t.back() for a, t in transitions.items()}}
+        self._transitions = {True: transitions, False: {a: t.reverse() for a, t in transitions.items()}}
         self._following = plan.following
         self._draws = {c.attribute: FineCodes(recode[c.attribute]) for c in plan.codecs}
         self._followed = {a: FineCodes(c.recode) for a, c in codes.items()}
@@ -236,3 +236,151 @@ def draw_codes(probabilities: Floats, codes: Codes, rng: np.random.Generator) ->
         drawn = np.searchsorted(np.cumsum(probabilities[code]), marks, side="right")
         found[order[ends[code] - n : ends[code]]] = np.minimum(drawn, probabilities.shape[1] - 1)
     return found
+
+
+_LEAST, _MOST = 1e-9, 1 - 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Draws where in their coarse codes the next values of one attribute lie.
+
+    ``transition``: to the rows that are made; ``ordered``: whether the attribute's codes are intervals.
+    """
+
+    transition: Transition
+    ordered: bool
+
+    def draw(
+        self, before: Codes, old: Floats, code: Codes, rng: np.random.Generator
+    ) -> tuple[Floats, NDArray[np.bool_]]:
+        """Return the place of each new value in ``code``, and whether it stays as it was.
+
+        ``old``: the place of the value before, in the code ``before``.
+
+        A value that stays keeps its place.  Another lies near where it was in a column with an order, by a normal
+        copula that has the correlation between the codes, and anywhere in its code in a column without.
+        """
+        t = self.transition
+        stays = t.same / np.maximum(t.same + np.diag(t.moves), 1e-12)
+        same = (code == before) & (rng.random(len(code)) < stays[before])
+        new = rng.random(len(code))
+        return np.where(same, old, self._draw_near(before, old, code, new) if self.ordered else new), same
+
+    def _draw_near(self, before: Codes, old: Floats, code: Codes, draws: Floats) -> Floats:
+        correlation = self.transition.correlate_moves()
+        spread = np.sqrt(1 - correlation**2)
+        low, width = _rank(self.transition.shares)
+        low_next, width_next = _rank(self.transition.shares @ self.transition.next_codes)
+        expected = correlation * ndtri(np.clip(low[before] + old * width[before], _LEAST, _MOST))
+        ends = [ndtri(np.clip(end[code], _LEAST, _MOST)) for end in (low_next, low_next + width_next)]
+        bottom, top = (ndtr((end - expected) / spread) for end in ends)
+        rank = ndtr(expected + spread * ndtri(np.clip(bottom + draws * (top - bottom), _LEAST, _MOST)))
+        inside = (rank - low_next[code]) / np.maximum(width_next[code], 1e-12)
+        return np.clip(np.where(top - bottom > 1e-6, inside, draws), 0.0, _MOST)
+
+
+def _rank(shares: Floats) -> tuple[Floats, Floats]:
+    """Return the share of rows below each code, and in it."""
+    return np.cumsum(shares) - shares, shares
+
+
+KIND = "(kind of pair)"
+"""The codes of new members of a household that say what they are to the one before; no attribute has the name."""
+
+AHEAD = "(kind of pair ahead)"
+"""The codes of members of a household that say what the one after is to them, the last for none; likewise no name."""
+
+SWEEPS = 6
+"""Sweeps at most."""
+
+KEPT = 256
+"""Weight of the transitions beside 4 of a relation of median noise: persons stay what they are, before all else."""
+
+ROUNDS = 20
+"""Rounds in which a measured relation is brought to the shares that the new rows have."""
+
+
+def fit_relations(
+    new: dict[str, Codes],
+    now: Mapping[str, Codes],
+    held: Mapping[str, Codes],
+    sizes: Mapping[str, int],
+    joints: Mapping[str, tuple[Floats, float]],
+    relations: Sequence[Marginal],
+    seed: int,
+    threads: int,
+) -> None:
+    """Move the codes ``new`` of the next rows, in place, towards transitions and relations at once.
+
+    now: the same attributes' codes in the rows before; held: codes that the next rows have already; joints: of each
+    attribute the wanted number of next rows by code before and code, and its noise; KIND comes first, where that is
+    held and decides, too; none where rows follow from no others; relations: measured
+    counts over attributes of both, of which the association is taken, and the shares of single codes from the rows.
+    """
+    from privsyn.tasks.kernels.sweeper import Sweeper  # these here: compiled code loads slowly
+    from privsyn.tasks.synthesis.sweep import compute_residuals, cool, weigh_marginals
+
+    moved = [a for a in new if any(a in m.attributes for m in relations)]
+    if not moved:
+        return
+    rows = len(new[moved[0]])
+    before = {a: i + len(moved) for i, a in enumerate(moved)}
+    place = {a: i for i, a in enumerate(moved)} | {a: i + 2 * len(moved) for i, a in enumerate(held)}
+    columns = [np.ascontiguousarray(c) for c in (*(new[a] for a in moved), *(now[a] for a in moved), *held.values())]
+    shares = {a: np.bincount(c, minlength=sizes[a]).astype(np.float64) for a, c in held.items()}
+    targets: list[Target] = []
+    kept: list[int] = []
+    for a in moved:
+        if a not in joints:
+            shares[a] = np.bincount(new[a], minlength=sizes[a]).astype(np.float64)
+            targets.append(Target((place[a],), shares[a].shape, shares[a]))
+            continue
+        joint, sigma = joints[a]
+        shares[a] = joint.reshape(-1, sizes[a]).sum(axis=0)
+        by = (place[KIND],) if joint.ndim > 2 else ()
+        targets.append(Target((place[a],), shares[a].shape, shares[a]))
+        kept.append(len(targets))
+        targets.append(Target((*by, before[a], place[a]), joint.shape, joint.ravel(), sigma))
+    for m in relations:
+        fitted = fit_to_shares(m.counts, [shares[a] for a in m.attributes])
+        scale = rows / max(float(m.counts.sum()), 1.0)
+        targets.append(Target(tuple(place[a] for a in m.attributes), fitted.shape, fitted.ravel(), m.sigma * scale))
+    all_sizes = [sizes[a] for a in (*moved, *moved, *held)]
+    residuals = compute_residuals(columns, all_sizes, targets, 0, threads, Shard(seed))
+    cliques = [target.attributes for target in targets]
+    weights = weigh_marginals(targets)
+    for number in kept:
+        weights[number] = KEPT
+    with Sweeper(columns, all_sizes, cliques, weights, residuals, threads) as sweeper:
+        cool(sweeper, np.arange(len(moved)), SWEEPS, (seed, 0))
+    for a, column in zip(moved, columns, strict=False):
+        new[a] = column
+
+
+def fit_to_shares(counts: Floats, shares: Sequence[Floats]) -> Floats:
+    """Return counts of the same association, whose sums along each axis are ``shares``, by proportional fitting."""
+    total = float(shares[0].sum())
+    found = counts + 1e-6 * max(float(counts.mean()), 1e-9)
+    for _ in range(ROUNDS):
+        for axis, wanted in enumerate(shares):
+            others = tuple(i for i in range(found.ndim) if i != axis)
+            sums = found.sum(axis=others)
+            ratio = np.where(sums > 0, wanted / np.maximum(sums, 1e-300), 0.0)
+            found = found * ratio.reshape([-1 if i == axis else 1 for i in range(found.ndim)])
+    return np.asarray(found * (total / max(float(found.sum()), 1e-300)))
+
+
+@dataclass(frozen=True, eq=False)
+class LinkedRows:
+    """Linked rows, person by person and in order; every array has shape (rows,).
+
+    ``person``: its number from 0; ``step``: the place in the order, in steps of its unit; ``drawn``: whether it is the
+    row of the person's record; ``fine``: fine codes of all attributes of rows but the order's, and of those that are
+    followed whether the value is that of the row before (:func:`privsyn.data_contracts.panels.name_stay`).
+    """
+
+    person: Integers
+    step: Integers
+    drawn: NDArray[np.bool_]
+    fine: dict[str, Integers]

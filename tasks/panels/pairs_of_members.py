@@ -12,8 +12,8 @@ from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.compositions import CompositionCodec
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import Recode
-from privsyn.tasks.panels.fit_relations import AHEAD
 from privsyn.tasks.panels.link_members import KindsOfPairs
+from privsyn.tasks.panels.link_rows import AHEAD
 from privsyn.tasks.panels.transition_codes import TransitionCodes
 from privsyn.tasks.panels.transitions import estimate_pairs
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -22,6 +22,7 @@ from privsyn.data_contracts.columns import (
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rule_nodes import Node
 from privsyn.data_contracts.rules import (
+    Lookup,
     LookupRule,
     OneOf,
     list_conditions,
@@ -31,7 +32,61 @@ from privsyn.data_contracts.rules import (
 )
 from privsyn.tasks.rules import evaluate, intervals
 from privsyn.tasks.rules.intervals import DAY, Interval, convert_to_array, read_cells, read_rows
-from privsyn.tasks.rules.lookup import LookupTable
+
+_NULL = -1e300  # the number that stands for null among the keys
+
+
+@dataclass(frozen=True, eq=False)
+class LookupTable:
+    """A public table by its key columns ``columns``.
+
+    ``parts[i]``: the sorted values of key column i; ``keys``: one number a row, sorted, shape (rows,); ``values`` and
+    ``null``: the looked-up values, shape (rows, to).
+    """
+
+    columns: tuple[str, ...]
+    parts: tuple[NDArray[np.float64], ...]
+    keys: NDArray[np.int64]
+    values: NDArray[np.float64]
+    null: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, lookup: Lookup, vocabulary: Mapping[str, int]) -> LookupTable:
+        """Return the table of a rule whose rows are given."""
+        width = len(lookup.from_)
+        cells = np.array([[_to_number(c, vocabulary) for c in row] for row in lookup.rows], np.float64)
+        cells = cells.reshape(len(lookup.rows), width + len(lookup.to))
+        parts = tuple(np.unique(cells[:, i]) for i in range(width))
+        keys = np.zeros(len(cells), np.int64)
+        for i, part in enumerate(parts):
+            keys = keys * part.size + np.searchsorted(part, cells[:, i])
+        order = np.argsort(keys)
+        values = cells[order, width:]
+        return cls(tuple(lookup.from_), parts, keys[order], values, values == _NULL)
+
+    def look_up(self, place: int, given: Sequence[Interval]) -> Interval:
+        """Return the value of ``to[place]`` by the key columns' intervals; null where the table has no such row."""
+        own = self.values[~self.null[:, place], place]
+        if not all(s.exact for s in given) or not len(self.keys):
+            low, high = (own.min(), own.max()) if own.size else (0.0, 0.0)
+            return Interval(np.array(low), np.array(high + 0.0), np.array(True), np.array(bool(own.size)))
+        key, is_key = np.array(0), np.array(True)
+        for part, interval in zip(self.parts, given, strict=True):
+            value = np.where(interval.null, _NULL, interval.low)
+            at = np.minimum(np.searchsorted(part, value), part.size - 1)
+            is_key = is_key & (part[at] == value)
+            key = key * part.size + at
+        row = np.minimum(np.searchsorted(self.keys, key), self.keys.size - 1)
+        null = ~is_key | (self.keys[row] != key) | self.null[row, place]
+        low = np.where(null, 0.0, self.values[row, place])
+        return Interval(low, low, null, ~null)
+
+
+def _to_number(value: Any, vocabulary: Mapping[str, int]) -> float:
+    if value is None:
+        return _NULL
+    return float(vocabulary[value]) if isinstance(value, str) else float(value)
+
 
 MAX_GRID = 4_000_000
 """Most cells over which a condition is asked of codes; a condition over more is kept by the repair of rows alone."""
@@ -72,12 +127,7 @@ class CompiledRules:
     @cached_property
     def thresholds(self) -> dict[str, tuple[float, ...]]:
         """Bin edges that rules give to ordered columns: a bin on both sides of a threshold could not be forbidden."""
-        thresholds: dict[str, set[float]] = {}
-        for condition in self.conditions:
-            for node in condition.node.walk():
-                for name, edges in _iterate_edges(node, self.columns):
-                    thresholds.setdefault(name, set()).update(edges)
-        return {name: tuple(sorted(edges)) for name, edges in thresholds.items()}
+        return list_thresholds([condition.node for condition in self.conditions], self.columns)
 
     @classmethod
     def compile(cls, spec: ReleaseSpec) -> CompiledRules:
@@ -213,6 +263,15 @@ class CompiledRules:
 
         truth = evaluate.evaluate_condition(condition.node, self.resolve(known), self.vocabulary)
         return np.asarray(truth.true & ~truth.false & ~truth.unknown)
+
+
+def list_thresholds(conditions: Iterable[Node], columns: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
+    """Return ordered column -> the bin edges at which ``conditions`` change, ascending; ``columns``: the released."""
+    thresholds: dict[str, set[float]] = {}
+    for node in (part for condition in conditions for part in condition.walk()):
+        for name, edges in _iterate_edges(node, columns):
+            thresholds.setdefault(name, set()).update(edges)
+    return {name: tuple(sorted(edges)) for name, edges in thresholds.items()}
 
 
 def _iterate_tables(rule: LookupRule, vocabulary: Mapping[str, int]) -> Iterator[tuple[str, tuple[LookupTable, int]]]:

@@ -7,10 +7,8 @@ this is better than the noisy counts alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -19,21 +17,18 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import build_code_schema
-from privsyn.tasks.codecs.cells import Points
-from privsyn.tasks.codecs.level_codecs import NO_LEVELS, Levels, list_level_attributes
-from privsyn.tasks.estimation.equal_mass import are_worth_joining, count_codes
+from privsyn.tasks.codecs.binning import Binning, list_counted_alone, list_level_attributes
 from privsyn.tasks.estimation.fine_weights import weigh_inside
 from privsyn.tasks.estimation.level_counts import with_levels
 from privsyn.tasks.estimation.recode import (
-    NO_CHANCES,
-    NOWHERE,
     AttributeRecode,
     Floats,
     Recode,
-    Sections,
+    are_worth_joining,
     as_one_code,
     build_coarse_domain,
     compress_attribute,
+    count_codes,
     weigh_by_chance,
 )
 from privsyn.tasks.estimation.towards_prior import shrink_towards_prior
@@ -43,53 +38,28 @@ from privsyn.tasks.kernels.counting import CodeTable
 def compress_domain(
     answers: Sequence[NDArray[np.int64]],
     queries: Sequence[Query],
-    groups: Mapping[str, NDArray[np.int32]],
+    binning: Binning,
     settings: Compression,
-    in_order: Mapping[str, Sections] | None = None,
-    added: Mapping[str, int] | None = None,
-    levels: Levels = NO_LEVELS,
-    open_bins: AbstractSet[str] | None = None,
-    points: Mapping[str, Points] = NOWHERE,
-    chances: Mapping[str, Floats] = NO_CHANCES,
 ) -> Recode:
     """Recode every attribute by its noisy one-way and its public bins.
 
-    ``groups``: fine code -> public bin, by attribute; ``in_order``: its sections of intervals, by attribute, none for
-    attributes that it does not name; ``added``: the bin of what its spec does not list, by attribute; ``levels``: of
-    attributes with very many values, whose counts are those of all levels, and the levels' own attributes one code.
-    With ``settings.equal_mass``, attributes in order whose bins are open have as many codes of equal noisy mass as
-    :func:`privsyn.tasks.estimation.equal_mass.count_codes` says, where these are enough fewer than otherwise;
-    ``open_bins``: their names, None for all.  ``points``: the cells of one value, by attribute.
-    ``chances``: of attributes counted alone, the share of each code by chance: they have one code.
+    Attributes with levels have the counts of all levels; the levels' own attributes, and those with ``chances``, have
+    one code.  With ``settings.equal_mass``, attributes in order whose bins are open have as many codes of equal noisy
     """
-    intervals, unlisted = in_order or {}, added or {}
     sigma = {q.attributes[0]: q.sigma for q in queries}
     noisy = {q.attributes[0]: y.astype(np.float64) for q, y in zip(queries, answers, strict=True)}
-    related = [q for q in queries if q.attributes[0] not in chances]
+    related = [q for q in queries if binning[q.attributes[0]].chances is None]
     counted = {q.attributes[0]: noisy[q.attributes[0]] for q in related}
     codes = count_codes(counted, related) if settings.enabled and settings.equal_mass else None
     found: Recode = {}
-    for a, y in with_levels(noisy, sigma, levels).items():
-        compress = partial(
-            compress_attribute,
-            y,
-            sigma[a],
-            groups[a],
-            settings,
-            in_order=intervals.get(a, ()),
-            added=unlisted.get(a),
-            levels=[level.of for level in levels.get(a, ())],
-            points=points.get(a),
-        )
-        found[a] = compress()
-        if codes is not None and a in intervals and _is_open(a, open_bins) and are_worth_joining(found[a].size, codes):
-            found[a] = compress(codes=codes)
-    found |= {a: as_one_code(found[a]) for a in list_level_attributes(levels)}
-    return found | {a: weigh_by_chance(found[a], chances[a]) for a in chances.keys() & found.keys()}
-
-
-def _is_open(attribute: str, open_bins: AbstractSet[str] | None) -> bool:
-    return open_bins is None or attribute in open_bins
+    for a, y in with_levels(noisy, sigma, binning).items():
+        bins = binning[a]
+        found[a] = compress_attribute(y, sigma[a], bins, settings)
+        if bins.chances is not None:
+            found[a] = weigh_by_chance(found[a], bins.chances)
+        elif codes is not None and bins.in_order and bins.is_open and are_worth_joining(found[a].size, codes):
+            found[a] = compress_attribute(y, sigma[a], bins, settings, codes)
+    return found | {a: as_one_code(found[a]) for a in list_level_attributes(binning)}
 
 
 def recode_rows(batches: Iterable[pa.RecordBatch], recode: Recode) -> Iterator[pa.RecordBatch]:
@@ -110,24 +80,18 @@ def compress_towards(
     public: CodeTable,
     answers: Sequence[NDArray[np.int64]],
     queries: Sequence[Query],
-    groups: Mapping[str, NDArray[np.int32]],
+    binning: Binning,
     settings: Compression,
-    in_order: Mapping[str, Sections] | None = None,
-    added: Mapping[str, int] | None = None,
-    levels: Levels = NO_LEVELS,
-    open_bins: AbstractSet[str] | None = None,
-    points: Mapping[str, Points] = NOWHERE,
-    chances: Mapping[str, Floats] = NO_CHANCES,
 ) -> Recode:
     """Compress by noisy counts drawn towards those of the ``public`` table's rows in fine codes.
 
-    Attributes with ``levels`` are not drawn.
+    Attributes with levels are not drawn.
     """
-    beside = {*levels, *list_level_attributes(levels), *chances}
+    beside = {*list_counted_alone(binning), *(a for a, bins in binning.items() if bins.levels)}
     looks = [(q.attributes[0], y) for q, y in zip(queries, answers, strict=True)]
     noisy = {a: y.astype(np.float64) for a, y in looks if a not in beside}
     sigma = {q.attributes[0]: q.sigma for q in queries if q.attributes[0] in noisy}
-    found = compress_domain(answers, queries, groups, settings, in_order, added, levels, open_bins, points, chances)
+    found = compress_domain(answers, queries, binning, settings)
     if not noisy:
         return found
     for a, drawn in shrink_towards_prior(noisy, sigma, {a: public.column(a) for a in noisy}).items():
@@ -135,14 +99,11 @@ def compress_towards(
             found[a], noisy[a], sigma[a]
         ):
             continue
-        noise = float(np.sqrt(drawn.variance.mean()))
-        sections, unlisted = (in_order or {}).get(a, ()), (added or {}).get(a)
-        codes = found[a].size if settings.equal_mass and sections and _is_open(a, open_bins) else None
-        r = compress_attribute(
-            drawn.mean, noise, groups[a], settings, sections, unlisted, codes=codes, points=points.get(a)
-        )
+        noise, bins = float(np.sqrt(drawn.variance.mean())), binning[a]
+        codes = found[a].size if settings.equal_mass and bins.in_order and bins.is_open else None
+        r = compress_attribute(drawn.mean, noise, bins, settings, codes)
         weight = np.zeros(len(r.coarse))
-        weight[r.kept] = weigh_inside(drawn.mean[r.kept], 0.0, groups[a][r.kept], r.coarse[r.kept])
+        weight[r.kept] = weigh_inside(drawn.mean[r.kept], 0.0, bins.groups[r.kept], r.coarse[r.kept])
         found[a] = replace(r, variance=drawn.variance, weight=weight)
     return found
 

@@ -6,16 +6,18 @@ section 5.4.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs import EncodingPlan
-from privsyn.tasks.codecs.released_types import as_released, build_released_schema
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.estimation.tails import with_tails
 from privsyn.tasks.kernels.counting import CodeTable
@@ -50,7 +52,7 @@ def decode(
     schema, ranges = build_decoded_schema(plan, column_order), plan.ranges()
     draws = {a: FineCodes(recode[a]) for a in codes.domain.attributes}
     helped = {codec.attribute for codec in plan.codecs if codec.helpers}  # these say where in a fine code values lie
-    model = fit_related_places(codes, recode, plan.in_order, plan.groups) if related else None
+    model = fit_related_places(codes, recode, plan.binning) if related else None
 
     def make(coarse: dict[str, NDArray[Any]]) -> dict[str, pa.Array]:
         common = _list_common_places(coarse, plan.together, rng)
@@ -129,3 +131,48 @@ def _make_valid_row(plan: EncodingPlan, recode: Recode, given: Mapping[str, int]
 def build_decoded_schema(plan: EncodingPlan, column_order: Sequence[str]) -> pa.Schema:
     """Return names, types and nullability of the synthetic table, by the public spec alone."""
     return build_released_schema(plan.ranges(), column_order)
+
+
+_NULLABLE = {
+    "bool": "boolean",
+    **{f"int{bits}": f"Int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": f"UInt{bits}" for bits in (8, 16, 32, 64)},
+}
+"""Arrow type -> the pandas type that has nulls beside its values."""
+
+
+def build_released_schema(ranges: Mapping[str, ValueRange], order: Sequence[str]) -> pa.Schema:
+    """Return the synthetic table's schema, and the pandas types that it is read as, by the public spec alone."""
+    fields = [pa.field(name, get_released_type(ranges[name]), nullable=ranges[name].nullable) for name in order]
+    return pa.schema(fields, metadata={"pandas": json.dumps(_describe_pandas(fields))})
+
+
+def get_released_type(domain: ValueRange) -> pa.DataType:
+    """Return the column's type; of categories that are texts, a dictionary of them."""
+    is_text = domain.values is not None and pa.types.is_string(domain.type)
+    return pa.dictionary(pa.int32(), pa.string()) if is_text else domain.type
+
+
+def as_released(array: pa.Array, domain: ValueRange) -> pa.Array:
+    """Return the values with that type, the dictionary in the spec's order."""
+    if not pa.types.is_dictionary(get_released_type(domain)):
+        return array
+    if pa.types.is_dictionary(array.type) and array.dictionary.equals(domain.values):
+        return array
+    return pa.DictionaryArray.from_arrays(pc.index_in(array, value_set=domain.values).cast(pa.int32()), domain.values)
+
+
+def _describe_pandas(fields: Sequence[pa.Field]) -> dict[str, Any]:
+    """Return what pyarrow keeps of a pandas table: here, which columns are integers or booleans with nulls."""
+    columns = []
+    for field in fields:
+        types = {"pandas_type": str(field.type), "numpy_type": _name_numpy_type(field), "metadata": None}
+        columns.append({"name": field.name, "field_name": field.name, **types})
+    return {"index_columns": [], "column_indexes": [], "columns": columns, "pandas_version": "2.0.0"}
+
+
+def _name_numpy_type(field: pa.Field) -> str:
+    name = str(field.type)
+    if field.nullable and name in _NULLABLE:
+        return _NULLABLE[name]
+    return name if pa.types.is_integer(field.type) or pa.types.is_boolean(field.type) else "object"

@@ -6,7 +6,7 @@ Not in the paper.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +17,12 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.panels import MOST_PERSONS, Panel, name_stay
 from privsyn.data_contracts.tables import ValueRange, build_code_schema
 from privsyn.tasks.codecs import EncodingPlan
-from privsyn.tasks.codecs.released_types import as_released, build_released_schema
 from privsyn.tasks.panels.gaps import open_order
-from privsyn.tasks.panels.linked_rows import LinkedRows
 from privsyn.tasks.rules.repair import repair_rows
-from privsyn.tasks.steps.decode import BATCH_ROWS, seed_generator
+from privsyn.tasks.steps.decode import BATCH_ROWS, as_released, build_released_schema, seed_generator
+
+if TYPE_CHECKING:
+    from privsyn.tasks.panels.link_rows import LinkedRows  # its module loads compiled code
 
 PLACE = "(place)"
 """The codes of a batch that say which row is which; no attribute has the name."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -21,6 +21,7 @@ from privsyn.data_contracts.tables import MERGES, build_code_schema
 from privsyn.tasks.estimation.budget_shares import split_by_weight
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.merged_codes import CoarseCounts, count_affordable_cells, merge_codes
+from privsyn.tasks.estimation.question_cells import NO_STARTS, Starts
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimate_total, sum_coarse_one_ways
 from privsyn.tasks.kernels.counting import Countable, count_all
 
@@ -63,15 +64,17 @@ def plan_sets(
     in_order: AbstractSet[str],
     rho: Fraction,
     records: int,
+    starts: Starts = NO_STARTS,
 ) -> list[PlannedSet]:
     """Return the sets with the merged codes that they are measured by.
 
     named: attributes and weight of each set; attributes of one code are left out, and sets of which fewer than two are
     left, unless that leaves none; sets with the same attributes are one; ``in_order``: the attributes whose codes are
-    intervals; ``rho``: the budget of all.
+    intervals; ``rho``: the budget of all; ``starts``: what questions say of the codes of some.
     """
     domain = build_coarse_domain(recode)
     coarse = read_coarse_counts(recode, in_order)
+    begun = {domain.ordered(a for a in found if domain.size(a) > 1): found for found in starts.values()}
     several = [(domain.ordered(a for a in columns if domain.size(a) > 1), weight) for columns, weight in named]
     weights: dict[Clique, float] = {}
     for clique, weight in several:
@@ -82,7 +85,8 @@ def plan_sets(
     found = []
     for (clique, weight), share in zip(weights.items(), shares, strict=True):
         cells = count_affordable_cells(total, compute_sigma(share, records))
-        found.append(PlannedSet(clique, tuple(merge_codes(coarse, clique, cells)), weight))
+        own = {a: replace(coarse[a], **start._asdict()) for a, start in begun.get(clique, {}).items()}
+        found.append(PlannedSet(clique, tuple(merge_codes({**coarse, **own}, clique, cells)), weight))
     return found
 
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.tasks.estimation.recode import AttributeRecode, Recode, Sections
+from privsyn.tasks.codecs.binning import Binning
+from privsyn.tasks.estimation.recode import AttributeRecode, Recode, mark_ordered_codes
 from privsyn.tasks.kernels.counting import CodeTable
 
 Floats = NDArray[np.float64]
@@ -43,7 +44,7 @@ _TAIL = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class _Cuts:
+class _NormalIntervals:
     """Ends of each code's interval of a standard normal, and its mean there; without an order, all of it and 0.
 
     All of shape (codes,).
@@ -64,7 +65,7 @@ class RelatedPlaces:
     """
 
     attributes: tuple[str, ...]
-    cuts: tuple[_Cuts, ...]
+    cuts: tuple[_NormalIntervals, ...]
     moved: tuple[int, ...]
     weights: Floats
     spread: Floats
@@ -87,14 +88,12 @@ class RelatedPlaces:
         return {self.attributes[j]: _rank_inside(own[j], vector[:, j], rng) for j in self.moved}
 
 
-def fit_related_places(
-    codes: CodeTable, recode: Recode, sections: Mapping[str, Sections], groups: Mapping[str, NDArray[np.int32]]
-) -> RelatedPlaces:
-    """Return the model of a table of codes; ``sections`` and ``groups`` as of the compress step."""
-    names = [a for a in codes.domain.attributes if sections.get(a)]
+def fit_related_places(codes: CodeTable, recode: Recode, binning: Binning) -> RelatedPlaces:
+    """Return the model of a table of codes."""
+    names = [a for a in codes.domain.attributes if binning[a].in_order]
     every = max(1, codes.rows // MODEL_ROWS)
     sample = {a: codes.column(a)[::every] for a in names}
-    ordered = {a: _mark_ordered_codes(recode[a], sections[a], groups[a]) for a in names}
+    ordered = {a: mark_ordered_codes(recode[a], binning[a]) for a in names}
     cuts = {a: _cut(np.bincount(sample[a], minlength=recode[a].size), ordered[a]) for a in names}
     names = [a for a in names if cuts[a].kept_variance > LEAST_KEPT_VARIANCE]
     scores = np.stack([cuts[a].score[sample[a]] for a in names], axis=1) if names else np.zeros((0, 0))
@@ -124,21 +123,12 @@ def fit_related_places(
     return RelatedPlaces(tuple(names), tuple(cuts[a] for a in names), moved, weights, 1 / np.sqrt(np.diag(precision)))
 
 
-def _mark_ordered_codes(recode: AttributeRecode, sections: Sections, groups: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Return which codes stand for intervals, shape (codes,)."""
-    ordered = np.zeros(recode.size, dtype=bool)
-    for start, end in sections:
-        inside = recode.kept & (groups >= start) & (groups < end)
-        ordered[recode.coarse[inside]] = True
-    return ordered
-
-
 def _has_several(recode: AttributeRecode, ordered: NDArray[np.bool_]) -> bool:
     """Return whether an interval stands for several fine codes."""
     return bool((np.bincount(recode.coarse[recode.kept], minlength=recode.size)[ordered] > 1).any())
 
 
-def _cut(counts: NDArray[np.int64], ordered: NDArray[np.bool_]) -> _Cuts:
+def _cut(counts: NDArray[np.int64], ordered: NDArray[np.bool_]) -> _NormalIntervals:
     """Cut a standard normal by the counts of the codes in order."""
     from scipy.special import ndtri
 
@@ -146,14 +136,14 @@ def _cut(counts: NDArray[np.int64], ordered: NDArray[np.bool_]) -> _Cuts:
     whole = mass.sum()
     if whole <= 0:
         free = np.full(len(counts), np.inf)
-        return _Cuts(-free, free, np.zeros(len(counts)), 0.0)
+        return _NormalIntervals(-free, free, np.zeros(len(counts)), 0.0)
     share = mass / whole
     upper = np.cumsum(share).clip(max=1.0)
     low, high = ndtri((upper - share).clip(0.0, 1.0)), ndtri(upper)
     density = lambda z: np.exp(-np.minimum(z**2, 1400.0) / 2) / np.sqrt(2 * np.pi)  # noqa: E731
     score = np.divide(density(low) - density(high), share, out=np.zeros(len(share)), where=share > 0)
     low, high = np.where(ordered, low, -np.inf), np.where(ordered, high, np.inf)
-    return _Cuts(low, high, score, float((share * score**2).sum()))
+    return _NormalIntervals(low, high, score, float((share * score**2).sum()))
 
 
 def _rank_inside(code: NDArray[np.unsignedinteger], value: Floats, rng: np.random.Generator) -> Floats:

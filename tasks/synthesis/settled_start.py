@@ -8,7 +8,7 @@ speak against each.  Post-processing of released counts costs no budget.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -16,11 +16,12 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.estimation.known_zeros import KnownZeros
 from privsyn.tasks.estimation.marginals import Marginal, sum_to_one_ways
+from privsyn.tasks.kernels.streams import derive_stream
 from privsyn.tasks.kernels.sweeper import Sweeper
+from privsyn.tasks.synthesis.conditional import draw_attribute
 from privsyn.tasks.synthesis.shards import Shard
 from privsyn.tasks.synthesis.sweep import compute_residuals, cool, weigh_marginals
 from privsyn.tasks.synthesis.targets import find_empty_cells, scale_target
-from privsyn.tasks.synthesis.tree_start import start_from_tree
 
 MOST_SWEEPS = 6
 """Most sweeps of one attribute; each takes a fraction of a sweep of all."""
@@ -72,3 +73,79 @@ def start_settled(
                 cool(sweeper, alone, min(MOST_SWEEPS, settings.sweeps), (settings.seed, _SETTLE, number))
 
     return start_from_tree(marginals, domain, rows, settings.seed, _TREE, settle)
+
+
+Settle = Callable[[str, Mapping[str, np.ndarray]], None]
+
+
+def start_from_tree(
+    marginals: Sequence[Marginal],
+    domain: Domain,
+    rows: int,
+    seed: int,
+    purpose: int,
+    settle: Settle = lambda attribute, columns: None,
+) -> list[np.ndarray]:
+    """Return columns of ``rows`` codes over ``domain``, in its order; marginals: every one-way and any larger ones.
+
+    Every attribute has its one-way's shares or, given the attributes it is drawn from, the conditional shares
+    of their marginal, up to rounding.  Attributes without a common marginal chain are independent.
+    seed, purpose: address the random streams.  settle: called with each drawn attribute and all columns so far, of
+    which it may change this attribute's codes.
+    """
+    ones = sum_to_one_ways(marginals, domain)
+    columns: dict[str, np.ndarray] = {}
+    for attribute, given in order_drawing([m for m in marginals if len(m.attributes) > 1], domain):
+        address = derive_stream(seed, purpose, domain.index(attribute))
+        columns[attribute] = draw_attribute(attribute, given, columns, rows, ones[attribute], address)
+        settle(attribute, columns)
+    return [columns[a] for a in domain.attributes]
+
+
+def order_drawing(larger: Sequence[Marginal], domain: Domain) -> Iterator[tuple[str, Marginal | None]]:
+    """Yield every attribute once, with the marginal on it and the earlier attributes that it is drawn given (or None).
+
+    Next comes the attribute with the largest mutual information with the drawn ones of one marginal; a
+    component begins with the attribute whose strongest relation is largest.  Ties: the first.
+    """
+    holding: dict[str, list[Marginal]] = {a: [] for a in domain.attributes}
+    strongest = dict.fromkeys(domain.attributes, 0.0)
+    for m in larger:
+        for a in m.attributes:
+            holding[a].append(m)
+            strongest[a] = max(strongest[a], compute_mutual_information(m, a))
+    drawn: set[str] = set()
+    reach: dict[str, tuple[float, Marginal]] = {}
+    while len(drawn) < len(domain.attributes):
+        if reach:
+            attribute = max(reach, key=lambda a: (reach[a][0], -domain.index(a)))
+            yield attribute, reach.pop(attribute)[1]
+        else:
+            attribute = max((a for a in domain.attributes if a not in drawn), key=lambda a: strongest[a])
+            yield attribute, None
+        drawn.add(attribute)
+        for m in holding[attribute]:
+            for a in m.attributes:
+                if a not in drawn:
+                    given = m.project({a, *(b for b in m.attributes if b in drawn)})
+                    weight = compute_mutual_information(given, a)
+                    if a not in reach or weight > reach[a][0]:
+                        reach[a] = (weight, given)
+
+
+def compute_mutual_information(marginal: Marginal, attribute: str) -> float:
+    """Mutual information in nats between ``attribute`` and the marginal's other attributes; 0 without counts.
+
+    Nine decimals of it: further ones differ from CPU to CPU, and near 0 they would decide the order.
+    """
+    joint = marginal.by_code(attribute)
+    total = joint.sum()
+    if total <= 0:
+        return 0.0
+    given, own, cell = (_compute_entropy(counts / total) for counts in (joint.sum(axis=1), joint.sum(axis=0), joint))
+    return round(max(0.0, given + own - cell), 9)
+
+
+def _compute_entropy(shares: np.ndarray) -> float:
+    positive = shares[shares > 0]
+    return -float((positive * np.log(positive)).sum())

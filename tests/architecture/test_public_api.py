@@ -107,6 +107,12 @@ def test_the_package_loads_nothing_at_all(tmp_path: Path) -> None:
     assert loaded_after(program, tmp_path) == set()
 
 
+def test_a_server_that_starts_anew_loads_nothing_that_makes_a_release(tmp_path: Path) -> None:
+    """Nobody is told of a failure meanwhile."""
+    parts = tuple(f"privsyn.{name}" for name in ("publish", "engine", "pipelines", "tasks", "ledgers"))
+    assert loaded_after("import privsyn.server.alert_service, privsyn.server.doors", tmp_path, parts) == set()
+
+
 def test_the_functions_load_nothing_heavy(tmp_path: Path) -> None:
     """Not when they are named, and not by what a release loads when it is called."""
     called = (

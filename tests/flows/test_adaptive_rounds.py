@@ -130,15 +130,13 @@ def test_the_rows_are_those_of_the_method_in_memory(spec: ReleaseSpec) -> None:
     settings = MethodSettings.of(spec)
     trial = Trial(
         rows,
-        encoding.groups,
+        encoding.binning,
         1.0,
         1e-9,
         1,
         SeededNoise(5),
         7,
         settings=settings,
-        in_order=encoding.in_order,
-        open_bins=encoding.open_bins,
     )
     made = variants.default(trial)
     published = encode_table(pq.read_table(Path(summary.released) / "synthetic.parquet").to_batches(), encoding)

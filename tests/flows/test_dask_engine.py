@@ -20,12 +20,12 @@ from pydantic import ValidationError
 import privsyn
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
-from privsyn.counting.chosen_engine import choose_engine
 from privsyn.counting.dask_engine import DaskEngine
 from privsyn.counting.local_engine import LocalEngine
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.candidate import choose_engine
 from privsyn.ledgers.ledger import Ledger
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.kernels import blocks

@@ -259,6 +259,8 @@ def test_the_command_says_what_it_did(spec: ReleaseSpec) -> None:
     done = cli.invoke(app, ["formats", summary.run, "--to", "csv", "--json"])
     assert (done.exit_code, json.loads(done.stdout)["added"]) == (0, ["synthetic.csv"])
     assert "Cost: nothing" in done.stderr
+    again = cli.invoke(app, ["formats", summary.run, "--to", "csv"])
+    assert "Added nothing: it was there. Cost: nothing." in again.stdout and again.stderr == ""
     for arguments, says in ((["--to", "xlsx"], "--to: 'xlsx' is not a format"), ([], "--to")):
         refused = cli.invoke(app, ["formats", summary.run, *arguments])
         assert refused.exit_code == 2

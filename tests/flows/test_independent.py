@@ -190,13 +190,11 @@ def test_the_method_that_is_compared_makes_the_same_rows_from_the_same_noise(hom
         promise = (spec.privacy.epsilon, spec.privacy.delta, spec.unit.records)
         return Trial(
             rows,
-            encoding.groups,
+            encoding.binning,
             *promise,
             noise=SeededNoise(seed),
             seed=spec.mechanism.synthesis.seed,
             settings=MethodSettings.of(spec),
-            in_order=encoding.in_order,
-            open_bins=encoding.open_bins,
         )
 
     same, other = (METHODS["independent"].run(compared(seed)).table for seed in (7, 8))

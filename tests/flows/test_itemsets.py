@@ -282,7 +282,9 @@ def test_the_command_runs_the_example(places: Path) -> None:
     summary = ItemsetSummary.model_validate_json(done.stdout)
     assert ["apples"] in [r["items"] for r in itemsets(summary)]
     again = command("itemsets", places / "itemsets.yaml", "--json")
-    assert json.loads(again.stdout)["drawn"] == []
+    assert json.loads(again.stdout)["drawn"] == [] and "Cost: nothing" in again.stderr
+    shown = command("itemsets", places / "itemsets.yaml")
+    assert "apples" in shown.stdout and "Cost: nothing" in shown.stdout and "apples" not in shown.stderr
     wrong = command("query", Path(summary.released), "bread")
     assert wrong.exit_code == 2 and "is a release of frequent itemsets" in wrong.stderr
 

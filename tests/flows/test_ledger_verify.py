@@ -296,8 +296,8 @@ def cut_marks(kept: int) -> None:
     """Cut off all but the first ``kept`` marks, with their count and last hash."""
     rows = Ledger(Settings().ledger).marks()
     head = rows[kept - 1].hash if kept else GENESIS
-    tamper(url(), f"DELETE FROM marks WHERE id > {kept}")  # noqa: S608
-    tamper(url(), f"UPDATE mark_chain SET rows = {kept}, head = '{head}'")  # noqa: S608
+    tamper(url(), f"DELETE FROM marks WHERE id > {kept}")
+    tamper(url(), f"UPDATE mark_chain SET rows = {kept}, head = '{head}'")
 
 
 def test_a_tail_that_was_cut_off_with_its_count_is_found_by_the_certificate(release: Path) -> None:
@@ -305,7 +305,7 @@ def test_a_tail_that_was_cut_off_with_its_count_is_found_by_the_certificate(rele
     entries = Ledger(Settings().ledger).entries()
     tamper(url(), "DELETE FROM entries WHERE id > 2")
     found("tell of 6")
-    tamper(url(), f"UPDATE ledger SET entries = 2, head = '{entries[1].hash}'")  # noqa: S608
+    tamper(url(), f"UPDATE ledger SET entries = 2, head = '{entries[1].hash}'")
     found("is a draw of no charge")
     cut_marks(2)
     assert Ledger(Settings().ledger).verify() == []
@@ -404,7 +404,7 @@ def test_a_changed_history_is_found(release: Path, statements: list[str]) -> Non
 
 def test_swapped_entries_are_found(release: Path) -> None:
     for old, new in ((4, 99), (5, 4), (99, 5)):
-        tamper(url(), f"UPDATE entries SET id = {new} WHERE id = {old}")  # noqa: S608
+        tamper(url(), f"UPDATE entries SET id = {new} WHERE id = {old}")
     found("entry 4 or its data set's cap was changed")
 
 

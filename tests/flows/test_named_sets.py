@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from privsyn.answers.question_text import answer
 from privsyn.answers.questions import Questions
 from privsyn.api.check import check
 from privsyn.api.ledger import LedgerView
@@ -21,9 +24,12 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import check_shares, get_step, release_steps
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.registry import build_steps
+from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.estimation.noisy import read_receipts
+from privsyn.tasks.knowledge.public_knowledge import Part
 from tests.support import answered
 from tests.support.kept import Kept
+from tests.support.notes import write_section
 from tests.support.specs import changed, make_spec, people
 
 NAMED = [{"columns": ["age", "region", "happy"]}, {"columns": ["income", "happy"], "weight": 2}]
@@ -125,3 +131,53 @@ def test_the_check_says_cells_and_error_of_each_set() -> None:
     assert np.prod(few.cells) < np.prod(many.cells) and many.error < few.error
     assert [n.queries for n in report.noise if "named sets" in n.what] == [2]
     assert "sets" not in check(make_spec()).as_json()
+
+
+QUESTION = "region, happy where age < 33 or income >= 47_500"
+
+
+@pytest.mark.parametrize("mechanism", ["privsyn", "adaptive", "aim"])
+@pytest.mark.parametrize(
+    ("question", "truth"),
+    [
+        (QUESTION, lambda t: t[(t.age < 33) | (t.income >= 47_500)].groupby(["region", "happy"]).size()),
+        (
+            "share(income >= 47_500) by happy where age < 61",
+            lambda t: t[t.age < 61].assign(high=t.income >= 47_500).groupby("happy").high.mean(),
+        ),
+    ],
+)
+def test_the_cells_of_a_named_question_are_measured_and_answer_it(
+    mechanism: str, question: str, truth: Callable[[pd.DataFrame], pd.Series]
+) -> None:
+    rows = answered.table(5_000)
+    asked = answered.spec(1.0, workload=[{"question": question}], mechanism=mechanism)
+    asks, plain = Questions(), Questions()
+    asks._counts = answered.released(rows, asked, 0)  # type: ignore[misc]
+    plain._counts = answered.released(rows, answered.spec(1.0, mechanism=mechanism), 0)  # type: ignore[misc]
+    found, without = answer(asks, question), answer(plain, question)
+    assert (found.source == "measured").all() and (without.source != "measured").all()
+    true = truth(rows.to_pandas())
+    for _, row in found.iterrows():
+        key = tuple({"true": True, "false": False}.get(row[name], row[name]) for name in true.index.names)
+        if key[0] != "other":
+            assert abs(row.estimate - true.get(key if len(key) > 1 else key[0], 0)) < 4.5 * row.std_error + 1e-9
+    assert found.std_error.max() < 0.5 * (without.high - without.low).max()
+
+
+def test_a_named_question_gives_its_columns_edges_and_is_in_check_and_note() -> None:
+    asked = make_spec(workload=[{"question": "region, happy where age < 31"}])
+    assert asked.workload[0].columns == ("region", "happy", "age")
+    assert make_spec(workload=asked.public()["workload"]).workload == asked.workload
+    assert [31 in list_bin_starts(spec) for spec in (asked, make_spec())] == [True, False]
+    keys = [Request(spec).public.key({Part.CODES}) for spec in (asked, make_spec())]
+    assert keys == [{"asked": {"age": (31.0,)}}, {}]  # rows are encoded by the edge
+    assert {line.cells for line in check(asked).sets} == {(2, 4, 2)}
+    assert "the cells of `region, happy where age < 31`" in write_section("targets", asked)
+
+
+def list_bin_starts(spec: ReleaseSpec) -> set[float]:
+    (codec,) = (c for c in Request(spec).encoding.codecs if c.attribute == "age")
+    assert isinstance(codec, OrderedCodec)
+    fine, first = codec.cells.fine, np.unique(codec.cells.bin_of, return_index=True)[1]
+    return {fine[i].low for i in first}

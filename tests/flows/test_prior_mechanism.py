@@ -163,14 +163,9 @@ def test_the_method_that_is_compared_makes_the_same_rows(save: Save, tmp_path: P
     encoding = plan(spec)
     expected = encode_table(pq.read_table(Path(summary.released) / "synthetic.parquet").to_batches(), encoding).bins
     rows = encode_table(open_source(spec.data, spec).batches(), encoding).fine
-    how = {
-        "settings": MethodSettings.of(spec),
-        "in_order": encoding.in_order,
-        "added": encoding.added,
-        "open_bins": encoding.open_bins,
-    }
+    settings = MethodSettings.of(spec)
     public = Request(spec, tuple(spec.released_columns)).prior
-    trial = Trial(rows, encoding.groups, 4.0, 1e-9, 1, SeededNoise(7), 3, prior=public, **how)
+    trial = Trial(rows, encoding.binning, 4.0, 1e-9, 1, SeededNoise(7), 3, prior=public, settings=settings)
     found = METHODS["default"].run(trial).table
     assert all(np.array_equal(a, b) for a, b in zip(found.columns, expected.columns, strict=True))
     METHODS["mst"].run(trial)  # other methods know nothing of the public table

@@ -146,13 +146,8 @@ def test_the_method_that_is_compared_makes_the_same_rows_and_age_goes_with_incom
     encoding = plan(spec)
     expected = encode_table(pq.read_table(Path(summary.released) / "synthetic.parquet").to_batches(), encoding).bins
     rows = encode_table(open_source(spec.data, spec).batches(), encoding).fine
-    how = {
-        "settings": MethodSettings.of(spec),
-        "in_order": encoding.in_order,
-        "added": encoding.added,
-        "open_bins": encoding.open_bins,
-    }
-    trial = Trial(rows, encoding.groups, 4.0, 1e-9, 1, SeededNoise(7), 3, **how)
+    settings = MethodSettings.of(spec)
+    trial = Trial(rows, encoding.binning, 4.0, 1e-9, 1, SeededNoise(7), 3, settings=settings)
     found = METHODS[name].run(trial).table
     assert all(np.array_equal(a, b) for a, b in zip(found.columns, expected.columns, strict=True))
     assert np.corrcoef(found.column("age"), found.column("income"))[0, 1] > 0.3

@@ -13,9 +13,8 @@ import pyarrow as pa
 import pytest
 
 import privsyn
-from privsyn.api.draft import load_any_spec
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.specs.spec_file import load_spec
+from privsyn.specs.spec_file import load_any_spec, load_spec
 from tests.architecture.test_public_api import loaded_after
 from tests.support.evaluations import slight_settings
 from tests.support.places import ROOT

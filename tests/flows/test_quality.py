@@ -23,12 +23,11 @@ from privsyn.api.release import release_in_process
 from privsyn.base.errors import BudgetRefusedError, LedgerError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.certificate import Certificate, Manifest
-from privsyn.data_contracts.quality_report import QualityReport
+from privsyn.data_contracts.evaluation_results import QualityReport
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.step import ReleaseStep
 from privsyn.evaluation import quality_release as quality
-from privsyn.evaluation.quality_note import describe_figure
-from privsyn.evaluation.quality_release import QualitySummary, publish_quality
+from privsyn.evaluation.quality_release import QualitySummary, describe_figure, publish_quality
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import ReleaseSummary, is_whole
 from privsyn.sources.private_table import Source

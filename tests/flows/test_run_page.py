@@ -25,7 +25,7 @@ from privsyn.evaluation.private_evaluation import FIGURES, REPORT, report_folder
 from privsyn.flows.release import release
 from privsyn.flows.run_page import step_progress as progress
 from privsyn.flows.run_page.budget import format_budget_page, read_budget
-from privsyn.flows.run_page.certificate_page import format_certificate_page, format_files_page
+from privsyn.flows.run_page.show import format_certificate_page, format_files_page
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.privsyn import STEPS
 from privsyn.pipelines.release_plan import build_candidate

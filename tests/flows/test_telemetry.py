@@ -18,8 +18,13 @@ import pytest
 from privsyn.api.release import release_in_process
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
+from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.itemset_spec import ItemsetSpec
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import Run
+from privsyn.evaluation.private_evaluation import EvaluationRequest, evaluate
+from privsyn.evaluation.quality_release import publish_quality
+from privsyn.itemsets.publish_itemsets import publish_itemsets
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.privsyn import STEPS
 from tests.support.releases import few
@@ -141,6 +146,47 @@ def test_a_release_that_fails_says_so_in_its_lineage(
     text = (places / "lineage.json").read_text()
     assert [json.loads(line)["eventType"] for line in text.splitlines()] == ["START", "FAIL"]
     assert CANARY not in text
+
+
+def test_an_evaluation_is_traced_and_told_with_the_release_that_it_reads(spec: ReleaseSpec, places: Path) -> None:
+    pytest.importorskip("openlineage.client")
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+    made = release_in_process(spec, Settings())
+    (places / f"{CANARY}.parquet").write_bytes(Path(spec.data).read_bytes())
+    file = places / "lineage.json"
+    quick = EvaluationSpec(range_queries=5, nist_schemas=2, nist_queries=2, attack_rows=20)
+    asked = EvaluationRequest(made.run, against=[str(places / f"{CANARY}.parquet")], spec=quick)
+    with receiver() as (url, heard):
+        settings = Settings(traces=f"{url}/v1/traces", lineage=str(file))
+        evaluate(asked, settings)
+        figures = publish_quality(made.run, 0.5, settings)
+        found = spans(heard)
+    first, second = (s for s in found if s.name == "evaluation")
+    assert attributes(first) == {"privsyn.dataset": "people", "privsyn.run": made.run}
+    assert {s.name for s in found if s.parent_span_id == first.span_id} == {
+        "read", "score", "compute", "find", "write",
+    }  # fmt: skip
+    assert {s.name for s in found if s.parent_span_id == second.span_id} == {"encode", "quality_figures"}
+    events = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [e["eventType"] for e in events] == ["START", "COMPLETE"] * 2
+    for event in events:
+        assert event["job"]["name"] == "evaluation"
+        assert [d["name"] for d in event["inputs"]] == ["people", made.run]
+    assert [d["name"] for e in events for d in e["outputs"]] == [figures.run]
+    assert CANARY.encode() not in b"".join(heard) + file.read_bytes()
+
+
+def test_itemsets_are_released_with_a_trace(places: Path) -> None:
+    pytest.importorskip("openlineage.client")
+    (places / "baskets.csv").write_text("basket\n" + "apples;bread\n" * 300)
+    asked = ItemsetSpec(
+        dataset="tills", data=str(places / "baskets.csv"), items=("apples", "bread"),
+        layout={"kind": "list", "column": "basket", "separator": ";"}, max_items=2, top=3,
+        privacy={"epsilon": 1.0, "delta": 1e-9}, budget={"epsilon": 2.0, "delta": 1e-9}, transactions_per_person=1,
+    )  # fmt: skip
+    made = publish_itemsets(asked, Settings(lineage=str(places / "lineage.json")))
+    ended = json.loads((places / "lineage.json").read_text().splitlines()[1])
+    assert [d["name"] for d in ended["outputs"]] == [made.run] and ended["job"]["name"] == "release"
 
 
 @pytest.mark.usefixtures("prefect_server")

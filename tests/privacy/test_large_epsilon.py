@@ -17,6 +17,7 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.evaluation import private_evaluation as evaluation
 from privsyn.evaluation.private_evaluation import EvaluationRequest, Report, evaluate
+from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics import membership as attacks
 from privsyn.tasks.privacy.noise import SeededNoise
@@ -37,8 +38,8 @@ def attacked(epsilon: float) -> float:
     for seed in range(20):
         rng = np.random.default_rng(seed)
         real, holdout = (CodeTable(SMALL, tuple(rng.integers(5, size=(5, 40)).astype(np.uint8))) for _ in range(2))
-        groups = {name: np.arange(5, dtype=np.int32) for name in SMALL.attributes}
-        made = variants.default(Trial(real, groups, epsilon, 1e-9, 1, SeededNoise(seed)))
+        binning = {name: AttributeBins(np.arange(5, dtype=np.int32)) for name in SMALL.attributes}
+        made = variants.default(Trial(real, binning, epsilon, 1e-9, 1, SeededNoise(seed)))
         result = attacks.measure_membership(real, holdout, made.table, (), threads=1)
         found.append(0.5 if result is None else result.auc)  # None: noise left no row to look at
     return float(np.mean(found))

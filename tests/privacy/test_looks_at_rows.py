@@ -204,7 +204,7 @@ def rows_from_released(summary: ReleaseSummary, spec: ReleaseSpec) -> int:
     first = recode_from_table(released(summary, "marginals/recode.parquet"))
     queries = noisy.read_receipts(released(summary, "marginals/measured_receipts.parquet"))
     answers = noisy.read_answers(released(summary, "marginals/measured.parquet"), queries)
-    recode = pool_one_ways(first, queries, answers, plan(spec).groups)
+    recode = pool_one_ways(first, queries, answers, plan(spec).binning)
     return synthesize.compute_output_rows(estimate_total(recode), Synthesis())
 
 

@@ -89,7 +89,7 @@ def note_repairs(*arguments: Any, **named: Any) -> str:
 
 
 MUTANTS: dict[str, tuple[str, Callable[..., Any]]] = {
-    "no look whether it is a terminal": ("privsyn.cli.private_lines.is_on_terminal", lambda: True),
+    "no look whether it is a terminal": ("privsyn.cli.release_command.is_on_terminal", lambda: True),
     "a warning in the log": ("privsyn.publish.folder._publish_private", log_repairs),
     "a line in the released note": ("privsyn.publish.folder.release_note", note_repairs),
 }

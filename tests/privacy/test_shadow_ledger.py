@@ -50,9 +50,9 @@ def put_shadow(worker: str) -> None:
     with raw(worker) as connection:
         for table in TABLES:
             connection.exec_driver_sql(f"CREATE TABLE prefect.{table} (LIKE public.{table} INCLUDING ALL)")
-        connection.exec_driver_sql(f"INSERT INTO prefect.ledger VALUES (1, {SCHEMA_VERSION}, 0, '{'0' * 64}')")  # noqa: S608
+        connection.exec_driver_sql(f"INSERT INTO prefect.ledger VALUES (1, {SCHEMA_VERSION}, 0, '{'0' * 64}')")
         for chain in CHAINED_TABLES.values():
-            connection.exec_driver_sql(f"INSERT INTO prefect.{chain.name} VALUES (1, 0, '{'0' * 64}')")  # noqa: S608
+            connection.exec_driver_sql(f"INSERT INTO prefect.{chain.name} VALUES (1, 0, '{'0' * 64}')")
         connection.exec_driver_sql(
             "CREATE FUNCTION prefect.privsyn_append_only() RETURNS trigger LANGUAGE plpgsql AS "
             "$$ BEGIN RAISE EXCEPTION 'the ledger is append-only'; END $$"

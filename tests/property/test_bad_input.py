@@ -18,10 +18,9 @@ from privsyn.base.errors import RequestError
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.open_source import open_source
 from privsyn.specs.dictionaries import parse_dictionary
-from privsyn.specs.draft import draft
+from privsyn.specs.draft import draft, format_scalar
 from privsyn.specs.spec_file import load_spec, parse_spec
 from privsyn.specs.yaml_file import parse_yaml
-from privsyn.specs.yaml_text import format_scalar
 
 QUICK = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 VALID: dict[str, Any] = {

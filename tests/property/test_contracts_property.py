@@ -47,7 +47,7 @@ def test_what_the_first_steps_make_passes(spec: ReleaseSpec, data: st.DataObject
     answers = [np.round(rng.normal(0, q.sigma, q.cells)).astype(np.int64) for q in queries]
     check_table(tables.NOISY, noisy.tabulate_answers(answers))
     check_table(tables.RECEIPTS, noisy.tabulate_receipts(queries))
-    recode = compress_domain.compress_domain(answers, queries, encoding.groups, Compression())
+    recode = compress_domain.compress_domain(answers, queries, encoding.binning, Compression())
     check_table(tables.RECODE, recode_to_table(recode, encoding.labels()))
     coarse = build_coarse_domain(recode)
     rows = list(compress_domain.recode_rows([codes], recode))

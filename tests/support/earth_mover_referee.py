@@ -9,8 +9,8 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import linprog
 
-from privsyn.tasks.metrics.earth_mover import Axis, Floats
 from privsyn.tasks.metrics.generalization import Ints
+from privsyn.tasks.metrics.mgd import Axis, Floats
 
 
 def bin_distances(axes: Sequence[Axis]) -> Floats:

@@ -35,8 +35,7 @@ from privsyn.api.rerun import rerun
 from privsyn.base.errors import PrivsynError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.generations import name_request
-from privsyn.engine.keys import compute_lineage_keys
+from privsyn.engine.keys import compute_lineage_keys, name_request
 from privsyn.engine.request import Request
 from privsyn.evaluation.quality_release import publish_quality
 from privsyn.pipelines.release_plan import plan_release

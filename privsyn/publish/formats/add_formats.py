@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from privsyn.base.errors import RequestError
+from privsyn.base.paths import SAFE_NAME
 from privsyn.base.settings import Settings
 from privsyn.base.wording import mention
 from privsyn.data_contracts.certificate import Certificate, Manifest
@@ -25,7 +26,6 @@ from privsyn.publish.release_note import release_note
 from privsyn.publish.scored_pairs import list_score_steps, list_unmeasured_pairs
 from privsyn.storage.records import Records
 from privsyn.storage.released_files import read_certificate, read_manifest, read_public_spec, release_folder
-from privsyn.storage.safe_names import SAFE_NAME
 from privsyn.storage.store import Store
 from privsyn.tasks.estimation.recode import recode_from_table
 

@@ -85,7 +85,7 @@ def _read_rows(path: Path) -> Any:
     try:
         if path.suffix.lower() == ".xlsx":
             refuse_large_unpacked(path)
-            return pd.read_excel(path, dtype=str, keep_default_na=False)
+            return pd.read_excel(path, dtype=str, keep_default_na=False, engine="openpyxl")
         separator = "\t" if path.suffix.lower() == ".tsv" else None
         return pd.read_csv(path, sep=separator, engine="python", dtype=str, keep_default_na=False, encoding="utf-8-sig")
     except ImportError:

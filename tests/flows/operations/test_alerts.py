@@ -266,13 +266,25 @@ def test_the_gauges_say_what_failed_what_succeeded_and_what_is_left(desk: Desk) 
     lines = [line for line in generate_latest(registry).decode().splitlines() if line[0] != "#"]
     said = {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
     ends = {run.id: desk.client.read_flow_run(run.id).end_time.timestamp() for run in (good, bad)}  # type: ignore[union-attr]
-    assert said['privsyn_run_failures_total{dataset="data_bad",state="Refused"}'] == 1
-    assert said['privsyn_run_failures_total{dataset="data_bad",state="Crashed"}'] == 1
+    assert said['privsyn_run_failures_total{dataset="data_bad",flow="any-flow",state="Refused"}'] == 1
+    assert said['privsyn_run_failures_total{dataset="data_bad",flow="any-flow",state="Crashed"}'] == 1
+    assert said['privsyn_last_run_timestamp_seconds{dataset="data_good",flow="any-flow"}'] >= ends[good.id]
     assert said['privsyn_last_success_timestamp_seconds{dataset="data_good"}'] == pytest.approx(ends[good.id])
     assert said['privsyn_last_failure_timestamp_seconds{dataset="data_bad"}'] >= ends[bad.id]
     for name, value in (("rho", 0.25), ("epsilon", 2.5), ("releases", 7)):
         assert said[f'privsyn_budget_left_{name}{{dataset="data_good"}}'] == value
     assert said["privsyn_alerts_untold"] == 0
+
+
+def test_an_evaluation_is_counted_for_its_data_set_and_is_no_release(desk: Desk) -> None:
+    service = desk.start()
+    for name, state in (("fine", Completed()), ("broken", Failed())):
+        made = desk.client.create_flow_run(anything, name=name, parameters={}, state=Running())
+        desk.client.update_flow_run_labels(made.id, {DATASET: f"data_{name}"})
+        desk.client.set_flow_run_state(made.id, state, force=True)
+    look(service)
+    assert "any-flow" in service.memory.last_runs["data_fine"] and "data_fine" not in service.memory.last_success
+    assert service.memory.failures["data_broken"] == {"any-flow/Failed": 1}
 
 
 @pytest.mark.parametrize("content", [None, "", "{", "[]", '{"told_until": 3}', '{"told_until": "x", "budgets": {}}'])

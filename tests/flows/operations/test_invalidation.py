@@ -95,6 +95,7 @@ SOURCE = tuple(BASE["columns"])
 VALUES: dict[str, Any] = {
     "dataset": "others",
     "data": "elsewhere.parquet",
+    "query": "SELECT * FROM people",
     "unit.records_per_person": 2,
     "unit.person_id": "pid",
     "unit.max_records": 3,

@@ -11,8 +11,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from privsyn.base.settings import Settings
+from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.budget import budget_report
+from privsyn.flows.evaluate import evaluate
 from privsyn.flows.release import release
 from privsyn.ledgers.ledger import Ledger
 from tests.support.releases import few
@@ -45,7 +47,7 @@ def test_budgets_successes_and_verifications_are_told(
 ) -> None:
     before, folder = time.time(), places / "collector"
     monkeypatch.setenv("PRIVSYN_METRICS", str(folder))
-    release(spec)
+    made = release(spec)
     budget_report()
     found = gauges(folder)
     (budget,) = Ledger(Settings().ledger).summary("people")
@@ -56,6 +58,8 @@ def test_budgets_successes_and_verifications_are_told(
     assert before <= found["privsyn_last_verification_timestamp_seconds"] <= time.time()
     assert found["privsyn_verification_problems"] == 0
     assert len(found) == 6
+    evaluate(made.run, settings=EvaluationSpec(range_queries=5, nist_schemas=2, nist_queries=2, attack_rows=20))
+    assert before <= gauges(folder)["privsyn_last_run_timestamp_seconds people evaluate"] <= time.time()
     with sqlite3.connect(Settings().ledger) as connection:
         connection.execute("UPDATE ledger SET entries = 7")
     state = budget_report(return_state=True)

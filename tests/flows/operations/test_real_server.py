@@ -155,7 +155,7 @@ def everything(url: str) -> str:
     engine = sa.create_engine(sa.make_url(url).set(drivername="postgresql+psycopg"))
     with engine.connect() as connection:
         names = sa.inspect(connection).get_table_names()
-        rows = [str(list(connection.exec_driver_sql(f'SELECT * FROM "{name}"'))) for name in names]  # noqa: S608
+        rows = [str(list(connection.exec_driver_sql(f'SELECT * FROM "{name}"'))) for name in names]
     engine.dispose()
     return "\n".join(rows)
 

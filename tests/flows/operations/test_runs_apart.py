@@ -19,8 +19,7 @@ from prefect.logging import get_logger
 from privsyn.base.errors import PrivsynError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.flows.release import release
-from privsyn.flows.waiting import log_lock_holder
+from privsyn.flows.release import log_lock_holder, release
 from privsyn.pipelines.privsyn import STEPS
 from privsyn.storage.store import Store
 from tests.support.releases import few

@@ -13,11 +13,10 @@ from privsyn.answers.cell_weights import Cells
 from privsyn.answers.conditions import read_condition
 from privsyn.answers.correlations import answer_correlations
 from privsyn.answers.counted import answer_counts, answer_means, answer_shares
-from privsyn.answers.memory_counts import MemoryCounts
 from privsyn.answers.model_bounds import compute_bounds
 from privsyn.answers.quantiles import answer_quantiles
 from privsyn.answers.question import Question
-from privsyn.answers.released_counts import ReleasedCounts
+from privsyn.answers.released_counts import MemoryCounts, ReleasedCounts
 from privsyn.answers.simulated import answer_function, answer_regression
 from privsyn.answers.synthetic_rows import select_rows, sum_rows
 from privsyn.base.errors import RequestError

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from privsyn.answers.memory_counts import MemoryCounts
 from privsyn.answers.questions import Questions
+from privsyn.answers.released_counts import MemoryCounts
 from privsyn.base.errors import RequestError
 from tests.support.answered import released, spec, table
 from tests.support.specs import make_spec

@@ -66,15 +66,19 @@ def test_a_number_of_any_precision_is_named(tmp_path: Path) -> None:
     """What the source's type says of it is said, too."""
     wage = {"kind": "number", "min": 0, "max": 9}
     columns = {"wage": wage, "rate": wage, "cents": {**wage, "decimals": 2}, "half": {**wage, "step": 0.5}}
+    columns["count"] = wage
     spec = make_spec(columns)
     (sentence,) = [w for w in check(spec).warnings if "decimals" in w]
     assert sentence == (
-        "columns.wage, columns.rate: without `decimals`, values come out with up to 17 digits, whatever the source has."
+        "columns.wage, columns.rate, columns.count: without `decimals`, values come out with up to 17 digits, whatever "
+        "the source has."
     )
     values = pa.array([Decimal("1.25")], pa.decimal128(5, 2))
-    table = pa.table({name: values if name != "rate" else pa.array([1.25]) for name in columns})
+    other = {"rate": pa.array([1.25]), "count": pa.array([1], pa.int16())}
+    table = pa.table({name: other.get(name, values) for name in columns})
     warnings = check(spec, open_source(table, spec)).warnings
     assert "columns.wage is stored as decimal128(5, 2): write `decimals: 2`." in warnings
+    assert "columns.count is stored as int16: write `decimals: 0`." in warnings
     assert not any("rate is stored" in w or "cents is stored" in w or "half is stored" in w for w in warnings)
 
 

@@ -15,6 +15,7 @@ from benchmarks.peers_limits import Limits
 from benchmarks.peers_worker import PEERS as CALLS
 from privsyn.comparison.method import Trial
 from privsyn.data_contracts.domain import Domain
+from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.noise import SeededNoise
 
@@ -27,7 +28,7 @@ def trial() -> Trial:
     table = CodeTable(DOMAIN, tuple(c.astype(t) for c, t in zip(CODES, types, strict=True)))
     groups = {a: np.arange(n, dtype=np.int32) for a, n in zip(DOMAIN.attributes, DOMAIN.sizes, strict=True)}
     groups["in two bins"] = np.array([0, 0, 1, 1], np.int32)
-    return Trial(table, groups, 1.0, 1e-9, 1, SeededNoise(0))
+    return Trial(table, {a: AttributeBins(g) for a, g in groups.items()}, 1.0, 1e-9, 1, SeededNoise(0))
 
 
 @pytest.fixture(autouse=True)

@@ -53,15 +53,13 @@ def trial(spec: ReleaseSpec, seed: int) -> Trial:
     encoding = plan(spec)
     return Trial(
         rows=encode_table(open_source(spec.data, spec).batches(), encoding).fine,
-        groups=encoding.groups,
+        binning=encoding.binning,
         epsilon=spec.privacy.epsilon,
         delta=spec.privacy.delta,
         records=spec.unit.records,
         noise=SeededNoise(seed),
         seed=spec.mechanism.synthesis.seed,
         settings=MethodSettings.of(spec),
-        in_order=encoding.in_order,
-        open_bins=encoding.open_bins,
     )
 
 
@@ -378,6 +376,7 @@ def test_the_command_prints_one_table_or_one_object(yaml: Path, places: Path) ->
         "Error of pairs of columns",
         "Misclassification of happy",
         "Wall time",
+        "Look next at:",
         "±",
     ):
         assert words in shown.stdout, words
@@ -400,5 +399,5 @@ def test_no_run_done_is_1(yaml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METHODS, "broken", stub("broken", fail))
     result = privsyn("compare", yaml, "--methods", "broken", "--epsilons", "1", "--seeds", 1)
     assert result.exit_code == 1
-    assert "broken: 1 runs failed (ValueError at fail:" in result.stderr
+    assert "broken: 1 runs failed (ValueError at fail:" in result.stdout
     assert "CANARY" not in result.output

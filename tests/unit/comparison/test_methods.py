@@ -23,6 +23,7 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.data_contracts.step_options import Selection, Split, Synthesis
+from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho, convert_rho_to_epsilon
 from privsyn.tasks.privacy.noise import NoNoise, SeededNoise
@@ -43,11 +44,11 @@ NAMES = [
 OURS = ("default", "independent", "mst", "privbayes", "aim", "non-private-aim")
 """The methods that take the trial's accountant."""
 DELTA = 1e-9
-GROUPS = {
-    "a": np.array([0, 0, 1, 1, 2, 2], np.int32),  # six fine codes in three bins
-    "b": np.arange(4, dtype=np.int32),
-    "c": np.arange(2, dtype=np.int32),
-    "d": np.arange(3, dtype=np.int32),
+BINNING = {
+    "a": AttributeBins(np.array([0, 0, 1, 1, 2, 2], np.int32)),  # six fine codes in three bins
+    "b": AttributeBins(np.arange(4, dtype=np.int32)),
+    "c": AttributeBins(np.arange(2, dtype=np.int32)),
+    "d": AttributeBins(np.arange(3, dtype=np.int32)),
 }
 NAMES += [
     "privbayes-selection",
@@ -74,7 +75,7 @@ def rows(n: int = 4_000, seed: int = 1) -> CodeTable:
 
 
 def trial(**changes: Any) -> Trial:
-    made = Trial(rows(), GROUPS, 1.0, DELTA, 1, SeededNoise(1), seed=1, threads=1)
+    made = Trial(rows(), BINNING, 1.0, DELTA, 1, SeededNoise(1), seed=1, threads=1)
     return replace(made, **changes)
 
 
@@ -221,10 +222,10 @@ def test_noise_addition_variants_measure_the_same_marginals() -> None:
     x = rng.integers(0, 3, 20_000)
     y, z = (x * 20 + rng.integers(0, 20, 20_000) for _ in range(2))
     chain = CodeTable(Domain(("x", "y", "z"), (3, 60, 60)), tuple(c.astype(np.uint8) for c in (x, y, z)))
-    groups = {a: np.arange(n, dtype=np.int32) for a, n in (("x", 3), ("y", 60), ("z", 60))}
+    binning = {a: AttributeBins(np.arange(n, dtype=np.int32)) for a, n in (("x", 3), ("y", 60), ("z", 60))}
     names = ("privsyn-paper", "equal-gaussian", "equal-laplace")
     weighted, equal, laplace = (
-        METHODS[n].run(trial(rows=chain, groups=groups, epsilon=50.0, noise=SeededNoise(1))) for n in names
+        METHODS[n].run(trial(rows=chain, binning=binning, epsilon=50.0, noise=SeededNoise(1))) for n in names
     )
     assert weighted.marginals == equal.marginals == laplace.marginals
     measured = len(weighted.marginals)
@@ -292,7 +293,7 @@ def test_the_promise_of_receipts_by_hand() -> None:
 
 def test_bins_spread_evenly_over_their_fine_codes() -> None:
     bins = CodeTable(Domain(("a",), (3,)), (np.repeat(np.arange(3, dtype=np.uint8), 1_000),))
-    fine = spread_evenly(bins, {"a": np.array([1, 0, 0, 2, 0, 1], np.int32)}, seed=0)
+    fine = spread_evenly(bins, {"a": AttributeBins(np.array([1, 0, 0, 2, 0, 1], np.int32))}, seed=0)
     assert fine.domain == Domain(("a",), (6,))
     counts = count(fine, ("a",))
     assert counts[[1, 2, 4]].sum() == counts[[0, 5]].sum() == counts[3] == 1_000

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from ruamel.yaml import YAML
 
-from privsyn.server.alert_memory import AlertMemory, Budget
+from privsyn.server.alert_service import AlertMemory, Budget
 from tests.support.places import ROOT
 
 FILE = ROOT / "deployments" / "prometheus_rules.yaml"
@@ -19,7 +19,8 @@ PAGE = (ROOT / "docs" / "operations" / "monitoring.md").read_text(encoding="utf-
 def served() -> dict[str, set[str]]:
     """The samples of the server's metrics, and their labels."""
     memory = AlertMemory(told_until=datetime.now(UTC))
-    memory.note_failure("people", "Failed", 1.0)
+    memory.note_failure("people", "release", "Failed", 1.0)
+    memory.note_run("people", "evaluate", 2.0)
     memory.note_success("people", 2.0, Budget(0.5, 1.0, 3))
     return {sample.name: set(sample.labels) for family in memory.collect() for sample in family.samples}
 

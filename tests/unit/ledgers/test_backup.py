@@ -136,7 +136,7 @@ def test_a_recovery_works_a_second_time(
                 assert Ledger(worker).verify() == []
                 Ledger(worker).check()
                 with pytest.raises(sa.exc.DBAPIError, match="permission denied"), raw(worker) as connection:
-                    connection.exec_driver_sql(f"SELECT * FROM broken_{number}.entries")  # noqa: S608
+                    connection.exec_driver_sql(f"SELECT * FROM broken_{number}.entries")
 
 
 def test_a_copy_that_fails_halfway_leaves_no_file(

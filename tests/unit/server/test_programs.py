@@ -129,11 +129,27 @@ def test_one_that_is_killed_is_started_again_and_the_other_is_left_alone(monkeyp
         end = time.monotonic() + 30
         while both.started["worker"] is killed:
             assert time.monotonic() < end
-            both.tend(said.append)
+            both.restart_exited(said.append)
             time.sleep(0.05)
         assert both.started["worker"].poll() is None
         assert both.started["server"] is server and server.poll() is None
     assert said == ["The worker ended by itself, with exit code -9; it starts again in 0.1 s."]
+
+
+def test_one_that_needs_another_starts_again_once_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "FIRST_PAUSE", 0.0)
+    answers, said = [False], list[str]()
+    with stop_together() as both:
+        both.start("worker", python(POLITE), os.environ, needs=lambda: answers[0])
+        killed = both.started["worker"]
+        killed.kill()
+        killed.wait()
+        for _ in range(3):
+            both.tend(said.append)
+        assert both.started["worker"] is killed
+        answers[0] = True
+        both.tend(said.append)
+        assert both.started["worker"] is not killed
 
 
 class Ended:
@@ -152,12 +168,12 @@ def test_one_that_keeps_ending_is_started_less_and_less_often(monkeypatch: pytes
     failing = programs.Programs()
     failing.start("worker", [], {})
     while now[0] < 300:
-        failing.tend(said.append)
+        failing.restart_exited(said.append)
         now[0] += 0.5
     pauses = [float(line.rsplit(" in ", 1)[1].removesuffix(" s.")) for line in said]
     assert pauses[:8] == [1, 2, 4, 8, 16, 32, 60, 60]
     assert len(starts) < 12
     failing._since["worker"] = now[0] - programs.STEADY_SECONDS - 100  # it has run well since
     failing._due.clear()
-    failing.tend(said.append)
+    failing.restart_exited(said.append)
     assert said[-1].endswith("in 1 s.")

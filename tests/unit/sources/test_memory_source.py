@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources import memory_source
-from privsyn.sources.canonical_bytes import iterate_canonical_bytes
+from privsyn.sources.memory_source import iterate_canonical_bytes
 from privsyn.sources.open_source import open_source
 from privsyn.storage.store import Store
 from privsyn.tasks.codecs import plan

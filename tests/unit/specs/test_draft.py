@@ -351,3 +351,13 @@ def test_a_wrong_csv_option_of_a_draft_is_said_with_its_name(tmp_path: Path, csv
     with pytest.raises(RequestError, match=words) as caught:
         draft(tmp_path / "people.csv", csv=csv)
     assert caught.value.field == "draft_spec.csv"
+
+
+@pytest.mark.parametrize(("stored", "decimals"), [("int32", 0), ("decimal", 2), ("double", None)])
+def test_a_number_has_the_decimals_of_its_stored_type(tmp_path: Path, stored: str, decimals: int | None) -> None:
+    """Where neither the type nor the dictionary says them, the draft says what comes of it."""
+    types = {"int32": pa.int32(), "decimal": pa.decimal128(5, 2), "double": pa.float64()}
+    (tmp_path / "words.json").write_text(json.dumps({"columns": {"n": {"kind": "number", "min": 0, "max": 9}}}))
+    text = draft(pa.table({"n": pa.array([1], types[stored])}), tmp_path / "words.json")
+    assert parse_yaml(text, "draft").content["columns"]["n"].get("decimals") == decimals
+    assert ("up to 17 digits" in text) == (decimals is None)

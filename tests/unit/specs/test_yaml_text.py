@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from privsyn.specs.draft import format_scalar
 from privsyn.specs.yaml_file import parse_yaml
-from privsyn.specs.yaml_text import format_scalar
 
 AWKWARD = [
     "plain",

@@ -10,6 +10,7 @@ import pytest
 from privsyn.comparison.method import MethodResult, Trial
 from privsyn.comparison.methods import METHODS
 from privsyn.data_contracts.domain import Domain
+from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.noise import SeededNoise
 
@@ -24,8 +25,8 @@ def made(name: str) -> MethodResult:
     for _ in NAMES[1:]:
         columns.append(np.where(rng.random(20_000) < 0.7, columns[-1], rng.integers(0, SIZE, 20_000)))
     rows = CodeTable(Domain(NAMES, (SIZE,) * 4), tuple(c.astype(np.uint8) for c in columns))
-    groups = {name: np.arange(SIZE, dtype=np.int32) for name in NAMES}
-    return METHODS[name].run(Trial(rows, groups, 5.0, 1e-9, 1, SeededNoise(1), seed=1, threads=1))
+    binning = {name: AttributeBins(np.arange(SIZE, dtype=np.int32)) for name in NAMES}
+    return METHODS[name].run(Trial(rows, binning, 5.0, 1e-9, 1, SeededNoise(1), seed=1, threads=1))
 
 
 def test_privbayes_measures_a_family_of_each_later_column() -> None:

@@ -22,6 +22,7 @@ from privsyn.comparison.papers.min_cost_flow import change_rows, find_fewest_cha
 from privsyn.comparison.papers.public_views import list_covering_views
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import sum_rho
+from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.privacy.noise import NoNoise, SeededNoise
@@ -40,8 +41,9 @@ def tiny(n: int = 500, seed: int = 0) -> CodeTable:
 
 
 def on(table: CodeTable, **changes: Any) -> Trial:
-    groups = {a: np.arange(n, dtype=np.int32) for a, n in zip(table.domain.attributes, table.domain.sizes, strict=True)}
-    return trial(**{"rows": table, "groups": groups, **changes})
+    sizes = zip(table.domain.attributes, table.domain.sizes, strict=True)
+    binning = {a: AttributeBins(np.arange(n, dtype=np.int32)) for a, n in sizes}
+    return trial(**{"rows": table, "binning": binning, **changes})
 
 
 def with_row(table: CodeTable, codes: tuple[int, ...]) -> CodeTable:

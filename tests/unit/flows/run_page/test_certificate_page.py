@@ -26,7 +26,7 @@ from privsyn.flows.run_page.budget import (
     format_percent,
     read_budget,
 )
-from privsyn.flows.run_page.certificate_page import format_certificate_page, format_files_page
+from privsyn.flows.run_page.show import format_certificate_page, format_files_page
 from privsyn.ledgers.ledger import Ledger, Line
 from privsyn.pipelines.registry import build_steps
 from privsyn.publish.release_note import list_looks
@@ -118,7 +118,7 @@ def test_a_broken_contract_whose_page_cannot_be_made_hides_no_error(
     monkeypatch.setattr(show, "get_run_logger", lambda: logging.getLogger("run"))
     monkeypatch.setattr(show, "create_table_artifact", fail)
     show.show_broken_contract("people", ContractError("it breaks its contract", failures=[{"column": "a"}]))
-    assert "broken contract of the release is not shown (ConnectionError)" in caplog.text
+    assert "broken contract of the run is not shown (ConnectionError)" in caplog.text
 
 
 def manifest(*, private: bool = True) -> Manifest:

@@ -18,6 +18,7 @@ from privsyn.engine.request import Request
 from privsyn.pipelines.common_steps import ENCODE
 from privsyn.specs.yaml_file import parse_yaml
 from privsyn.tasks.codecs import plan
+from privsyn.tasks.codecs.binning import AttributeBins, Level
 from privsyn.tasks.estimation.recode import compress_attribute, recode_from_table
 from privsyn.tasks.steps.encode import Repairs, encode_batch
 from tests.support.specs import make_spec
@@ -69,7 +70,7 @@ def test_counts_of_a_release_agree_level_by_level(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("PRIVSYN_LEDGER", str(tmp_path / "ledger.sqlite"))
     release = privsyn.release(rows(3000), example(), out=tmp_path)
     recode = recode_from_table(pq.read_table(release.folder / "marginals" / "recode.parquet"))
-    for level in plan(example()).levels["street"]:
+    for level in plan(example()).binning["street"].levels:
         sums = np.bincount(level.of, weights=recode["street"].estimate)
         assert np.allclose(sums, recode[level.attribute].estimate)
     made = release.table.to_pandas()
@@ -86,7 +87,8 @@ def test_rare_values_share_a_code_with_their_own_group_only() -> None:
     county = np.array([0, 0, 0, 1, 1, 1, 2, 2, 2, 2])
     groups = np.arange(10, dtype=np.int32)
     settings = example().mechanism.compression
-    found = compress_attribute(noisy, 10.0, groups, settings, levels=[np.array([0] * 6 + [1] * 4), county])
+    levels = Level("state", np.array([0] * 6 + [1] * 4)), Level("county", county)
+    found = compress_attribute(noisy, 10.0, AttributeBins(groups, levels=levels), settings)
     assert found.coarse.tolist() == [0, 5, 1, 5, 2, 3, 4, 4, 4, 4], "7 of one state are too few"
     sums = np.bincount(found.coarse, weights=found.weight)
     assert np.allclose(sums, 1)
@@ -95,7 +97,8 @@ def test_rare_values_share_a_code_with_their_own_group_only() -> None:
 def test_what_the_spec_does_not_list_never_comes_out_of_noise() -> None:
     noisy, groups = np.array([9, 5, 4, 2, 8], dtype=np.int64), np.arange(5, dtype=np.int32)
     settings = example().mechanism.compression.model_copy(update={"filter": True})
-    found = compress_attribute(noisy, 10.0, groups, settings, added=4, levels=[np.array([0, 0, 1, 1, 2])])
+    levels = (Level("county", np.array([0, 0, 1, 1, 2])),)
+    found = compress_attribute(noisy, 10.0, AttributeBins(groups, added=4, levels=levels), settings)
     assert found.kept.tolist() == [True, True, True, True, False] and found.size == 1
 
 

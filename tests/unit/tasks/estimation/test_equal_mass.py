@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -10,14 +11,22 @@ import pytest
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
-from privsyn.tasks.estimation.equal_mass import LEAST_CODES, are_worth_joining, count_codes, mark_first_of_equal_mass
-from privsyn.tasks.estimation.recode import build_coarse_domain, compress_attribute
+from privsyn.tasks.codecs.binning import AttributeBins
+from privsyn.tasks.estimation.recode import (
+    LEAST_CODES,
+    are_worth_joining,
+    build_coarse_domain,
+    compress_attribute,
+    count_codes,
+    mark_first_of_equal_mass,
+)
 from privsyn.tasks.estimation.reference import Reference
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps import indif_scores
 from privsyn.tasks.steps.compress_domain import compress_domain
 
 EACH = np.arange(32, dtype=np.int32)
+IN_ORDER = AttributeBins(EACH, in_order=((0, 32),), is_open=True)
 ON, OFF = Compression(equal_mass=True), Compression()
 
 
@@ -46,7 +55,7 @@ def test_codes_have_about_equal_mass_and_a_bin_of_several_parts_is_alone() -> No
 
 def test_every_bin_has_a_code_and_null_keeps_its_own() -> None:
     counts = np.append(np.linspace(200, 10, 31), 50.0)
-    found = compress_attribute(counts, 5.0, EACH, ON, in_order=((0, 31),), codes=4)
+    found = compress_attribute(counts, 5.0, AttributeBins(EACH, in_order=((0, 31),)), ON, codes=4)
     assert found.kept.all()
     assert found.size == 5
     assert (found.coarse == found.coarse[-1]).sum() == 1
@@ -56,16 +65,16 @@ def test_every_bin_has_a_code_and_null_keeps_its_own() -> None:
 
 
 def test_nothing_is_joined_across_the_end_of_a_section() -> None:
-    found = compress_attribute(np.full(32, 100.0), 5.0, EACH, ON, in_order=((0, 5), (5, 32)), codes=4)
+    found = compress_attribute(np.full(32, 100.0), 5.0, AttributeBins(EACH, in_order=((0, 5), (5, 32))), ON, codes=4)
     assert found.coarse[4] != found.coarse[5]
 
 
 def test_by_default_codes_stay_as_they_are_and_so_does_the_key() -> None:
     counts, queries = _one_ways(7_000, 3, 20.0)
-    groups, in_order = dict.fromkeys(counts, EACH), dict.fromkeys(counts, ((0, 32),))
+    binning = dict.fromkeys(counts, IN_ORDER)
     answers = [y.astype(np.int64) for y in counts.values()]
-    plain = compress_domain(answers, queries, groups, OFF, in_order)
-    joined = compress_domain(answers, queries, groups, ON, in_order)
+    plain = compress_domain(answers, queries, binning, OFF)
+    joined = compress_domain(answers, queries, binning, ON)
     assert [r.size for r in plain.values()] == [32] * 3
     assert [r.size for r in joined.values()] == [14] * 3
     assert "equal_mass" not in OFF.key()
@@ -75,10 +84,9 @@ def test_by_default_codes_stay_as_they_are_and_so_does_the_key() -> None:
 def test_columns_without_order_and_columns_of_fewer_codes_are_left_alone() -> None:
     counts, queries = _one_ways(7_000, 3, 20.0)
     counts["c1"] = np.append(np.full(4, 1_750.0), np.zeros(28))
-    groups = dict.fromkeys(counts, EACH)
     answers = [y.astype(np.int64) for y in counts.values()]
-    in_order = {"c1": ((0, 32),), "c2": ((0, 32),)}
-    plain, joined = (compress_domain(answers, queries, groups, s, in_order) for s in (OFF, ON))
+    binning = {"c0": AttributeBins(EACH), "c1": IN_ORDER, "c2": IN_ORDER}
+    plain, joined = (compress_domain(answers, queries, binning, s) for s in (OFF, ON))
     assert joined["c0"].size == plain["c0"].size == 32
     assert joined["c1"].coarse.tolist() == plain["c1"].coarse.tolist()
     assert joined["c2"].size == 14
@@ -87,8 +95,7 @@ def test_columns_without_order_and_columns_of_fewer_codes_are_left_alone() -> No
 def _score(codes: list[np.ndarray], cut_by: list[np.ndarray]) -> int:
     """Return the exact score of two columns over codes of equal mass of the counts ``cut_by``."""
     queries = [Query((a,), 32, 1, 20.0) for a in "ab"]
-    groups, in_order = dict.fromkeys("ab", EACH), dict.fromkeys("ab", ((0, 32),))
-    recode = compress_domain(cut_by, queries, groups, ON, in_order)
+    recode = compress_domain(cut_by, queries, dict.fromkeys("ab", IN_ORDER), ON)
     domain = build_coarse_domain(recode)
     padded = Domain.of({a: domain.size(a) + 1 for a in "ab"})  # one more for values that were filtered: none here
     rows = CodeTable(padded, tuple(recode[a].coarse[c].astype(np.uint8) for a, c in zip("ab", codes, strict=True)))
@@ -129,8 +136,8 @@ def test_many_codes_of_equal_mass_take_the_place_of_twice_as_many_only() -> None
 def test_a_column_with_bins_of_its_own_keeps_them() -> None:
     answers = [np.full(32, 200.0), np.full(32, 200.0)]
     queries = [Query((a,), 32, 1, 20.0) for a in ("open", "own")]
-    groups, in_order = dict.fromkeys(("open", "own"), EACH), dict.fromkeys(("open", "own"), ((0, 32),))
-    found = compress_domain(answers, queries, groups, ON, in_order, open_bins=frozenset({"open"}))
+    binning = {"open": IN_ORDER, "own": replace(IN_ORDER, is_open=False)}
+    found = compress_domain(answers, queries, binning, ON)
     assert found["open"].size < 32 and found["own"].size == 32
     off = Compression(equal_mass=True, enabled=False)
-    assert compress_domain(answers, queries, groups, off, in_order)["open"].size == 32
+    assert compress_domain(answers, queries, binning, off)["open"].size == 32

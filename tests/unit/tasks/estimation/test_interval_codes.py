@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from privsyn.tasks.estimation.interval_codes import mark_first_of_intervals
+from privsyn.tasks.estimation.recode import mark_first_of_intervals
 
 
 def _firsts(total: list[float], theta: float, worth_a_code: float = 0.0) -> list[bool]:

@@ -9,6 +9,7 @@ import pytest
 
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
+from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.estimation.pair_departures import (
     MAX_CLEAR_SCORE_NOISE,
     MAX_SCORE_CAUTION,
@@ -33,8 +34,8 @@ def recoded(counts: dict[str, list[int]], sigma: float, *others: float) -> Recod
     """``others``: the noise of the attributes after the first, where it is another."""
     sigmas = [sigma, *(others or [sigma] * (len(counts) - 1))]
     queries = [Query((a,), len(c), 1, s) for (a, c), s in zip(counts.items(), sigmas, strict=True)]
-    groups = {a: np.arange(len(c), dtype=np.int32) for a, c in counts.items()}
-    return compress_domain([np.array(c) for c in counts.values()], queries, groups, Compression(enabled=False))
+    binning = {a: AttributeBins(np.arange(len(c), dtype=np.int32)) for a, c in counts.items()}
+    return compress_domain([np.array(c) for c in counts.values()], queries, binning, Compression(enabled=False))
 
 
 def test_an_exact_score_is_spread_over_the_cells_by_their_expected_counts() -> None:
@@ -115,8 +116,8 @@ def test_codes_without_a_count_depart_by_nothing() -> None:
 
 def test_variances_add_up_over_fine_codes_without_the_filtered_ones() -> None:
     queries = [Query(("a",), 4, 1, 2.0)]
-    groups = {"a": np.array([0, 0, 1, 2], np.int32)}
-    recode = compress_domain([np.array([50, 60, 80, 1])], queries, groups, Compression(filter=True))
+    binning = {"a": AttributeBins(np.array([0, 0, 1, 2], np.int32))}
+    recode = compress_domain([np.array([50, 60, 80, 1])], queries, binning, Compression(filter=True))
     (_,), (variance,) = sum_coarse_one_ways(recode)
     assert variance.tolist() == [8.0, 4.0]
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
+from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.estimation.recode import Recode, estimate_total, pool_one_ways
 from privsyn.tasks.estimation.recompress import recompress
 from privsyn.tasks.steps.compress_domain import compress_domain
 
 TRUE = {"a": np.array([300, 200, 120, 60, 30, 15, 8, 4]), "b": np.array([500, 200, 30, 7])}
-GROUPS = {a: np.arange(len(c), dtype=np.int32) for a, c in TRUE.items()}
-IN_ORDER = {"a": ((0, 8),)}
+BINNING = {
+    "a": AttributeBins(np.arange(8, dtype=np.int32), in_order=((0, 8),), is_open=True),
+    "b": AttributeBins(np.arange(4, dtype=np.int32), added=3),
+}
 
 
 def asked(sigma: float, *more: tuple[str, ...]) -> list[Query]:
@@ -22,16 +27,17 @@ def asked(sigma: float, *more: tuple[str, ...]) -> list[Query]:
     return [Query(c, 4, 1, sigma) for c in cliques]
 
 
-def first_look(sigma: float, seed: int = 0, added: dict[str, int] | None = None) -> Recode:
+def first_look(sigma: float, seed: int = 0, added: int | None = None) -> Recode:
     rng = np.random.default_rng(seed)
     noisy = [np.rint(c + rng.normal(0, sigma, c.size)).astype(np.int64) for c in TRUE.values()]
-    return compress_domain(noisy, asked(sigma), GROUPS, Compression(), IN_ORDER, added)
+    binning = {**BINNING, "b": replace(BINNING["b"], added=added)}
+    return compress_domain(noisy, asked(sigma), binning, Compression())
 
 
 def again(first: Recode, sigma: float, *more: tuple[str, ...], settings: Compression | None = None) -> Recode:
     answers: list[NDArray[np.int64]] = [*TRUE.values(), *(np.zeros(4, np.int64) for _ in more)]
-    pooled = pool_one_ways(first, asked(sigma, *more), answers, GROUPS)
-    return recompress(pooled, asked(sigma, *more), GROUPS, settings or Compression(), IN_ORDER, {"b": 3})
+    pooled = pool_one_ways(first, asked(sigma, *more), answers, BINNING)
+    return recompress(pooled, asked(sigma, *more), BINNING, settings or Compression())
 
 
 def counts(recode: Recode, a: str) -> NDArray[np.float64]:
@@ -60,7 +66,7 @@ def test_counts_are_not_negative_and_have_one_total() -> None:
 
 def test_where_a_larger_marginal_was_measured_only_the_inside_of_codes_changes() -> None:
     first = first_look(150.0)
-    pooled = pool_one_ways(first, asked(0.1), list(TRUE.values()), GROUPS)
+    pooled = pool_one_ways(first, asked(0.1), list(TRUE.values()), BINNING)
     found = again(first, 0.1, ("a", "b"))
     for a in TRUE:
         np.testing.assert_array_equal(found[a].estimate, pooled[a].estimate)
@@ -70,7 +76,7 @@ def test_where_a_larger_marginal_was_measured_only_the_inside_of_codes_changes()
 
 
 def test_what_was_filtered_stays_so() -> None:
-    first = first_look(30.0, added={"b": 3})
+    first = first_look(30.0, added=3)
     assert not first["b"].kept[3]
     found = again(first, 0.1)["b"]
     assert not found.kept[3]
@@ -80,6 +86,6 @@ def test_what_was_filtered_stays_so() -> None:
 @pytest.mark.parametrize("settings", [Compression(enabled=False), Compression(neighbours=False)])
 def test_the_papers_rule_is_left_alone(settings: Compression) -> None:
     first = first_look(150.0)
-    pooled = pool_one_ways(first, asked(10.0), list(TRUE.values()), GROUPS)
+    pooled = pool_one_ways(first, asked(10.0), list(TRUE.values()), BINNING)
     for a, r in again(first, 10.0, settings=settings).items():
         np.testing.assert_array_equal(r.estimate, pooled[a].estimate)

@@ -16,6 +16,7 @@ from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.memory import MemoryRun
 from privsyn.engine.request import Request
 from privsyn.pipelines.registry import build_steps
+from privsyn.tasks.codecs.binning import list_counted_alone
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.recode import AttributeRecode, weigh_by_chance
 from privsyn.tasks.privacy.noise import SeededNoise
@@ -119,4 +120,4 @@ def test_what_values_are_rounded_to_is_measured_once_and_related_to_nothing() ->
     looks = [name for name, cliques in asked.items() for clique in cliques if "pay (rounded to)" in clique]
     assert looks == ["one_way_marginals"]
     assert ("pay", "age") in asked["indif_scores"]
-    assert request.encoding.counted_alone == {"pay (rounded to)"}
+    assert list_counted_alone(request.encoding.binning) == ["pay (rounded to)"]

@@ -12,6 +12,7 @@ from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.step_options import Compression
 from privsyn.tasks.codecs import plan
+from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.codecs.cells import Points, build_cells, find_points
 from privsyn.tasks.codecs.encoding_plan import EncodingPlan
 from privsyn.tasks.estimation.fine_weights import weigh_inside
@@ -67,7 +68,7 @@ def test_zero_and_the_bounds_have_cells_of_their_own(column: dict[str, Any], lab
     ],
 )
 def test_columns_with_bins_few_values_or_earlier_defaults_have_none(column: Any, spec: Any) -> None:
-    assert not plan_one(column, **spec).points
+    assert all(bins.points is None for bins in plan_one(column, **spec).binning.values())
 
 
 def test_exact_values_are_none_of_them() -> None:
@@ -105,7 +106,7 @@ def test_a_faint_value_has_no_code_of_its_own_and_another_has() -> None:
     groups = np.arange(6, dtype=np.int32)
     points = Points(np.array([0, 5]), np.array([1, 4]), np.array([0.0, 0.0]))
     y = np.array([14.0, 200, 200, 200, 200, 500])
-    made = compress_attribute(y, 5.0, groups, Compression(), ((0, 6),), points=points)
+    made = compress_attribute(y, 5.0, AttributeBins(groups, in_order=((0, 6),), points=points), Compression())
     assert made.coarse[0] == made.coarse[1]
     assert made.coarse[5] != made.coarse[4]
     assert made.coarse.max() == 4

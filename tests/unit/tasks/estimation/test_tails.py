@@ -125,7 +125,7 @@ def test_the_mean_of_a_heavy_tail_comes_through_decode(kind: str) -> None:
     counts = np.bincount(codes, minlength=size)
     noisy = np.round(counts + sigma * rng.standard_normal(size)).astype(np.int64)
     query = Query(("x",), size, 1, sigma)
-    recode = compress_domain([noisy], [query], encoding.groups, Compression(), encoding.in_order)
+    recode = compress_domain([noisy], [query], encoding.binning, Compression())
     coarse = recode["x"].coarse[codes].astype(np.uint8)
     table = CodeTable(Domain.of({"x": recode["x"].size}), (coarse,))
     made = pa.Table.from_batches(decode(table, recode, encoding, ["x"], 0))["x"].to_numpy()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from privsyn.data_contracts.domain import Domain
+from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.estimation.known_zeros import KnownZeros
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode
@@ -19,8 +20,7 @@ from privsyn.tasks.steps.trend_scores import count_exactly, plan_queries
 ROWS, CODES = 20_000, 7
 NAMES = ("a", "b", "c")
 TRUE = np.array([[1.0, 0.6, 0.0], [0.6, 1.0, -0.4], [0.0, -0.4, 1.0]])
-SECTIONS = dict.fromkeys(NAMES, ((0, CODES),))
-GROUPS = dict.fromkeys(NAMES, np.arange(CODES + 1, dtype=np.int32))  # the last fine code is null
+BINNING = dict.fromkeys(NAMES, AttributeBins(np.arange(CODES + 1, dtype=np.int32), ((0, CODES),)))  # last is null
 NOISE = 10.0
 
 
@@ -44,7 +44,7 @@ def read_recode(rows: CodeTable, seed: int) -> Recode:
 def read_trends(top: int, sigma: float, null: float = 0.0, seed: int = 1) -> tuple[CodeTable, Trends]:
     rows, rng = draw_rows(seed, null), np.random.default_rng(seed + 100)
     recode = read_recode(rows, seed)
-    ranks = rank_codes(recode, SECTIONS, GROUPS, top)
+    ranks = rank_codes(recode, BINNING, top)
     rho = Fraction(6) / Fraction(2 * sigma**2)
     queries = plan_queries(list(ranks), top, rho, 1)
     padded = CodeTable(rows.domain, rows.columns, padded=True)
@@ -123,4 +123,4 @@ def test_a_column_of_one_code_tells_nothing() -> None:
     constant = CodeTable(rows.domain, (np.zeros(ROWS, np.uint8), *rows.columns[1:]))
     recode = read_recode(constant, 1)
     recode["a"].estimate[1:] = 0.0
-    assert list(rank_codes(recode, SECTIONS, GROUPS, 1)) == ["b", "c"]
+    assert list(rank_codes(recode, BINNING, 1)) == ["b", "c"]

@@ -37,7 +37,7 @@ def decoded(column: dict[str, Any], together: bool) -> tuple[pa.Table, Any, Code
     encoding, rng = plan(spec), np.random.default_rng(3)
     size = encoding.domain.size("a")
     counts = rng.integers(200, 3_000, size).astype(float)
-    one = compress_attribute(counts, 1.0, encoding.groups["a"], Compression(), encoding.in_order["a"])
+    one = compress_attribute(counts, 1.0, encoding.binning["a"], Compression())
     codes = rng.integers(0, one.size, ROWS).astype(np.uint8)
     table = CodeTable(Domain(("a", "b"), (one.size, one.size)), (codes, codes))
     batches = decode(table, {"a": one, "b": one}, encoding, ["a", "b"], seed=5)
@@ -83,8 +83,7 @@ def test_null_and_exact_values_stay_and_their_neighbours_follow() -> None:
     encoding, rng = plan(spec), np.random.default_rng(1)
     fine = {a: encoding.domain.size(a) for a in ("a", "b")}
     recodes = {
-        a: compress_attribute(np.full(n, 1_000.0), 1.0, encoding.groups[a], Compression(), encoding.in_order[a])
-        for a, n in fine.items()
+        a: compress_attribute(np.full(n, 1_000.0), 1.0, encoding.binning[a], Compression()) for a, n in fine.items()
     }
     size = recodes["a"].size
     codes = rng.integers(0, size, ROWS).astype(np.uint8)

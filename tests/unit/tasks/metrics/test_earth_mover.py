@@ -10,9 +10,9 @@ import pytest
 from numpy.typing import ArrayLike
 
 from privsyn.data_contracts.mgd_spec import Tree
-from privsyn.tasks.metrics.earth_mover import Axis, compute_aemc
 from privsyn.tasks.metrics.earth_mover_network import check_integers, choose_scale, decompose_flow, solve
 from privsyn.tasks.metrics.generalization import Level, build_default_hierarchy, build_tree_hierarchy, merge_bins
+from privsyn.tasks.metrics.mgd import Axis, compute_aemc
 from tests.support.earth_mover_referee import aemc_linear_program, bin_distances
 
 

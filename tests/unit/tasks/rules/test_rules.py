@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.rules import list_conditions
 from privsyn.tasks.codecs import plan
+from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.estimation.known_zeros import build_known_zeros
 from privsyn.tasks.estimation.recode import compress_attribute
 from privsyn.tasks.rules.feasibility import check_feasible, find_valid_row
@@ -49,9 +50,7 @@ def test_a_condition_means_what_it_means_in_sql(sql: sqlite3.Connection, conditi
     book = plan(spec).rules
     assert book is not None
     broken = book.find_broken_rows(columns)[0]
-    expected = sql.execute(
-        f"select ({condition.replace('age % 7', 'mod_(age, 7)')}) is true from people"  # noqa: S608 - our own texts
-    ).fetchall()
+    expected = sql.execute(f"select ({condition.replace('age % 7', 'mod_(age, 7)')}) is true from people").fetchall()
     assert broken.tolist() == [bool(row[0]) for row in expected]
 
 
@@ -88,7 +87,7 @@ def test_thresholds_are_bin_edges_and_codes_on_one_side_are_surely_forbidden() -
 def _whole(groups: Any) -> Any:
     from privsyn.data_contracts.step_options import Compression
 
-    return compress_attribute(np.full(len(groups), 1000), 1.0, groups, Compression(enabled=False))
+    return compress_attribute(np.full(len(groups), 1000), 1.0, AttributeBins(groups), Compression(enabled=False))
 
 
 @given(rules=st.lists(CONDITIONS.map(lambda c: {"never": c}), min_size=1, max_size=4), seed=st.integers(0, 1000))

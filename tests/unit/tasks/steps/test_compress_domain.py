@@ -13,6 +13,7 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import build_code_schema
+from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.estimation.recode import (
     build_coarse_domain,
     compress_attribute,
@@ -31,7 +32,7 @@ THREE = np.arange(3, dtype=np.int32)
 
 
 def test_values_below_three_sigma_are_combined_when_their_sum_is_not() -> None:
-    r = compress_attribute(np.array([500, 29, 400, 20, 25, 28]), 10.0, EACH, ON)
+    r = compress_attribute(np.array([500, 29, 400, 20, 25, 28]), 10.0, AttributeBins(EACH), ON)
     assert r.coarse.tolist() == [0, 2, 1, 2, 2, 2]  # theta = 30; 29+20+25+28 = 102 >= 30
     assert r.kept.all()
     assert r.size == 3
@@ -39,51 +40,52 @@ def test_values_below_three_sigma_are_combined_when_their_sum_is_not() -> None:
 
 def test_values_below_the_least_count_are_low_whatever_the_noise() -> None:
     counts = np.array([500, 290, 400, 20, 350, 28])
-    assert compress_attribute(counts, 1.0, EACH, Compression(least_count=300)).coarse.tolist() == [0, 3, 1, 3, 2, 3]
-    assert compress_attribute(counts, 100.0, EACH, Compression(least_count=5)).size == 4  # 3 sigma is more
+    found = compress_attribute(counts, 1.0, AttributeBins(EACH), Compression(least_count=300))
+    assert found.coarse.tolist() == [0, 3, 1, 3, 2, 3]
+    assert compress_attribute(counts, 100.0, AttributeBins(EACH), Compression(least_count=5)).size == 4  # 3 sigma
     assert Compression(sigmas=4.5, least_count=800).threshold(10.0) == 800
     assert Compression(sigmas=4.5, least_count=800).threshold(1000.0) == 4500
 
 
 def test_values_below_three_sigma_are_filtered_when_their_sum_is_too() -> None:
-    r = compress_attribute(np.array([500, -5, 400, 20, 13, -20]), 10.0, EACH, PAPER)
+    r = compress_attribute(np.array([500, -5, 400, 20, 13, -20]), 10.0, AttributeBins(EACH), PAPER)
     assert r.kept.tolist() == [True, False, True, False, False, False]
     assert r.size == 2
     assert (r.coarse[~r.kept] == 2).all()
 
 
 def test_by_default_they_share_a_code_all_the_same_and_no_row_is_lost() -> None:
-    r = compress_attribute(np.array([500, -5, 400, 20, 13, -20]), 10.0, EACH, ON)
+    r = compress_attribute(np.array([500, -5, 400, 20, 13, -20]), 10.0, AttributeBins(EACH), ON)
     assert r.coarse.tolist() == [0, 2, 1, 2, 2, 2]
     assert r.kept.all()
 
 
 def test_at_least_one_code_remains() -> None:
-    r = compress_attribute(np.array([1, -1, 0, 0, 0, 0]), 10.0, EACH, ON)
+    r = compress_attribute(np.array([1, -1, 0, 0, 0, 0]), 10.0, AttributeBins(EACH), ON)
     assert r.size == 1
     assert r.kept.all()
 
 
 def test_off_keeps_the_public_bins() -> None:
     groups = np.array([0, 0, 1, 1, 2, 2], dtype=np.int32)
-    r = compress_attribute(np.array([0, 0, 0, 0, 0, 9]), 10.0, groups, Compression(enabled=False))
+    r = compress_attribute(np.array([0, 0, 0, 0, 0, 9]), 10.0, AttributeBins(groups), Compression(enabled=False))
     assert r.coarse.tolist() == groups.tolist()
 
 
 def test_the_threshold_is_the_papers_for_bins_of_several_fine_codes_too() -> None:
     groups = np.array([0, 0, 0, 0, 1], dtype=np.int32)
-    below = compress_attribute(np.array([7, 8, 7, 7, 900]), 10.0, groups, PAPER)
-    above = compress_attribute(np.array([7, 8, 8, 7, 900]), 10.0, groups, PAPER)
+    below = compress_attribute(np.array([7, 8, 7, 7, 900]), 10.0, AttributeBins(groups), PAPER)
+    above = compress_attribute(np.array([7, 8, 8, 7, 900]), 10.0, AttributeBins(groups), PAPER)
     assert not below.kept[0]
     assert above.kept.all()
 
 
 def test_weights_sum_to_one_and_follow_counts_only_beyond_the_noise() -> None:
     groups = np.zeros(4, dtype=np.int32)
-    clear = compress_attribute(np.array([9000, 1000, 0, 0]), 10.0, groups, ON)
+    clear = compress_attribute(np.array([9000, 1000, 0, 0]), 10.0, AttributeBins(groups), ON)
     assert clear.weight.sum() == pytest.approx(1)
     assert clear.weight[0] == pytest.approx(0.9, abs=0.01)
-    noise_only = compress_attribute(np.array([105, 95, 103, 97]), 10.0, groups, ON)
+    noise_only = compress_attribute(np.array([105, 95, 103, 97]), 10.0, AttributeBins(groups), ON)
     assert noise_only.weight == pytest.approx(np.full(4, 0.25))
 
 
@@ -101,7 +103,7 @@ def test_weights_sum_to_one_and_follow_counts_only_beyond_the_noise() -> None:
     ],
 )
 def test_low_intervals_are_combined_with_their_neighbours(counts: list[int], codes: list[int]) -> None:
-    r = compress_attribute(np.array(counts), 10.0, EACH, ON, in_order=((0, 6),))
+    r = compress_attribute(np.array(counts), 10.0, AttributeBins(EACH, in_order=((0, 6),)), ON)
     assert r.coarse.tolist() == codes
     assert r.kept.all()
     assert np.bincount(r.coarse, weights=r.weight) == pytest.approx(np.ones(r.size))
@@ -113,23 +115,23 @@ def test_a_few_of_a_large_table_have_no_code_of_their_own() -> None:
     It is a share: a tenth of the counts with a tenth of the noise are coded alike.
     """
     counts = np.array([60_000, 28, 28, 20, 14, 39_700, 25, 80, 20])
-    r = compress_attribute(counts, 30.0, np.arange(9, dtype=np.int32), ON, in_order=((0, 9),))
+    r = compress_attribute(counts, 30.0, AttributeBins(np.arange(9, dtype=np.int32), in_order=((0, 9),)), ON)
     assert r.coarse.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
-    fewer = compress_attribute(counts // 10, 3.0, np.arange(9, dtype=np.int32), ON, in_order=((0, 9),))
+    fewer = compress_attribute(counts // 10, 3.0, AttributeBins(np.arange(9, dtype=np.int32), in_order=((0, 9),)), ON)
     assert fewer.size == r.size == 3
 
 
 def test_neighbours_are_intervals_only() -> None:
     """A null after the intervals, and categories, share the last code as ever; two fine cells are one interval."""
-    r = compress_attribute(np.array([500, 10, 10, 400, 5, 6]), 10.0, EACH, ON, in_order=((0, 4),))
+    r = compress_attribute(np.array([500, 10, 10, 400, 5, 6]), 10.0, AttributeBins(EACH, in_order=((0, 4),)), ON)
     assert r.coarse.tolist() == [0, 1, 1, 2, 3, 3]
     cells = np.array([0, 0, 1, 1, 2, 3], dtype=np.int32)
-    r = compress_attribute(np.array([9, 9, 8, 8, 900, 4]), 10.0, cells, ON, in_order=((0, 3),))
+    r = compress_attribute(np.array([9, 9, 8, 8, 900, 4]), 10.0, AttributeBins(cells, in_order=((0, 3),)), ON)
     assert r.coarse.tolist() == [0, 0, 0, 0, 1, 2]  # 34 of four cells of noise 10: more than 20
-    r = compress_attribute(np.array([4, 5, 4, 5, 900, 4]), 10.0, cells, ON, in_order=((0, 3),))
+    r = compress_attribute(np.array([4, 5, 4, 5, 900, 4]), 10.0, AttributeBins(cells, in_order=((0, 3),)), ON)
     assert r.coarse.tolist() == [0, 0, 0, 0, 0, 1]
     plain = compress_attribute(
-        np.array([500, 10, 10, 400, 5, 6]), 10.0, EACH, Compression(neighbours=False), in_order=((0, 6),)
+        np.array([500, 10, 10, 400, 5, 6]), 10.0, AttributeBins(EACH, in_order=((0, 6),)), Compression(neighbours=False)
     )
     assert plain.coarse.tolist() == [0, 2, 2, 1, 2, 2]
 
@@ -145,24 +147,24 @@ def test_neighbours_are_intervals_only() -> None:
 def test_nothing_is_combined_across_the_end_of_a_section(counts: list[int], codes: list[int]) -> None:
     ends = (3, 4, 6) if counts[0] == 500 else (3, 6) if counts[0] == 3 else (3, 5, 6)
     sections = tuple(pairwise((0, *ends)))
-    r = compress_attribute(np.array(counts), 10.0, EACH, ON, in_order=sections)
+    r = compress_attribute(np.array(counts), 10.0, AttributeBins(EACH, in_order=sections), ON)
     assert r.coarse.tolist() == codes
     assert r.kept.all()
 
 
 def test_what_the_spec_does_not_list_is_left_out_where_its_count_is_low() -> None:
     counts = np.array([500, 20, 400, 25, 29, 300])
-    r = compress_attribute(counts, 10.0, EACH, ON, added=4)
+    r = compress_attribute(counts, 10.0, AttributeBins(EACH, added=4), ON)
     assert r.coarse.tolist() == [0, 3, 1, 3, 4, 2]
     assert r.kept.tolist() == [True, True, True, True, False, True]
     assert r.size == 4
-    many = compress_attribute(np.array([500, 20, 400, 25, 30, 300]), 10.0, EACH, ON, added=4)
+    many = compress_attribute(np.array([500, 20, 400, 25, 30, 300]), 10.0, AttributeBins(EACH, added=4), ON)
     assert many.kept.all()
-    alone = compress_attribute(np.array([1, 2, 0]), 10.0, np.arange(3, dtype=np.int32), ON, added=2)
+    alone = compress_attribute(np.array([1, 2, 0]), 10.0, AttributeBins(np.arange(3, dtype=np.int32), added=2), ON)
     assert alone.kept.all()  # nothing else is known
-    off = compress_attribute(counts, 10.0, EACH, Compression(enabled=False), added=4)
+    off = compress_attribute(counts, 10.0, AttributeBins(EACH, added=4), Compression(enabled=False))
     assert off.kept.all()
-    filtered = compress_attribute(np.array([500, 2, 400, -5, 9, 300]), 10.0, EACH, PAPER, added=4)
+    filtered = compress_attribute(np.array([500, 2, 400, -5, 9, 300]), 10.0, AttributeBins(EACH, added=4), PAPER)
     assert filtered.kept.tolist() == [True, False, True, False, False, True]
     assert filtered.size == 3 and set(filtered.coarse[~filtered.kept]) == {3}
 
@@ -176,27 +178,27 @@ def test_what_the_spec_does_not_list_is_left_out_where_its_count_is_low() -> Non
 )
 def test_where_every_count_is_low_rows_have_listed_values_only(counts: list[float], weights: list[float]) -> None:
     noisy = np.array(counts)
-    found = compress_attribute(noisy, 10.0, THREE, Compression(), added=2)
+    found = compress_attribute(noisy, 10.0, AttributeBins(THREE, added=2), Compression())
     assert found.kept.all()
     assert found.size == 1
     found = replace(found, weight=noisy / noisy.sum())
-    dropped = drop_unlisted({"x": found}, {"x": 2}, Compression())["x"]
+    dropped = drop_unlisted({"x": found}, {"x": AttributeBins(THREE, added=2)}, Compression())["x"]
     assert dropped.weight == pytest.approx(weights)
     assert (dropped.coarse == found.coarse).all()
 
 
 def test_what_the_spec_does_not_list_stays_where_its_count_says_so() -> None:
     noisy = np.array([2.0, 4.0, 90.0])
-    own = compress_attribute(noisy, 10.0, THREE, Compression(), added=2)
-    later = replace(compress_attribute(noisy / 40, 10.0, THREE, Compression(), added=2), estimate=noisy)
+    own = compress_attribute(noisy, 10.0, AttributeBins(THREE, added=2), Compression())
+    later = replace(compress_attribute(noisy / 40, 10.0, AttributeBins(THREE, added=2), Compression()), estimate=noisy)
     for found in (own, later):
-        assert drop_unlisted({"x": found}, {"x": 2}, Compression())["x"] is found
+        assert drop_unlisted({"x": found}, {"x": AttributeBins(THREE, added=2)}, Compression())["x"] is found
 
 
 def test_bottom_and_top_earners_are_not_mixed() -> None:
     """Few earn least and few most; each have the share of their neighbour's code that their noisy count says."""
     counts = np.array([35, 9_000, 20_000, 9_000, 30])
-    r = compress_attribute(counts, 30.0, np.arange(5, dtype=np.int32), ON, in_order=((0, 5),))
+    r = compress_attribute(counts, 30.0, AttributeBins(np.arange(5, dtype=np.int32), in_order=((0, 5),)), ON)
     assert r.coarse.tolist() == [0, 0, 1, 2, 2]
     assert r.weight == pytest.approx([35 / 9_035, 9_000 / 9_035, 1, 9_000 / 9_030, 30 / 9_030], abs=1e-4)
 
@@ -205,7 +207,7 @@ def test_many_empty_bins_take_little_from_the_full_one_that_they_join() -> None:
     noise = np.random.default_rng(5).normal(0, 10, 200)
     noise -= noise.mean()
     counts = np.round(np.append(2_000, noise)).astype(np.int64)
-    r = compress_attribute(counts, 10.0, np.arange(201, dtype=np.int32), ON, in_order=((0, 201),))
+    r = compress_attribute(counts, 10.0, AttributeBins(np.arange(201, dtype=np.int32), in_order=((0, 201),)), ON)
     assert r.coarse[0] == 0 and (r.coarse == 0).sum() > 100
     assert r.weight[0] > 0.97
     assert np.bincount(r.coarse, weights=r.weight) == pytest.approx(np.ones(r.size))
@@ -214,7 +216,9 @@ def test_many_empty_bins_take_little_from_the_full_one_that_they_join() -> None:
 def test_a_whole_domain_says_which_attributes_have_intervals() -> None:
     queries = [Query((a,), 6, 1, 10.0) for a in ("age", "state")]
     answers = [np.array([500, 10, 10, 400, 5, 6])] * 2
-    recode = compress_domain(answers, queries, {"age": EACH, "state": EACH}, ON, {"age": ((0, 6),)})
+    recode = compress_domain(
+        answers, queries, {"age": AttributeBins(EACH, ((0, 6),)), "state": AttributeBins(EACH)}, ON
+    )
     assert recode["age"].coarse.tolist() == [0, 1, 1, 2, 2, 2]
     assert recode["state"].coarse.tolist() == [0, 2, 2, 1, 2, 2]
 
@@ -222,8 +226,8 @@ def test_a_whole_domain_says_which_attributes_have_intervals() -> None:
 def test_tables_round_trip_and_odd_names() -> None:
     queries = [Query(("a b",), 3, 1, 2.0), Query(("ü|",), 2, 1, 2.0)]
     answers = [np.array([50, 1, 60]), np.array([40, 50])]
-    groups = {"a b": np.arange(3, dtype=np.int32), "ü|": np.arange(2, dtype=np.int32)}
-    recode = compress_domain(answers, queries, groups, PAPER)
+    binning = {"a b": AttributeBins(np.arange(3, dtype=np.int32)), "ü|": AttributeBins(np.arange(2, dtype=np.int32))}
+    recode = compress_domain(answers, queries, binning, PAPER)
     table = recode_to_table(recode, {"a b": ["x", "y", "z"], "ü|": ["0", "1"]})
     assert table["label"].to_pylist() == ["x", "y", "z", "0", "1"]
     back = recode_from_table(table)
@@ -236,7 +240,7 @@ def test_tables_round_trip_and_odd_names() -> None:
 
 def test_recode_rows_marks_filtered_values_one_past_the_end() -> None:
     fine = Domain(("a",), (3,))
-    recode = {"a": compress_attribute(np.array([100, 0, 90]), 2.0, np.arange(3, dtype=np.int32), PAPER)}
+    recode = {"a": compress_attribute(np.array([100, 0, 90]), 2.0, AttributeBins(np.arange(3, dtype=np.int32)), PAPER)}
     batch = pa.record_batch([pa.array([0, 1, 2, 2], pa.uint8())], schema=build_code_schema(fine))
     (out,) = recode_rows([batch], recode)
     assert out.column(0).to_pylist() == [0, 2, 1, 1]
@@ -244,19 +248,19 @@ def test_recode_rows_marks_filtered_values_one_past_the_end() -> None:
 
 def test_the_total_counts_filtered_values_and_weighs_by_noise() -> None:
     groups = np.arange(3, dtype=np.int32)
-    sure = compress_attribute(np.array([930, 30, 40]), 1.0, groups, Compression(sigmas=100, filter=True))
+    sure = compress_attribute(np.array([930, 30, 40]), 1.0, AttributeBins(groups), Compression(sigmas=100, filter=True))
     assert not sure.kept.all()
-    unsure = compress_attribute(np.array([9_000, 0, 0]), 1_000.0, groups, ON)
+    unsure = compress_attribute(np.array([9_000, 0, 0]), 1_000.0, AttributeBins(groups), ON)
     assert estimate_total({"a": sure}) == 1_000
     assert estimate_total({"a": sure, "b": unsure}) == pytest.approx(1_000, abs=0.1)
 
 
 def test_one_ways_measured_again_are_pooled_by_their_noise() -> None:
-    groups = {"a": np.arange(3, dtype=np.int32), "b": np.arange(2, dtype=np.int32)}
+    binning = {"a": AttributeBins(np.arange(3, dtype=np.int32)), "b": AttributeBins(np.arange(2, dtype=np.int32))}
     first = [Query(("a",), 3, 1, 30.0), Query(("b",), 2, 1, 30.0)]
-    recode = compress_domain([np.array([900, 500, 10]), np.array([700, 710])], first, groups, ON)
+    recode = compress_domain([np.array([900, 500, 10]), np.array([700, 710])], first, binning, ON)
     again = [Query(("a", "b"), 6, 1, 1.0), Query(("a",), 3, 1, 15.0)]
-    found = pool_one_ways(recode, again, [np.zeros(6, np.int64), np.array([1_000, 400, 60])], groups)
+    found = pool_one_ways(recode, again, [np.zeros(6, np.int64), np.array([1_000, 400, 60])], binning)
     assert found["a"].estimate == pytest.approx([980, 420, 50])  # weights 1 : 4
     assert found["a"].variance == pytest.approx([180.0] * 3)  # 1 / (1/900 + 1/225)
     assert np.array_equal(found["a"].coarse, recode["a"].coarse)

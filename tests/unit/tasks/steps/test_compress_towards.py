@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
-from privsyn.tasks.codecs.level_codecs import Level
+from privsyn.tasks.codecs.binning import AttributeBins, Level
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps.compress_domain import compress_domain, compress_towards
 
 SIZE, ROWS, SIGMA = 50, 2_000, 30.0
 NAMES = ("a", "b", "c")
-GROUPS = {a: np.arange(SIZE, dtype=np.int32) for a in NAMES}
+BINNING = {a: AttributeBins(np.arange(SIZE, dtype=np.int32)) for a in NAMES}
 
 
 def table(seed: int, turned: int = 0) -> CodeTable:
@@ -30,8 +32,8 @@ def made(public: CodeTable | None) -> Recode:
     answers = [np.rint(y + rng.normal(0, SIGMA, SIZE)).astype(np.int64) for y in exact]
     queries = [Query((a,), SIZE, 1, SIGMA) for a in NAMES]
     if public is None:
-        return compress_domain(answers, queries, GROUPS, Compression())
-    return compress_towards(public, answers, queries, GROUPS, Compression())
+        return compress_domain(answers, queries, BINNING, Compression())
+    return compress_towards(public, answers, queries, BINNING, Compression())
 
 
 def error(recode: Recode) -> float:
@@ -60,12 +62,16 @@ def test_a_wrong_prior_changes_nothing() -> None:
 
 def test_attributes_with_levels_keep_their_own_counts_beside_a_prior() -> None:
     of = np.arange(SIZE) // 10
-    public, levels = table(2), {"a": (Level("a (in tens)", of),)}
+    public, tens = table(2), Level("a (in tens)", of)
     queries = [Query((a,), SIZE, 1, SIGMA) for a in ("a", "b")] + [Query(("a (in tens)",), 5, 1, SIGMA)]
     exact = [np.bincount(table(1).column(a), minlength=SIZE) for a in ("a", "b")]
     answers = [*exact, np.bincount(of, weights=exact[0]).astype(np.int64)]
-    groups = GROUPS | {"a (in tens)": np.arange(5, dtype=np.int32)}
-    found = compress_towards(public, answers, queries, groups, Compression(), levels=levels)
+    binning = {
+        **BINNING,
+        "a": replace(BINNING["a"], levels=(tens,)),
+        "a (in tens)": AttributeBins(np.arange(5, dtype=np.int32)),
+    }
+    found = compress_towards(public, answers, queries, binning, Compression())
     assert not found["a"].by_prior and found["b"].by_prior
-    alone = compress_towards(public, answers[::2], queries[::2], groups, Compression(), levels=levels)
+    alone = compress_towards(public, answers[::2], queries[::2], binning, Compression())
     assert (alone["a"].estimate == found["a"].estimate).all()

@@ -15,6 +15,7 @@ from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import REPAIRS
 from privsyn.tasks.codecs import plan
+from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.estimation.recode import compress_attribute
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.kernels.text_hash import hash_texts
@@ -117,7 +118,7 @@ def coded(values: list[int], size: int, padded: bool = False) -> CodeTable:
 def test_decode_draws_fine_codes_by_the_noisy_weights() -> None:
     spec = make_spec({"x": {"kind": "categorical", "values": ["a", "b", "c", "d"], "nullable": True}})
     combined = compress_attribute(
-        np.array([5_000, 480, 420, 0, 5_000]), 5.0, np.arange(5, dtype=np.int32), Compression(sigmas=100)
+        np.array([5_000, 480, 420, 0, 5_000]), 5.0, AttributeBins(np.arange(5, dtype=np.int32)), Compression(sigmas=100)
     )
     assert combined.coarse.tolist() == [0, 2, 2, 2, 1]
     codes = coded([0] * 10 + [2] * 4_000 + [1] * 10, 3)
@@ -133,7 +134,9 @@ def test_decode_shuffles_rows_keeps_order_names_and_types_and_is_seeded() -> Non
     spec = make_spec()
     encoding = plan(spec)
     recode = {
-        c.attribute: compress_attribute(np.full(c.size, 1_000), 1.0, c.groups, Compression(enabled=False))
+        c.attribute: compress_attribute(
+            np.full(c.size, 1_000), 1.0, AttributeBins(c.groups), Compression(enabled=False)
+        )
         for c in encoding.codecs
     }
     sizes = [r.size for r in recode.values()]
@@ -161,5 +164,7 @@ def test_decode_shuffles_rows_keeps_order_names_and_types_and_is_seeded() -> Non
 
 def test_decode_of_no_rows() -> None:
     spec = make_spec({"x": {"kind": "integer", "min": 0, "max": 3}})
-    recode = compress_attribute(np.zeros(4, dtype=np.int64), 1.0, np.arange(4, dtype=np.int32), Compression())
+    recode = compress_attribute(
+        np.zeros(4, dtype=np.int64), 1.0, AttributeBins(np.arange(4, dtype=np.int32)), Compression()
+    )
     assert decode(coded([], recode.size), {"x": recode}, plan(spec), ["x"], 0).num_rows == 0

@@ -10,6 +10,7 @@ from scipy.optimize import minimize
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.step_options import Compression
+from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.projection import apply_norm_sub
 from privsyn.tasks.estimation.recode import compress_attribute, sum_coarse_one_ways
@@ -123,7 +124,7 @@ def test_a_clique_and_a_pair_agree_on_their_shared_pair() -> None:
 def test_coarse_one_ways_pool_fine_cells_and_leave_filtered_ones_out() -> None:
     recode = {
         "x": compress_attribute(
-            np.array([50, 60, 1, 80]), 5.0, np.array([0, 0, 1, 2], np.int32), Compression(filter=True)
+            np.array([50, 60, 1, 80]), 5.0, AttributeBins(np.array([0, 0, 1, 2], np.int32)), Compression(filter=True)
         )
     }
     (marginal,), (variance,) = sum_coarse_one_ways(recode)

@@ -8,6 +8,7 @@ import pytest
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression, Selection
+from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.steps.compress_domain import compress_domain
 from privsyn.tasks.steps.select_more import LEAST_LACKING, list_lacking, map_spent, select_from_all_scores
 
@@ -36,17 +37,16 @@ def test_all_looks_at_a_clique_are_counted() -> None:
 def test_scores_of_all_releases_decide() -> None:
     """A pair that one noisy score hides is chosen by the mean of many."""
     sizes = {"a": 3, "b": 3, "c": 3}
-    groups = {name: np.arange(size, dtype=np.int32) for name, size in sizes.items()}
+    binning = {name: AttributeBins(np.arange(size, dtype=np.int32)) for name, size in sizes.items()}
     one_ways = [Query((name,), size, 1, 2.0) for name, size in sizes.items()]
     counts = [np.array([400, 350, 250]) for _ in sizes]
-    recode = compress_domain(counts, one_ways, groups, Compression())
+    recode = compress_domain(counts, one_ways, binning, Compression())
     pairs = [AB, AC, ("b", "c")]
 
     def chosen(scores: list[list[int]]) -> list[tuple[str, str]]:
         queries = [Query(pair, 1, 1, 60.0) for _ in scores for pair in pairs]
         answers = [np.array([value]) for release in scores for value in release]
-        how = (recode, recode, 0.05, 1, Selection())
-        table = select_from_all_scores(queries, answers, *how, remeasure_one_ways=False)
+        table = select_from_all_scores(queries, answers, recode, recode, 0.05, 1, Selection(), remeasure_one_ways=False)
         return [(row["a"], row["b"]) for row in table.to_pylist()]
 
     assert chosen([[-50, 600, -20]]) == [AC]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from privsyn.data_contracts.domain import Domain
+from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.synthesis.related_places import RelatedPlaces, fit_related_places
@@ -27,8 +28,8 @@ def _fit(values: dict[str, np.ndarray], codes: int, ordered: tuple[str, ...]) ->
         cut[name] = np.where(np.isnan(v), codes, rank * codes // len(v)).astype(np.uint8)
     table = CodeTable(Domain.of(dict.fromkeys(values, codes + 1)), tuple(cut.values()))
     recode = dict.fromkeys(values, _recode(codes))
-    sections = {name: ((0, FINE),) if name in ordered else () for name in values}
-    return fit_related_places(table, recode, sections, dict.fromkeys(values, GROUPS)), table
+    binning = {name: AttributeBins(GROUPS, ((0, FINE),) if name in ordered else ()) for name in values}
+    return fit_related_places(table, recode, binning), table
 
 
 def _draw_normal(correlation: float, seed: int = 1) -> dict[str, np.ndarray]:

@@ -7,8 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from privsyn.tasks.estimation.known_zeros import KnownZeros
-from privsyn.tasks.rules.implied_zeros import imply_zeros
+from privsyn.tasks.estimation.known_zeros import KnownZeros, imply_zeros
 
 
 def test_two_nulls_of_one_age_go_together() -> None:

@@ -1,0 +1,1 @@
+"""Readers of private rows that lie in no CSV or Parquet file, a module each, behind extras."""

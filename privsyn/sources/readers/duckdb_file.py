@@ -1,0 +1,70 @@
+"""Tables and views of a DuckDB file, in one transaction of a connection that reads nothing else.
+
+The database has its core only: no extension is loaded or installed, no other file is opened, and no query can allow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from privsyn.base.data_url import DataUrl
+from privsyn.base.errors import RequestError
+from privsyn.sources.private_table import Note
+from privsyn.sources.readers.reader import (
+    Reader,
+    build_select,
+    name_rows,
+    need_package,
+    quote_name,
+    translate_errors,
+)
+
+_CONFIGURATION: dict[str, str | bool | int | float | list[str]] = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "python_enable_replacements": "false",  # no name means a variable of this process
+    "preserve_insertion_order": "true",
+    "threads": "1",  # each pass has the rows in one order
+}
+_CLOSE = ("SET enable_external_access = false", "SET lock_configuration = true", "BEGIN TRANSACTION")
+
+
+class DuckdbReader(Reader):
+    """A table, a view or a query of a DuckDB file, in one snapshot."""
+
+    def __init__(self, url: DataUrl) -> None:
+        with need_package("duckdb", "DuckDB"):
+            import duckdb
+        if not url.file.is_file():
+            raise RequestError(f"there is no file {url.file}", "Check the path", "data")
+        self._url = url
+        with translate_errors(url):
+            self._connection = duckdb.connect(":memory:", config=_CONFIGURATION)
+            file = str(url.file.absolute()).replace("'", "''")
+            for statement in (f"ATTACH '{file}' AS private (READ_ONLY, TYPE duckdb)", "USE private", *_CLOSE):
+                self._connection.execute(statement)
+            stored = self._open(build_select("*", f"{name_rows(url)} LIMIT 0"), 1).schema
+        self.schema = pa.schema([(f.name, _plain_type(f.type)) for f in stored])
+
+    def _open(self, sql: str, batch_rows: int) -> pa.RecordBatchReader:
+        return self._connection.sql(sql).to_arrow_reader(batch_rows)
+
+    def read(self, columns: Sequence[str], batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in the order of the table."""
+        with translate_errors(self._url):
+            names = [quote_name(name) for name in columns]
+            for batch in self._open(build_select(names, name_rows(self._url)), batch_rows):
+                arrays = [a.dictionary_decode() if pa.types.is_dictionary(a.type) else a for a in batch.columns]
+                yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+    def close(self) -> None:
+        """End the transaction and the connection."""
+        self._connection.close()
+
+
+def _plain_type(type_: pa.DataType) -> pa.DataType:
+    """Return the type of the values: those of an enumeration are text."""
+    return type_.value_type if pa.types.is_dictionary(type_) else type_

@@ -1,0 +1,119 @@
+"""Tables of PostgreSQL by ADBC, in one transaction that reads only and sees one state of the database.
+
+User and password come from the environment or the password file that libpq reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from privsyn.base.data_url import DataUrl
+from privsyn.sources.private_table import Note
+from privsyn.sources.readers.reader import (
+    Reader,
+    build_select,
+    name_rows,
+    need_package,
+    quote_name,
+    translate_errors,
+)
+from privsyn.tasks.codecs.parsing import to_numbers
+
+_BEGIN = (
+    "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",
+    "SET LOCAL synchronize_seqscans = off",  # each pass begins with the same row
+    "SET LOCAL max_parallel_workers_per_gather = 0",  # and has the rows in one order
+    "SET LOCAL idle_in_transaction_session_timeout = 0",
+    "SET LOCAL statement_timeout = 0",
+)
+_BATCH_BYTES = 1 << 22
+_MOST_DIGITS = 38
+
+
+class PostgresReader(Reader):
+    """A table, a view or a query of a PostgreSQL database, in one snapshot."""
+
+    def __init__(self, url: DataUrl) -> None:
+        with need_package("adbc-driver-postgresql", "PostgreSQL"):
+            from adbc_driver_postgresql import dbapi
+        self._url = url
+        with translate_errors(url):
+            self._connection = dbapi.connect(_format_address(url))
+        with translate_errors(url):
+            for statement in _BEGIN:
+                with closing(self._connection.cursor()) as cursor:
+                    cursor.execute(statement)
+            stored = self._fetch(build_select("*", f"{name_rows(url)} LIMIT 0")).schema
+            texts = self._find_texts(stored)
+        fields = [pa.field(f.name, pa.string() if f.name in texts else _choose_type(f)) for f in stored]
+        self._texts, self.schema = texts, pa.schema(fields)
+
+    def _fetch(self, sql: str) -> pa.Table:
+        with closing(self._connection.cursor()) as cursor:
+            cursor.execute(sql)
+            return cursor.fetch_arrow_table()
+
+    def _find_texts(self, stored: pa.Schema) -> frozenset[str]:
+        """Return the columns that are read as text: of enumerations, identifiers and text types of extensions."""
+        sql = "SELECT typname::text, oid::text FROM pg_type WHERE typcategory IN ('E', 'S') OR typname = 'uuid'"
+        names = self._fetch(sql)
+        wanted = {*names.column(0).to_pylist(), *(f"unnamed<oid:{oid}>" for oid in names.column(1).to_pylist())}
+        return frozenset(f.name for f in stored if _name_type(f) in wanted and not pa.types.is_string(f.type))
+
+    def read(self, columns: Sequence[str], batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as the server sends them."""
+        wanted = [
+            f"{quote_name(name)}::text AS {quote_name(name)}" if name in self._texts else quote_name(name)
+            for name in columns
+        ]
+        with translate_errors(self._url), closing(self._connection.cursor()) as cursor:
+            cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
+            cursor.execute(build_select(wanted, name_rows(self._url)))
+            for batch in cursor.fetch_record_batch():
+                yield pa.RecordBatch.from_arrays(
+                    [
+                        _read_numeric(array, self.schema.field(name).type)
+                        if _name_type(batch.schema.field(name)) == "numeric"
+                        else array
+                        for name, array in zip(columns, batch.columns, strict=True)
+                    ],
+                    names=list(columns),
+                )
+
+    def close(self) -> None:
+        """End the transaction and the connection."""
+        self._connection.close()
+
+
+def _format_address(url: DataUrl) -> str:
+    """Return the address for libpq: that of the URL without the table."""
+    options = {name: value for name, value in url.options.items() if name not in ("table", "query")}
+    return str(DataUrl(url.scheme, url.user, url.host, url.path, options))
+
+
+def _name_type(field: Any) -> str:
+    return (field.metadata or {}).get(b"POSTGRESQL:type", b"").decode()
+
+
+def _choose_type(field: Any) -> pa.DataType:
+    """Return the type as which a column is read: of ``numeric``, its decimals, or floats where it states none."""
+    if _name_type(field) != "numeric":
+        return field.type
+    limits = int((field.metadata or {}).get(b"POSTGRESQL:typmod", b"-1")) - 4
+    digits, decimals = limits >> 16, limits & 0x7FF
+    return pa.decimal128(digits, decimals) if 0 < digits <= _MOST_DIGITS and decimals <= digits else pa.float64()
+
+
+def _read_numeric(array: Any, type_: pa.DataType) -> pa.Array:
+    """Return numbers that PostgreSQL sends as text; null what is no number."""
+    texts = array.storage if isinstance(array, pa.ExtensionArray) else array
+    numbers, _ = to_numbers(texts)
+    if not pa.types.is_decimal(type_):
+        return pa.array(numbers, from_pandas=True)
+    return pc.if_else(pa.array(np.isfinite(numbers)), texts, pa.scalar(None, texts.type)).cast(type_)

@@ -1,0 +1,168 @@
+"""A reader: one table that is not in files, as it stands at one moment, and the words for what can go wrong with it.
+
+A driver's own words can hold a row, a query or a password, so they are searched for what they mean and never passed on.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from privsyn.base.data_url import DataUrl
+from privsyn.base.errors import RequestError
+from privsyn.sources.private_table import Note
+
+NOT_OF_TYPE = "not of its column's type"
+"""The repair of a cell that its column cannot hold as it is read: it is null."""
+
+BROKEN_OFF = "broke off while it was read; nothing was spent"
+
+
+class Reader(ABC):
+    """One snapshot of a table: its columns with their types, and passes over its rows."""
+
+    schema: pa.Schema
+
+    @abstractmethod
+    def read(self, columns: Sequence[str], batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in batches of about ``batch_rows``, the columns in this order; ``note``: what was repaired.
+
+        Each pass has the same rows.  A value that cannot be had in its column's type is null: no other row matters.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the snapshot."""
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """What an error that matches ``pattern`` is called, the cure, and whose field it is."""
+
+    pattern: str
+    words: str
+    cure: str
+    field: str = "data"
+
+
+_AGAIN = "; the same request then goes on where it stopped"
+_PROBLEMS = (
+    _Problem(
+        r"password|authentication|role \"[^\"]*\" does not exist|pg_hba",
+        "cannot be read: the database refuses the user or the password",
+        "Set PGUSER and PGPASSWORD, or write a line into the file that PGPASSFILE names (~/.pgpass)",
+    ),
+    _Problem(
+        r"certificate|SSL (error|connection|is not)|does not support SSL",
+        "cannot be read: the database cannot be reached as safely as the URL asks",
+        "Look at sslmode and sslrootcert in the URL, and at the server's certificate",
+    ),
+    _Problem(
+        r"translate host name|Name or service not known", "is on a computer that cannot be found", "Correct the host"
+    ),
+    _Problem(r"database \"[^\"]*\" does not exist", "is in a database that does not exist", "Correct its name"),
+    _Problem(r"too many (connections|clients)|connection slots", "is in a database without a free connection", "Wait"),
+    _Problem(
+        r"42P01|no such table|Table with name .* does not exist",
+        "is not there",
+        "Correct the name: it is case-sensitive",
+    ),
+    _Problem(r"42501|permission denied", "may not be read by this user", "GRANT it SELECT on the table"),
+    _Problem(r"25006|read-only", "would be written by the query", "Write a SELECT", "query"),
+    _Problem(
+        r"external access|disabled (by|through) configuration|PermissionException|Permission Error",
+        "is not in the database: files and extensions are not opened",
+        "Read tables and views of the database only",
+        "query",
+    ),
+    _Problem(
+        r"locked|Conflicting lock", "is in a database that another program has locked", "Wait, or end that program"
+    ),
+    _Problem(
+        r"unable to open|Cannot open",
+        "is in a file that cannot be opened",
+        "Check its path and permissions",
+    ),
+    _Problem(
+        r"not a database|not a valid DuckDB|malformed|corrupt",
+        "is in a file that is not such a database",
+        "Check the file",
+    ),
+    _Problem(
+        r"refused|No such file|starting up|shutting down|terminating connection|closed the connection|reset by peer"
+        r"|no connection|SSL SYSCALL|timeout|timed out|57P0|08\d\d\d|could not (send|receive)|not accepting",
+        "does not answer, or broke off; nothing was spent",
+        "Start the database, or correct its address" + _AGAIN,
+    ),
+    _Problem(
+        r"\b42\w{3}\b|syntax|Parser Error|Binder Error|Catalog Error|no such column",
+        "cannot be read: the database does not take the SQL",
+        "Try it in the database's own shell; it has to be one SELECT",
+        "query",
+    ),
+)
+"""In the order in which they are looked for."""
+
+
+@contextmanager
+def translate_errors(url: DataUrl) -> Iterator[None]:
+    """Raise RequestError for what a driver raises."""
+    found = None
+    try:
+        yield
+    except (RequestError, GeneratorExit, KeyboardInterrupt, MemoryError):
+        raise
+    except Exception as error:  # drivers raise errors of many kinds
+        found = _describe(url, f"{type(error).__name__} {getattr(error, 'sqlstate', '')} {error}")
+    if found is not None:  # raised here, so that the driver's error is not even its context
+        raise found
+
+
+def _describe(url: DataUrl, text: str) -> RequestError:
+    for problem in _PROBLEMS:
+        if re.search(problem.pattern, text, re.IGNORECASE):
+            return RequestError(f"{url.where} {problem.words}", problem.cure, _name_field(url, problem.field))
+    return RequestError(
+        f"{url.where} cannot be read to its end (PRIVATE: a value may be why); nothing was spent",
+        "Let the query compute and convert nothing: the spec says what is done with each value",
+        _name_field(url, "query"),
+    )
+
+
+def _name_field(url: DataUrl, field: str) -> str:
+    return "data" if url.query is None else field
+
+
+@contextmanager
+def need_package(package: str, what: str) -> Iterator[None]:
+    """Raise RequestError with the extra to install where the block's import fails."""
+    try:
+        yield
+    except ImportError:
+        raise RequestError(
+            f"reading {what} needs the package {package}, which is not installed",
+            "Install it with: pip install 'privsyn-flows[databases]'",
+            "data",
+        ) from None
+
+
+def quote_name(name: str) -> str:
+    """Return a name as SQL quotes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def build_select(columns: Sequence[str], rows: str) -> str:
+    """Return the SQL of some columns, or expressions, of what stands behind FROM."""
+    return f"SELECT {', '.join(columns)} FROM {rows}"  # noqa: S608 - names are quoted, and a query is the requester's
+
+
+def name_rows(url: DataUrl) -> str:
+    """Return what stands behind FROM: the table, with its schema where the name has one, or the query."""
+    if url.query is not None:
+        return f"(\n{url.query.strip().rstrip(';')}\n) AS rows_of_query"
+    return ".".join(map(quote_name, str(url.table).split(".")))

@@ -1,0 +1,128 @@
+"""The cells of measured questions: which codes of each attribute are one, by the question's columns and conditions.
+
+Not in the paper.  ``sex, region where age < 30`` has a cell for each value of ``sex`` and ``region`` among rows below
+30, and among the others.  So values that a question is by are codes of their own (numbers are split as rows allow), and
+codes of an attribute in a condition are told apart where the condition holds for one and not for the other.  A
+function of the spec and of released counts, so it costs no budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.domain import Merge
+from privsyn.data_contracts.focus import parse_conditions
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.rule_nodes import Node
+from privsyn.tasks.codecs.codec import Codec
+from privsyn.tasks.codecs.encoding_plan import EncodingPlan
+from privsyn.tasks.codecs.split import SplitCodec
+from privsyn.tasks.rules import evaluate
+from privsyn.tasks.rules.intervals import Interval, read_cells
+
+MOST_CELLS = 100_000
+"""Cells of a question at most: of more, values that it is by are merged as those of any named set."""
+
+_JOINS = ("and", "or", "not")
+
+
+class Start(NamedTuple):
+    """What the merged codes of an attribute begin with, and whether they are split further (:class:`CoarseCounts`)."""
+
+    begin: Merge
+    grows: bool
+
+
+Starts = Mapping[frozenset[str], Mapping[str, Start]]
+"""Attributes of a measured set -> what each attribute that a question has a say in begins with."""
+
+NO_STARTS: Starts = {}
+
+Grouping = tuple[NDArray[np.integer[Any]], int]
+"""The group of every fine code, -1 of none, and how many groups there are: coarse codes, or public bins."""
+
+
+def find_starts(spec: ReleaseSpec, encoding: EncodingPlan, groupings: Mapping[str, Grouping]) -> Starts:
+    """Return what the attributes of the spec's measured questions begin with, in the codes of ``groupings``.
+
+    Questions of the same attributes are one set: its codes tell apart what any of them does.
+    """
+    codecs = {codec.attribute: codec for codec in encoding.codecs}
+    found: dict[frozenset[str], dict[str, list[Start]]] = {}
+    for marginal in spec.measured_sets:
+        attributes = frozenset(encoding.attributes_of(marginal.columns))
+        own = found.setdefault(attributes, {a: [] for a in attributes})
+        by = attributes if marginal.asked is None else set(encoding.attributes_of(marginal.asked.counted_by))
+        leaves = list(_split(parse_conditions(marginal, spec.released_columns), attributes, codecs))
+        for a in attributes:
+            cuts = [tell_codes_apart(codecs[a], node) for at, node in leaves if at == a and node is not None]
+            begin = _join_codes(cuts, groupings[a])
+            ordered = bool(codecs[a].in_order)
+            whole = marginal.asked is not None and a in by and not ordered
+            grows = marginal.asked is None or (a in by and ordered) or (a, None) in leaves
+            own[a].append(Start(np.arange(len(begin)) if whole else begin, grows))
+    return {attributes: _unite(own) for attributes, own in found.items()}
+
+
+def _split(
+    conditions: Sequence[Node], attributes: frozenset[str], codecs: Mapping[str, Codec]
+) -> Iterator[tuple[str, Node | None]]:
+    """Yield the largest parts of conditions that are about one attribute, and None for each of those tied together."""
+    for node in conditions:
+        behind = [a for a in sorted(attributes) if set(node.columns) & set(_list_sources(codecs[a]))]
+        if len(behind) == 1:
+            yield behind[0], node
+        elif node.op in _JOINS:
+            yield from _split(node.args, attributes, codecs)
+        else:
+            yield from ((a, None) for a in behind)
+
+
+def _list_sources(codec: Codec) -> tuple[str, ...]:
+    return codec.codec.sources if isinstance(codec, SplitCodec) else codec.sources
+
+
+def tell_codes_apart(codec: Codec, condition: Node) -> NDArray[np.float64]:
+    """Return for each fine code 1 where the condition surely holds, 0 where it surely does not, and else one half."""
+    cells = codec.value_bounds()
+    texts = [t for column in cells.values() if not isinstance(column, tuple) for t in column.to_pylist()]
+    texts += [t for n in condition.walk() for t in (n.value if n.op == "in" else (n.value,)) if n.op != "column"]
+    vocabulary = {t: i for i, t in enumerate(dict.fromkeys(t for t in texts if isinstance(t, str)))}
+
+    def resolve(name: str) -> Interval:
+        return read_cells(cells[name], vocabulary)
+
+    truth = evaluate.evaluate_condition(condition, resolve, vocabulary)
+    may, may_not = (np.broadcast_to(side, codec.size) for side in (truth.true, truth.false | truth.unknown))
+    return np.where(may & may_not, 0.5, may.astype(np.float64))
+
+
+def _join_codes(cuts: Sequence[NDArray[np.float64]], grouping: Grouping) -> Merge:
+    """Return for each group a number that those have in common which no cut tells apart."""
+    group, size = grouping
+    kept = group >= 0
+    ends = []
+    for cut in cuts:
+        least, most = np.ones(size), np.zeros(size)
+        np.minimum.at(least, group[kept], cut[kept])
+        np.maximum.at(most, group[kept], cut[kept])
+        ends += [least, most]
+    if not ends:
+        return np.zeros(size, dtype=np.int64)
+    return np.unique(np.stack(ends, axis=1), axis=0, return_inverse=True)[1].ravel().astype(np.int64)
+
+
+def _unite(starts: Mapping[str, Sequence[Start]]) -> dict[str, Start]:
+    """Return one start for each attribute: the common parts of all; merged where they are too many."""
+    united = {}
+    for a, own in starts.items():
+        begin = np.unique(np.stack([s.begin for s in own], axis=1), axis=0, return_inverse=True)[1]
+        united[a] = Start(begin.ravel().astype(np.int64), any(s.grows for s in own))
+    if prod(int(start.begin.max()) + 1 for start in united.values()) <= MOST_CELLS:
+        return united
+    return {a: Start(np.zeros_like(start.begin), True) for a, start in united.items()}

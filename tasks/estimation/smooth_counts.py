@@ -1,0 +1,96 @@
+"""Fine counts of ordered columns, smoothed as far as their noise asks.
+
+Not in the paper.  Post-processing of released counts with a public sigma costs no budget.
+
+Neighbouring cells of a column of numbers hold about equally many values for their width.  A ridge on relative
+differences of neighbours (Whittaker, "On a New Method of Graduation", Proceedings of the Edinburgh Mathematical Society
+41, 1922) draws them together; how strongly follows from Stein's unbiased estimate of the squared error ("Estimation of
+the Mean of a Multivariate Normal Distribution", Annals of Statistics 9, 1981): each strength counts by how small that
+is, so what noise does not explain, such as a column of few values, stays.  Cells of one value that stand out, and null,
+are left as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.tasks.codecs.binning import AttributeBins, Binning
+from privsyn.tasks.estimation.fine_weights import find_faint_points, join_points
+from privsyn.tasks.estimation.projection import apply_norm_sub
+from privsyn.tasks.estimation.recode import AttributeRecode, Recode
+
+Floats = NDArray[np.float64]
+
+STRENGTHS = 4.0 ** np.arange(-6, 8)
+"""Weights of the differences, beside squared errors."""
+
+ROUNDS = 3
+"""How often differences are taken relative to the counts smoothed before."""
+
+LEAST_COUNT = 0.5
+"""Standard deviations of noise that are added to a count which a difference is relative to."""
+
+COUNT_RESOLUTION = 2.0**-10
+"""Counts are whole multiples of it: last bits of linear algebra differ between CPUs, and rows must not."""
+
+
+def smooth_one_ways(recode: Recode, binning: Binning) -> Recode:
+    """Return the attributes with open bins by smoothed counts, and the shares inside their codes by these.
+
+    Counts keep their sum; attributes that a public table tells of are left out.
+    """
+    found = {}
+    for a, r in recode.items():
+        widths = binning[a].widths
+        if widths is not None and widths.any() and not r.by_prior:
+            found[a] = _smooth_attribute(r, binning[a], widths)
+    return found
+
+
+def _smooth_attribute(recode: AttributeRecode, bins: AttributeBins, widths: Floats) -> AttributeRecode:
+    sigma = float(np.sqrt(recode.noise))
+    faint = find_faint_points(recode.estimate, sigma, bins.points)
+    counts, wide = join_points(recode.estimate, faint), widths.copy()
+    free = widths > 0
+    if bins.points is not None:
+        free[bins.points.cell] = False
+    for cell, beside in zip(faint.cell, faint.beside, strict=True):
+        wide[beside] += widths[cell]
+    for start, end in bins.in_order:
+        row = np.flatnonzero(free & (bins.groups >= start) & (bins.groups < end))
+        if len(row) > 2:
+            counts[row] = smooth_counts(counts[row], sigma, wide[row])
+    for cell, beside, share in zip(*faint, strict=True):
+        counts[cell], counts[beside] = share * counts[beside], (1 - share) * counts[beside]
+    total = max(float(recode.estimate.sum()), 0.0)
+    settled = np.rint(apply_norm_sub(counts, total) / COUNT_RESOLUTION) * COUNT_RESOLUTION
+    even = np.where(recode.kept, np.maximum(widths, 1e-9 * widths.max()), 0.0)
+    return replace(recode, estimate=settled, weight=_share_inside(recode, np.where(recode.kept, settled, 0.0), even))
+
+
+def _share_inside(recode: AttributeRecode, counts: Floats, even: Floats) -> Floats:
+    """Return the share of each fine code inside its coarse code by ``counts``, by ``even`` where all of these are 0."""
+    sums, others = (
+        np.bincount(recode.coarse, weights=x, minlength=recode.size + 1)[recode.coarse] for x in (counts, even)
+    )
+    return np.where(sums > 0, counts / np.where(sums > 0, sums, 1.0), even / np.where(others > 0, others, 1.0))
+
+
+def smooth_counts(counts: Floats, sigma: float, widths: Floats) -> Floats:
+    """Return counts of neighbouring cells with noise of standard deviation ``sigma``, smoothed; their sum stays."""
+    width = widths / widths.mean()
+    rise = np.diff(np.eye(len(counts)), axis=0) / width  # a density's differences between neighbours
+    smooth = max(float(counts.mean()), 0.0) * width
+    for _ in range(ROUNDS):
+        density = (np.maximum(smooth, 0.0) + LEAST_COUNT * sigma) / width
+        relative = (density[1:] + density[:-1]) / (2 * np.exp(np.log(density).mean()))
+        values, vectors = np.linalg.eigh(rise.T @ (rise / relative[:, None] ** 2))
+        follows = 1 / (1 + STRENGTHS[:, None] * np.maximum(values, 0.0))
+        fits = (follows * (vectors.T @ counts)) @ vectors.T
+        risk = ((counts - fits) ** 2).sum(axis=1) / sigma**2 + 2 * follows.sum(axis=1)
+        chance = np.exp((risk.min() - risk) / 4)
+        smooth = chance / chance.sum() @ fits
+    return np.asarray(smooth + (counts.sum() - smooth.sum()) * width / width.sum())

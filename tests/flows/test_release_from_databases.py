@@ -1,0 +1,304 @@
+"""A release of a table in a database: that of the same rows in Parquet, from one snapshot, and no secret anywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import sqlalchemy as sa
+
+from privsyn.api.release import release_in_process
+from privsyn.base.data_url import DataUrl
+from privsyn.base.errors import RequestError
+from privsyn.base.settings import Settings
+from privsyn.evaluation.private_evaluation import EvaluationRequest, evaluate
+from privsyn.ledgers.ledger import Ledger
+from privsyn.publish.folder import ReleaseSummary
+from privsyn.sources.open_source import open_source
+from privsyn.sources.readers.reader import Reader
+from privsyn.storage.store import Store
+from tests.support import databases, postgres, repeated_noise
+from tests.support.releases import QUICK, few
+from tests.support.specs import COLUMNS, make_spec, people
+
+pytestmark = pytest.mark.usefixtures("places")
+
+KINDS = ("sqlite", "duckdb", "postgresql")
+
+
+@pytest.fixture(params=KINDS)
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """What writes a table into a new database of each kind, and returns its URL."""
+
+    def write(table: pa.Table, name: str = "people") -> str:
+        if request.param == "postgresql":
+            return databases.write_postgres(table, request.getfixturevalue("postgres_database"), name)
+        writer = databases.write_sqlite if request.param == "sqlite" else databases.write_duckdb
+        return writer(table, tmp_path / f"private.{request.param}", name)
+
+    return write
+
+
+def release(spec: Any, **how: Any) -> ReleaseSummary:
+    repeated_noise._CALLS.clear()
+    return release_in_process(spec, Settings(), **how)
+
+
+def read_released(summary: ReleaseSummary) -> dict[str, Any]:
+    folder = Path(summary.released)
+    files = [f for f in sorted(folder.rglob("*.parquet")) if "receipts" not in f.name]
+    return {str(f.relative_to(folder)): pq.read_table(f).to_pydict() for f in files}
+
+
+def spent() -> float:
+    return float(sum(s.rho for s in Ledger(Settings().ledger).summary("people")))
+
+
+def test_equal_rows_make_an_equal_release_wherever_they_are(save: Any, database: Any, tmp_path: Path) -> None:
+    table = people(2_000)
+    persons = {"unit": {"person_id": "caseid", "max_records": 2}}
+    doubled = pa.concat_tables([table, people(1_000, seed=1)])
+    for rows, name, unit in ((table, "people", {}), (doubled, "twice", persons)):
+        of_file = release(make_spec(data=save(rows, f"{name}.parquet"), dataset=f"{name}-file", **unit, **QUICK))
+        of_database = release(make_spec(data=database(rows, name), dataset=f"{name}-db", **unit, **QUICK))
+        assert len(of_file.drawn) == len(of_database.drawn) == 3
+        assert read_released(of_file) == read_released(of_database)
+    texts = "".join(f.read_text(errors="replace") for f in Path(of_database.released).rglob("*") if f.is_file())
+    assert not re.search(r"(sqlite|duckdb|postgresql)://", texts) and str(tmp_path) not in texts
+    note = json.loads((Path(of_database.private) / "run.json").read_text())
+    assert DataUrl.parse(note["data"]) == DataUrl.parse(note["files"][0]) and "table=twice" in note["data"]
+
+
+def test_a_release_is_there_for_who_asks_again_and_for_an_evaluation(database: Any) -> None:
+    url = database(people(400))
+    first = release(few(url))
+    paid = spent()
+    assert release(few(url)).drawn == () and spent() == paid > 0
+    report = evaluate(EvaluationRequest(first.run, None, None, ()), Settings())
+    assert report.evaluation.rows_real == 400
+
+
+def test_a_query_stands_beside_its_database(database: Any, save: Any) -> None:
+    table = people(600)
+    url = database(table).partition("?table=")[0].partition("&table=")[0]
+    kept = table.filter(pa.compute.greater(table["income"], 20_000))
+    query = "SELECT * FROM people -- all of them\nWHERE income > 20000"
+    spec = few(url, query=query)
+    made = release(spec)
+    assert "query" not in json.loads((Path(made.released) / "manifest.json").read_text())["spec"]
+    assert read_released(made) == read_released(release(few(save(kept), dataset="kept")))
+    for bad in ("SELECT 1; SELECT 2", "DELETE FROM people", "SELECT nothing FROM people", "SELECT FROM WHERE"):
+        with pytest.raises(RequestError) as caught:
+            open_source(few(url, query=bad).place, spec)
+        assert caught.value.field in ("query", "columns") and "nothing" not in str(caught.value.problem)
+    assert open_source(spec.place, spec).columns == tuple(table.column_names)
+
+
+def test_equal_rows_have_one_fingerprint_in_every_database_and_order(tmp_path: Path, postgres_database: str) -> None:
+    table, store = people(500), Store(Settings().private_root, Settings().released_root, "people")
+    spec = make_spec({**COLUMNS, "seen": {"kind": "drop"}})  # a moment in SQLite is text
+    other_order = table.take(pa.array(range(499, -1, -1))).select(list(reversed(table.column_names)))
+    urls = [
+        databases.write_sqlite(table, tmp_path / "a.sqlite"),
+        databases.write_sqlite(other_order, tmp_path / "b.sqlite"),
+        databases.write_duckdb(table, tmp_path / "c.duckdb"),
+        databases.write_postgres(table, postgres_database),
+    ]
+    assert len({open_source(url, spec).fingerprint(store) for url in urls}) == 1
+    fewer = databases.write_duckdb(table.slice(1), tmp_path / "d.duckdb")
+    assert open_source(fewer, spec).fingerprint(store) != open_source(urls[0], spec).fingerprint(store)
+
+
+def test_one_snapshot_is_read_whatever_others_write(postgres_database: str) -> None:
+    url = databases.write_postgres(people(300), postgres_database)
+    spec = few(url)
+    source = open_source(url, spec)
+    source.check_rows()
+    engine = sa.create_engine(sa.make_url(postgres_database).set(drivername="postgresql+psycopg"))
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM people WHERE age > 30")
+    assert sum(batch.num_rows for batch in source.batches()) == 300
+    source.close()
+    with pytest.raises(RequestError, match="changed while it was read"):
+        list(source.batches())
+    with engine.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE people DROP COLUMN region")
+    engine.dispose()
+    with pytest.raises(RequestError, match=r"columns: the spec lists 'region', which the table 'people'"):
+        open_source(url, spec)
+
+
+def test_a_connection_that_is_lost_costs_nothing_and_the_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    with postgres.cluster() as server:
+        url = databases.write_postgres(people(20_000), server.url)
+        passes: list[str] = []
+        from privsyn.sources.readers.postgresql import PostgresReader
+
+        read = PostgresReader.read
+
+        def losing(self: Reader, *how: Any) -> Iterator[pa.RecordBatch]:
+            passes.append("pass")
+            if len(passes) == 2:  # the rows are being encoded: the price is reserved
+                server.stop(9)
+            yield from read(self, *how)
+
+        monkeypatch.setattr(PostgresReader, "read", losing)
+        with pytest.raises(RequestError, match="does not answer, or broke off; nothing was spent") as caught:
+            release(few(url))
+        assert "http" not in str(caught.value) and spent() == 0
+        (server.folder / "data" / "postmaster.pid").unlink(missing_ok=True)
+        server.start()
+        assert len(release(few(url)).drawn) == 3
+        server.stop(2)
+
+
+def test_a_password_in_a_url_is_refused_and_shown_nowhere(tmp_path: Path) -> None:
+    for url in ("postgresql://me:hunter2@db/main?table=t", "postgresql://db/main?table=t&password=hunter2"):
+        with pytest.raises(RequestError, match="holds a password") as caught:
+            release(few(url))
+        assert "hunter2" not in str(caught.value) and "PGPASSWORD" in str(caught.value)
+    assert not any("hunter2" in f.read_text(errors="replace") for f in tmp_path.rglob("*") if f.is_file())
+
+
+def test_user_and_password_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with postgres.cluster(authentication="scram-sha-256", listen_addresses="127.0.0.1", port="54329") as server:
+        databases.write_postgres(people(300), server.url)
+        engine = sa.create_engine(sa.make_url(server.url).set(drivername="postgresql+psycopg"), poolclass=sa.NullPool)
+        with engine.begin() as connection:
+            connection.exec_driver_sql("CREATE ROLE reader LOGIN PASSWORD 'hunter2'")
+        url, spec = "postgresql://reader@127.0.0.1:54329/postgres?table=people", few("")
+        for name in [name for name in os.environ if name.startswith("PG")]:
+            monkeypatch.delenv(name)
+        with pytest.raises(RequestError, match=r"refuses the user or the password.*PGPASSFILE"):
+            open_source(url, spec)
+        monkeypatch.setenv("PGPASSWORD", "hunter2")
+        with pytest.raises(RequestError, match=r"may not be read by this user.*GRANT"):
+            open_source(url, spec)
+        with engine.begin() as connection:
+            connection.exec_driver_sql("GRANT SELECT ON people TO reader")
+        assert open_source(url, spec).columns
+        monkeypatch.delenv("PGPASSWORD")
+        secret = tmp_path / "pass"
+        secret.write_text("127.0.0.1:54329:postgres:reader:hunter2\n")
+        secret.chmod(0o600)
+        monkeypatch.setenv("PGPASSFILE", str(secret))
+        made = release(few(url))
+        assert len(made.drawn) == 3
+        secret.unlink()
+        files = [f for f in tmp_path.rglob("*") if f.is_file()]
+        assert files and not any(b"hunter2" in f.read_bytes() for f in files)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_a_wrong_file_and_a_wrong_table_are_told_apart(kind: str, tmp_path: Path) -> None:
+    spec = few("")
+    write = databases.write_sqlite if kind == "sqlite" else databases.write_duckdb
+    url = write(people(10), tmp_path / "db")
+    with pytest.raises(RequestError, match=r"data: there is no file .*none\. Check the path\."):
+        open_source(f"{kind}:///{tmp_path}/none?table=people", spec)
+    with pytest.raises(RequestError, match="the table 'persons' is not there"):
+        open_source(url.replace("=people", "=persons"), spec)
+    (tmp_path / "text").write_text("no database, but long enough to be read as one" * 100)
+    with pytest.raises(RequestError, match="such a database"):
+        open_source(f"{kind}:///{tmp_path}/text?table=people", spec)
+    for url, words in (
+        (f"{kind}:///x.db", "names no table"),
+        (f"{kind}:///x.db?table=a&query=b", "a table and a query"),
+        (f"{kind}://server/x.db?table=a", "three slashes"),
+        (f"{kind}:///x.db?tabel=a", "has the option 'tabel'"),
+        ("mysql://host/db?table=a", r"is a URL \(mysql://\), and tables are not read from there"),
+    ):
+        with pytest.raises(RequestError, match=words):
+            open_source(url, spec)
+
+
+def test_a_cell_of_sqlite_is_read_by_itself(tmp_path: Path) -> None:
+    columns: dict[str, Any] = {
+        "n": {"kind": "integer", "min": 0, "max": 10, "nullable": True},
+        "x": {"kind": "number", "min": 0, "max": 10, "bins": 10, "nullable": True},
+        "t": {"kind": "categorical", "values": ["a", "1.5", "7"], "nullable": True},
+    }
+    file = tmp_path / "mixed.sqlite"
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE mixed (n INTEGER, x REAL, t)")
+        connection.executemany("INSERT INTO mixed VALUES (?, ?, ?)", [(None, None, None)] * 200_000)
+        rows = [(1, 1, "a"), ("CANARY", "CANARY", 1.5), (2.5, 2.5, 7), (b"\xff", b"\xff", b"\xff")]
+        connection.executemany("INSERT INTO mixed VALUES (?, ?, ?)", rows)
+    source = open_source(f"sqlite:///{file}?table=mixed", make_spec(columns))
+    from privsyn.tasks.steps.encode import Repairs
+
+    repairs = Repairs()
+    found = pa.Table.from_batches(list(source.batches(repairs))).slice(200_000).to_pydict()
+    assert found == {"n": [1, None, None, None], "x": [1.0, None, 2.5, None], "t": ["a", "1.5", "7", None]}
+    assert repairs.counts == {
+        ("n", "not of its column's type"): 3,
+        ("x", "not of its column's type"): 2,
+        ("t", "not of its column's type"): 1,
+    }
+
+
+def test_duckdb_opens_nothing_but_its_file(tmp_path: Path) -> None:
+    url = databases.write_duckdb(people(10), tmp_path / "db").partition("?")[0]
+    (tmp_path / "other.csv").write_text("age,region\n30,north\n")
+    for query in (
+        f"SELECT * FROM read_csv('{tmp_path}/other.csv')",
+        f"SELECT * FROM '{tmp_path}/other.csv'",
+        "SELECT * FROM read_parquet('https://example.invalid/x.parquet')",
+        "SELECT * FROM read_text('/etc/passwd')",
+    ):
+        with pytest.raises(RequestError, match=r"files and extensions are not opened|does not take the SQL") as caught:
+            open_source(few(url, query=query).place, few(""))
+        assert caught.value.field == "query"
+
+
+def test_postgres_types_are_read_as_a_spec_means_them(postgres_database: str) -> None:
+    engine = sa.create_engine(sa.make_url(postgres_database).set(drivername="postgresql+psycopg"))
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TYPE mood AS ENUM ('low', 'high')")
+        connection.exec_driver_sql(
+            "CREATE TABLE typed (id uuid, amount numeric(8, 2), free numeric, mood mood, at timestamptz, day date, "
+            "i smallint)"
+        )
+        connection.exec_driver_sql(
+            "INSERT INTO typed VALUES ('c0aff88b-6d4c-4276-9ca0-8670de925d80', 12.50, 1e400, 'high', "
+            "'2020-01-01 10:00+02', '2020-01-01', 3), (NULL, 'NaN', 2.5, NULL, NULL, NULL, NULL)"
+        )
+    engine.dispose()
+    years = {"min": "2010-01-01", "max": "2030-01-01", "bins": 10, "nullable": True}
+    columns: dict[str, Any] = {
+        "id": {"kind": "categorical", "values": ["c0aff88b-6d4c-4276-9ca0-8670de925d80"], "nullable": True},
+        "amount": {"kind": "number", "min": 0, "max": 100, "bins": 10, "decimals": 2, "nullable": True},
+        "free": {"kind": "number", "min": 0, "max": 100, "bins": 10, "nullable": True},
+        "mood": {"kind": "categorical", "values": ["low", "high"], "nullable": True},
+        "at": {
+            "kind": "datetime",
+            "min": "2010-01-01",
+            "max": "2030-01-01",
+            "bins": 10,
+            "nullable": True,
+            "zone": "UTC",
+        },
+        "day": {"kind": "date", **years},
+        "i": {"kind": "integer", "min": 0, "max": 10, "nullable": True},
+    }
+    source = open_source(f"{postgres_database}&table=typed", make_spec(columns))
+    rows = pa.Table.from_batches(list(source.batches()))
+    assert [str(source.types[name]) for name in columns] == [
+        "string",
+        "decimal128(8, 2)",
+        "double",
+        "string",
+        "timestamp[us, tz=UTC]",
+        "date32[day]",
+        "int16",
+    ]
+    assert rows["id"].to_pylist()[0] == columns["id"]["values"][0] and rows["mood"].to_pylist() == ["high", None]
+    assert [str(v) for v in rows["amount"].to_pylist()] == ["12.50", "None"] and rows["free"].to_pylist()[1] == 2.5
