@@ -3,7 +3,7 @@
 ``linked``: a release with `order`.  ``unlinked``: the same request without it, every kept row counted, and the rows put
 together at random into persons of the real numbers of rows.  ``flat``: one row a person with a column for every year
 and variable, by the defaults.  ``sample``: a random tenth of the persons, as they are, which is not private.  The
-tables are public and the noise is seeded: nothing here is a release.  ``--counts`` compares what can be counted of rows.
+tables are public and the noise is seeded: nothing here is a release.  ``--counts``: what is best counted.
 """
 
 from __future__ import annotations
