@@ -67,8 +67,9 @@ def main() -> None:
             done = subprocess.run(command, check=True, capture_output=True, text=True)
             found = json.loads(done.stdout)
             print(
-                f"{kind}: {found['rows']:,.0f} rows, {found['first']:.1f} s for the first pass and {found['second']:.1f} s",
-                f"for the second; memory {found['before']:.0f} MB before, {found['peak']:.0f} MB at most",
+                f"{kind}: {found['rows']:,.0f} rows, {found['first']:.1f} s for the first pass,",
+                f"{found['second']:.1f} s for the second; memory {found['before']:.0f} MB before,",
+                f"{found['peak']:.0f} MB at most",
                 flush=True,
             )
 
