@@ -20,7 +20,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import Inputs, PrivateAccess
 from privsyn.engine.request import Request
-from privsyn.engine.step import ReleaseStep, Step, Wide, release_steps
+from privsyn.engine.step import ReleaseStep, RowStream, Step, release_steps
 from privsyn.pipelines.common_steps import ENCODE
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.estimation import noisy
@@ -235,7 +235,7 @@ def _made(step: Step, request: Request, inputs: Inputs) -> Tables:
     outputs = step.run(request, inputs, lambda done, total: None)
     tables = {}
     for name, output in outputs.items():
-        if isinstance(output, Wide):
+        if isinstance(output, RowStream):
             tables[f"{step.name}.{name}"] = pa.Table.from_batches(list(output.batches), output.schema)
         elif isinstance(output, pa.Table):
             tables[f"{step.name}.{name}"] = output

@@ -19,7 +19,7 @@ from benchmarks.tables import FOLDER, available, measured_only, table_spec
 from privsyn.comparison import variants
 from privsyn.comparison.method import MethodSettings, Trial
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.evaluation.coded_tables import Coded, encode_table
+from privsyn.evaluation.coded_tables import CodedTable, encode_table
 from privsyn.sources.open_source import open_source
 from privsyn.specs.spec_file import load_spec
 from privsyn.tasks.codecs import plan
@@ -105,7 +105,7 @@ def base_spec(name: str) -> ReleaseSpec:
 
 
 @cache
-def rows_of(name: str) -> Coded:
+def rows_of(name: str) -> CodedTable:
     """Return the table's rows in codes."""
     spec = base_spec(name)
     return encode_table(open_source(spec.data, spec).batches(), plan(spec))

@@ -28,7 +28,7 @@ from benchmarks.tables import BINS, FOLDER
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.evaluation.coded_tables import Coded, encode_table
+from privsyn.evaluation.coded_tables import CodedTable, encode_table
 from privsyn.evaluation.scores import Scorer
 from privsyn.sources.open_source import open_source
 from privsyn.tasks.codecs import plan
@@ -211,7 +211,7 @@ def measure(name: str, how: str, epsilon: float, seed: int) -> Run:
     spec = SPECS[name](how, epsilon)
     table, wall, cpu = made(spec, source_of(name, spec), seed)
     scorer, plain = scorer_of(name)
-    own: Coded = encode_table(table.select(list(plain.released_columns)).to_batches(), scorer.encoding)
+    own: CodedTable = encode_table(table.select(list(plain.released_columns)).to_batches(), scorer.encoding)
     found = scorer.score(own, only={"nist_density", "nist_range", "l1_1way", "l1_2way"})
     figures = {m.name: float(m.value) for m in found if m.value is not None} | {"rows": float(table.num_rows)}
     if name == "fire2016":

@@ -24,7 +24,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.memory import MemoryRun
 from privsyn.engine.request import Request
-from privsyn.evaluation.coded_tables import Coded, encode_table
+from privsyn.evaluation.coded_tables import CodedTable, encode_table
 from privsyn.pipelines.registry import build_steps
 from privsyn.sources.open_source import open_source
 from privsyn.specs.public_inputs import with_public_inputs
@@ -80,7 +80,7 @@ def ruled_specs(name: str, epsilon: float = 1.0) -> dict[str, ReleaseSpec]:
 
 
 @cache
-def real_rows(name: str) -> Coded:
+def real_rows(name: str) -> CodedTable:
     """Return the real rows in the public bins of the spec without rules."""
     spec = ruled_specs(name)[WITHOUT]
     return encode_table(open_source(spec.data, spec).batches(), plan(spec))

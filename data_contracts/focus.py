@@ -9,9 +9,8 @@ from pydantic import Field, field_validator, model_validator
 
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel
-from privsyn.data_contracts.question_language import Asked, parse_question
-from privsyn.data_contracts.rule_language import find_names, parse_condition
-from privsyn.data_contracts.rule_nodes import Node
+from privsyn.data_contracts.question_language import ParsedQuestion, parse_question
+from privsyn.data_contracts.rule_language import Node, find_names, parse_condition
 from privsyn.data_contracts.rules import infer_type
 
 MOST_MEASURED = 5
@@ -123,7 +122,7 @@ class NamedMarginal(FrozenModel):
         return _check_focus(columns) if columns else columns
 
     @property
-    def asked(self) -> Asked | None:
+    def asked(self) -> ParsedQuestion | None:
         """The question, where it is one."""
         return None if self.question is None else parse_question(self.question)
 

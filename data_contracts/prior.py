@@ -16,6 +16,13 @@ LEAST_STATEMENT = 20
 """Characters of a statement at least: whose data, and why public, take some words."""
 
 
+def check_statement(statement: str, cure: str) -> str:
+    """Return the statement of a public thing without outer spaces.  Raises FieldError for one that is too short."""
+    if len(statement.strip()) < LEAST_STATEMENT or not statement.isprintable():
+        raise FieldError(f"is not a statement of {LEAST_STATEMENT} printable characters or more", cure)
+    return statement.strip()
+
+
 class Prior(FrozenModel):
     """The public table, and why it is public."""
 
@@ -47,12 +54,7 @@ class Prior(FrozenModel):
     @field_validator("statement")
     @classmethod
     def _said(cls, statement: str) -> str:
-        if len(statement.strip()) < LEAST_STATEMENT or not statement.isprintable():
-            raise FieldError(
-                f"is not a statement of {LEAST_STATEMENT} printable characters or more",
-                "Say whose data the prior is, and why it is public",
-            )
-        return statement.strip()
+        return check_statement(statement, "Say whose data the prior is, and why it is public")
 
     @model_validator(mode="after")
     def _one_place(self) -> Prior:

@@ -14,7 +14,7 @@ _COMMA = re.compile(rf"({_QUOTED}|[^,`\"']+)+")
 _NAME = re.compile(r"`[^`]*`|\w+")
 
 
-class Asked(NamedTuple):
+class ParsedQuestion(NamedTuple):
     """A question: what is asked (``count`` unless it says more), of what, by which columns, where."""
 
     what: str
@@ -41,7 +41,7 @@ class Asked(NamedTuple):
         return 1 if self.what in ("mean", "median", "quantile") else None
 
 
-def parse_question(text: str) -> Asked:
+def parse_question(text: str) -> ParsedQuestion:
     """Return the question in a line of text.  Raises FieldError, its place ``where`` or ``columns``, if it is none."""
     places = [(m.start(), m.end(), m[2].lower()) for m in _WORD.finditer(text) if m[2]]
     where_at = next((p for p in places if p[2] == "where"), None)
@@ -52,7 +52,7 @@ def parse_question(text: str) -> Asked:
         raise FieldError("has no condition after `where`", "Write one, such as `age >= 65`", ("where",))
     function = _FUNCTION.fullmatch((head[: by_at[0]] if by_at else head).strip())
     if function:
-        return Asked(function[1], function[2].strip(), parse_names(head[by_at[1] :]) if by_at else (), where)
+        return ParsedQuestion(function[1], function[2].strip(), parse_names(head[by_at[1] :]) if by_at else (), where)
     if by_at and head[: by_at[0]].strip().lower() not in ("", "count"):
         raise FieldError(
             f"{text[:200]!r} is no question",
@@ -60,7 +60,7 @@ def parse_question(text: str) -> Asked:
             "`quantile(age, 0.9)`, `correlation()`, `regress(income ~ age)`",
             ("columns",),
         )
-    return Asked("count", "", parse_names(head[by_at[1] :] if by_at else head), where)
+    return ParsedQuestion("count", "", parse_names(head[by_at[1] :] if by_at else head), where)
 
 
 def parse_names(text: str) -> tuple[str, ...]:

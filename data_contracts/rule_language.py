@@ -10,11 +10,11 @@ import ast
 import datetime as dt
 import re
 import warnings
-from collections.abc import Mapping
-from typing import Any, NoReturn
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn
 
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.rule_nodes import Node, Type
 
 MAX_LENGTH = 2_000
 """Most characters of one expression."""
@@ -209,7 +209,7 @@ class _Reader:
 
     def _link(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> Node:
         if isinstance(op, ast.In | ast.NotIn):
-            node = self._among(self.read(left), right)
+            node = self._parse_membership(self.read(left), right)
             return Node("not", "truth", (node,)) if isinstance(op, ast.NotIn) else node
         one, other = self.read(left), self.read(right)
         if isinstance(op, ast.Is | ast.IsNot):
@@ -219,25 +219,25 @@ class _Reader:
             return Node("not", "truth", (node,)) if isinstance(op, ast.IsNot) else node
         if "null" in (one.op, other.op):
             _refuse(f"`{self._text}` compares with null, which is never true", "Write `is null` or `is not null`")
-        one, other = self._alike(one, other)
+        one, other = self._match_types(one, other)
         sign = _COMPARISONS[type(op)]
         if sign not in ("==", "!=") and one.type in ("text", "truth"):
             _refuse(f"`{self._text}` orders a {one.type}", "A text or a truth value is equal to another, or not")
         return Node(sign, "truth", (one, other))
 
-    def _among(self, one: Node, right: ast.expr) -> Node:
+    def _parse_membership(self, one: Node, right: ast.expr) -> Node:
         if not isinstance(right, ast.List | ast.Tuple | ast.Set) or not right.elts:
             _refuse(f"`{self._text}` has no list of values after `in`", "Write, say, `state in ['NY', 'NJ']`")
         values = []
         for tree in right.elts:
-            node = self._alike(one, self.read(tree))[1]
+            node = self._match_types(one, self.read(tree))[1]
             constant = _fold_constants(node)
             if constant is None:
                 _refuse(f"`{ast.unparse(tree)}` in a list after `in` is not a value", "List values only")
             values.append(constant)
         return Node("in", "truth", (one,), tuple(values))
 
-    def _alike(self, one: Node, other: Node) -> tuple[Node, Node]:
+    def _match_types(self, one: Node, other: Node) -> tuple[Node, Node]:
         """Return both of one type: a text beside a moment is read as one, 0 and 1 beside a truth as false and true."""
         if "null" in (one.type, other.type) or one.type == other.type:
             return one, other
@@ -268,7 +268,7 @@ class _Reader:
         return (moment - dt.datetime(1970, 1, 1)) / dt.timedelta(seconds=1)
 
     def _choice(self, test: Node, then: Node, otherwise: Node) -> Node:
-        then, otherwise = self._alike(then, otherwise)
+        then, otherwise = self._match_types(then, otherwise)
         type_ = otherwise.type if then.type == "null" else then.type
         return Node("if", type_, (test, then, otherwise))
 
@@ -279,7 +279,7 @@ class _Reader:
                 _refuse(f"`{name}()` needs two values or more: it is over one row, not over the table")
             joined = args[0]
             for arg in args[1:]:
-                joined, arg = self._alike(joined, arg)
+                joined, arg = self._match_types(joined, arg)
                 if joined.type not in ("number", "moment", "null"):
                     _refuse(f"`{name}()` of a {joined.type}", "It takes numbers or dates")
                 joined = Node(name, joined.type, (joined, arg))
@@ -302,3 +302,33 @@ def _fold_constants(node: Node) -> float | str | bool | None:
     if node.op == "neg" and node.args[0].op == "constant":
         return -float(node.args[0].value)
     return node.value if node.op == "constant" else None
+
+
+Type = Literal["number", "text", "truth", "moment", "null"]
+"""What an expression is: a moment is a date or a date with a time; a truth is true, false, or null (unknown)."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """One part of an expression: ``op`` on ``args``, of ``type``.
+
+    ``op`` is "column" (``value``: its name), "constant" (``value``: float, text or bool; a moment in seconds since
+    1970, a time of day in seconds since midnight), "null", "in" (``value``: the constants), an operator, a function, or
+    "if" (condition, then, else).
+    """
+
+    op: str
+    type: Type
+    args: tuple[Node, ...] = ()
+    value: Any = None
+
+    def walk(self) -> Iterator[Node]:
+        """Return this node and all below it."""
+        yield self
+        for arg in self.args:
+            yield from arg.walk()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it names, each once, in order of first use."""
+        return tuple(dict.fromkeys(n.value for n in self.walk() if n.op == "column"))

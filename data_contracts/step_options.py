@@ -104,7 +104,8 @@ class Compression(FrozenModel):
         default=False,
         description="Whether bins of numbers and moments are joined into few codes of about equal noisy mass, as many "
         "as rows, budget and number of columns pay for, where a column has neither `bins` nor `edges` and `enabled` is "
-        "true: correlations are kept far better. Values inside a code follow the column by itself.",
+        "true: correlations are kept far better. Values inside a code follow the column's own counts, smoothed as far "
+        "as noise asks.",
     )
     single_values: bool = Field(
         default=False,

@@ -15,7 +15,7 @@ from privsyn.data_contracts.columns.category_columns import CategoryValue
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
-from privsyn.data_contracts.prior import LEAST_STATEMENT
+from privsyn.data_contracts.prior import check_statement
 
 MOST_COUNTS = 20_000
 """Counts of one total at most: they stand in the manifest."""
@@ -72,12 +72,7 @@ class KnownTotal(FrozenModel):
     @field_validator("statement")
     @classmethod
     def _said(cls, statement: str) -> str:
-        if len(statement.strip()) < LEAST_STATEMENT or not statement.isprintable():
-            raise FieldError(
-                f"is not a statement of {LEAST_STATEMENT} printable characters or more",
-                "Say who publishes these counts, and when",
-            )
-        return statement.strip()
+        return check_statement(statement, "Say who publishes these counts, and when")
 
     @model_validator(mode="after")
     def _one_place(self) -> KnownTotal:

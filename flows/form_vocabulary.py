@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from privsyn.base.wording import API, Vocabulary
-
-_SETTINGS = {
-    name: f"PRIVSYN_{name.removeprefix('settings.').upper()} of the worker"
-    for name in API.fields
-    if "settings." in name
-}
+from privsyn.base.wording import API, SETTINGS, Vocabulary, list_fields
 
 
 def _name_form_field(*titles: str) -> str:
@@ -18,26 +12,16 @@ def _name_form_field(*titles: str) -> str:
 FORM = Vocabulary(
     fields={
         **API.fields,
-        **_SETTINGS,
+        **{field: f"{variable} of the worker" for field, variable in SETTINGS.items()},
+        **{
+            field: _name_form_field(name.replace("_", " ").title())
+            for field, name in list_fields("release", "evaluate", "comparison", "ledger")
+        },
         "release.data": _name_form_field("Spec", "Data"),
-        "release.spec": _name_form_field("Spec"),
-        "release.fresh": _name_form_field("Fresh"),
-        "release.new_dataset": _name_form_field("New Dataset"),
-        "release.period": _name_form_field("Period"),
-        "release.time_zone": _name_form_field("Time Zone"),
-        "evaluate.release": _name_form_field("Release"),
-        "evaluate.data": _name_form_field("Data"),
-        "evaluate.holdout": _name_form_field("Holdout"),
-        "evaluate.against": _name_form_field("Against"),
-        "evaluate.settings": _name_form_field("Settings"),
         "evaluate.labels": _name_form_field("Settings", "Labels"),
-        "evaluate.epsilon_report": _name_form_field("Epsilon Report"),
-        "compare.methods": _name_form_field("Methods"),
-        "compare.epsilons": _name_form_field("Epsilons"),
-        "compare.seeds": _name_form_field("Seeds"),
-        "compare.holdout": _name_form_field("Holdout"),
-        "compare.labels": _name_form_field("Settings", "Labels"),
-        "ledger.dataset": _name_form_field("Dataset"),
+        "comparison.labels": _name_form_field("Settings", "Labels"),
+        "evaluate.delta": "delta",
+        "ledger.against": "against",
     },
     actions={
         "redraw": "run again with " + _name_form_field("Fresh") + " ticked",

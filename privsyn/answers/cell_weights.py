@@ -116,7 +116,7 @@ class Cells:
                 axis = self.columns.index(column)
                 part = part * own.reshape([-1 if i == axis else 1 for i in range(len(self.shape))])
             elif one.columns:
-                part = part * self._jointly(one)
+                part = part * self._weigh_jointly(one)
         return part.ravel()
 
     def indicators(self, by: Sequence[str]) -> tuple[list[tuple[str, ...]], sp.csr_matrix]:
@@ -136,11 +136,11 @@ class Cells:
             (np.ones(len(cells)), (number[cells], cells)), shape=(answers, index.shape[1])
         )
 
-    def _jointly(self, condition: Condition) -> Floats:
+    def _weigh_jointly(self, condition: Condition) -> Floats:
         """Return a condition that ties several columns together, by values drawn evenly inside their cells."""
         held = condition.holds(self.drawn(condition.columns))
         sizes = [self.shape[self.columns.index(c)] for c in condition.columns]
-        return self.over(condition.columns, held.reshape(int(np.prod(sizes)), -1).mean(axis=1))
+        return self.broadcast(condition.columns, held.reshape(int(np.prod(sizes)), -1).mean(axis=1))
 
     def drawn(self, columns: Clique) -> dict[str, pa.Array]:
         """Return values drawn evenly inside the cells of some of the columns, in their released types.
@@ -165,13 +165,13 @@ class Cells:
             values |= {name: array.take(at) for name, array in points.items()}
         return values
 
-    def over(self, columns: Clique, figures: Floats) -> Floats:
+    def broadcast(self, columns: Clique, figures: Floats) -> Floats:
         """Return a figure of each cell of some of the columns, flat, as an array that broadcasts over all of them."""
         axes = [self.columns.index(c) for c in columns]
         placed = figures.reshape([self.shape[a] for a in axes]).transpose(np.argsort(axes))
         return placed.reshape([self.shape[i] if i in axes else 1 for i in range(len(self.shape))])
 
-    def left_out(self, condition: Condition | None) -> dict[str, NDArray[np.bool_]]:
+    def list_left_out(self, condition: Condition | None) -> dict[str, NDArray[np.bool_]]:
         """Return column -> the fine codes in no cell of several columns for which the condition may hold."""
         found = {}
         for one in condition.parts() if condition and not self.fine else ():

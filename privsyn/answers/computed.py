@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from privsyn.answers.answer_table import name_label
 from privsyn.answers.cell_weights import Cells
 from privsyn.answers.conditions import (
-    All,
+    AllOf,
     AtLevel,
     Bools,
     Condition,
@@ -71,7 +71,7 @@ class ComputedLevel(Condition):
     @cached_property
     def columns(self) -> tuple[str, ...]:  # type: ignore[override]
         """The counted attributes behind the column."""
-        return self.language.behind((self.codec.attribute,))
+        return self.language.list_attributes((self.codec.attribute,))
 
     def holds(self, values: Values) -> Bools:
         """Return whether the column's value is of the level."""
@@ -100,7 +100,7 @@ def state_rule(released: ReleasedCounts, text: str) -> Condition:
     found = [_translate_to_split_codes(released, part) for part in parts]
     if found == parts:
         return given
-    return found[0] if len(found) == 1 else All(tuple(found))
+    return found[0] if len(found) == 1 else AllOf(tuple(found))
 
 
 def _translate_to_split_codes(released: ReleasedCounts, part: Condition) -> Condition:
@@ -144,7 +144,7 @@ def ask_by_levels(
         try:
             table = ask(
                 tuple(c for c in by if c in released.columns),
-                All((*((given,) if given else ()), *(one for _, one in combination))),
+                AllOf((*((given,) if given else ()), *(one for _, one in combination))),
             )
         except EmptySelectionError:
             continue
@@ -177,14 +177,14 @@ def compute_numbers(released: ReleasedCounts, name: str, values: Values) -> Floa
 
 def compute_row_numbers(released: ReleasedCounts, name: str) -> Floats:
     """Such a column's numbers in the synthetic rows."""
-    own = (c for a in released.language.behind((name,)) for c in released.written[a])
+    own = (c for a in released.language.list_attributes((name,)) for c in released.written[a])
     return compute_numbers(released, name, {c: released.table[c] for c in own})
 
 
 def locate_computed_columns(cells: Cells, name: str) -> tuple[Floats, Floats, Floats]:
     """Locate a column that was not counted, as ``counted.places`` does: by values drawn inside the cells behind it."""
     released = cells.released
-    behind = released.language.behind((name,))
+    behind = released.language.list_attributes((name,))
     drawn = compute_numbers(released, name, cells.drawn(behind))
     figures = drawn.reshape(int(np.prod([cells.shape[cells.columns.index(c)] for c in behind])), -1)
     there = np.isfinite(figures)
@@ -196,7 +196,7 @@ def locate_computed_columns(cells: Cells, name: str) -> tuple[Floats, Floats, Fl
         half = np.where(some, (high - low) / 2, 0.0)
 
     def flat(of_cell: Floats) -> Floats:
-        return np.broadcast_to(cells.over(behind, of_cell), cells.shape).ravel()
+        return np.broadcast_to(cells.broadcast(behind, of_cell), cells.shape).ravel()
 
     return flat(middle), flat(half), flat(there.mean(axis=1))
 

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.rule_language import parse_condition
-from privsyn.data_contracts.rule_nodes import Node, Type
+from privsyn.data_contracts.rule_language import Node, Type, parse_condition
 from privsyn.data_contracts.spec_checks import NOT_MEASURED
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.rules import evaluate
@@ -44,8 +43,8 @@ class Language(NamedTuple):
     attributes: Mapping[str, str]
     unmeasured: Collection[str] = ()
 
-    def behind(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the counted attributes behind some columns, each once."""
+    def list_attributes(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the counted attributes of some columns, each once."""
         return tuple(dict.fromkeys(self.attributes.get(c, c) for c in self.book.find_measured_columns(names)))
 
 
@@ -64,7 +63,7 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class All(Condition):
+class AllOf(Condition):
     """Several conditions at once."""
 
     conditions: tuple[Condition, ...]
@@ -86,10 +85,10 @@ class All(Condition):
             touching = [g for g in groups if g[0] & own]
             merged = (own.union(*(g[0] for g in touching)), [c for g in touching for c in g[1]] + [each])
             groups = [g for g in groups if g not in touching] + [merged]
-        return [found[0] if len(found) == 1 else Together(tuple(found)) for _, found in groups]
+        return [found[0] if len(found) == 1 else TiedConditions(tuple(found)) for _, found in groups]
 
 
-class Together(All):
+class TiedConditions(AllOf):
     """Several conditions that cannot be told apart by their columns."""
 
     def parts(self) -> list[Condition]:
@@ -134,7 +133,7 @@ class Parsed(Condition):
     @cached_property
     def columns(self) -> tuple[str, ...]:  # type: ignore[override]
         """Every attribute behind the condition, once."""
-        return self.language.behind(self.node.columns)
+        return self.language.list_attributes(self.node.columns)
 
     def holds(self, values: Values) -> Bools:
         """Return whether it is true, row by row; a row for which it is unknown, by a null, is none."""
@@ -149,7 +148,7 @@ class Parsed(Condition):
     def parts(self) -> list[Condition]:
         """Return what is joined by ``and``, where columns tell it apart."""
         nodes = _split_conjuncts(self.node)
-        return [self] if len(nodes) == 1 else All(tuple(Parsed(n, self.language) for n in nodes)).parts()
+        return [self] if len(nodes) == 1 else AllOf(tuple(Parsed(n, self.language) for n in nodes)).parts()
 
 
 def match_all_rows(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from privsyn.answers.best_linear import Linear
 from privsyn.answers.cell_weights import Cells
 from privsyn.answers.computed import compute_row_numbers, locate_computed_columns
-from privsyn.answers.conditions import All, Condition
+from privsyn.answers.conditions import AllOf, Condition
 from privsyn.answers.intervals import compute_normal_factor, compute_ratio
 from privsyn.answers.model_bounds import CONCENTRATION, compute_bounds, compute_distance
 from privsyn.answers.question import Question, compute_left_out, select_shown_answers
@@ -97,7 +97,7 @@ def answer_shares(asked: Question, event: Condition, level: float) -> Figures:
 
 def join_conditions(where: Condition | None, event: Condition) -> Condition:
     """Return both conditions."""
-    return event if where is None else All((where, event))
+    return event if where is None else AllOf((where, event))
 
 
 def answer_means(asked: Question, column: str, level: float) -> Figures:

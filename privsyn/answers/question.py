@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from privsyn.answers.best_linear import Linear, estimate_best_linear
 from privsyn.answers.cell_weights import Cells
 from privsyn.answers.computed import EmptySelectionError, check_column, state_rule
-from privsyn.answers.conditions import All, Condition
+from privsyn.answers.conditions import AllOf, Condition
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.domain import Clique
@@ -63,7 +63,7 @@ class Question:
                 )
         if len({*by}) < len(by):
             raise RequestError("names one column twice", "Name each column once", "query.columns")
-        behind = released.language.behind(
+        behind = released.language.list_attributes(
             tuple(c if c in released.codecs else check_column(released, c) for c in others)
         )
         behind = tuple(dict.fromkeys((*behind, *(event.columns if event else ()))))
@@ -118,7 +118,7 @@ def find_measured_question(asked: Question, event: Condition | None) -> Released
             continue
         holding = (own for own in released.sets if set(of(marginal.columns)) >= set(own.joint[0].attributes))
         for own in (own for own in holding if set(asked.columns) <= set(own.joint[0].attributes)):
-            part = Cells(own, asked.columns).fractions(All(tuple(conditions)))
+            part = Cells(own, asked.columns).fractions(AllOf(tuple(conditions)))
             found += [own] if bool(((part == 0) | (part == 1)).all()) else []
     return min(found, key=lambda own: own.joint[0].counts.size, default=None)
 
@@ -138,7 +138,7 @@ def find_holding(released: ReleasedCounts, columns: Clique) -> ReleasedCounts:
 def compute_left_out(asked: Question, where: Condition | None, z: float) -> float:
     """Return the most rows that a condition can select among the values that are in no cell of several columns."""
     most = 0.0
-    for column, codes in asked.cells.left_out(where).items():
+    for column, codes in asked.cells.list_left_out(where).items():
         linear, weights = Question(asked.released, (), None, (column,)).linear(), codes[None, :].astype(np.float64)
         assert linear is not None  # noqa: S101 - every release measures single columns
         error = float(np.sqrt(max(linear.covariance(weights, weights)[0], 0.0)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.question_language import Asked, parse_names, parse_question
+from privsyn.data_contracts.question_language import ParsedQuestion, parse_names, parse_question
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from privsyn.answers.questions import Questions
 
 
-def parse(text: str) -> Asked:
+def parse(text: str) -> ParsedQuestion:
     """Return the question in a line of text.  Raises RequestError if it is none."""
     try:
         return parse_question(text)

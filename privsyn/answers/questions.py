@@ -233,7 +233,7 @@ class Questions:
         released = self._counts
         if column not in released.columns:
             return list_levels(released, column)
-        behind = released.language.behind(groups)
+        behind = released.language.list_attributes(groups)
         return split_by_level(Question.of(released, (), where, (column, *behind)).cells, column)
 
     def _shares(self, event: Condition, level: float, about: str, population: bool) -> Ask:

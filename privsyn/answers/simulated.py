@@ -73,7 +73,7 @@ def simulate_answer(
     Where a pair of the columns was not measured, nothing is known of the error.
     """
     names, estimate = figures(released.table.select(list(columns)))
-    missing = list_unmeasured_pairs(released, released.language.behind(tuple(columns)))
+    missing = list_unmeasured_pairs(released, released.language.list_attributes(tuple(columns)))
     nothing = np.full(len(names), np.nan)
     if missing:
         return Simulated(names, estimate, nothing, nothing, nothing, "not known", missing)
@@ -245,7 +245,7 @@ ROUNDS = 20
 Ints = NDArray[np.int64]
 
 
-class _Wanted(NamedTuple):
+class _WantedCounts(NamedTuple):
     """The counts that rows shall have: the rows concerned, the cell of each, and the counts of all cells."""
 
     rows: Ints
@@ -258,7 +258,7 @@ def refit_rows(released: ReleasedCounts, columns: Sequence[str]) -> pa.Table:
 
     A cell without rows stays empty; where no row were left, all stay.  A function of the released folder.
     """
-    attributes = [a for a in released.attributes if a in released.language.behind(tuple(columns))]
+    attributes = [a for a in released.attributes if a in released.language.list_attributes(tuple(columns))]
     sets = [*((a,) for a in attributes), *combinations(attributes, 2)]
     every = [
         found for found in (_build_wanted_counts(released, attributes) for attributes in sets) if found is not None
@@ -275,15 +275,15 @@ def refit_rows(released: ReleasedCounts, columns: Sequence[str]) -> pa.Table:
     return released.table.take(pa.array(np.repeat(np.arange(len(weights)), np.diff(ends, prepend=0))))
 
 
-def _build_wanted_counts(released: ReleasedCounts, attributes: Clique) -> _Wanted | None:
+def _build_wanted_counts(released: ReleasedCounts, attributes: Clique) -> _WantedCounts | None:
     """Return the best linear counts of one column or of a pair, cut at 0; None of a pair that was not measured."""
     linear = estimate_best_linear(released, attributes)
     if linear is None:
         return None
     counts, codes = np.maximum(linear.cells, 0.0), [read_row_codes(released, a) for a in attributes]
     if len(attributes) == 1:
-        return _Wanted(np.arange(len(codes[0])), codes[0], counts)
+        return _WantedCounts(np.arange(len(codes[0])), codes[0], counts)
     sizes = released.domain.shape(attributes)
     coarse = [released.recode[a].coarse[c] for a, c in zip(attributes, codes, strict=True)]
     rows = np.flatnonzero(np.logical_and.reduce([c < size for c, size in zip(coarse, sizes, strict=True)]))
-    return _Wanted(rows, np.ravel_multi_index([c[rows] for c in coarse], sizes), counts)
+    return _WantedCounts(rows, np.ravel_multi_index([c[rows] for c in coarse], sizes), counts)

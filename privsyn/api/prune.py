@@ -32,7 +32,7 @@ _KEY = 16
 
 
 @dataclass(frozen=True)
-class Unneeded:
+class UnneededFile:
     """A file or folder of the private root, its size in bytes, and why nobody needs it."""
 
     path: Path
@@ -44,7 +44,7 @@ class Unneeded:
 class Pruned:
     """What may be removed, or was; ``left_out``: the data sets that a running release holds."""
 
-    found: tuple[Unneeded, ...]
+    found: tuple[UnneededFile, ...]
     left_out: tuple[str, ...]
 
     @property
@@ -85,7 +85,7 @@ def prune(settings: Settings, *, rows: bool = False, reports: bool = False, dele
 
 def _find_unneeded(
     settings: Settings, ledger: Ledger, datasets: Collection[str], *, rows: bool, reports: bool
-) -> Iterator[Unneeded]:
+) -> Iterator[UnneededFile]:
     private = settings.private_root
     references = _list_children(private / "prefect" / "records")  # first: a run's note is there before its references
     private_reports = _list_children(private / "reports")
@@ -105,7 +105,7 @@ def _find_unneeded(
         yield _get_data_set(path, "a comparison's results")
 
 
-def _find_tables(private: Path, dataset: str, needed: Collection[str]) -> Iterator[Unneeded]:
+def _find_tables(private: Path, dataset: str, needed: Collection[str]) -> Iterator[UnneededFile]:
     """Yield stored tables, and records of steps, whose keys are no run's and no charge's."""
     short = {key[:_KEY] for key in needed}
     for path in _list_children(private / "store" / dataset):
@@ -119,7 +119,7 @@ def _find_tables(private: Path, dataset: str, needed: Collection[str]) -> Iterat
 
 def _find_rows(
     settings: Settings, ledger: Ledger, dataset: str, notes: Collection[dict[str, Any]]
-) -> Iterator[Unneeded]:
+) -> Iterator[UnneededFile]:
     """Yield tables of private rows whose runs all have their noise."""
     records = Records(settings.private_root, dataset)
     for path in _list_children(locate_private_records(settings.private_root, dataset)):
@@ -139,7 +139,7 @@ def _is_drawn(note: dict[str, Any], ledger: Ledger, dataset: str) -> bool:
     return "spent" in states and "reserved" not in states
 
 
-def _find_results(private: Path, references: Collection[Path], needed: Collection[str]) -> Iterator[Unneeded]:
+def _find_results(private: Path, references: Collection[Path], needed: Collection[str]) -> Iterator[UnneededFile]:
     """Prefect's references to steps of no run."""
     for path in references:
         if path.name.rpartition("-")[2] in needed:
@@ -171,6 +171,6 @@ def _list_children(folder: Path) -> list[Path]:
     return sorted(p for p in folder.iterdir() if not p.name.startswith(".")) if folder.is_dir() else []
 
 
-def _get_data_set(path: Path, reason: str) -> Unneeded:
+def _get_data_set(path: Path, reason: str) -> UnneededFile:
     files = [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file()]
-    return Unneeded(path, sum(file.stat().st_size for file in files), reason)
+    return UnneededFile(path, sum(file.stat().st_size for file in files), reason)

@@ -140,7 +140,7 @@ class _Reproduction:
             noisy = self._noisy_tables(step)
             self._check_plan(step, noisy, inputs)
             return noisy
-        return self.remade.execute(step, inputs) if step.kind is Kind.POSTPROCESS else self._absent(step)
+        return self.remade.execute(step, inputs) if step.kind is Kind.POSTPROCESS else self._refuse_private_step(step)
 
     def _noisy_tables(self, step: ReleaseStep) -> StepRefs:
         """Return the step's noisy tables, copied from the folder."""
@@ -160,7 +160,7 @@ class _Reproduction:
         if self.remade.planned(step, inputs) != receipts:
             self.problems.append(f"what the step {step.title!r} asked does not follow from the tables before it")
 
-    def _absent(self, step: Step) -> StepRefs:
+    def _refuse_private_step(self, step: Step) -> StepRefs:
         """Refuse references to private tables: a reproduction has none, and a step that reads one is at fault."""
         key = self.remade.keys[step.name]
         refs = {

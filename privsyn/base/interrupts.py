@@ -38,7 +38,7 @@ class _Deferred:
         self.grace, self.since, self.closed = grace, 0.0, False
         self.waiting: list[int] = []
         self.changed, self.ended = threading.Event(), threading.Event()
-        self.watcher = threading.Thread(target=self.insist, name="deferred interrupts", daemon=True)
+        self.watcher = threading.Thread(target=self.resend, name="deferred interrupts", daemon=True)
 
     def note(self, number: int, frame: FrameType | None) -> None:
         """Note a first signal; deliver at once if nothing is to be waited for, or another one waits already."""
@@ -60,7 +60,7 @@ class _Deferred:
             number = self.waiting.pop(0)
             self.handlers[signal.Signals(number)](number, None)
 
-    def insist(self) -> None:
+    def resend(self) -> None:
         """Send a signal again that still waits, until it is delivered; ends with the block."""
         while self.changed.wait() and not self.ended.is_set():
             self.changed.clear()

@@ -11,24 +11,26 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-REQUESTS = frozenset(
-    {
-        "release",
-        "evaluate",
-        "compare",
-        "rerun",
-        "improve",
-        "query",
-        "forecast",
-        "add_formats",
-        "draft_spec",
-        "ledger",
-        "backup",
-        "init",
-        "deploy",
-        "settings",
-    }
-)
+_ARGUMENTS = {
+    "release": "data spec fresh period new_dataset time_zone",
+    "evaluate": "release data holdout against settings labels epsilon_report delta",
+    "comparison": "methods epsilons seeds holdout labels",
+    "improve": "release epsilon",
+    "rerun": "release keep prior",
+    "query": "release columns where formula probabilities level population other plot",
+    "forecast": "rows epsilons earlier public strength seeds plot",
+    "add_formats": "release formats",
+    "draft_spec": "data dictionary dataset header csv",
+    "ledger": "dataset against",
+    "backup": "file",
+    "deploy": "file",
+    "init": "folder",
+    "settings": "out released private released_url database_url database_password_file ledger dask dask_ca "
+    "dask_certificate dask_key policy login_file metrics history_days traces lineage threads",
+}
+"""Request -> the fields of it that errors name: its arguments; ``settings``: those of the environment."""
+
+REQUESTS = frozenset(_ARGUMENTS)
 """What a field may be an argument of: its name begins so.  Any other field is one of a file that people write (the
 release spec, an evaluation's settings), and is named as in that file on every surface."""
 
@@ -114,79 +116,16 @@ def _split_parts(text: Text) -> tuple[str | Mention | Action, ...]:
     return text.parts if isinstance(text, Phrase) else (text,)
 
 
+def list_fields(*requests: str) -> list[tuple[str, str]]:
+    """Return the fields of the requests, of all without any: ``("release.data", "data")``."""
+    return [(f"{r}.{name}", name) for r in requests or _ARGUMENTS for name in _ARGUMENTS[r].split()]
+
+
+SETTINGS = {field: f"PRIVSYN_{name.upper()}" for field, name in list_fields("settings")}
+"""Field of the settings -> its environment variable."""
+
 API = Vocabulary(
-    fields={
-        "release.data": "data",
-        "release.spec": "spec",
-        "release.fresh": "fresh",
-        "release.period": "period",
-        "release.new_dataset": "new_dataset",
-        "release.time_zone": "time_zone",
-        "evaluate.release": "release",
-        "evaluate.data": "data",
-        "evaluate.holdout": "holdout",
-        "evaluate.against": "against",
-        "evaluate.settings": "settings",
-        "evaluate.labels": "labels",
-        "evaluate.epsilon_report": "epsilon_report",
-        "evaluate.delta": "delta",
-        "compare.methods": "methods",
-        "compare.epsilons": "epsilons",
-        "compare.seeds": "seeds",
-        "compare.holdout": "holdout",
-        "compare.labels": "labels",
-        "improve.release": "release",
-        "improve.epsilon": "epsilon",
-        "rerun.release": "release",
-        "rerun.keep": "keep",
-        "rerun.prior": "prior",
-        "query.release": "release",
-        "query.columns": "columns",
-        "query.where": "where",
-        "query.formula": "formula",
-        "query.probabilities": "probabilities",
-        "query.level": "level",
-        "query.population": "population",
-        "query.other": "earlier",
-        "query.plot": "plot",
-        "forecast.rows": "rows",
-        "forecast.epsilons": "epsilons",
-        "forecast.earlier": "earlier",
-        "forecast.public": "public",
-        "forecast.strength": "strength",
-        "forecast.seeds": "seeds",
-        "forecast.plot": "plot",
-        "add_formats.release": "release",
-        "add_formats.formats": "formats",
-        "draft_spec.data": "data",
-        "draft_spec.dictionary": "dictionary",
-        "draft_spec.dataset": "dataset",
-        "draft_spec.header": "header",
-        "draft_spec.csv": "csv",
-        "ledger.dataset": "dataset",
-        "ledger.against": "against",
-        "backup.file": "file",
-        "deploy.file": "file",
-        "init.folder": "folder",
-        "settings.out": "out or PRIVSYN_OUT",
-        "settings.released": "PRIVSYN_RELEASED",
-        "settings.private": "PRIVSYN_PRIVATE",
-        "settings.released_url": "PRIVSYN_RELEASED_URL",
-        "settings.database_url": "PRIVSYN_DATABASE_URL",
-        "settings.database_password_file": "PRIVSYN_DATABASE_PASSWORD_FILE",
-        "settings.ledger": "PRIVSYN_LEDGER",
-        "settings.dask": "PRIVSYN_DASK",
-        "settings.dask_ca": "PRIVSYN_DASK_CA",
-        "settings.dask_certificate": "PRIVSYN_DASK_CERTIFICATE",
-        "settings.dask_key": "PRIVSYN_DASK_KEY",
-        "settings.policy": "PRIVSYN_POLICY",
-        "settings.login_file": "PRIVSYN_LOGIN_FILE",
-        "settings.metrics": "PRIVSYN_METRICS",
-        "settings.history_days": "PRIVSYN_HISTORY_DAYS",
-        "settings.traces": "PRIVSYN_TRACES",
-        "settings.lineage": "PRIVSYN_LINEAGE",
-        "settings.threads": "PRIVSYN_THREADS",
-    },
+    fields={**dict(list_fields()), **SETTINGS, "settings.out": "out or PRIVSYN_OUT", "query.other": "earlier"},
     actions={
         "redraw": "release again with `fresh=True`",
         "draft_spec": "`privsyn.draft_spec()`",

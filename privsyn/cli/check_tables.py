@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from privsyn.api.check import SET_HEADERS, CheckReport
-from privsyn.specs.table_fit import Fit, make_printable
+from privsyn.specs.table_fit import TableFit, make_printable
 
 
 def render(report: CheckReport, console: Console, warnings: Console | None = None) -> None:
@@ -42,7 +42,7 @@ def render(report: CheckReport, console: Console, warnings: Console | None = Non
         _render_fit(report.fit, console, warnings or console)
 
 
-def _render_fit(fit: Fit, console: Console, warnings: Console) -> None:
+def _render_fit(fit: TableFit, console: Console, warnings: Console) -> None:
     cut = "" if fit.cut is None else f" {fit.cut:,} of them are left out by the unit of protection."
     if fit.cut and fit.rows:
         caps = ", ".join(f"{cap}: {_share(many, fit.rows)}" for cap, many in fit.cut_by.items())

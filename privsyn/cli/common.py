@@ -42,6 +42,14 @@ PIPED_WIDTH = 160
 WARN_EPSILON = 10.0
 """Above this epsilon of a request people are warned."""
 
+OutFolder = Annotated[str | None, typer.Option(metavar="PATH", help="Folder for released/ and private/.")]
+RunsFolder = Annotated[str | None, typer.Option(metavar="PATH", help="Folder with released/ and private/.")]
+PrivateTable = Annotated[str | None, typer.Option(metavar="PATH", help="Private table instead of the spec's `data`.")]
+SpecEpsilon = Annotated[float | None, typer.Option(help="Epsilon instead of the spec's.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+AsFlow = Annotated[
+    bool, typer.Option("--prefect", help="Run as a Prefect flow, with a temporary server where none is configured.")
+]
 SpecPath = Annotated[Path, typer.Argument(metavar="SPEC", help="Release spec (YAML).")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the whole error. It may contain private values.")]
 

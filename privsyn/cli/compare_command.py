@@ -12,6 +12,7 @@ from rich.text import Text
 from privsyn.base.errors import RequestError
 from privsyn.cli.common import (
     PIPED_WIDTH,
+    AsJson,
     Debug,
     SpecPath,
     Tables,
@@ -43,7 +44,7 @@ def compare_command(
         list[str] | None, typer.Option(metavar="COL", help="Column that a model predicts; can be repeated.")
     ] = None,
     out: Annotated[str | None, typer.Option(metavar="DIR", help="Folder with private/; results go there.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Compare methods on the table that SPEC names: quality and time, mean and spread over the seeds.
@@ -89,7 +90,7 @@ def _parse_numbers(text: str) -> tuple[float, ...]:
             found.append(float(part))
         except ValueError:
             raise RequestError(
-                f"{part!r} is not a number", "Write numbers with commas: 0.2,1,2", "compare.epsilons"
+                f"{part!r} is not a number", "Write numbers with commas: 0.2,1,2", "comparison.epsilons"
             ) from None
     return tuple(found)
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from privsyn.base.errors import RequestError
-from privsyn.cli.common import Debug, Tables, print_answer, print_errors
+from privsyn.cli.common import AsJson, Debug, Tables, print_answer, print_errors
 from privsyn.cli.forecast_options import (
     EarlierRelease,
     Plot,
@@ -32,7 +32,7 @@ def epsilon_command(
     public: PublicTable = None,
     strength: Strength = None,
     plot: Plot = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Help to choose epsilon: what an attacker learns, what others published with, and what a release is worth.

@@ -14,7 +14,9 @@ from rich.table import Table
 
 from privsyn.base.errors import RequestError
 from privsyn.cli.common import (
+    AsJson,
     Debug,
+    RunsFolder,
     open_results,
     parse_path,
     parse_table,
@@ -65,8 +67,8 @@ def evaluate_command(
             help="Instead: release a few noisy headline figures at this epsilon, charged to the data set's budget.",
         ),
     ] = None,
-    out: Annotated[str | None, typer.Option(metavar="PATH", help="Folder with released/ and private/.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    out: RunsFolder = None,
+    as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Compare a RELEASE with the private table: a private report.

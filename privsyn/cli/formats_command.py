@@ -8,14 +8,14 @@ from typing import Annotated, get_args
 import typer
 
 from privsyn.base.errors import RequestError
-from privsyn.cli.common import Debug, open_results, print_answer, print_errors, read_settings
+from privsyn.cli.common import AsJson, Debug, RunsFolder, open_results, print_answer, print_errors, read_settings
 
 
 def formats_command(
     release: Annotated[str, typer.Argument(metavar="RELEASE", help="Run name, or its folder under released/.")],
     to: Annotated[list[str], typer.Option("--to", metavar="FORMAT", help="Format to add, csv; can be repeated.")],
-    out: Annotated[str | None, typer.Option(metavar="PATH", help="Folder with released/ and private/.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    out: RunsFolder = None,
+    as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Add a file format to a RELEASE that is there: no noise, no cost, no look at anything private."""

@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from privsyn.cli.common import Debug, parse_table, print_errors, read_settings, warn_of_epsilon
+from privsyn.cli.common import (
+    AsFlow,
+    AsJson,
+    Debug,
+    RunsFolder,
+    parse_table,
+    print_errors,
+    read_settings,
+    warn_of_epsilon,
+)
 from privsyn.cli.release_command import run_here_or_in_prefect, show_summary
 
 
@@ -17,14 +26,12 @@ def improve_command(
     data: Annotated[
         str | None, typer.Option(metavar="PATH", help="Where the unchanged private table lies now.")
     ] = None,
-    out: Annotated[str | None, typer.Option(metavar="PATH", help="Folder with released/ and private/.")] = None,
+    out: RunsFolder = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Draw new noise although this improvement exists; costs budget.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
-    prefect: Annotated[
-        bool, typer.Option("--prefect", help="Run as a Prefect flow, with a temporary server where none is configured.")
-    ] = False,
+    as_json: AsJson = False,
+    prefect: AsFlow = False,
     debug: Debug = False,
 ) -> None:
     """Measure more of the unchanged table of RUN, and make a better table of all that was paid for.

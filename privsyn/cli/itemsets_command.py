@@ -11,7 +11,11 @@ from rich.panel import Panel
 from rich.table import Table
 
 from privsyn.cli.common import (
+    AsJson,
     Debug,
+    OutFolder,
+    PrivateTable,
+    SpecEpsilon,
     make_folder,
     open_results,
     parse_table,
@@ -32,15 +36,13 @@ _SHOWN = 10
 
 def itemsets_command(
     spec: Annotated[Path, typer.Argument(metavar="SPEC", help="Itemset spec (YAML).")],
-    data: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Private table instead of the spec's `data`.")
-    ] = None,
-    out: Annotated[str | None, typer.Option(metavar="PATH", help="Folder for released/ and private/.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Epsilon instead of the spec's.")] = None,
+    data: PrivateTable = None,
+    out: OutFolder = None,
+    epsilon: SpecEpsilon = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Draw new noise although the release exists; costs budget.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Release the frequent itemsets of the private transactions that SPEC names, with error bars.

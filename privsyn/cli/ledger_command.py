@@ -10,7 +10,17 @@ from typing import Annotated
 
 import typer
 
-from privsyn.cli.common import Debug, Tables, parse_path, people, print_answer, print_errors, read_settings, write_new
+from privsyn.cli.common import (
+    Debug,
+    RunsFolder,
+    Tables,
+    parse_path,
+    people,
+    print_answer,
+    print_errors,
+    read_settings,
+    write_new,
+)
 from privsyn.cli.vocabulary import COMMAND_LINE
 
 app = typer.Typer(no_args_is_help=True, help="Look into the privacy ledger.")
@@ -45,7 +55,7 @@ def show_command(
 @app.command("verify")
 def verify_command(
     dataset: Annotated[str | None, typer.Argument(metavar="[DATASET]", help="One data set; without it, all.")] = None,
-    out: Annotated[str | None, typer.Option(metavar="PATH", help="Folder with released/ and private/.")] = None,
+    out: RunsFolder = None,
     against: Annotated[
         list[str] | None,
         typer.Option(metavar="FOLDER", help="Released folders, or a folder of them, that lie elsewhere; repeatable."),

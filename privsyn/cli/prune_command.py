@@ -9,14 +9,14 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from privsyn.cli.common import Debug, Tables, print_answer, print_errors, read_settings
+from privsyn.cli.common import Debug, RunsFolder, Tables, print_answer, print_errors, read_settings
 
 
 def prune_command(
     delete: Annotated[bool, typer.Option("--delete", help="Remove it; without this it is only shown.")] = False,
     rows: Annotated[bool, typer.Option("--rows", help="Also private rows of runs whose noise is drawn.")] = False,
     reports: Annotated[bool, typer.Option("--reports", help="Also all private reports and comparisons.")] = False,
-    out: Annotated[str | None, typer.Option(metavar="PATH", help="Folder with released/ and private/.")] = None,
+    out: RunsFolder = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output.")] = False,
     debug: Debug = False,
 ) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from privsyn.base.errors import RequestError
-from privsyn.cli.common import PIPED_WIDTH, Debug, parse_path, people, print_answer, print_errors
+from privsyn.cli.common import PIPED_WIDTH, AsJson, Debug, parse_path, people, print_answer, print_errors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +37,7 @@ def query_command(
     population: Annotated[
         bool, typer.Option("--population", help="Intervals about the population that the table is a sample of.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="CSV on standard output.")] = False,
     plot: Annotated[str | None, typer.Option(metavar="FILE", help="Bars with error bars, .png or .svg.")] = None,
     out: Annotated[str | None, typer.Option(metavar="PATH", help="Folder with released/.")] = None,

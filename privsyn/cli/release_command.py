@@ -17,7 +17,12 @@ from rich.table import Table
 from rich.text import Text
 
 from privsyn.cli.common import (
+    AsFlow,
+    AsJson,
     Debug,
+    OutFolder,
+    PrivateTable,
+    SpecEpsilon,
     SpecPath,
     get_command_name,
     is_interactive,
@@ -54,11 +59,9 @@ if TYPE_CHECKING:
 
 def release_command(
     spec: SpecPath,
-    data: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Private table instead of the spec's `data`.")
-    ] = None,
-    out: Annotated[str | None, typer.Option(metavar="PATH", help="Folder for released/ and private/.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Epsilon instead of the spec's.")] = None,
+    data: PrivateTable = None,
+    out: OutFolder = None,
+    epsilon: SpecEpsilon = None,
     delta: Annotated[float | None, typer.Option(help="Delta instead of the spec's.")] = None,
     seed_synthesis: Annotated[int | None, typer.Option(help="Seed of the post-processing (never of noise).")] = None,
     fresh: Annotated[
@@ -82,10 +85,8 @@ def release_command(
         int | None,
         typer.Option(metavar="N", help="About how many rows the table has, a public number, for the forecast."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
-    prefect: Annotated[
-        bool, typer.Option("--prefect", help="Run as a Prefect flow, with a temporary server where none is configured.")
-    ] = False,
+    as_json: AsJson = False,
+    prefect: AsFlow = False,
     debug: Debug = False,
 ) -> None:
     """Make a differentially private synthetic table from the private table that SPEC names.
@@ -159,7 +160,7 @@ def _print_relations(plan: Plan, summary: ReleaseSummary) -> None:
     """Say so where no two columns were counted together."""
     from privsyn.base.errors import RequestError
     from privsyn.data_contracts.certificate import explain_missing_relations
-    from privsyn.publish.relations_note import list_measured_relations
+    from privsyn.publish.certificate_of_run import list_measured_relations
     from privsyn.storage.released_files import read_certificate
 
     try:
@@ -216,12 +217,12 @@ def _run_here(candidate: Candidate) -> ReleaseSummary:
             *_describe_new_name(candidate),
         ]
 
-        def told(step: str, done: int, total: int) -> None:
+        def report_first_lines(step: str, done: int, total: int) -> None:
             while first:
                 people.print(first.pop(0), soft_wrap=True, markup=False)
             report(step, done, total)
 
-        return run_candidate(replace(candidate, report=told))
+        return run_candidate(replace(candidate, report=report_first_lines))
 
 
 def _run_flow(candidate: Candidate) -> ReleaseSummary:

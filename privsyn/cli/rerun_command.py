@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from privsyn.cli.common import Debug, open_results, parse_path, print_answer, print_errors, read_settings
+from privsyn.cli.common import AsJson, Debug, open_results, parse_path, print_answer, print_errors, read_settings
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,7 +25,7 @@ def rerun_command(
         str | None, typer.Option("--prior", metavar="FILE", help="The release's public prior, if it had one.")
     ] = None,
     out: Annotated[str | None, typer.Option(metavar="PATH", help="Folder with released/.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Make RUN again from its released folder alone, and compare every file with its manifest.

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from privsyn.cli.common import (
+    AsJson,
     Debug,
     SpecPath,
     open_results,
@@ -101,7 +102,7 @@ def check_command(
     public: PublicTable = None,
     strength: Strength = None,
     plot: Plot = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Check a spec; with --data also how well the private table fits it. Spends nothing.

@@ -29,7 +29,7 @@ from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.plan import account_rho
 from privsyn.engine.policy_checks import check_public_inputs, check_table
-from privsyn.evaluation.coded_tables import Coded, encode_table, read_table
+from privsyn.evaluation.coded_tables import CodedTable, encode_table, read_table
 from privsyn.sources.open_source import open_source
 from privsyn.sources.private_table import Source
 from privsyn.sources.public_table import read_public_rows
@@ -46,7 +46,7 @@ MOST_SEEDS = 1_000
 WARM_UP_ROWS = 2_000
 """Rows of the discarded run that compiles a method's kernels before its time is taken."""
 
-Score = Callable[[Coded], tuple[Metric, ...]]
+Score = Callable[[CodedTable], tuple[Metric, ...]]
 Report = Callable[[str, int, int], None]
 """Called with (what is running, runs done, runs in all)."""
 
@@ -72,34 +72,34 @@ class CompareRequest:
         for name in self.methods:
             if name not in METHODS:
                 raise RequestError(
-                    f"there is no method {name!r}", f"Known are {', '.join(METHODS)}, and `all`", "compare.methods"
+                    f"there is no method {name!r}", f"Known are {', '.join(METHODS)}, and `all`", "comparison.methods"
                 )
         for epsilon in self.epsilons:
             if not (math.isfinite(epsilon) and 0 < epsilon <= 1e6):
                 raise RequestError(
-                    f"{epsilon:g} is not above 0 and at most 1,000,000", "Correct it", "compare.epsilons"
+                    f"{epsilon:g} is not above 0 and at most 1,000,000", "Correct it", "comparison.epsilons"
                 )
             account_rho(
-                Guarantee(epsilon=epsilon, delta=self.spec.privacy.delta), "compare.epsilons", self.spec.accountant
+                Guarantee(epsilon=epsilon, delta=self.spec.privacy.delta), "comparison.epsilons", self.spec.accountant
             )
         for values, field_, what in (
-            (self.methods, "compare.methods", "method"),
-            (self.epsilons, "compare.epsilons", "epsilon"),
+            (self.methods, "comparison.methods", "method"),
+            (self.epsilons, "comparison.epsilons", "epsilon"),
         ):
             if not values:
                 raise RequestError(f"names no {what}", f"Name at least one {what}", field_)
             if len(set(values)) < len(values):
                 raise RequestError(f"names one {what} twice", "Take one of them out", field_)
         if not 1 <= self.seeds <= MOST_SEEDS:
-            raise RequestError(f"{self.seeds} is not from 1 to {MOST_SEEDS:,}", "Correct it", "compare.seeds")
+            raise RequestError(f"{self.seeds} is not from 1 to {MOST_SEEDS:,}", "Correct it", "comparison.seeds")
         labels = () if self.evaluation.labels == "auto" else self.evaluation.labels
         for label in labels:
             if label not in self.spec.released_columns:
                 raise RequestError(
-                    f"the spec releases no column {label!r}", "Name one that it releases", "compare.labels"
+                    f"the spec releases no column {label!r}", "Name one that it releases", "comparison.labels"
                 )
             if label in self.spec.unmeasured_columns:
-                raise RequestError(f"the column {label!r} is not measured", "Name one that is", "compare.labels")
+                raise RequestError(f"the column {label!r} is not measured", "Name one that is", "comparison.labels")
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def compare(
     installed or fails is reported as such and stops nothing.  Raises RequestError (exit 2) for a wrong request.
     """
     get_roots(settings.private_root, settings.released_root)
-    for table, argument in ((request.spec.place, "data"), (request.holdout, "compare.holdout")):
+    for table, argument in ((request.spec.place, "data"), (request.holdout, "comparison.holdout")):
         if table is not None:
             check_table(request.spec.dataset, table, settings, argument)
     check_public_inputs(request.spec, settings)
@@ -143,11 +143,11 @@ def run_all(
     spec = request.spec
     source = open_source(spec.place, spec)
     encoding = plan_every_column(spec, tuple(c for c in source.columns if c in spec.released_columns))
-    holdout = None if request.holdout is None else read_table(request.holdout, encoding, spec, "compare.holdout")
+    holdout = None if request.holdout is None else read_table(request.holdout, encoding, spec, "comparison.holdout")
     rows = _split_training_rows(source, spec, encoding)
     real = encode_table(source.batches(), encoding)
 
-    def score(table: Coded) -> tuple[Metric, ...]:
+    def score(table: CodedTable) -> tuple[Metric, ...]:
         from privsyn.evaluation.scores import Scorer
 
         # a scorer of its own for every table: it remembers tables by identity
@@ -250,10 +250,10 @@ def run_method(method: Method, trial: Trial, score: Score) -> MethodRun:
     )
 
 
-def _encode_tables(made: MethodResult, trial: Trial) -> Coded:
+def _encode_tables(made: MethodResult, trial: Trial) -> CodedTable:
     """Return both forms of the table; a method that knows only public bins gets fine codes spread evenly."""
     fine = made.fine if made.fine is not None else spread_evenly(made.table, trial.binning, trial.seed)
-    return Coded(fine, made.table)
+    return CodedTable(fine, made.table)
 
 
 def _describe_machine() -> str:

@@ -24,7 +24,7 @@ from privsyn.base.errors import ContractError
 from privsyn.base.loading import pause_gc
 from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.data_contracts.tables import PROFILE_SCHEMA, Expectation, TableContract
-from privsyn.engine.step import Wide
+from privsyn.engine.step import RowStream
 
 USED_UP = Fraction(999_999, 1_000_000)
 """A stage's receipts cost at least this part of its budget; the rest is sigma rounded up to a float."""
@@ -86,7 +86,7 @@ def check_table(contract: TableContract, table: pa.Table, validate: Validate | N
 
 
 def check_stream(
-    contract: TableContract, wide: Wide, validate: Validate | None = None, verdicts: list[Verdict] | None = None
+    contract: TableContract, wide: RowStream, validate: Validate | None = None, verdicts: list[Verdict] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Pass batches through, profile each, and check the contract before the stream ends.
 

@@ -61,7 +61,7 @@ def read_earlier_keys(
     if not steps:
         raise RequestError(f"{run} has no step of this release", "Improve another run", FIELD)
     last = (records.load_as(f"generations-{keys[steps[0].name]}", CounterRecord) or CounterRecord(last=0)).last
-    _check_keys(_Maker(plan, steps, fingerprint, noise), keys, last, run)
+    _check_keys(_KeyInputs(plan, steps, fingerprint, noise), keys, last, run)
     for step in steps:
         if isinstance(step, ReleaseStep):
             _check_paid(step, keys[step.name], run, store, records, ledger)
@@ -98,7 +98,7 @@ def find_earlier_run(note: Mapping[str, Any]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Maker:
+class _KeyInputs:
     """What an earlier run's keys follow from, but for its generation."""
 
     plan: Plan
@@ -112,7 +112,7 @@ class _Maker:
         return {step.name: own[step.name] for step in takewhile(lambda s: own[s.name] == keys[s.name], self.steps)}
 
 
-def _check_keys(maker: _Maker, keys: Mapping[str, str], last: int, run: str) -> None:
+def _check_keys(maker: _KeyInputs, keys: Mapping[str, str], last: int, run: str) -> None:
     """Raise RequestError unless ``keys`` follow from the request; each earlier run has a generation up to ``last``."""
     sure: dict[str, str] = {}
     while len(sure) < len(maker.steps):

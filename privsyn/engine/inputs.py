@@ -20,6 +20,7 @@ from privsyn.tasks.codecs.binning import Binning
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, pool_one_ways, recode_from_table
 from privsyn.tasks.estimation.recompress import recompress
+from privsyn.tasks.estimation.smooth_counts import smooth_one_ways
 from privsyn.tasks.kernels.counting import CodeTable, Countable
 from privsyn.tasks.steps import encode
 
@@ -86,7 +87,8 @@ class Inputs:
         """Return the recoding with the one-ways that ``stages`` measured pooled in, and what they say together."""
         queries, answers = self.measured(stages)
         pooled = pool_one_ways(self.recode(), queries, answers, binning)
-        return recompress(pooled, queries, binning, settings)
+        found = recompress(pooled, queries, binning, settings)
+        return smooth_one_ways(pooled, found, binning) if settings.enabled and settings.equal_mass else found
 
     def measured(self, stages: Sequence[str]) -> tuple[list[Query], list[NDArray[Any]]]:
         """Return queries and noisy answers of these release steps, each marginal once."""

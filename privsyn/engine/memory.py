@@ -17,7 +17,7 @@ from privsyn.engine.inputs import Inputs, PrivateAccess
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
 from privsyn.engine.runner import run_steps
-from privsyn.engine.step import Output, ReleaseStep, Step, Wide
+from privsyn.engine.step import Output, ReleaseStep, RowStream, Step
 from privsyn.tasks.estimation import noisy
 
 Tables = Mapping[str, pa.Table]
@@ -82,10 +82,10 @@ def _get_table(inputs: Mapping[str, Tables], name: str) -> pa.Table:
 
 def _sort_outputs(outputs: Mapping[str, Output]) -> list[tuple[str, Output]]:
     """Wide tables first: others may be known only once these have streamed."""
-    return sorted(outputs.items(), key=lambda item: not isinstance(item[1], Wide))
+    return sorted(outputs.items(), key=lambda item: not isinstance(item[1], RowStream))
 
 
 def _join_batches(output: Output) -> pa.Table:
-    if isinstance(output, Wide):
+    if isinstance(output, RowStream):
         return pa.Table.from_batches(list(output.batches), schema=output.schema)
     return output() if callable(output) else output

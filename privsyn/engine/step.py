@@ -27,7 +27,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Wide:
+class RowStream:
     """A wide output: its schema, its rows as a stream, and the profile its contract is checked on.
 
     ``parts``: rows of each file of a table that is written as a folder of files; empty: it is one file.
@@ -39,7 +39,7 @@ class Wide:
     parts: tuple[int, ...] = ()
 
 
-Output: TypeAlias = pa.Table | Wide | Callable[[], pa.Table]
+Output: TypeAlias = pa.Table | RowStream | Callable[[], pa.Table]
 """What a step makes: a long table, a wide one, or a table known only after the wide one has streamed."""
 
 
@@ -103,7 +103,7 @@ class Step:
         return json.dumps(self.build_key(request), sort_keys=True, separators=(",", ":"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Look:
     """A look at private rows, in words for the note and the certificate.
 

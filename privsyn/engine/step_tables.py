@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from privsyn.base.interrupts import watch_interrupts
 from privsyn.data_contracts.artifacts import ArtifactRef, Kind
 from privsyn.engine.contract_checks import Validate, Verdict, check_stream, check_table
-from privsyn.engine.step import Output, Step, Wide
+from privsyn.engine.step import Output, RowStream, Step
 from privsyn.storage.records import Records
 from privsyn.storage.store import Store
 
@@ -46,7 +46,7 @@ def write_outputs(
         if callable(output):
             output = output()
         parts: tuple[int, ...] = ()
-        if isinstance(output, Wide):
+        if isinstance(output, RowStream):
             rows, schema, parts = (
                 watch_interrupts(check_stream(contract, output, validate, found)),
                 output.schema,

@@ -20,7 +20,7 @@ from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import infer_type
 from privsyn.data_contracts.spec_checks import NOT_MEASURED
-from privsyn.evaluation.analysis_terms import NULL, Parts, Rows, Term, parse_analysis
+from privsyn.evaluation.analysis_terms import NULL, ParsedAnalysis, Rows, Term, parse_analysis
 from privsyn.specs.places import format_place
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.metrics.sample_estimates import compute_quantile, compute_share, fit_regression
@@ -40,7 +40,7 @@ Found = dict[str, tuple[float, float]]
 """Name -> figure and its standard error; NaN is not known."""
 
 
-def check_analyses(analyses: Sequence[Analysis], spec: ReleaseSpec) -> tuple[Parts, ...]:
+def check_analyses(analyses: Sequence[Analysis], spec: ReleaseSpec) -> tuple[ParsedAnalysis, ...]:
     """Return the analyses, parsed; RequestError that names the field where one does not fit the columns.
 
     Needs no rows.
@@ -56,7 +56,7 @@ def check_analyses(analyses: Sequence[Analysis], spec: ReleaseSpec) -> tuple[Par
     return tuple(found)
 
 
-def _require_measured(parts: Parts, spec: ReleaseSpec) -> Parts:
+def _require_measured(parts: ParsedAnalysis, spec: ReleaseSpec) -> ParsedAnalysis:
     """Return the parts, whose columns were all measured.  Raises FieldError for one that was not."""
     name = next((c for c in parts.columns if c in spec.unmeasured_columns), None)
     if name is not None:
@@ -80,14 +80,14 @@ def run_analyses(
     return tuple(analyse(analysis, part, *tables) for analysis, part in zip(analyses, parts, strict=True))
 
 
-def analyse(analysis: Analysis, parts: Parts, real: Rows, synthetic: Rows) -> AnalysisResult:
+def analyse(analysis: Analysis, parts: ParsedAnalysis, real: Rows, synthetic: Rows) -> AnalysisResult:
     """Return one analysis of the two tables."""
-    tables = real.chosen(parts.where), synthetic.chosen(parts.where)
-    if not all(table.number for table in tables):
-        rows = tables[0].number, tables[1].number
+    real, synthetic = real.chosen(parts.where), synthetic.chosen(parts.where)
+    if not (real.number and synthetic.number):
+        rows = real.number, synthetic.number
         return _build_result(analysis, rows, {}, {}, "No row of one of the tables takes part")
     compute = _fit_regressions if analysis.kind == "regression" else _list_groups
-    return compute(analysis, parts, *tables)
+    return compute(analysis, parts, real, synthetic)
 
 
 def _build_result(
@@ -122,7 +122,7 @@ def _keep_known(value: float) -> float | None:
     return float(value) if isfinite(value) else None
 
 
-def _fit_regressions(analysis: Analysis, parts: Parts, real: Rows, synthetic: Rows) -> AnalysisResult:
+def _fit_regressions(analysis: Analysis, parts: ParsedAnalysis, real: Rows, synthetic: Rows) -> AnalysisResult:
     levels: dict[str, list[str]] = {}
     words, few = [], 0
     for term in parts.terms:
@@ -142,13 +142,13 @@ def _fit_regressions(analysis: Analysis, parts: Parts, real: Rows, synthetic: Ro
     return _build_result(analysis, (one[1], other[1]), one[0], other[0], note)
 
 
-def _fit_regression(table: Rows, parts: Parts, levels: dict[str, list[str]]) -> tuple[Found, int]:
+def _fit_regression(table: Rows, parts: ParsedAnalysis, levels: dict[str, list[str]]) -> tuple[Found, int]:
     """Return the coefficients, and how many rows they are from; those of columns that do not vary are not known."""
     y = table.numbers(parts.target)
     whole = np.isfinite(y)
     for term in parts.terms:
         whole &= np.isin(table.labels(term), levels[term.text]) if term.of_values else np.isfinite(table.numbers(term))
-    kept, y = table.taken(whole), y[whole]
+    kept, y = table.select(whole), y[whole]
     two_values = parts.target.node.type == "truth"
     names, columns = ["(Intercept)"], [np.ones(kept.number)]
     for term in parts.terms:
@@ -172,8 +172,8 @@ def _fit_regression(table: Rows, parts: Parts, levels: dict[str, list[str]]) -> 
     return found, kept.number
 
 
-def _list_groups(analysis: Analysis, parts: Parts, real: Rows, synthetic: Rows) -> AnalysisResult:
-    tables = [table.taken(np.isfinite(table.numbers(parts.target))) for table in (real, synthetic)]
+def _list_groups(analysis: Analysis, parts: ParsedAnalysis, real: Rows, synthetic: Rows) -> AnalysisResult:
+    tables = [table.select(np.isfinite(table.numbers(parts.target))) for table in (real, synthetic)]
     values = [(table.numbers(parts.target), _label_groups(table, parts.terms)) for table in tables]
     counts = Counter(values[0][1].tolist())
     names = sorted(group for group, rows in counts.items() if rows >= LEAST_ROWS)

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.analyses import Analysis
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.rule_language import parse_condition, parse_expression
-from privsyn.data_contracts.rule_nodes import Node, Type
+from privsyn.data_contracts.rule_language import Node, Type, parse_condition, parse_expression
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.numbers import SteppedCodec
 from privsyn.tasks.rules import evaluate
@@ -47,7 +46,7 @@ class Term:
 
 
 @dataclass(frozen=True)
-class Parts:
+class ParsedAnalysis:
     """An analysis, parsed: ``target`` of a regression, a quantile or a share; ``terms`` of a regression, or groups."""
 
     target: Term
@@ -61,7 +60,7 @@ class Parts:
         return tuple(dict.fromkeys(c for node in nodes for c in node.columns))
 
 
-def parse_analysis(analysis: Analysis, types: Mapping[str, Type]) -> Parts:
+def parse_analysis(analysis: Analysis, types: Mapping[str, Type]) -> ParsedAnalysis:
     """Return the parts of ``analysis``; ``types``: of every released column.
 
     Raises FieldError whose place is the field of the analysis.
@@ -75,12 +74,12 @@ def parse_analysis(analysis: Analysis, types: Mapping[str, Type]) -> Parts:
         field = "column" if analysis.kind == "quantile" else "of"
         target = _parse_number(analysis.column, types) if field == "column" else _parse_condition(analysis.of, types)
         field = "by"
-        return Parts(target, tuple(_parse_group(text, types) for text in analysis.by), where)
+        return ParsedAnalysis(target, tuple(_parse_group(text, types) for text in analysis.by), where)
     except FieldError as error:
         raise FieldError(error.problem, error.cure, (field,)) from None
 
 
-def _parse_formula(text: str, types: Mapping[str, Type], where: Node | None) -> Parts:
+def _parse_formula(text: str, types: Mapping[str, Type], where: Node | None) -> ParsedAnalysis:
     sides = _split(_format_line(text), "~")
     if len(sides) != 2 or not all(side.strip() for side in sides):
         raise FieldError(f"`{text}` is not of the form y ~ a + b", "Write, say, `log(wage) ~ age + sex`")
@@ -91,7 +90,7 @@ def _parse_formula(text: str, types: Mapping[str, Type], where: Node | None) -> 
     terms = tuple(_parse_term(part, types) for part in _split(sides[1], "+"))
     if len({t.text for t in terms}) < len(terms):
         raise FieldError(f"`{text}` names one term twice", "Name each once")
-    return Parts(left, terms, where)
+    return ParsedAnalysis(left, terms, where)
 
 
 def _split(text: str, mark: str) -> list[str]:
@@ -180,7 +179,7 @@ class Rows:
         kept = {name: column.filter(pa.array(mask)) for name, column in self.values.items()}
         return Rows(kept, int(mask.sum()))
 
-    def taken(self, mask: Bools) -> Rows:
+    def select(self, mask: Bools) -> Rows:
         """Return the rows of a mask."""
         return Rows({name: column.filter(pa.array(mask)) for name, column in self.values.items()}, int(mask.sum()))
 

@@ -38,7 +38,7 @@ from privsyn.tasks.steps.encode import Repairs, encode_batch, iterate_kept_batch
 
 
 @dataclass(frozen=True, eq=False)
-class Coded:
+class CodedTable:
     """One table twice: codes of the fine cells, and of the public bins on which metrics are computed."""
 
     fine: CodeTable
@@ -57,15 +57,15 @@ class Release:
     @property
     def encoding(self) -> EncodingPlan:
         """A codec for every released column, in the released order: what is compared."""
-        return plan_every_column(self.spec, tuple(self.manifest.column_order), self._even)
+        return plan_every_column(self.spec, tuple(self.manifest.column_order), self._evenly_cut)
 
     @property
     def measured(self) -> EncodingPlan:
         """The codecs of the release's attributes: without computed columns, dummies of one rule together."""
-        return plan(self.spec, tuple(self.manifest.column_order), self._even)
+        return plan(self.spec, tuple(self.manifest.column_order), self._evenly_cut)
 
     @cached_property
-    def _even(self) -> frozenset[str]:
+    def _evenly_cut(self) -> frozenset[str]:
         """The columns whose wide bins have two cells in this release; none where its tables cannot be read."""
         found = plan(self.spec, tuple(self.manifest.column_order))
         if not found.wide:
@@ -151,21 +151,21 @@ class OpenTable:
     unit: Unit
     kept_by: EncodingPlan
 
-    def read(self, repairs: Repairs | None = None, as_if: EncodingPlan | None = None) -> Coded:
+    def read(self, repairs: Repairs | None = None, as_if: EncodingPlan | None = None) -> CodedTable:
         """Return all rows, or with ``unit.person_id`` those that a release keeps of each person.
 
         What reading repairs is added to ``repairs``.  ``as_if``: the codes of another plan for the same rows.
         """
         found = Repairs() if repairs is None else repairs
         codes = as_if or self.encoding
-        kept = self._kept(found if as_if is None else Repairs())
+        kept = self._iterate_kept(found if as_if is None else Repairs())
         return _from_codes((encode_batch(batch, codes, found) for batch in kept), codes)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Return the same rows as they are stored."""
-        return self._kept(Repairs())
+        return self._iterate_kept(Repairs())
 
-    def _kept(self, repairs: Repairs) -> Iterator[pa.RecordBatch]:
+    def _iterate_kept(self, repairs: Repairs) -> Iterator[pa.RecordBatch]:
         return iterate_kept_batches(self.source.batches, self.kept_by, self.unit, repairs)
 
 
@@ -201,17 +201,17 @@ def open_table(
     return OpenTable(source, encoding, unit, plan(spec, order) if spec.rules or spec.panel else encoding)
 
 
-def read_table(path: Place, encoding: EncodingPlan, spec: ReleaseSpec, field: str) -> Coded:
+def read_table(path: Place, encoding: EncodingPlan, spec: ReleaseSpec, field: str) -> CodedTable:
     """Return all rows of the table at ``path`` in codes; see :func:`open_table`."""
     return open_table(path, encoding, spec, field).read()
 
 
-def encode_table(batches: Iterable[pa.RecordBatch], encoding: EncodingPlan) -> Coded:
+def encode_table(batches: Iterable[pa.RecordBatch], encoding: EncodingPlan) -> CodedTable:
     """Return rows of the spec's columns as codes, in bounded memory but for the codes themselves."""
     return _from_codes((encode_batch(batch, encoding, Repairs()) for batch in batches), encoding)
 
 
-def _from_codes(batches: Iterable[pa.RecordBatch], encoding: EncodingPlan) -> Coded:
+def _from_codes(batches: Iterable[pa.RecordBatch], encoding: EncodingPlan) -> CodedTable:
     domain, groups = encoding.domain, encoding.groups
     parts: dict[str, list[NDArray[Any]]] = {a: [] for a in domain.attributes}
     for batch in batches:
@@ -221,7 +221,7 @@ def _from_codes(batches: Iterable[pa.RecordBatch], encoding: EncodingPlan) -> Co
     for attribute, size in zip(domain.attributes, domain.sizes, strict=True):
         fine.append(np.concatenate([np.zeros(0, choose_code_dtype(size)), *parts.pop(attribute)]))
     table = CodeTable(domain, tuple(fine))
-    return Coded(table, to_bins(table, groups))
+    return CodedTable(table, to_bins(table, groups))
 
 
 def bin_domain(groups: Mapping[str, NDArray[np.int32]]) -> Domain:

@@ -146,9 +146,12 @@ def _describe_column(
         values.append(one)
     for i, (value, number) in enumerate(zip(listed, real.exact, strict=True)):
         sd = None if known is None else known.share(codec, number)
-        shares = int(real.hits[i]) / real.rows, int(made.hits[i]) / made.rows
         shown = f"{value:.12g}" if isinstance(value, float) else str(value)
-        values.append(_build_statistic(f"share of {shown}", "share", *shares, sd))
+        values.append(
+            _build_statistic(
+                f"share of {shown}", "share", int(real.hits[i]) / real.rows, int(made.hits[i]) / made.rows, sd
+            )
+        )
     unit_seconds = _to_seconds(column)
     return ColumnStatistics(
         column=name, form=form, unit=unit, statistics=tuple(_describe_times(v, unit_seconds) for v in values)

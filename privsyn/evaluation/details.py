@@ -16,7 +16,7 @@ from privsyn.base.errors import RequestError
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.evaluation_results import OneWay, Pair, SizeError, StageError
 from privsyn.engine.step import get_step, release_steps
-from privsyn.evaluation.coded_tables import Coded, Release
+from privsyn.evaluation.coded_tables import CodedTable, Release
 from privsyn.evaluation.misread_columns import MisreadCodec
 from privsyn.pipelines.named_sets import list_whole_stages
 from privsyn.pipelines.release_plan import plan_release
@@ -115,7 +115,7 @@ class ReleasedTables:
         consistent = tuple(marginals.from_table(pq.read_table(where / "consistent.parquet"), domain))
         return cls(recode, measured, tuple(m.sigma for m in measured), consistent)
 
-    def recoded(self, real: Coded, synthetic: Coded) -> tuple[CodeTable, CodeTable]:
+    def recoded(self, real: CodedTable, synthetic: CodedTable) -> tuple[CodeTable, CodeTable]:
         """Return both tables in the compressed domain, filtered values as one code more.
 
         Misread ones count as filtered.
@@ -136,7 +136,7 @@ def _filter_rest(recode: AttributeRecode, size: int) -> AttributeRecode:
 
 
 def describe_one_ways(
-    release: Release, encoding: EncodingPlan, real: Coded, synthetic: Coded, tables: ReleasedTables
+    release: Release, encoding: EncodingPlan, real: CodedTable, synthetic: CodedTable, tables: ReleasedTables
 ) -> tuple[OneWay, ...]:
     """Return every column, in table order; ``encoding``: the tables', which may have bins for misread values.
 
@@ -227,7 +227,7 @@ def list_sizes(errors: Sequence[tuple[Sequence[int], NDArray[np.float64]]]) -> t
 
 
 def list_stages(
-    found: Sequence[Pair], real: Coded, coarse: tuple[CodeTable, CodeTable], tables: ReleasedTables, threads: int
+    found: Sequence[Pair], real: CodedTable, coarse: tuple[CodeTable, CodeTable], tables: ReleasedTables, threads: int
 ) -> tuple[StageError, ...]:
     """Return mean errors of the measured marginals after each stage, and of the pairs that were not measured."""
     measured = compute_clique_errors(*coarse, tables.measured, tables.consistent, threads)

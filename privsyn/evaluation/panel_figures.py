@@ -123,9 +123,9 @@ def _map_ranks(tables: Iterable[PanelTable], column: str) -> list[float]:
 
 
 def _compare(name: str, column: str, figures: list[float] | None, distance: float | None = None) -> PanelFigure:
-    real, synthetic = (None, None) if figures is None else (_know(figure) for figure in figures)
+    real, synthetic = (None, None) if figures is None else (_keep_finite(figure) for figure in figures)
     return PanelFigure(name=name, column=column, real=real, synthetic=synthetic, distance=distance)
 
 
-def _know(figure: float) -> float | None:
+def _keep_finite(figure: float) -> float | None:
     return figure if math.isfinite(figure) else None

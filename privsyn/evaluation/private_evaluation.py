@@ -20,7 +20,7 @@ from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.engine.policy_checks import check_table
 from privsyn.evaluation import details
 from privsyn.evaluation.analysis_figures import check_analyses, run_analyses
-from privsyn.evaluation.coded_tables import Coded, OpenTable, Release, open_release, open_table
+from privsyn.evaluation.coded_tables import CodedTable, OpenTable, Release, open_release, open_table
 from privsyn.evaluation.column_statistics import compute_column_statistics
 from privsyn.evaluation.misread_columns import Reading, add_misread, describe_misread, list_broken_rules
 from privsyn.evaluation.panel_figures import compute_panel_figures
@@ -81,9 +81,9 @@ class Report:
 
 @dataclass(frozen=True)
 class _Tables:
-    real: Coded
-    holdout: Coded | None
-    compared: dict[str, Coded]
+    real: CodedTable
+    holdout: CodedTable | None
+    compared: dict[str, CodedTable]
     encoding: EncodingPlan
     misread: tuple[MisreadColumn, ...]
     broken: tuple[str, ...] = ()
@@ -169,7 +169,7 @@ def report_folder(run: str, settings: Settings) -> Path:
 
 
 @dataclass(frozen=True)
-class _Opened:
+class _OpenedTables:
     """Tables whose structure fits, none of whose rows was read yet."""
 
     real: OpenTable
@@ -200,7 +200,7 @@ class _Opened:
         )
 
 
-def _open(request: EvaluationRequest, release: Release) -> _Opened:
+def _open(request: EvaluationRequest, release: Release) -> _OpenedTables:
     opened = partial(open_table, encoding=release.encoding, spec=release.spec)
     compared = {"release": opened(release.synthetic, field="evaluate.release")}
     for number, table in enumerate(request.against, start=1):
@@ -209,7 +209,7 @@ def _open(request: EvaluationRequest, release: Release) -> _Opened:
             name += "'"
         compared[name] = opened(table, field="evaluate.against")
     holdout = None if request.holdout is None else opened(request.holdout, field="evaluate.holdout")
-    return _Opened(opened(release.private_table, field="evaluate.data", kept_only=True), holdout, compared)
+    return _OpenedTables(opened(release.private_table, field="evaluate.data", kept_only=True), holdout, compared)
 
 
 def _build_evaluation(

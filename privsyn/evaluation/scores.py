@@ -14,7 +14,7 @@ from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.evaluation_results import Metric
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec, IncomeColumns
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.evaluation.coded_tables import Coded, list_mgd_columns
+from privsyn.evaluation.coded_tables import CodedTable, list_mgd_columns
 from privsyn.evaluation.score_kinds import KINDS
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.kernels.counting import CodeTable
@@ -48,7 +48,7 @@ SUBSAMPLED = ("l1_1way", "l1_2way", "l1_3way", "k_marginal", "range_query")
 
 
 @dataclass(frozen=True)
-class Value:
+class MetricValue:
     """The result of a metric: its value or None, reference values and a note."""
 
     value: float | None
@@ -56,7 +56,7 @@ class Value:
     note: str = ""
 
 
-def compute_metric(name: str, value: Value) -> Metric:
+def compute_metric(name: str, value: MetricValue) -> Metric:
     """Return the metric of this name with its value, in the contract's form."""
     kind = KINDS[name]
     return Metric(
@@ -96,7 +96,9 @@ class Subsamples:
         return found
 
 
-def compute_income(real: Coded, table: Coded, encoding: EncodingPlan, columns: IncomeColumns | None) -> Income:
+def compute_income(
+    real: CodedTable, table: CodedTable, encoding: EncodingPlan, columns: IncomeColumns | None
+) -> Income:
     """Return the income metric on the fine codes of the wage, so that a bin's width does not blur the index."""
     if columns is None:
         raise ValueError("no columns of the income metric")
@@ -110,7 +112,7 @@ def compute_income(real: Coded, table: Coded, encoding: EncodingPlan, columns: I
     return score_income(in_real, in_table, columns.place, columns.sex, columns.wage, wages, pair)
 
 
-def _add_fine(table: Coded, bins: Sequence[str], fine: str) -> CodeTable:
+def _add_fine(table: CodedTable, bins: Sequence[str], fine: str) -> CodeTable:
     """Return some columns in public bins, one in fine codes."""
     sizes = {a: table.bins.domain.size(a) for a in bins} | {fine: table.fine.domain.size(fine)}
     return CodeTable(Domain.of(sizes), (*(table.bins.column(a) for a in bins), table.fine.column(fine)))
@@ -137,15 +139,15 @@ class Scorer:
     parts of the report need is computed once.
     """
 
-    real: Coded
-    holdout: Coded | None
+    real: CodedTable
+    holdout: CodedTable | None
     encoding: EncodingPlan
     spec: EvaluationSpec
     threads: int = 0
-    _pairs: dict[Coded, PairFigures] = field(default_factory=dict, repr=False)
-    _mgd: dict[Coded, MgdResult] = field(default_factory=dict, repr=False)
+    _pairs: dict[CodedTable, PairFigures] = field(default_factory=dict, repr=False)
+    _mgd: dict[CodedTable, MgdResult] = field(default_factory=dict, repr=False)
 
-    def score(self, table: Coded, only: Collection[str] | None = None) -> tuple[Metric, ...]:
+    def score(self, table: CodedTable, only: Collection[str] | None = None) -> tuple[Metric, ...]:
         """Return the metrics of one table, in the order of ``KINDS``; ``only`` names the wanted ones."""
         found: list[Metric] = []
         for name in self._wanted() if only is None else [n for n in self._wanted() if n in only]:
@@ -161,14 +163,14 @@ class Scorer:
         shares = self._subsamples.shares(values)
         return tuple(m.model_copy(update={"subsample": shares.get(m.name)}) for m in metrics)
 
-    def pairs(self, table: Coded) -> PairFigures:
+    def pairs(self, table: CodedTable) -> PairFigures:
         """Return every pair's figures."""
         if table not in self._pairs:
             values = {c.attribute: c.values(fine=False) for c in self.encoding.codecs}
             self._pairs[table] = compute_pair_figures(self.real.bins, table.bins, values, self.threads)
         return self._pairs[table]
 
-    def size_errors(self, table: Coded) -> list[tuple[list[int], NDArray[np.float64]]]:
+    def size_errors(self, table: CodedTable) -> list[tuple[list[int], NDArray[np.float64]]]:
         """Return cells and L1 errors of the 1-, 2- and 3-way marginals."""
         pairs, domain = self.pairs(table), self.real.bins.domain
         found = [(list(domain.sizes), self._l1(table.bins, self._singles)), (pairs.cells.tolist(), pairs.l1)]
@@ -176,7 +178,7 @@ class Scorer:
             found.append(([domain.cells(t) for t in self._triples], self._l1(table.bins, self._triples)))
         return found
 
-    def earth_mover(self, table: Coded) -> MgdResult:
+    def earth_mover(self, table: CodedTable) -> MgdResult:
         """MGD's score and its marginals, worst first.  Raises RequestError if the settings do not fit the columns."""
         if table not in self._mgd:
             try:
@@ -204,43 +206,47 @@ class Scorer:
         asked["pay_gap"] = self.spec.income
         return [name for name in KINDS if asked.get(name, True)]
 
-    def _value(self, name: str, table: Coded) -> Value:
+    def _value(self, name: str, table: CodedTable) -> MetricValue:
         """None where nothing is compared: a metric's own value there would read as the best one."""
         real, made = self.real.bins, table.bins
         if not real.rows and not made.rows:
-            return Value(None, note="neither table has rows")
+            return MetricValue(None, note="neither table has rows")
         if name in NEEDS_COLUMNS and len(real.domain.attributes) < NEEDS_COLUMNS[name][0]:
-            return Value(None, note=NEEDS_COLUMNS[name][1])
+            return MetricValue(None, note=NEEDS_COLUMNS[name][1])
         value = self._compute(name, table)
         if (real.rows and made.rows) or value.note:
             return value
         which = "the synthetic table" if real.rows else "the real table"
         return replace(value, note=f"{which} has no rows: all its shares count as 0")
 
-    def _compute(self, name: str, table: Coded) -> Value:
+    def _compute(self, name: str, table: CodedTable) -> MetricValue:
         spec, real, made = self.spec, self.real.bins, table.bins
         match name:
             case "l1_2way":
-                return Value(_compute_mean(self.pairs(table).l1))
+                return MetricValue(_compute_mean(self.pairs(table).l1))
             case "l1_1way" | "l1_3way" | "range_query":
-                return Value(self._curves[name](made))
+                return MetricValue(self._curves[name](made))
             case "k_marginal":
                 return self._k_marginal(table)
             case "nist_density":
-                return Value(estimate_density_error(real, made, spec.nist_schemas, spec.seed, self.threads))
+                return MetricValue(estimate_density_error(real, made, spec.nist_schemas, spec.seed, self.threads))
             case "group_k_marginal":
                 others = set(real.domain.attributes) - set(spec.groups)
-                return Value(self._groups(made).score) if others else Value(None, note="no column outside the groups")
+                return (
+                    MetricValue(self._groups(made).score)
+                    if others
+                    else MetricValue(None, note="no column outside the groups")
+                )
             case "pie_chart":
                 return self._pie_chart(made)
             case "mgd":
-                return Value(self.earth_mover(table).score)
+                return MetricValue(self.earth_mover(table).score)
             case "nist_range":
-                return Value(compute_nist_range_score(real, made, self._nist_queries, self.threads))
+                return MetricValue(compute_nist_range_score(real, made, self._nist_queries, self.threads))
             case "gini":
-                return Value(self._income(table).gini_score)
+                return MetricValue(self._income(table).gini_score)
             case "pay_gap":
-                return Value(self._income(table).rank_score)
+                return MetricValue(self._income(table).rank_score)
             case "pmse":
                 return self._pmse(made)
             case "correlation":
@@ -289,74 +295,78 @@ class Scorer:
         """Whether the k-marginal is the error of all pairs on another scale."""
         return self.spec.k == 2 and len(self.real.bins.domain.attributes) >= 2
 
-    def _k_marginal(self, table: Coded) -> Value:
+    def _k_marginal(self, table: CodedTable) -> MetricValue:
         """With fewer than k columns over the one marginal of all of them, as ``k_marginal_score`` has it."""
         if self._pairs_are_all:
-            return Value(1000 - 500 * _compute_mean(self.pairs(table).l1))
+            return MetricValue(1000 - 500 * _compute_mean(self.pairs(table).l1))
         fewer = len(self.real.bins.domain.attributes) < self.spec.k
         note = f"there are fewer than {self.spec.k} columns: the table of all of them" if fewer else ""
-        return Value(self._curves["k_marginal"](table.bins), note=note)
+        return MetricValue(self._curves["k_marginal"](table.bins), note=note)
 
-    def _correlation(self, table: Coded) -> Value:
+    def _correlation(self, table: CodedTable) -> MetricValue:
         figures = self.pairs(table)
         if not np.isfinite(figures.association_real - figures.association_synthetic).any():
-            return Value(None, note="no pair has a defined association in both tables")
-        return Value(average_correlation_difference(figures))
+            return MetricValue(None, note="no pair has a defined association in both tables")
+        return MetricValue(average_correlation_difference(figures))
 
     def _l1(self, table: CodeTable, cliques: Sequence[Clique]) -> NDArray[np.float64]:
         return compute_l1_distances(self.real.bins, table, cliques, self.threads)
 
-    def _svm(self, label: str, table: Coded) -> Metric:
+    def _svm(self, label: str, table: CodedTable) -> Metric:
         holdout = None if self.holdout is None else self.holdout.bins
         found = compare_classifiers(self.real.bins, table.bins, holdout, label, self.spec.model_rows, self.spec.seed)
         references = {"Majority": found.majority, "NonPriv": found.non_private}
         note = "" if found.held_out else "tested on real rows that the release has seen"
-        value = Value(found.error, references, note) if found.test_rows else Value(None, note="no real row to test on")
+        value = (
+            MetricValue(found.error, references, note)
+            if found.test_rows
+            else MetricValue(None, note="no real row to test on")
+        )
         metric = compute_metric("svm", value)
         return metric.model_copy(update={"name": f"svm:{label}", "title": f"{metric.title} of {label}"})
 
-    def _pmse(self, table: CodeTable) -> Value:
+    def _pmse(self, table: CodeTable) -> MetricValue:
         found = measure_propensity(self.real.bins, table, self.spec.model_rows, self.spec.seed)
         if found is None:
-            return Value(None, note="a table without rows cannot be told apart")
+            return MetricValue(None, note="a table without rows cannot be told apart")
         references = {"ratio to chance": found.ratio, "AUC of trees": found.auc}
-        return Value(found.pmse, {name: v for name, v in references.items() if v is not None})
+        return MetricValue(found.pmse, {name: v for name, v in references.items() if v is not None})
 
     def _groups(self, table: CodeTable) -> GroupScores:
         return compute_group_k_marginal(
             self.real.bins, table, self.spec.groups, self.spec.k, seed=self.spec.seed, threads=self.threads
         )
 
-    def _pie_chart(self, table: CodeTable) -> Value:
+    def _pie_chart(self, table: CodeTable) -> MetricValue:
         if self.spec.pie is None:
             raise ValueError("no columns of the pie chart")
         found = score_pie_charts(self.real.bins, table, self.spec.pie.place, self.spec.pie.time, self.spec.pie.kind)
-        return Value(found.score, {"pies": float(found.scores.size)})
+        return MetricValue(found.score, {"pies": float(found.scores.size)})
 
-    def _income(self, table: Coded) -> Income:
+    def _income(self, table: CodedTable) -> Income:
         return compute_income(self.real, table, self.encoding, self.spec.income)
 
-    def _unique(self, table: CodeTable) -> Value:
+    def _unique(self, table: CodeTable) -> MetricValue:
         if not self.real.bins.rows or not table.rows:
-            return Value(None, note="a table has no rows")
+            return MetricValue(None, note="a table has no rows")
         found = measure_uniqueness(self.real.bins, table, None if self.holdout is None else self.holdout.bins)
         references = {"unique real rows": found.unique}
         if found.holdout_share is not None:
             references["hold-out rows"] = found.holdout_share
-        return Value(found.share, references)
+        return MetricValue(found.share, references)
 
-    def _membership(self, table: CodeTable) -> Value:
+    def _membership(self, table: CodeTable) -> MetricValue:
         if self.holdout is None:
-            return Value(None, note="needs real rows that the release has not seen, in a hold-out table")
+            return MetricValue(None, note="needs real rows that the release has not seen, in a hold-out table")
         ordered = {c.attribute for c in self.encoding.codecs if c.values(fine=False) is not None}
         attack = partial(
             measure_membership, max_targets=self.spec.attack_rows, seed=self.spec.seed, threads=self.threads
         )
         found = attack(self.real.bins, self.holdout.bins, table, ordered)
         if found is None:
-            return Value(None, note="a table has no rows")
+            return MetricValue(None, note="a table has no rows")
         references = {"guessing": 0.5, "area under the curve": found.auc, "sd of a guess": found.auc_sd}
-        return Value(0.5 + abs(found.auc - 0.5), references | {"advantage": found.advantage})
+        return MetricValue(0.5 + abs(found.auc - 0.5), references | {"advantage": found.advantage})
 
     @cached_property
     def _subsamples(self) -> Subsamples:

@@ -27,7 +27,7 @@ USUAL_EPSILONS, USUAL_DELTA = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0), 1e-9
 
 
 @dataclass(frozen=True)
-class Guess:
+class MembershipGuess:
     """A guess whether a person is in the table, who is with the probability ``prior``.
 
     ``before``: the probability that the best guess is right without the release; ``after``: at most with it;
@@ -59,7 +59,7 @@ class Risk:
     found: float
     odds: float
     beyond: float
-    guesses: tuple[Guess, ...]
+    guesses: tuple[MembershipGuess, ...]
 
     def as_json(self) -> dict[str, Any]:
         """Return the same, JSON-ready."""
@@ -90,12 +90,12 @@ def compute_risks(epsilons: Iterable[float], delta: float) -> list[Risk]:
         ) from None
 
 
-def _guess(prior: float, mu: float, epsilon: float, delta: float) -> Guess:
+def _guess(prior: float, mu: float, epsilon: float, delta: float) -> MembershipGuess:
     odds = prior / (1 - prior)
     border = mu / 2 - math.log(odds) / mu
     after = prior * float(norm.sf(border - mu)) + (1 - prior) * float(norm.cdf(border))
     before = max(prior, 1 - prior)
-    return Guess(
+    return MembershipGuess(
         prior,
         before,
         max(after, before),

@@ -19,7 +19,7 @@ from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
-from privsyn.forecasts.made_up_rows import StandIn, list_nullable
+from privsyn.forecasts.made_up_rows import MadeUpTable, list_nullable
 from privsyn.forecasts.simulated_release import SHARES, Figures, simulate_figures
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.kernels.counting import CodeTable
@@ -264,7 +264,7 @@ def forecast(
     linked = spec.panel is not None
     spec = (_take_persons_for_rows(spec) if linked else spec).model_copy(update={"totals": ()})
     wanted = _check_number(spec, rows, epsilons, seeds)
-    stand_in = StandIn.of(_request(spec, spec.privacy.epsilon), rows, earlier, public, strength)
+    stand_in = MadeUpTable.of(_request(spec, spec.privacy.epsilon), rows, earlier, public, strength)
     jobs = list(product(wanted, range(seeds)))
     found: dict[float, list[Figures]] = {epsilon: [] for epsilon in wanted}
     drawn = [(stand_in.table(seed), stand_in.prior(seed)) for seed in range(seeds)]

@@ -42,7 +42,7 @@ CATEGORY_SKEW = 2.0
 """The i-th largest made-up category has a share as 1 / i^CATEGORY_SKEW."""
 
 
-class StandIn(NamedTuple):
+class MadeUpTable(NamedTuple):
     """What stands in for the private table, by the seed of a simulated release.
 
     ``table``: its rows in fine codes; ``prior``: rows in the place of the spec's prior, None: its own, if it has one;
@@ -57,7 +57,7 @@ class StandIn(NamedTuple):
     @classmethod
     def of(
         cls, request: Request, rows: int, earlier: str | Path | None, public: str | Path | None, strength: float | None
-    ) -> StandIn:
+    ) -> MadeUpTable:
         """``rows`` rows like those of an earlier release, a public table or the spec's prior, or made-up ones.
 
         Private rows and a prior that are both drawn from the prior differ by chance alone.

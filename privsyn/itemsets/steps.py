@@ -23,7 +23,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.tables import ITEMSETS, PROFILE_SCHEMA, REPAIRS
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step, Wide
+from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step
 from privsyn.pipelines.common_steps import RELEASED, check_unchanged, list_released_tables, publish_noisy
 from privsyn.sources.transaction_source import iterate_held_items
 from privsyn.tasks.itemsets import basis_marginals, basis_set, estimates, item_counts, pair_counts
@@ -82,7 +82,7 @@ def _read_transactions(asked: ItemsetSpec) -> Step:
         repairs = Repairs()
         rows = check_unchanged(_iterate_rows(asked, inputs, repairs), inputs)
         return {
-            "transaction_rows": Wide(ROW_SCHEMA, rows, lambda b: _plan_profile(b, asked)),
+            "transaction_rows": RowStream(ROW_SCHEMA, rows, lambda b: _plan_profile(b, asked)),
             "repairs": repairs.to_table,
         }
 
@@ -170,8 +170,8 @@ def _measure_items(asked: ItemsetSpec) -> Step:
         plan=lambda r, i, rho: item_counts.plan(len(asked.items), most, top, rho, r.records),
         exact=lambda r, i, rows, queries: item_counts.count_exactly(rows, queries, top, asked.largest),
         look=Look(
-            f"the number of transactions, and of those with each item{rank}",
-            lambda r: (
+            what=f"the number of transactions, and of those with each item{rank}",
+            reason=lambda r: (
                 "k for a single count, which each transaction changes by at most 1; k times the root of "
                 f"{most}, rounded up, for the counts of all items, of which each transaction changes at most {most}"
             ),
@@ -218,8 +218,8 @@ def _measure_pairs(asked: ItemsetSpec) -> Step:
         plan=lambda r, i, rho: pair_counts.plan(len(_locate_items(i)), asked.max_items, rho, r.records),
         exact=exact,
         look=Look(
-            "the number of transactions with each pair of the frequent items",
-            lambda r: (
+            what="the number of transactions with each pair of the frequent items",
+            reason=lambda r: (
                 "k times the root, rounded up, of the pairs that one transaction can hold: of at most "
                 f"{asked.max_items} items, and of no more than the frequent ones"
             ),
@@ -273,8 +273,8 @@ def _measure_marginals(asked: ItemsetSpec) -> Step:
         plan=lambda r, i, rho: basis_marginals.plan(i.table("basis_set.bases")["items"].to_pylist(), rho, r.records),
         exact=exact,
         look=Look(
-            "the number of transactions that hold exactly each subset of a basis",
-            lambda r: "k: each transaction is in one cell of each marginal",
+            what="the number of transactions that hold exactly each subset of a basis",
+            reason=lambda r: "k: each transaction is in one cell of each marginal",
         ),
         words="has for each basis the counts of its subsets: bit j of a cell's number is its item j",
     )

@@ -122,7 +122,7 @@ class Database:
         url, schema = (self.url, None) if self.sqlite else take_schema(self.url)
         self.schema = schema
         self._timeout = TIMEOUT if timeout is None else timeout
-        with self._in_words():
+        with self._translate():
             if self.sqlite:
                 path = Path(str(self.url.database))
                 if not create and (not path.exists() or (path.is_file() and path.stat().st_size == 0)):
@@ -145,7 +145,7 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """Open a consistent read; LedgerError in place of database errors."""
-        with self._in_words(), self._engine.connect() as connection:
+        with self._translate(), self._engine.connect() as connection:
             if not self.sqlite:
                 connection.execution_options(isolation_level="REPEATABLE READ")
             with connection.begin():
@@ -154,7 +154,7 @@ class Database:
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """Open one serialized writing transaction: all or nothing, and nobody else writes meanwhile."""
-        with self._in_words(), self._engine.connect() as connection:
+        with self._translate(), self._engine.connect() as connection:
             connection.execution_options(immediate=True)
             with connection.begin():
                 if not self.sqlite:
@@ -205,7 +205,7 @@ class Database:
 
     def _create(self, *, create: bool) -> None:
         """Create what is missing, or refuse a schema from another version."""
-        with self._in_words():
+        with self._translate():
             self._create_missing(create=create)
 
     def _create_missing(self, *, create: bool) -> None:
@@ -265,7 +265,7 @@ class Database:
         if self.sqlite:
             connection.exec_driver_sql(f"PRAGMA user_version = {REPLACE_REFUSED_VERSION}")
 
-    def _in_words(self) -> AbstractContextManager[None]:
+    def _translate(self) -> AbstractContextManager[None]:
         return _translate_errors(f"the ledger {self.name}", is_file=self.sqlite)
 
 

@@ -54,9 +54,9 @@ def refuse_older(ledger: Ledger, noted: LedgerRecord, dataset: str) -> None:
 
     ``noted``: the record; one of versions that kept no more than ``created`` says nothing here.
     """
-    whole = _has(ledger.entries(), noted.entries, noted.head)
-    whole = whole and _has(ledger.periods(), noted.periods, noted.periods_head)
-    if whole and _has(ledger.marks(), noted.marks, noted.marks_head):
+    whole = _has_row(ledger.entries(), noted.entries, noted.head)
+    whole = whole and _has_row(ledger.periods(), noted.periods, noted.periods_head)
+    if whole and _has_row(ledger.marks(), noted.marks, noted.marks_head):
         return
     raise LedgerError(
         f"the ledger {ledger.name} is an older copy, or another history: the releases of {dataset!r} in this private "
@@ -65,6 +65,6 @@ def refuse_older(ledger: Ledger, noted: LedgerRecord, dataset: str) -> None:
     )
 
 
-def _has(rows: Sequence[Entry] | Sequence[ChainedRow], number: int, head: str | None) -> bool:
+def _has_row(rows: Sequence[Entry] | Sequence[ChainedRow], number: int, head: str | None) -> bool:
     """Return whether a row of this number (from 1; 0 for none) has this hash."""
     return number == 0 or (len(rows) >= number and rows[number - 1].hash == head)

@@ -119,7 +119,7 @@ def measure_again(n: int, chosen: str, share: Fraction) -> ReleaseStep:
         title=f"Measure again, round {n}",
         chosen=chosen,
         share=share,
-        look=Look("joint counts where these were far", lambda r: ONE_CELL, round=n),
+        look=Look(what="joint counts where these were far", reason=lambda r: ONE_CELL, round=n),
         files=publish_noisy(f"round_{n}_measured"),
     )
 
@@ -212,8 +212,8 @@ def build_residual_scores(
         exact=exact,
         share=lambda r: share,
         look=Look(
-            "how far the rows made so far are from the private table",
-            lambda r: (
+            what="how far the rows made so far are from the private table",
+            reason=lambda r: (
                 "k: against the rows made so far from what was released before, each of a person's k records "
                 "changes one count by 1, so the L1 distance by at most 1; rounding down to whole records keeps it"
             ),

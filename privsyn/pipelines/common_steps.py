@@ -24,7 +24,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Batches, Look, Output, Progress, PublishedFile, ReleaseStep, Step, Wide
+from privsyn.engine.step import Batches, Look, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step
 from privsyn.tasks.codecs.binning import list_roundings
 from privsyn.tasks.estimation.recode import recode_to_table
 from privsyn.tasks.knowledge.public_knowledge import Part
@@ -69,10 +69,10 @@ def publish_noisy(name: str, words: str = "") -> dict[str, PublishedFile]:
     }
 
 
-def stream_codes(batches: Batches, domain: Domain, *, padded: bool = False) -> Wide:
+def stream_codes(batches: Batches, domain: Domain, *, padded: bool = False) -> RowStream:
     """Return a table of codes as a step's output."""
     profile = lambda b: tables.make_code_profile(b, domain, padded=padded)  # noqa: E731
-    return Wide(tables.build_code_schema(domain, padded=padded), batches, profile)
+    return RowStream(tables.build_code_schema(domain, padded=padded), batches, profile)
 
 
 def key_columns(request: Request, unused: AbstractSet[str] = COLUMN_WORDS) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def _encode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
     rows = check_unchanged(encode.encode(inputs.private.rows, encoding, request.spec.unit, repairs), inputs)
     domain = encoding.domain
     profile = lambda batches: tables.make_code_profile(batches, domain)  # noqa: E731
-    return {"encoded_rows": Wide(tables.build_code_schema(domain), rows, profile), "repairs": repairs.to_table}
+    return {"encoded_rows": RowStream(tables.build_code_schema(domain), rows, profile), "repairs": repairs.to_table}
 
 
 def check_unchanged(batches: Batches, inputs: Inputs) -> Batches:
@@ -188,7 +188,7 @@ def build_one_way_step(share: Fraction, division: str) -> ReleaseStep:
         plan=plan,
         exact=lambda r, i, rows, queries: one_way_marginals.count_exactly(rows, queries, r.threads),
         share=lambda r: share,
-        look=Look("counts of every column on its own", explain_one_cell),
+        look=Look(what="counts of every column on its own", reason=explain_one_cell),
         rows=ENCODED,
         rows_domain=lambda r, i: r.encoding.domain,
         published=publish_noisy("one_way", "has a count for every fine code of every column"),

@@ -95,7 +95,7 @@ def _build_round(
         title=f"Measure more, release {n}",
         chosen=f"select_more_{n}.cliques",
         share=split.exact()[2] * part * of_pairs * (1 - of_trends),
-        look=Look(JOINT_COUNTS, lambda r: ONE_CELL, round=n, alone=SINGLE_COUNTS),
+        look=Look(what=JOINT_COUNTS, reason=lambda r: ONE_CELL, round=n, alone=SINGLE_COUNTS),
         files=publish_noisy(f"measured_{n}", f"has those of release {n}"),
     )
     looks.one_ways.append(one_ways.name)

@@ -29,7 +29,7 @@ from privsyn.tasks.codecs.binning import get_ordered
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import estimate_total
 from privsyn.tasks.kernels.counting import Countable
-from privsyn.tasks.knowledge.public_knowledge import Part
+from privsyn.tasks.knowledge.public_knowledge import COMPARED_WEIGHT, Part
 from privsyn.tasks.steps import named_sets, triple_scores
 
 MEASURE_SETS = "measure_sets"
@@ -62,6 +62,7 @@ def compute_shares(request: Request) -> Shares:
     spec = request.spec
     search = SEARCH_SHARE if spec.looks_for_triples else Fraction(0)
     sizes = [(len(m.columns), m.weight) for m in spec.measured_sets]
+    sizes += [(3, COMPARED_WEIGHT)] * len(spec.compared_pairs)  # the two columns and their difference
     named = named_sets.compute_share(sizes, len(spec.measured_columns)) * (1 - search)
     return Shares(named, search * SCORES_PART, search * (1 - SCORES_PART))
 
@@ -125,8 +126,8 @@ def _build_triple_scores(share: Fraction) -> ReleaseStep:
         exact=exact,
         share=lambda r: share,
         look=Look(
-            "how much two columns together say of one in focus",
-            lambda r: (
+            what="how much two columns together say of one in focus",
+            reason=lambda r: (
                 "k: a row's product of three values, which follow from noisy counts released before, is between -1 and "
                 "1, so each of a person's k records moves the sum by at most 1; rounding down to whole records keeps it"
             ),
@@ -245,7 +246,7 @@ def build_set_measurement(share: Fraction, n: int | None = None) -> ReleaseStep:
         plan=plan,
         exact=exact,
         share=lambda r: share,
-        look=Look(COUNTS_OF_SETS, lambda r: ONE_CELL, round=n),
+        look=Look(what=COUNTS_OF_SETS, reason=lambda r: ONE_CELL, round=n),
         rows=ROWS,
         rows_domain=lambda r, inputs: named_sets.build_set_domain(named_sets.read_merges(inputs.table(MERGES))),
         padded=True,

@@ -18,7 +18,7 @@ from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Batches, Look, Output, Progress, ReleaseStep, Step, Wide
+from privsyn.engine.step import Batches, Look, Output, Progress, ReleaseStep, RowStream, Step
 from privsyn.pipelines.common_steps import (
     RECODE,
     RELEASED,
@@ -113,8 +113,8 @@ MEASURE_TRANSITIONS = ReleaseStep(
     exact=_count_transitions,
     share=lambda r: TRANSITIONS_SHARE,
     look=Look(
-        "counts of a row's value by the next row's, of one pair of rows a person",
-        lambda r: "1: one pair of rows is drawn from each person, by a rule that depends on that person alone",
+        what="counts of a row's value by the next row's, of one pair of rows a person",
+        reason=lambda r: "1: one pair of rows is drawn from each person, by a rule that depends on that person alone",
         noise_of="a count of pairs",
     ),
     rows=PAIRS,
@@ -185,7 +185,7 @@ def _decode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
     parts = shards.plan_shards(inputs.stored(LINKED).num_rows, settings)
     ranges = plan.list_table_ranges(order)
     profile = lambda batches: tables.make_value_profile(batches, ranges)  # noqa: E731
-    return {"synthetic": Wide(build_linked_schema(plan, order), rows, profile, shards.compute_part_rows(parts))}
+    return {"synthetic": RowStream(build_linked_schema(plan, order), rows, profile, shards.compute_part_rows(parts))}
 
 
 DECODE = Step(

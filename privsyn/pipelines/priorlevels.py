@@ -139,7 +139,7 @@ MEASURE_LARGE = build_measurement(
     title="Measure large groups",
     chosen="public_workload.large",
     share=QUARTER,
-    look=Look("joint counts of related columns in the large groups", lambda r: ONE_CELL),
+    look=Look(what="joint counts of related columns in the large groups", reason=lambda r: ONE_CELL),
     files=publish_noisy("measured", "has the joint counts, cell by cell, the last attribute running fastest"),
     limit="Every row is a row of the public table, put into a group: combinations that it lacks do not occur, and "
     "relations that were not counted are the public table's.",
@@ -149,7 +149,7 @@ MEASURE_GROUPS = build_measurement(
     title="Measure groups",
     chosen="public_workload.groups",
     share=QUARTER,
-    look=Look("the number of rows of every group", lambda r: ONE_CELL),
+    look=Look(what="the number of rows of every group", reason=lambda r: ONE_CELL),
     files=publish_noisy("groups", "has the groups' rows"),
 )
 MEASURE_IN_GROUPS = build_measurement(
@@ -157,7 +157,7 @@ MEASURE_IN_GROUPS = build_measurement(
     title="Measure in groups",
     chosen="public_workload.in_groups",
     share=QUARTER,
-    look=Look("counts of single columns in every group", lambda r: ONE_CELL),
+    look=Look(what="counts of single columns in every group", reason=lambda r: ONE_CELL),
     files=publish_noisy("in_groups", "has counts of single columns by group"),
 )
 

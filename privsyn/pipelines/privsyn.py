@@ -53,14 +53,12 @@ NOTHING = Fraction(0)
 
 def build_steps(request: Request) -> tuple[Step, ...]:
     """Return the steps of PrivSyn, in the paper's order; each step's inputs are outputs of earlier ones."""
-    options = get_options(request)
+    options, stages = get_options(request), ["measure_marginals", *list_set_stages(request)]
     measurement, sets = options.split.exact()[2], compute_share(request)
     return (
-        *build_up_to_measurement(options, measurement * (1 - sets), trends=share_trends(request)),
-        *build_set_steps(request, measurement),
-        *build_row_steps(
-            ["measure_marginals", *list_set_stages(request)], list_score_tables(request), list_trends(request)
-        ),
+        *build_up_to_measurement(options, measurement * (1 - sets), trends=share_trends(request)),  # lines 1 to 5
+        *build_set_steps(request, measurement),  # not in the paper
+        *build_row_steps(stages, list_score_tables(request), list_trends(request)),  # lines 6 and 7
     )
 
 
@@ -76,14 +74,14 @@ def build_up_to_measurement(
     measure = build_first_measurement(measurement * (1 - trends) * part)
     return (
         ENCODE,
-        build_one_way_step(one_ways * part, options.split.one_ways),
-        COMPRESS_DOMAIN,
+        build_one_way_step(one_ways * part, options.split.one_ways),  # line 1
+        COMPRESS_DOMAIN,  # line 2
         RECODE_ROWS,
-        build_scores_step(lambda r: get_options(r).selection, scores * part),
-        *([build_trend_step(measurement * trends * part)] if trends else []),
-        build_selection_step(measure, (TRENDS,) if trends else ()),
-        COMBINE_CLIQUES,
-        measure,
+        build_scores_step(lambda r: get_options(r).selection, scores * part),  # line 3, Algorithm 1
+        *([build_trend_step(measurement * trends * part)] if trends else []),  # not in the paper
+        build_selection_step(measure, (TRENDS,) if trends else ()),  # line 3, Algorithm 1
+        COMBINE_CLIQUES,  # line 4, Algorithm 2
+        measure,  # line 5
     )
 
 
@@ -147,8 +145,8 @@ def build_scores_step(selection: Callable[[Request], Selection], share: Fraction
         exact=lambda r, inputs, rows, queries: _score_exactly(selection(r), r, inputs, rows, queries),
         share=lambda r: share,
         look=Look(
-            "how strongly each pair of columns is related",
-            lambda r: _explain_score_sensitivity(selection(r)),
+            what="how strongly each pair of columns is related",
+            reason=lambda r: _explain_score_sensitivity(selection(r)),
             noise_of="a score",
         ),
         rows=RECODED,
@@ -322,7 +320,7 @@ def build_first_measurement(
         title="Measure marginals",
         chosen=chosen,
         share=share,
-        look=Look(JOINT_COUNTS, explain_one_cell, alone=SINGLE_COUNTS),
+        look=Look(what=JOINT_COUNTS, reason=explain_one_cell, alone=SINGLE_COUNTS),
         files=publish_noisy("measured", "has the joint counts, cell by cell, the last attribute running fastest"),
         limit=limit,
     )

@@ -12,7 +12,7 @@ from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.step_options import Consistency, Synthesis
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Batches, Output, Progress, PublishedFile, Step, Wide
+from privsyn.engine.step import Batches, Output, Progress, PublishedFile, RowStream, Step
 from privsyn.pipelines.common_steps import RECODE, key_columns, list_released_tables, stream_codes
 from privsyn.pipelines.named_sets import (
     MERGES,
@@ -53,7 +53,13 @@ def key_consistency(request: Request) -> dict[str, Any]:
     """Return the settings of consistency by the names that they have in keys."""
     settings = get_consistency(request)
     pooled = {"pooled": True} if settings.pooled else {}  # earlier keys have no such field
-    return {"rounds": settings.rounds, "firm": settings.one_way_weight, "shrink": settings.shrink, **pooled}
+    later = {**pooled, **_key_smoothing(request)}
+    return {"rounds": settings.rounds, "firm": settings.one_way_weight, "shrink": settings.shrink, **later}
+
+
+def _key_smoothing(request: Request) -> dict[str, Any]:
+    """Return what keys say of smoothed one-ways; earlier keys have no such field."""
+    return {"smoothed": True} if request.spec.mechanism.compression.equal_mass else {}
 
 
 def get_synthesis(request: Request) -> Synthesis:
@@ -162,7 +168,7 @@ def trusts_prior(known: KnowledgeInCodes, inputs: Inputs) -> bool:
 
 def _follow_prior(
     request: Request, inputs: Inputs, recode: Recode, consistent: Sequence[marginals.Marginal]
-) -> prior_pairs.Followed | None:
+) -> prior_pairs.PriorGuide | None:
     """Return what rows take from the prior, if the scores trust it."""
     expected = request.public.on(recode).prior_pairs
     if expected is None or not trusts_prior(request.public.on(inputs.recode()), inputs):
@@ -345,7 +351,7 @@ def build_decoding_step(stages: Sequence[str], name: str = CODES) -> Step:
         ranges = {name: encoding.ranges()[name] for name in request.column_order}
         profile = lambda batches: tables.make_value_profile(batches, ranges)  # noqa: E731
         schema = decode.build_decoded_schema(encoding, request.column_order)
-        return {"synthetic": Wide(schema, rows(), profile, shards.compute_part_rows(parts))}
+        return {"synthetic": RowStream(schema, rows(), profile, shards.compute_part_rows(parts))}
 
     return Step(
         name="decode",
@@ -367,6 +373,7 @@ def _key_decoding(request: Request) -> dict[str, Any]:
     later = {"inside": "related"} if get_synthesis(request).related_inside else {}
     if any(bins.added is not None for bins in request.encoding.binning.values()):
         later |= {"unlisted": "above noise"}
+    later |= _key_smoothing(request)
     return {**_key_shards(request), "order": request.column_order, "columns": key_columns(request), **later}
 
 

@@ -93,8 +93,10 @@ def build_trend_step(share: Fraction, number: int = 1) -> ReleaseStep:
         exact=exact,
         share=lambda r: share,
         look=Look(
-            "how pairs of numbers and moments rise together",
-            lambda r: "k s, or k s^2 for a pair: each of a person's k records adds at most the largest score s, or s^2",
+            what="how pairs of numbers and moments rise together",
+            reason=lambda r: (
+                "k s, or k s^2 for a pair: each of a person's k records adds at most the largest score s, or s^2"
+            ),
             noise_of=SUM_OF_SCORES,
         ),
         rows=RECODED,

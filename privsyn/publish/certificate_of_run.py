@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from privsyn.data_contracts.certificate import (
     Certificate,
@@ -15,15 +16,14 @@ from privsyn.data_contracts.certificate import (
     Total,
     explain_missing_relations,
 )
+from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.receipts import SMOOTHING, Pricing, Query, format_rho, sum_rho
+from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import Run
-from privsyn.engine.step import ReleaseStep
+from privsyn.engine.plan import Plan
+from privsyn.engine.step import ReleaseStep, release_steps
 from privsyn.engine.step_tables import StepRefs
 from privsyn.pipelines.trend_steps import list_trends
-from privsyn.publish.prior_note import PRIOR_PROMISE
-from privsyn.publish.relations_note import list_measured_relations
-from privsyn.publish.totals_note import list_stated_totals
-from privsyn.publish.unmeasured_note import list_stated_unmeasured
 from privsyn.storage.records import locate_private_records
 from privsyn.tasks.estimation.noisy import read_receipts
 from privsyn.tasks.privacy.accountant import Accountant, convert_rho_to_epsilon
@@ -60,6 +60,29 @@ PRICE: dict[Pricing, str] = {
 }
 """Pricing -> how a query's price follows from its noise."""
 
+PRIOR_PROMISE = (
+    "The prior is stated to be public, so the guarantee is of what this release tells beyond the prior: it protects "
+    "the persons of the private table, and nobody in the prior. An earlier release of the same persons told of them "
+    "already, and this release repeats it: what both tell together is bounded by the total of the data set, not by the "
+    "epsilon of this release alone."
+)
+"""What a prior changes of the promise."""
+
+TOTALS_PROMISE = (
+    "The totals are stated to be public. They are constants of this release, which never compares them with the "
+    "private table: given them, the guarantee holds for every pair of neighbouring tables, whether these have the "
+    "totals or not. It does not cover what the totals themselves tell of a person; whoever publishes them answers for "
+    "that. If they are exact counts of the private table, two tables that both have them differ by two persons at "
+    "least, so whoever knows them should read the guarantee as that of adding or removing two."
+)
+"""What known totals change of the promise."""
+
+UNMEASURED_PROMISE = (
+    "no look at the private table asked about these columns, alone or with others: their values are drawn at random "
+    "from the public request, tell nothing of the private table, and cost no budget"
+)
+"""What the certificate says of them."""
+
 
 def build_certificate(run: Run, refs: Mapping[str, StepRefs]) -> Certificate:
     """Return the run's certificate.
@@ -71,6 +94,7 @@ def build_certificate(run: Run, refs: Mapping[str, StepRefs]) -> Certificate:
     if kept is not None:
         return kept
     spec = run.request.spec
+    unmeasured = spec.unmeasured_columns
     stages = [_describe_stage(run, step, refs) for step in run.release_steps]
     spent = sum((sum_rho(queries) for _, queries in stages), start=sum_rho([]))
     summary, entries = run.ledger.summary(spec.dataset)[0], run.ledger.entries()
@@ -105,7 +129,7 @@ def build_certificate(run: Run, refs: Mapping[str, StepRefs]) -> Certificate:
         improves=None if spec.improves is None else [look.run for look in spec.improves.earlier],
         prior=None if spec.prior is None else {**spec.prior.public(), "promise": PRIOR_PROMISE},
         totals=list_stated_totals(spec),
-        not_measured=list_stated_unmeasured(spec),
+        not_measured={"columns": list(unmeasured), "promise": UNMEASURED_PROMISE} if unmeasured else None,
     )
     if _is_without_relations(run, certificate):
         trends = bool(list_trends(run.request))
@@ -115,10 +139,41 @@ def build_certificate(run: Run, refs: Mapping[str, StepRefs]) -> Certificate:
     return certificate
 
 
+def list_stated_totals(spec: ReleaseSpec) -> dict[str, Any] | None:
+    """Return the totals as the certificate states them, their counts being in the manifest; None without any."""
+    if not spec.totals:
+        return None
+    return {"stated": [total.public() for total in spec.totals], "promise": TOTALS_PROMISE}
+
+
 def _is_without_relations(run: Run, certificate: Certificate) -> bool:
     """Return whether the run makes a synthetic table and counted no two columns together."""
     makes_rows = any(step.name == "decode" for step in run.steps)
     return makes_rows and list_measured_relations(run.plan, certificate) == []
+
+
+class Relation(NamedTuple):
+    """Columns that were counted together, and the standard deviation of the noise of a count."""
+
+    columns: Clique
+    sigma: float
+
+
+def list_measured_relations(plan: Plan, certificate: Certificate) -> list[Relation] | None:
+    """Return every set of two columns and more that was counted together, the least noise first.
+
+    None where the certificate does not list them, because they are very many.
+    """
+    counted = {step.name for step in release_steps(plan.steps) if step.look.noise_of == "a count"}
+    best: dict[Clique, float] = {}
+    for stage in certificate.stages:
+        for group in stage.groups if stage.step in counted else ():
+            if group.attributes is None:
+                return None
+            for names in group.attributes:
+                if len(names) > 1:
+                    best[tuple(names)] = min(group.sigma, best.get(tuple(names), group.sigma))
+    return sorted((Relation(columns, sigma) for columns, sigma in best.items()), key=lambda r: (r.sigma, r.columns))
 
 
 def is_certified(private_root: Path, dataset: str, run: str) -> bool:

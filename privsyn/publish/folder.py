@@ -28,9 +28,15 @@ from privsyn.engine.step_tables import StepRefs
 from privsyn.publish.certificate_of_run import build_certificate
 from privsyn.publish.formats.described import list_files
 from privsyn.publish.formats.writing import write_descriptions, write_note, write_tables
-from privsyn.publish.related_pairs import RelatedPair, find_column_codes, list_related_pairs
+from privsyn.publish.related_pairs import (
+    RelatedPair,
+    ScoredPair,
+    find_column_codes,
+    list_related_pairs,
+    list_score_steps,
+    list_unmeasured_pairs,
+)
 from privsyn.publish.release_note import release_note
-from privsyn.publish.scored_pairs import ScoredPair, list_score_steps, list_unmeasured_pairs
 from privsyn.publish.versions import list_file_versions
 from privsyn.storage.record_kinds import FormatsRecord
 from privsyn.storage.records import Records, write_json
@@ -169,7 +175,7 @@ def locate_folder(run: Run, build: Callable[[Path], None]) -> Path:
     if run.noise.private:
         folder = run.released_folder
         run.store.released.recover(run.name)
-        if not is_whole(folder) or not _as_asked(folder, run.request):
+        if not is_whole(folder) or not _matches_request(folder, run.request):
             folder = run.store.released.publish(run.name, build, replace=True)
     else:
         folder = run.private_folder / "not-private"
@@ -219,7 +225,7 @@ def is_whole(folder: Path) -> bool:
     return manifest is not None and not links and manifest.files == list_files(folder)
 
 
-def _as_asked(folder: Path, request: Request) -> bool:
+def _matches_request(folder: Path, request: Request) -> bool:
     """Return whether the folder says what the request says now.
 
     Its formats, its ``about`` and descriptions may be others.

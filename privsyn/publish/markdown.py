@@ -1,4 +1,4 @@
-"""Text as Markdown that shows it as it is: whatever a spec says, it is read as words, never as markup.
+"""Notes in Markdown, from ``templates/``, and text that they show as it is: read as words, never as markup.
 
 For renderers of CommonMark and GitHub's tables.  HTML pages have their own escapes (privsyn/report/page.py).
 """
@@ -6,6 +6,12 @@ For renderers of CommonMark and GitHub's tables.  HTML pages have their own esca
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from decimal import ROUND_CEILING, Decimal
+from fractions import Fraction
+from typing import Any
+
+import jinja2
 
 _MARKUP = re.compile(r"[\\`*\[\]<>|~&$]|(?<![^\W_])_|_(?![^\W_])")
 """What begins or ends something anywhere in a line; an underscore within a word does not."""
@@ -40,3 +46,48 @@ def _escape_start(start: re.Match[str]) -> str:
     """Return the beginning of a line without its indent, so that it begins no list, heading or block of code."""
     mark, number, end = start.groups()
     return f"\\{mark}" if mark else f"{number}\\{end}" if number else ""
+
+
+def round_up(epsilon: float) -> str:
+    """Four significant digits, never less than ``epsilon``."""
+    exact = Decimal(epsilon)
+    return format(exact.quantize(Decimal(1).scaleb(exact.adjusted() - 3), rounding=ROUND_CEILING).normalize(), "f")
+
+
+def _join_lines(text: str) -> str:
+    """Return the lines that are not empty as one line: a paragraph."""
+    return " ".join(filter(None, text.split("\n"))) + "\n"
+
+
+def _format_rho(price: str) -> str:
+    return f"{float(Fraction(price)):.6g}"
+
+
+def _join_names(columns: Iterable[str]) -> str:
+    return ", ".join(map(escape_text, columns))
+
+
+TEMPLATES = jinja2.Environment(
+    loader=jinja2.PackageLoader("privsyn.publish"),
+    autoescape=False,  # noqa: S701  (Markdown: a spec's texts go through the filters text, paragraph, code and names)
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+"""The templates of notes, and their filters."""
+
+TEMPLATES.filters |= {
+    "text": escape_text,
+    "paragraph": format_paragraph,
+    "code": format_code,
+    "names": _join_names,
+    "flow": _join_lines,
+    "fmt": format,
+    "rho": _format_rho,
+    "round_up": round_up,
+}
+
+
+def render_note(template: str, **facts: Any) -> str:
+    """Return the note that a template of ``templates/`` makes of the facts."""
+    return TEMPLATES.get_template(template).render(**facts).strip("\n") + "\n"

@@ -55,13 +55,13 @@ class LineReader:
         ``note`` is told of lines that are left out and of such texts.
         """
         for block in _read_blocks(stream):
-            batch = self._at_once(block)
+            batch = self._read_whole_block(block)
             if batch is None:
                 batch = self._one_by_one(block, note)
             if batch.num_rows:
                 yield batch
 
-    def _at_once(self, block: bytes) -> pa.RecordBatch | None:
+    def _read_whole_block(self, block: bytes) -> pa.RecordBatch | None:
         """Return the rows of a block; None unless each line is empty or a record, and all its text is UTF-8.
 
         A record that does not end with its line takes in a later one, at the latest the guard.

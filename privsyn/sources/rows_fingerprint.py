@@ -46,7 +46,7 @@ def compute_rows_fingerprint(
     """Return the fingerprint of the columns ``names``; ``moments``: those of dates or times, also as 20240105."""
     from pandas.util import hash_array  # here: most runs need none
 
-    found = _Sum()
+    found = _RunningFingerprint()
     for batch in batches:
         hashes = np.zeros(batch.num_rows, np.uint64)
         for name in names:
@@ -63,7 +63,7 @@ def compute_lines_fingerprint(files: Iterable[Path]) -> RowsFingerprint:
     """Return the fingerprint of the lines of text files, without space around them and without empty ones."""
     from pandas.util import hash_array
 
-    found = _Sum()
+    found = _RunningFingerprint()
     for lines in _iterate_lines(files):
         found.add(mix_bits(hash_array(np.array(lines, dtype=object), categorize=False)))
     return found.fingerprint
@@ -77,7 +77,7 @@ def _iterate_lines(files: Iterable[Path], size: int = 1 << 24) -> Iterator[list[
                     yield stripped
 
 
-class _Sum:
+class _RunningFingerprint:
     """The fingerprint of the rows so far."""
 
     def __init__(self) -> None:

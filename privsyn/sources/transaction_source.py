@@ -21,7 +21,7 @@ from privsyn.storage.table_files import Place, join_names, list_parquet_columns,
 _TRUE = ("1", "1.0", "true", "t", "yes", "y")
 """Texts, in small letters, of a cell whose item is held."""
 
-Held: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64], int, int]
+HeldItems: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64], int, int]
 """The row and the code of each held item, the number of transactions, and how many items are unlisted."""
 
 
@@ -62,7 +62,7 @@ def open_transactions(place: Place | SupportsArrowStream, spec: ReleaseSpec, ask
     return FileSource(layout.columns, read, {name: layout.type_of(name) for name in read}, layout, spec)
 
 
-def iterate_held_items(batches: Iterable[pa.RecordBatch], asked: ItemsetSpec) -> Iterator[Held]:
+def iterate_held_items(batches: Iterable[pa.RecordBatch], asked: ItemsetSpec) -> Iterator[HeldItems]:
     """Yield what the transactions of a table hold.
 
     Each batch by itself, except for pairs, where one transaction's rows may lie anywhere: these are held together.
@@ -113,7 +113,7 @@ def _read_names(transactions: pa.Array) -> pa.Array:
     return pc.if_else(pc.fill_null(empty, True), pa.scalar(None, text.type), text)
 
 
-def _read_lists(column: pa.Array, separator: str, universe: pa.Array) -> Held:
+def _read_lists(column: pa.Array, separator: str, universe: pa.Array) -> HeldItems:
     if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
         column = pc.split_pattern(_to_text(column), separator)
     rows = np.asarray(pc.list_parent_indices(column)).astype(np.int64)
@@ -121,7 +121,7 @@ def _read_lists(column: pa.Array, separator: str, universe: pa.Array) -> Held:
     return rows[codes >= 0], codes[codes >= 0], len(column), unlisted
 
 
-def _read_wide(batch: pa.RecordBatch, items: Sequence[str]) -> Held:
+def _read_wide(batch: pa.RecordBatch, items: Sequence[str]) -> HeldItems:
     rows, codes = [], []
     for code, name in enumerate(items):
         held = np.flatnonzero(_is_held(batch.column(name)))
@@ -144,7 +144,7 @@ def _is_held(column: pa.Array) -> NDArray[np.bool_]:
     return pc.fill_null(held, False).to_numpy(zero_copy_only=False)
 
 
-def _read_pairs(batches: Sequence[pa.RecordBatch], layout: PairsLayout, universe: pa.Array) -> Held:
+def _read_pairs(batches: Sequence[pa.RecordBatch], layout: PairsLayout, universe: pa.Array) -> HeldItems:
     if not batches:
         return np.empty(0, np.int64), np.empty(0, np.int64), 0, 0
     names = pa.chunked_array([_read_names(b.column(layout.transaction)) for b in batches]).combine_chunks()

@@ -83,7 +83,7 @@ class Problem:
     cure: Text = ""
     line: int | None = None
 
-    def also(self) -> Text:
+    def describe_next(self) -> Text:
         """Return the problem as a sentence after another one."""
         where = mention(self.field) + (f" (line {self.line})" if self.line else "")
         return "Also " + where + f": {self.text}"
@@ -92,7 +92,7 @@ class Problem:
 def request_error(problems: Sequence[Problem]) -> RequestError:
     """Return one paragraph on the first few problems; ``problems`` is not empty."""
     first, others = problems[0], problems[1:MAX_SHOWN_PROBLEMS]
-    texts = [first.cure, *(text for p in others for text in (p.also(), p.cure))]
+    texts = [first.cure, *(text for p in others for text in (p.describe_next(), p.cure))]
     if len(problems) > MAX_SHOWN_PROBLEMS:
         texts.append(f"And {len(problems) - MAX_SHOWN_PROBLEMS} more after these")
     return RequestError(first.text, join_sentences(texts), first.field, first.line)

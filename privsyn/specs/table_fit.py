@@ -45,7 +45,7 @@ CAPS = (1, 2, 3, 5, 10, 20, 50, 100)
 
 
 @dataclass
-class Fit:
+class TableFit:
     """PRIVATE: the whole table.
 
     ``cut`` are rows left out by unit.person_id and unit.max_records, ``cut_by`` those that other caps would leave out;
@@ -64,7 +64,7 @@ class Fit:
         return "<Fit: PRIVATE>"
 
 
-def fit_of(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...]) -> Fit:
+def fit_of(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...]) -> TableFit:
     """PRIVATE: how the rows of ``source`` fit.  Raises RequestError if the table breaks off while it is read."""
     ranges = {name: str(r.type) for codec in codecs for name, r in codec.ranges().items()}
     fits = {
@@ -97,7 +97,7 @@ def fit_of(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...]) -> Fit:
         fit.cures = list(suggest_cures(spec.columns[name], odd[name], shares.get(name, {})))
     cut_by = {} if spec.unit.person_id is None else {cap: _cut(people, cap) for cap in CAPS}
     cut = None if spec.unit.person_id is None else _cut(people, spec.unit.records)
-    return Fit(rows, list(fits.values()), cut, cut_by, unread, misread)
+    return TableFit(rows, list(fits.values()), cut, cut_by, unread, misread)
 
 
 def _add(fit: ColumnFit, codec: Codec, data: Mapping[str, pa.Array]) -> Counter[str]:

@@ -119,7 +119,7 @@ def open_stream(file: Path, encoding: str = "utf-8") -> Any:
     """
     compression: Any = "gzip" if file.name.lower().endswith(".gz") else None
     stream = pa.input_stream(str(file), compression=compression)
-    return stream if encoding == "utf-8" else io.BufferedReader(_Recoded(stream, encoding), _BUFFER)
+    return stream if encoding == "utf-8" else io.BufferedReader(_Utf8Stream(stream, encoding), _BUFFER)
 
 
 def skip_bytes(stream: Any, size: int) -> None:
@@ -128,7 +128,7 @@ def skip_bytes(stream: Any, size: int) -> None:
         size -= len(skipped)
 
 
-class _Recoded(io.RawIOBase):
+class _Utf8Stream(io.RawIOBase):
     """A stream in UTF-8 of a stream in an encoding of one byte a character: each byte is read by itself."""
 
     def __init__(self, stream: Any, encoding: str) -> None:

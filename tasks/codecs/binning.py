@@ -35,15 +35,17 @@ class AttributeBins:
     """The public bins of one attribute.
 
     ``groups[code]``: the bin of a fine code, shape (fine size,), ascending from 0.  ``in_order``: the sections of bins
-    that are intervals.  ``is_open``: whether the spec says neither bins nor edges of an ordered attribute.  ``added``:
-    the bin of what the spec does not list, if there is one.  ``levels``: those of an attribute with very many values,
-    the top one first.  ``points``: the cells of one value.  ``chances``: of an attribute that is counted alone and
+    that are intervals.  ``is_open``: whether the spec says neither bins nor edges of an ordered attribute; then
+    ``widths`` has the width of every fine code, shape (fine size,), 0 of what is no interval.  ``added``: the bin of
+    what the spec does not list, if there is one.  ``levels``: those of an attribute with very many values, the top one
+    first.  ``points``: the cells of one value.  ``chances``: of an attribute that is counted alone and
     related to no other, the share of each fine code by chance, shape (fine size,), 0 for null and exact values.
     """
 
     groups: NDArray[np.int32]
     in_order: Sections = ()
     is_open: bool = False
+    widths: NDArray[np.float64] | None = None
     added: int | None = None
     levels: tuple[Level, ...] = ()
     points: Points | None = None

@@ -164,25 +164,26 @@ def _find_wide_bins(bins: Sequence[Bin], edges: Sequence[float], grid: Grid | No
     Intervals are those between edges: what exact values and barriers cut off makes no bin wide.  Widths are counted in
     multiples of the grid, if there is one.
     """
-    widths = [_compute_width(Bin(low, high), grid) for low, high in pairwise(edges)]
+    widths = [compute_width(Bin(low, high), grid) for low, high in pairwise(edges)]
     wide = {}
     for i, part in enumerate(bins):
         if not part.exact:
             place = min(bisect_right(edges, part.low), len(widths)) - 1
             sides = [(widths[j], place - j) for j in (place - 1, place + 1) if 0 <= j < len(widths)]
             width, side = min(sides, default=(0.0, 1))
-            if 0 < WIDE_RATIO * width < _compute_width(part, grid):
+            if 0 < WIDE_RATIO * width < compute_width(part, grid):
                 wide[i] = width * side
     return wide
 
 
-def _compute_width(part: Bin, grid: Grid | None) -> float:
+def compute_width(part: Bin, grid: Grid | None) -> float:
+    """Return the width of a bin or cell, in multiples of the grid if there is one."""
     return part.high - part.low if grid is None else float(len(part.steps(grid)))
 
 
 def _double_widths(part: Bin, grid: Grid | None, narrow: float) -> list[Bin]:
     """Return the cells of a wide bin, doubling away from the narrow side, the first about as wide as ``narrow``."""
-    doublings = min(log2(_compute_width(part, grid)) - log2(abs(narrow)), _MAX_DOUBLINGS)
+    doublings = min(log2(compute_width(part, grid)) - log2(abs(narrow)), _MAX_DOUBLINGS)
     cells = min(max(ceil(log2(2.0**doublings + 1)), FINE_CELLS), MAX_WIDE_CELLS)
     growth = 2.0 if doublings < MAX_WIDE_CELLS else 2.0 ** (doublings / (cells - 1))
     ends = [(growth**j - 1) / (growth**cells - 1) for j in range(cells)]

@@ -35,9 +35,9 @@ class Codec(ABC):
     sections of bins that are intervals, each as its first bin and the first bin after it, ascending; intervals of one
     section may be combined with each other.  ``helpers``: other attributes whose codes decoding reads, as a mapping.
     ``added``: the bin of what the spec does not list, which shows in the release only if its noisy count is not low.
-    ``bins_open``: whether the spec says neither bins nor edges of an ordered attribute.  ``points``: its cells of one
-    value, where it has any.  ``chances``: of an attribute that is counted alone and related to no other, the share that
-    each code has by chance; None of others.
+    ``widths``: of an ordered attribute of which the spec says neither bins nor edges, the width of every fine code, 0
+    of what is no interval; None of others.  ``points``: its cells of one value, where it has any.  ``chances``: of an
+    attribute that is counted alone and related to no other, the share that each code has by chance; None of others.
     """
 
     attribute: str
@@ -46,7 +46,7 @@ class Codec(ABC):
     sources: tuple[str, ...]
     groups: NDArray[np.int32]
     in_order: tuple[tuple[int, int], ...] = ()
-    bins_open: bool = False
+    widths: NDArray[np.float64] | None = None
     points: Points | None = None
     chances: NDArray[np.float64] | None = None
 

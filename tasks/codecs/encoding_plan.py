@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +20,7 @@ from privsyn.data_contracts.columns import (
     TimeColumn,
 )
 from privsyn.data_contracts.columns.number_columns import ROUND_NUMBERS
+from privsyn.data_contracts.compared_columns import get_step
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.focus import parse_conditions
 from privsyn.data_contracts.panels import MOST_PERSONS, Panel
@@ -31,6 +31,7 @@ from privsyn.tasks.codecs.binning import AttributeBins, Binning, Level
 from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec
 from privsyn.tasks.codecs.codec import Codec, Codes
 from privsyn.tasks.codecs.dates_and_times import DateCodec, DatetimeCodec, TimeCodec
+from privsyn.tasks.codecs.differences import DifferenceCodec
 from privsyn.tasks.codecs.heaping import HeapingCodec
 from privsyn.tasks.codecs.level_codecs import LevelCodec, add_level_codecs
 from privsyn.tasks.codecs.numbers import IntegerCodec, NumberCodec
@@ -94,6 +95,15 @@ class EncodingPlan:
         return {codec.attribute: codec.cells.wide for codec in ordered if codec.cells.wide}
 
     @property
+    def differences(self) -> tuple[DifferenceCodec, ...]:
+        """The codecs of the differences of columns that the spec compares."""
+        return tuple(c for c in self.codecs if isinstance(c, DifferenceCodec))
+
+    def only(self, attributes: Collection[str]) -> EncodingPlan:
+        """Return the codecs of some attributes, without what follows from others."""
+        return EncodingPlan(tuple(c for c in self.codecs if c.attribute in attributes))
+
+    @property
     def interval_bins(self) -> dict[str, NDArray[np.int32]]:
         """Attribute -> the public bin of every fine code but null, -1 of an exact value; of those in ``together``."""
         grouped = {a for group in self.together for a in group}
@@ -122,7 +132,8 @@ class EncodingPlan:
             c.attribute: AttributeBins(
                 groups=c.groups,
                 in_order=c.in_order,
-                is_open=c.bins_open,
+                is_open=c.widths is not None,
+                widths=c.widths,
                 added=c.added,
                 levels=levels.get(c.attribute, ()),
                 points=c.points,
@@ -132,8 +143,8 @@ class EncodingPlan:
         }
 
     def attributes_of(self, columns: Collection[str]) -> tuple[str, ...]:
-        """Return the attributes that hold these released columns, without their heaping attributes and levels."""
-        derived = (HeapingCodec, LevelCodec)
+        """Return the attributes that hold these released columns, without what is counted beside them."""
+        derived = (HeapingCodec, LevelCodec, DifferenceCodec)
         return tuple(
             c.attribute for c in self.codecs if not isinstance(c, derived) and not set(columns).isdisjoint(c.sources)
         )
@@ -240,6 +251,11 @@ def arrange_codecs(made: ColumnCodecs, order: Sequence[str] = ()) -> EncodingPla
         if spec.panel is None:  # a split code would follow from the row's other values, not from the row before
             codecs = split_by_computed(codecs, follow, rules)
         codecs = add_level_codecs(codecs, columns, follow, rules)
+    for pair in spec.compare:
+        first, second = (made.of(name)[0] for name in pair)
+        assert isinstance(first, OrderedCodec) and isinstance(second, OrderedCodec)  # noqa: S101 - checked by the spec
+        difference = DifferenceCodec(first, second, get_step(columns[pair[0]]))
+        codecs[difference.attribute] = difference
     others = [name for name in order or columns if not columns[name].measured]
     drawn = tuple(UnmeasuredColumn(made.of(name)[0], columns[name]) for name in others)
     panel = spec.panel
@@ -280,11 +296,13 @@ def _build_codecs(name: str, spec: ReleaseSpec, thresholds: Sequence[float], eve
     column = spec.released_columns[name]
     match column:
         case IntegerColumn():
-            own = _choose_cells(column, spec)
-            return _with_heaps(IntegerCodec(name, column, thresholds, even=name in even, **own), column, **own)
+            points, rounded = _choose_cells(column, spec)
+            whole = IntegerCodec(name, column, thresholds, even=name in even, points=points, rounded=rounded)
+            return _with_heaps(whole, column, rounded)
         case NumberColumn():
-            own = _choose_cells(column, spec)
-            return _with_heaps(NumberCodec(name, column, thresholds, even=name in even, **own), column, **own)
+            points, rounded = _choose_cells(column, spec)
+            number = NumberCodec(name, column, thresholds, even=name in even, points=points, rounded=rounded)
+            return _with_heaps(number, column, rounded)
         case DatetimeColumn():
             return [DatetimeCodec(name, column, thresholds, even=name in even)]
         case DateColumn():
@@ -298,25 +316,16 @@ def _build_codecs(name: str, spec: ReleaseSpec, thresholds: Sequence[float], eve
     raise TypeError(f"{name!r} is not a released column")
 
 
-class _Own(TypedDict):
-    """What a column of numbers has by default: values with a cell each, and what people may round to."""
-
-    points: tuple[float, ...]
-    rounded: tuple[float, ...]
-
-
-def _choose_cells(column: IntegerColumn | NumberColumn, spec: ReleaseSpec) -> _Own:
-    """Return what the spec asks for; nothing where bins are given."""
+def _choose_cells(
+    column: IntegerColumn | NumberColumn, spec: ReleaseSpec
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the values with a cell each, and the numbers that people may round to; none where bins are given."""
     asked, is_open = spec.mechanism.compression, column.leaves_bins_open
-    return _Own(
-        points=column.point_values() if asked.single_values and is_open else (),
-        rounded=column.round_numbers() if asked.round_numbers and is_open else (),
-    )
+    points = column.point_values() if asked.single_values and is_open else ()
+    return points, column.round_numbers() if asked.round_numbers and is_open else ()
 
 
-def _with_heaps(
-    codec: OrderedCodec, column: IntegerColumn | NumberColumn, points: Sequence[float], rounded: Sequence[float]
-) -> list[Codec]:
+def _with_heaps(codec: OrderedCodec, column: IntegerColumn | NumberColumn, rounded: Sequence[float]) -> list[Codec]:
     """Return the codec and that of what its values are rounded to, named or not, where there is one."""
     if column.heaps:
         return [codec, HeapingCodec(codec, column.heap_values())]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from copy import copy
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,10 @@ from privsyn.tasks.codecs.tail_shapes import draw_falling
 _EXACT = 2.0**50  # below it, a float times a power of ten still tells whole numbers apart
 
 
-class SteppedCodec(OrderedCodec):
+_Column = TypeVar("_Column", IntegerColumn, NumberColumn)
+
+
+class SteppedCodec(OrderedCodec, Generic[_Column]):
     """Base of the codecs of numbers: values on the grid of ``step``, and heaps.
 
     ``rounded``: what people may round to where nobody named it.
@@ -32,15 +35,16 @@ class SteppedCodec(OrderedCodec):
     def __init__(
         self,
         name: str,
-        column: IntegerColumn | NumberColumn,
+        column: _Column,
         barriers: Collection[float] = (),
         *,
         even: bool = False,
         points: Collection[float] = (),
         rounded: Collection[float] = (),
     ) -> None:
+        self._column: _Column = column
         super().__init__(name, column, barriers, even=even, points=points)
-        self._step = column.step
+        self._step: float | int | None = column.step
         heaps = column.heap_values() or tuple(rounded)
         self.leaves_cell = bool(column.heaps)
         self._heaps = HeapSampler(self, heaps, by_cell=not column.heaps) if heaps else None
@@ -49,6 +53,10 @@ class SteppedCodec(OrderedCodec):
         self._first = np.array([s.start for s in steps], dtype=np.float64)
         self._many = np.array([len(s) for s in steps], dtype=np.float64)
         self._slopes: Floats | None = None
+
+    def stored_numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
+        """Return the numbers with their fractions, and the null mask."""
+        return parsing.to_numbers(array)
 
     def with_slopes(self, slopes: Floats) -> Self:
         """See :class:`Codec`."""
@@ -110,25 +118,8 @@ class SteppedCodec(OrderedCodec):
         return np.where(slope < 0, 1 - draw_falling(1 - parts, -slope), draw_falling(parts, np.maximum(slope, 0.0)))
 
 
-class IntegerCodec(SteppedCodec):
+class IntegerCodec(SteppedCodec[IntegerColumn]):
     """Codec of integers; a number with a fraction is rounded down, which counts as a repair."""
-
-    def __init__(
-        self,
-        name: str,
-        column: IntegerColumn,
-        barriers: Collection[float] = (),
-        *,
-        even: bool = False,
-        points: Collection[float] = (),
-        rounded: Collection[float] = (),
-    ) -> None:
-        self._column = column
-        super().__init__(name, column, barriers, even=even, points=points, rounded=rounded)
-
-    def stored_numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return the numbers with their fractions, and the null mask."""
-        return parsing.to_numbers(array)
 
     def _cut(self, stored: Floats) -> Floats:
         return np.floor(stored)
@@ -156,25 +147,8 @@ class IntegerCodec(SteppedCodec):
         return {self.attribute: ValueRange(type_, self._nullable, min(values), max(values))}
 
 
-class NumberCodec(SteppedCodec):
+class NumberCodec(SteppedCodec[NumberColumn]):
     """Codec of real numbers."""
-
-    def __init__(
-        self,
-        name: str,
-        column: NumberColumn,
-        barriers: Collection[float] = (),
-        *,
-        even: bool = False,
-        points: Collection[float] = (),
-        rounded: Collection[float] = (),
-    ) -> None:
-        self._column = column
-        super().__init__(name, column, barriers, even=even, points=points, rounded=rounded)
-
-    def stored_numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return the numbers as they are, and the null mask."""
-        return parsing.to_numbers(array)
 
     def _bounds(self) -> tuple[float, float]:
         return self._column.min, self._column.max

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.columns import Binned
 from privsyn.data_contracts.columns.grid import Grid
 from privsyn.data_contracts.domain import choose_code_dtype
-from privsyn.tasks.codecs.cells import Bin, Floats, build_cells, find_points, holds_one_value
+from privsyn.tasks.codecs.cells import Bin, Floats, build_cells, compute_width, find_points, holds_one_value
 from privsyn.tasks.codecs.codec import Bounds, Codec, Codes, Columns
 
 FRACTIONS = "fractions rounded"
@@ -90,7 +90,9 @@ class OrderedCodec(Codec):
         null_bin = [len(self.cells.bins)] if column.nullable else []
         self.groups = np.concatenate([self.cells.bin_of, np.array(null_bin, dtype=np.int32)]).astype(np.int32)
         self.leaves_cell = False  # whether a drawn value may lie in another cell of its bin
-        self.in_order, self.bins_open = self.cells.sections, column.leaves_bins_open
+        self.in_order = self.cells.sections
+        intervals = [0.0 if cell.exact else compute_width(cell, self._grid) for cell in self.cells.fine]
+        self.widths = np.array([*intervals, *(0.0 for _ in null_bin)]) if column.leaves_bins_open else None
         self._is_exact = np.array([cell.exact for cell in self.cells.fine])
         self._low, self._high = (
             np.array([getattr(cell, side) for cell in self.cells.fine], dtype=np.float64) for side in ("low", "high")
@@ -137,6 +139,11 @@ class OrderedCodec(Codec):
     def release_numbers(self, numbers: Floats) -> pa.Array:
         """Return the column's values of these numbers, clamped to its bounds."""
         return self._released(np.clip(numbers, *self._bounds()))
+
+    @property
+    def stands_alone(self) -> NDArray[np.bool_]:
+        """Which fine codes are an exact value or null, so no part of an interval, shape (size,)."""
+        return np.append(self._is_exact, np.ones(int(self._nullable), dtype=bool))
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -273,12 +280,17 @@ class OrderedCodec(Codec):
 
     def read(self, columns: Columns, codes: Codes | None = None) -> dict[str, pa.Array]:
         """See :class:`Codec`: numbers, or moments in seconds, within the bounds or exact."""
-        numbers, _ = self.numbers(columns[self.sources[0]])
+        numbers = self.count_numbers(columns[self.sources[0]])
+        return {self.attribute: pa.array(self._seen(numbers), mask=np.isnan(numbers))}
+
+    def count_numbers(self, array: pa.Array) -> Floats:
+        """Return the values as they are counted, in the codec's numbers: within the bounds or exact, NaN for null."""
+        numbers, _ = self.numbers(array)
         low, high = self._bounds()
         missing = np.isnan(numbers)
         inside = np.clip(np.where(missing, low, numbers), low, high)
-        known = self._seen(np.where(self._find_exact_cells(numbers) >= 0, numbers, inside))
-        return {self.attribute: pa.array(known, mask=missing if self._nullable else None)}
+        counted = np.where(self._find_exact_cells(numbers) >= 0, numbers, inside)
+        return np.where(missing, np.nan, counted) if self._nullable else counted
 
     def _middle(self, part: Bin) -> float:
         if self._grid is None or part.exact:

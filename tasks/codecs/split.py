@@ -47,7 +47,7 @@ class SplitCodec(Codec):
         self._numbers[self.code_alone, self.computed_bin] = self.groups
         starts = np.append(self._first, len(pairs))
         self.in_order = tuple((int(starts[a]), int(starts[b])) for a, b in codec.in_order)
-        self.bins_open = codec.bins_open
+        self.widths = None if codec.widths is None else np.zeros(len(pairs))  # neighbours differ by the other's bins
 
     @property
     def digest(self) -> str:

@@ -56,12 +56,10 @@ class Departures:
         """Return these marginals and then the others; fewer groups of cells are filled up with none."""
         groups = max(self.tau.shape[1], other.tau.shape[1])
 
-        def wide(values: Floats) -> Floats:
+        def pad(values: Floats) -> Floats:
             return np.pad(values, ((0, 0), (0, groups - values.shape[1])))
 
-        return Departures(
-            np.vstack([wide(self.tau), wide(other.tau)]), np.vstack([wide(self.cells), wide(other.cells)])
-        )
+        return Departures(np.vstack([pad(self.tau), pad(other.tau)]), np.vstack([pad(self.cells), pad(other.cells)]))
 
     def subset(self, chosen: NDArray[np.intp]) -> Departures:
         """Return the expected errors of the marginals at the positions ``chosen``."""

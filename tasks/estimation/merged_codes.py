@@ -52,7 +52,7 @@ def merge_codes(coarse: Mapping[str, CoarseCounts], clique: Clique, cells: int) 
     Every attribute that grows has LEAST_CODES, or as many as its codes are, even where these are more cells.  The
     merged codes of an attribute are numbered by the first code in each.
     """
-    parts = [_Parts(coarse[a]) for a in clique]
+    parts = [_SplitCodes(coarse[a]) for a in clique]
     for part in parts:
         while part.grows and len(part.members) < LEAST_CODES and part.heaviest is not None:
             part.split()
@@ -64,11 +64,11 @@ def merge_codes(coarse: Mapping[str, CoarseCounts], clique: Clique, cells: int) 
     return [part.number() for part in parts]
 
 
-def _count_with_one_more(parts: list[_Parts], index: int) -> int:
+def _count_with_one_more(parts: list[_SplitCodes], index: int) -> int:
     return prod(len(part.members) + (i == index) for i, part in enumerate(parts))
 
 
-class _Parts:
+class _SplitCodes:
     """The codes of an attribute in parts: ``members`` of each, and the share of the ``heaviest`` that can be split."""
 
     def __init__(self, coarse: CoarseCounts) -> None:

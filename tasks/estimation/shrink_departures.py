@@ -125,10 +125,10 @@ def choose_nearer(counts: Floats, usual: tuple[Floats, Shrunk], other: Floats, v
     for expected in (usual[0], other):
         found = compute_posterior_means(counts, expected, left)
 
-        def again(y: Floats, e: Floats = expected, shares: Floats = found.shares) -> Floats:
+        def shrink(y: Floats, e: Floats = expected, shares: Floats = found.shares) -> Floats:
             return compute_posterior_means(y, e, left, shares).mean
 
-        risks.append(estimate_stein_risk(again, counts, found.mean, variance))
+        risks.append(estimate_stein_risk(shrink, counts, found.mean, variance))
     weight = 1.0 / (1.0 + np.exp(np.clip((risks[1] - risks[0]) / RISK_TEMPERATURE, -50.0, 50.0)))
     return Shrunk(*(weight * o + (1 - weight) * u for o, u in zip(around, usual[1], strict=True)))
 

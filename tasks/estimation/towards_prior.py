@@ -41,7 +41,7 @@ def expect_shares(public: NDArray[np.integer], size: int) -> Floats:
     return np.asarray(counts / counts.sum())
 
 
-class Drawn(NamedTuple):
+class ShrunkCounts(NamedTuple):
     """Posterior means and variances of the counts of an attribute, both of the noisy counts' shape.
 
     ``follows``: the sum of how much each mean follows its own noisy count.
@@ -54,7 +54,7 @@ class Drawn(NamedTuple):
 
 def shrink_towards_prior(
     noisy: Mapping[str, Floats], sigma: Mapping[str, float], public: Mapping[str, NDArray[np.integer]]
-) -> dict[str, Drawn]:
+) -> dict[str, ShrunkCounts]:
     """Return the counts drawn towards the public table, of attributes in which it tells more than an even spread does.
 
     noisy: attribute -> noisy counts; sigma: attribute -> their noise, in counts; public: attribute -> codes of the
@@ -74,11 +74,11 @@ def shrink_towards_prior(
         if odds[a] > MIN_PRIOR_PROBABILITY:
             follows = fits["public"][a].follows
             mean = expected[a] + follows * (y - expected[a])
-            found[a] = Drawn(mean, follows * sigma[a] ** 2, float(follows.sum()))
+            found[a] = ShrunkCounts(mean, follows * sigma[a] ** 2, float(follows.sum()))
     return found
 
 
-class _Fit(NamedTuple):
+class _DepartureFit(NamedTuple):
     """``follows``: of each cell's departure, the part that is kept; ``evidence``: the attribute's log likelihood."""
 
     follows: Floats
@@ -87,7 +87,7 @@ class _Fit(NamedTuple):
 
 def _fit_counts(
     departures: Mapping[str, Floats], variances: Mapping[str, Floats], sigma: Mapping[str, float]
-) -> dict[str, _Fit]:
+) -> dict[str, _DepartureFit]:
     logs = {}
     for a, departure in departures.items():
         total = variances[a] + sigma[a] ** 2
@@ -99,7 +99,7 @@ def _fit_counts(
         chance = shares[:, None] * likelihood[a]
         whole = chance.sum(axis=0)
         follows = (chance / whole * (variances[a] / (variances[a] + sigma[a] ** 2))).sum(axis=0)
-        found[a] = _Fit(follows, float((np.log(whole) + best[a]).sum()))
+        found[a] = _DepartureFit(follows, float((np.log(whole) + best[a]).sum()))
     return found
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.knowledge.totals import Held
+from privsyn.tasks.knowledge.totals import HeldCounts
 
 Ints = NDArray[np.int64]
 
@@ -20,11 +20,11 @@ Ints = NDArray[np.int64]
 class Quotas:
     """What the shards of a table have to hold: whole counts near each shard's share, which sum to the totals."""
 
-    def __init__(self, held: Sequence[Held]) -> None:
+    def __init__(self, held: Sequence[HeldCounts]) -> None:
         self._held = tuple(held)
         self._left = [h.counts.copy() for h in held]
 
-    def take(self, rows: int) -> tuple[Held, ...]:
+    def take(self, rows: int) -> tuple[HeldCounts, ...]:
         """Return what the next shard, of so many rows, has to hold.
 
         Raises ValueError if the totals have fewer rows left.
@@ -36,7 +36,7 @@ class Quotas:
             part = np.stack([_select_part(line, int(n)) for line, n in zip(left, wanted, strict=True)])
             left -= part
             counts_of[held.attribute] = part.sum(axis=0)
-            found.append(Held(held.attribute, held.parent, part))
+            found.append(HeldCounts(held.attribute, held.parent, part))
         return tuple(found)
 
 
@@ -55,7 +55,7 @@ def seed_generator(seed: int) -> np.random.Generator:
     return np.random.default_rng([seed, 0x707A15])
 
 
-def hold(codes: CodeTable, held: Sequence[Held], rng: np.random.Generator) -> CodeTable:
+def hold(codes: CodeTable, held: Sequence[HeldCounts], rng: np.random.Generator) -> CodeTable:
     """Return rows with exactly the counts ``held``, by the fewest changes of each attribute; rows are chosen at random.
 
     held: each after its parent, with as many rows as ``codes``; a table that has these counts comes back as it is.

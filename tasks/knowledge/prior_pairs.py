@@ -53,22 +53,22 @@ class PriorPairs:
 
     def counts(self, a: str, b: str) -> NDArray[np.int64]:
         """Return the counts of a pair that the public table expects (``Reference.counts``)."""
-        (table,) = self.all([(a, b)])
+        (table,) = self.compute_shares([(a, b)])
         return np.rint(np.ldexp(table * min(self.independent.total, MAX_ROWS), FRACTION_BITS)).astype(np.int64)
 
     def coarse(self, pair: Clique) -> Floats:
         """Return the pair's shares without filtered values."""
-        (table,) = self.all([pair])
+        (table,) = self.compute_shares([pair])
         return table[:-1, :-1]
 
-    def all(self, pairs: Sequence[Clique]) -> list[Floats]:
+    def compute_shares(self, pairs: Sequence[Clique]) -> list[Floats]:
         """Return shares of every pair, shape (size + 1, size + 1) with filtered values last.
 
         Those of a pair sum to 1.
         """
         shares = self.independent.shares
-        told = [p for p in pairs if self.known.issuperset(p)]
-        counted = dict(zip(told, count_all(self.rows, told, threads=1), strict=True)) if told else {}
+        informed = [p for p in pairs if self.known.issuperset(p)]
+        counted = dict(zip(informed, count_all(self.rows, informed, threads=1), strict=True)) if informed else {}
         return [
             fit_shares(smooth_counts(counted[p].astype(np.float64)), shares[p[0]], shares[p[1]])
             if p in counted
@@ -84,7 +84,7 @@ class PriorPairs:
         """
         total, shares = self.independent.total, self.independent.shares
         chance, own = np.zeros(len(pairs)), np.zeros(len(pairs))
-        for i, ((a, b), table) in enumerate(zip(pairs, self.all(pairs), strict=True)):
+        for i, ((a, b), table) in enumerate(zip(pairs, self.compute_shares(pairs), strict=True)):
             expected = total * table
             chance[i] = np.minimum(np.sqrt(2 * expected / math.pi), 2 * expected).sum()
             own[i] = np.abs(expected - total * np.outer(shares[a], shares[b])).sum()
@@ -173,14 +173,14 @@ def is_better(prior: PriorPairs, pairs: Sequence[Clique], scores: Sequence[float
 
 
 @dataclass(frozen=True, eq=False)
-class Followed:
+class PriorGuide:
     """What rows take from a public table: its ``rows`` in coarse codes, and ``pairs`` that were not measured."""
 
     rows: CodeTable
     pairs: list[Marginal]
 
 
-def choose_followed(prior: PriorPairs, recode: Recode, consistent: Sequence[Marginal]) -> Followed | None:
+def choose_followed(prior: PriorPairs, recode: Recode, consistent: Sequence[Marginal]) -> PriorGuide | None:
     """Return the public rows without filtered values, and pairs in no marginal of ``consistent``; None without rows."""
     domain = build_coarse_domain(recode)
     inside = np.ones(prior.rows.rows, dtype=bool)
@@ -194,11 +194,11 @@ def choose_followed(prior: PriorPairs, recode: Recode, consistent: Sequence[Marg
     sigma = float(np.median([m.sigma for m in consistent]))
     missing = list_missing_pairs([m.attributes for m in consistent if len(m.attributes) > 1], domain)
     pairs = []
-    for pair, shares in zip(missing, prior.all(missing), strict=True):
+    for pair, shares in zip(missing, prior.compute_shares(missing), strict=True):
         counts = total * shares[: domain.size(pair[0]), : domain.size(pair[1])]
         chance = total / math.sqrt(len(codes[0]) * counts.size)
         pairs.append(Marginal(pair, counts, math.hypot(IMPLIED_SIGMA_FACTOR * sigma, chance)))
-    return Followed(CodeTable(domain, codes), pairs)
+    return PriorGuide(CodeTable(domain, codes), pairs)
 
 
 def list_absent_pairs(public: CodeTable, recode: Recode) -> tuple[tuple[Clique, NDArray[np.bool_]], ...]:

@@ -29,7 +29,7 @@ KNOWN_SIGMA = 0.01
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldCounts:
     """An attribute whose counts the rows have exactly, given those of ``parent`` (None: of all rows).
 
     ``counts``: of fine codes, shape (codes of the parent, or 1; codes).
@@ -51,7 +51,7 @@ class KnownTotals:
     rows: int
     one_way: Mapping[str, Ints]
     pairs: Mapping[Clique, Ints]
-    held: tuple[Held, ...]
+    held: tuple[HeldCounts, ...]
 
     @classmethod
     def of(cls, totals: Sequence[KnownTotal], plan: EncodingPlan) -> KnownTotals:
@@ -102,10 +102,10 @@ class KnownTotals:
             for (a, b), counts in self.pairs.items()
         ]
 
-    def coarse_held(self, recode: Recode) -> tuple[Held, ...]:
+    def coarse_held(self, recode: Recode) -> tuple[HeldCounts, ...]:
         """Return what rows have exactly, in coarse codes."""
         return tuple(
-            Held(
+            HeldCounts(
                 h.attribute,
                 h.parent,
                 h.counts[:, recode[h.attribute].kept][slice(None) if h.parent is None else recode[h.parent].kept],
@@ -158,14 +158,16 @@ def _recode(counts: Ints) -> AttributeRecode:
     return AttributeRecode(coarse, kept, kept.astype(np.float64), counts.astype(np.float64), variance)
 
 
-def _iterate_held(exact: Sequence[Clique], one_way: Mapping[str, Ints], pairs: Mapping[Clique, Ints]) -> Iterator[Held]:
+def _iterate_held(
+    exact: Sequence[Clique], one_way: Mapping[str, Ints], pairs: Mapping[Clique, Ints]
+) -> Iterator[HeldCounts]:
     """Yield the attributes of the exact totals along their pairs, which make no circle, each after its parent."""
     done: set[str] = set()
     for first in (a for clique in exact for a in clique):
         if first in done:
             continue
         done.add(first)
-        yield Held(first, None, one_way[first][None, :])
+        yield HeldCounts(first, None, one_way[first][None, :])
         queue = [first]
         while queue:
             parent = queue.pop(0)
@@ -174,4 +176,4 @@ def _iterate_held(exact: Sequence[Clique], one_way: Mapping[str, Ints], pairs: M
                 if child not in done:
                     done.add(child)
                     queue.append(child)
-                    yield Held(child, parent, counts)
+                    yield HeldCounts(child, parent, counts)

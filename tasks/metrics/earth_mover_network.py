@@ -162,8 +162,7 @@ def solve(tails: Ints, heads: Ints, capacities: Ints, costs: Ints, supplies: Int
     if tails.size == 0:
         return np.empty(0, np.int64)
     flow = SimpleMinCostFlow()
-    ends = tails.astype(np.int32), heads.astype(np.int32)
-    arcs = flow.add_arcs_with_capacity_and_unit_cost(*ends, capacities, costs)
+    arcs = flow.add_arcs_with_capacity_and_unit_cost(tails.astype(np.int32), heads.astype(np.int32), capacities, costs)
     flow.set_nodes_supplies(np.arange(supplies.size, dtype=np.int32), supplies)
     status = flow.solve()
     if status != SimpleMinCostFlow.OPTIMAL:
@@ -216,10 +215,10 @@ def build_neighbour_arcs(
     parts = [(keys[:0],) * 3]
     for axis, size, stride in zip(axes, sizes[1:], strides, strict=True):
         value = keys // stride % size
-        parts += [axis.up(keys, value, stride), axis.across(keys, value, stride)]
+        parts += [axis.up(keys, value, stride), axis.link_neighbours(keys, value, stride)]
     one, other, costs = (np.concatenate(column) for column in zip(*parts, strict=True))
-    both = np.concatenate([one, other]), np.concatenate([other, one])
-    return Arcs(keys.size, *both, np.concatenate([costs, costs]), number)
+    tails, heads = np.concatenate([one, other]), np.concatenate([other, one])
+    return Arcs(keys.size, tails, heads, np.concatenate([costs, costs]), number)
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,7 +250,7 @@ class _Axis:
         value = value[child]
         return child, np.searchsorted(keys, keys[child] + (self.parent[value] - value) * stride), self.rise[value]
 
-    def across(self, keys: Ints, value: Ints, stride: int) -> tuple[Ints, Ints, Ints]:
+    def link_neighbours(self, keys: Ints, value: Ints, stride: int) -> tuple[Ints, Ints, Ints]:
         """Return the arcs (tails, heads, costs) from each kept node on a line to the next kept one."""
         nodes = np.flatnonzero(self.place[value] >= 0)
         line, place = keys[nodes] - value[nodes] * stride, self.place[value[nodes]]

@@ -69,10 +69,11 @@ def measure_propensity(
     rows = min(real.rows, synthetic.rows, max_rows)
     if rows == 0:
         return None
-    tables = sample_rows(real, rows, seed), sample_rows(synthetic, rows, seed)
+    real_sample, synthetic_sample = sample_rows(real, rows, seed), sample_rows(synthetic, rows, seed)
     with threadpool_limits(1):  # sums in one order, so the same figures on any machine's cores
-        pmse, free = compute_pmse(*tables)
-        auc = compute_discriminator_auc(*tables, seed) if rows >= SMALLEST_AUC else None
+        pmse, free = compute_pmse(real_sample, synthetic_sample)
+        enough = rows >= SMALLEST_AUC
+        auc = compute_discriminator_auc(real_sample, synthetic_sample, seed) if enough else None
     null = free / (8 * rows) * (1 - rows / real.rows / 2)
     return Propensity(rows=rows, pmse=pmse, ratio=pmse / null if free else None, auc=auc)
 

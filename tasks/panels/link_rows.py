@@ -85,7 +85,7 @@ class Linker:
         self._plan, self._recode, self._threads = plan, recode, choose_thread_count(threads)
         self._panel, codec = plan.get_order()
         self._order = OrderSteps(codec, plan.order_unit)
-        self._transitions = {True: transitions, False: {a: t.back() for a, t in transitions.items()}}
+        self._transitions = {True: transitions, False: {a: t.reverse() for a, t in transitions.items()}}
         self._following = plan.following
         self._draws = {c.attribute: FineCodes(recode[c.attribute]) for c in plan.codecs}
         self._followed = {a: FineCodes(c.recode) for a, c in codes.items()}

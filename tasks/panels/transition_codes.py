@@ -98,7 +98,7 @@ def _cut(recode: AttributeRecode, sections: Sequence[tuple[int, int]], codes: in
     for start, end in sections:
         part = mass[start:end]
         wanted = max(1, round(codes * float(part.sum()) / max(float(mass.sum()), 1e-9)))
-        place = np.floor(_warp((np.cumsum(part) - part / 2) / max(float(part.sum()), 1e-9)) * wanted)
+        place = np.floor(_stabilize_variance((np.cumsum(part) - part / 2) / max(float(part.sum()), 1e-9)) * wanted)
         of[start:end] = (start + 1) * len(mass) + np.minimum(place, wanted - 1).astype(np.int64)
     alone = recode.kept & (of < 0)
     for code in np.unique(recode.coarse[alone]):
@@ -112,5 +112,5 @@ def _cut(recode: AttributeRecode, sections: Sequence[tuple[int, int]], codes: in
     return _weigh(code, len(known[0]), recode, ordered)
 
 
-def _warp(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+def _stabilize_variance(shares: NDArray[np.float64]) -> NDArray[np.float64]:
     return 2 / np.pi * np.arcsin(np.sqrt(np.clip(shares, 0.0, 1.0)))

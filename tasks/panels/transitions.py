@@ -48,7 +48,7 @@ class Transition:
         """The probability of each code of the next row, shape (k, k), whether the fine code is the same or not."""
         return self.moves + np.diag(self.same)
 
-    def back(self) -> Transition:
+    def reverse(self) -> Transition:
         """Return the transitions from a row to the one before it."""
         joint = self.shares[:, None] * self.moves
         same = self.shares * self.same

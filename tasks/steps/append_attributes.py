@@ -23,7 +23,7 @@ _APPEND = 100  # purpose of the random streams; no other step's
 
 
 @dataclass(frozen=True)
-class Core:
+class CoreMarginals:
     """What synthesis gets: the marginals on the core attributes, one-ways first, and their domain."""
 
     marginals: list[Marginal]
@@ -64,7 +64,9 @@ def split_appended(
     return list(core), appended
 
 
-def select_core_marginals(marginals: Sequence[Marginal], domain: Domain, kept: AbstractSet[str] = frozenset()) -> Core:
+def select_core_marginals(
+    marginals: Sequence[Marginal], domain: Domain, kept: AbstractSet[str] = frozenset()
+) -> CoreMarginals:
     """Return the marginals and the domain that are left for synthesis; see :func:`split_appended`."""
     cliques, appended = split_appended([m.attributes for m in marginals], domain, kept)
     left_out = {attribute for attribute, _ in appended}
@@ -74,7 +76,9 @@ def select_core_marginals(marginals: Sequence[Marginal], domain: Domain, kept: A
     holding = _group_by_attribute(marginals)
     as_they_stand = {frozenset(m.attributes): m for m in reversed(marginals)}  # most cliques are marginals themselves
     measured = ((clique, as_they_stand.get(frozenset(clique))) for clique in cliques)
-    return Core([*alone, *(m if m and m.attributes == c else _on(c, holding) for c, m in measured)], core)
+    return CoreMarginals(
+        [*alone, *(m if m and m.attributes == c else _find_covering(c, holding) for c, m in measured)], core
+    )
 
 
 def append_attributes(
@@ -102,7 +106,7 @@ def append_attributes(
     holding = _group_by_attribute(marginals)
     columns = dict(zip(core.domain.attributes, core.columns, strict=True))
     for attribute, clique in appended:
-        given = None if clique is None else _keep_agreeing(_on(clique, holding), attribute, ones)
+        given = None if clique is None else _keep_agreeing(_find_covering(clique, holding), attribute, ones)
         address = derive_stream(seed, _APPEND, domain.index(attribute))
         columns[attribute] = draw_attribute(attribute, given, columns, core.rows, ones[attribute], address)
     return CodeTable(domain, tuple(columns[a] for a in domain.attributes))
@@ -133,7 +137,7 @@ def _group_by_attribute(marginals: Sequence[Marginal]) -> dict[str, list[Margina
     return holding
 
 
-def _on(clique: Clique, holding: Mapping[str, Sequence[Marginal]]) -> Marginal:
+def _find_covering(clique: Clique, holding: Mapping[str, Sequence[Marginal]]) -> Marginal:
     """Return the smallest marginal that covers ``clique``, summed down to it, with the axes in the clique's order."""
     fewest = min((holding[a] for a in clique), key=len)
     covering = [m for m in fewest if set(clique) <= set(m.attributes)]

@@ -51,7 +51,7 @@ LEAST_REMEASURED = 1e-3
 
 
 @dataclass(frozen=True)
-class _Growing:
+class _GrowingClique:
     """A clique by its attributes' positions, ascending; ``room`` has a bit for each later attribute adjacent to all."""
 
     members: tuple[int, ...]
@@ -68,7 +68,7 @@ def _group_by_size(pairs: Mapping[tuple[str, str], float], domain: Domain, gamma
     for (a, b), score in pairs.items():
         graph.add_edge(domain.index(a), domain.index(b), score=score)
     later = {a: sum(1 << b for b in graph[a] if b > a) for a in graph}
-    level = [_Growing((a,), 0.0, domain.sizes[a], later[a]) for a in graph]
+    level = [_GrowingClique((a,), 0.0, domain.sizes[a], later[a]) for a in graph]
     by_size: list[list[Clique]] = []
     while level := _extend(level, graph, later, domain, gamma):
         if len(level[0].members) >= 3:
@@ -77,18 +77,18 @@ def _group_by_size(pairs: Mapping[tuple[str, str], float], domain: Domain, gamma
 
 
 def _extend(
-    level: Iterable[_Growing], graph: nx.Graph, later: Mapping[int, int], domain: Domain, gamma: int
-) -> list[_Growing]:
+    level: Iterable[_GrowingClique], graph: nx.Graph, later: Mapping[int, int], domain: Domain, gamma: int
+) -> list[_GrowingClique]:
     """Yield each clique with one more attribute, highest scores first, at most MAX_CLIQUES_A_SIZE."""
 
-    def larger() -> Iterator[_Growing]:
+    def larger() -> Iterator[_GrowingClique]:
         for c in level:
             most = gamma // c.cells
             for b in _iterate_positions(c.room):
                 size = domain.sizes[b]
                 if size <= most:
                     score = c.score + sum(graph[a][b]["score"] for a in c.members)
-                    yield _Growing((*c.members, b), score, c.cells * size, c.room & later[b])
+                    yield _GrowingClique((*c.members, b), score, c.cells * size, c.room & later[b])
 
     return nsmallest(MAX_CLIQUES_A_SIZE, larger(), key=lambda c: (-c.score, c.members))
 

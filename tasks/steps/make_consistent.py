@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -198,48 +197,75 @@ def make_consistent(
 
     Each result carries the noise that it was measured with as ``sigma`` (its root mean square over the cells).
     """
-    estimates = [
+    singles = [
         _Estimate(m.attributes, m.counts.astype(np.float64), v) for m, v in zip(one_way, one_way_variance, strict=True)
     ]
-    estimates += [
+    larger = [
         _Estimate(m.attributes, m.counts.astype(np.float64), np.full(m.counts.shape, s**2), merges=m.merges)
         for m, s in zip(measured, sigmas, strict=True)
     ]
+    estimates = singles + larger
+    noise = [float(np.sqrt(e.variance.mean())) for e in estimates]  # before known zeros and shrinking change variances
     for e in estimates:
-        public = known is not None and known.has(e.attributes) and not e.merges
-        e.known = e.counts.copy() if public else None
-    noise = [float(np.sqrt(e.variance.mean())) for e in estimates]
-    for e in estimates:
-        e.zero = None if zeros is None or e.merges else zeros.on(e.attributes, e.counts.shape)
-        e.keep_zeros()
-        e.variance = (
-            e.variance if e.zero is None else np.where(e.zero, ZERO_VARIANCE_SHARE * e.variance.min(), e.variance)
-        )
-    group = partial(_group_all, estimates, estimates[: len(one_way)], zeros)
-    groups = group()
-    for _ in range(rounds if one_way_weight > 1 or shrink else 0):
-        _average_all(groups)
-        if _measure_inconsistency(groups) <= TOLERANCE:
-            break
-    with threadpool_limits(1, "blas"):  # sums in one order, whatever the number of cores
-        shrinking = [e for e in estimates[len(one_way) :] if e.known is None] if shrink else []
-        estimators = _fit_pooled(shrinking, ordered) if pooled else [None] * len(shrinking)
-        for e, estimator in zip(shrinking, estimators, strict=True):
-            is_pair = len(e.attributes) == 2 and not e.merges
-            _shrink(e, expected(e.attributes) if expected and is_pair else None, estimator)
+        _set_public_facts(e, zeros, known)
+    groups = _group_all(estimates, singles, zeros)
+    if one_way_weight > 1 or shrink:
+        _average(groups, rounds)  # nothing is cut at 0 yet: noise below 0 still cancels noise above
+    if shrink:
+        _shrink_all([e for e in larger if e.known is None], expected, ordered if pooled else None)
     if one_way_weight != 1:
-        for e in estimates[: len(one_way)]:
+        for e in singles:
             e.variance = e.variance / one_way_weight
-        groups = group()
-    for _ in range(rounds):
-        _average_all(groups)
-        total = max(float(estimates[0].counts.sum()), 0.0) if estimates else 0.0
-        total = total if known is None else float(known.rows)
+        groups = _group_all(estimates, singles, zeros)  # weights follow from variances
+
+    def cut() -> None:
+        total = max(float(estimates[0].counts.sum()), 0.0) if known is None else float(known.rows)
         for e in estimates:
             e.project(total)
+
+    _average(groups, rounds, cut if estimates else None)
+    return [Marginal(e.attributes, e.counts, s, e.merges) for e, s in zip(estimates, noise, strict=True)]
+
+
+def _set_public_facts(estimate: _Estimate, zeros: KnownZeros | None, known: KnownTotals | None) -> None:
+    """Set the counts that are public, and the cells that no row can be in; neither is known of merged codes."""
+    if estimate.merges:
+        return
+    if known is not None and known.has(estimate.attributes):
+        estimate.known = estimate.counts.copy()
+    if zeros is None:
+        return
+    estimate.zero = zeros.on(estimate.attributes, estimate.counts.shape)
+    estimate.keep_zeros()
+    if estimate.zero is not None:  # with next to no variance, averages move the other cells and not these
+        least = ZERO_VARIANCE_SHARE * estimate.variance.min()
+        estimate.variance = np.where(estimate.zero, least, estimate.variance)
+
+
+def _average(groups: Sequence[Sequence[Member]], rounds: int, cut: Callable[[], None] | None = None) -> None:
+    """Average every shared attribute set, and ``cut`` the counts where that is asked for, until all agree.
+
+    At most ``rounds`` times.
+    """
+    for _ in range(rounds):
+        _average_all(groups)
+        if cut is not None:
+            cut()
         if _measure_inconsistency(groups) <= TOLERANCE:
             break
-    return [Marginal(e.attributes, e.counts, s, e.merges) for e, s in zip(estimates, noise, strict=True)]
+
+
+def _shrink_all(
+    estimates: Sequence[_Estimate], expected: Callable[[Clique], Floats] | None, ordered: AbstractSet[str] | None
+) -> None:
+    """Shrink each marginal; ``ordered``: the attributes in order for pooled coefficients, None: these are not used."""
+    with threadpool_limits(1, "blas"):  # sums in one order, whatever the number of cores
+        estimators: list[Estimator | None] = [None] * len(estimates)
+        if ordered is not None:
+            estimators = _fit_pooled(estimates, ordered)
+        for e, estimator in zip(estimates, estimators, strict=True):
+            is_pair = len(e.attributes) == 2 and not e.merges
+            _shrink(e, expected(e.attributes) if expected and is_pair else None, estimator)
 
 
 def _fit_pooled(estimates: Sequence[_Estimate], ordered: AbstractSet[str]) -> list[Estimator | None]:

@@ -22,14 +22,14 @@ from privsyn.tasks.estimation.target_weights import NO_TARGETS, Targets
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenPair:
     """One greedy choice: the pair's position in the input and the total error after taking it."""
 
     index: int
     error: float
 
 
-def select_dense_marg(scores: Sequence[float], cells: Sequence[int], rho: float, records: int = 1) -> list[Chosen]:
+def select_dense_marg(scores: Sequence[float], cells: Sequence[int], rho: float, records: int = 1) -> list[ChosenPair]:
     """Algorithm 1, incrementally: one vectorised argmin over the sizes of pairs per choice.
 
     ``scores`` are noisy dependency errors phi_i in records (negative ones are never taken), ``cells`` the
@@ -44,13 +44,13 @@ def select_dense_marg(scores: Sequence[float], cells: Sequence[int], rho: float,
     at = [0] * len(queues)
     best_phi = np.array([phi[queue[0]] for queue in queues])
     taken, error = 0.0, float(phi.sum())
-    chosen: list[Chosen] = []
+    chosen: list[ChosenPair] = []
     while len(chosen) < len(phi):
         change = scale * ((taken + size) ** 1.5 - taken**1.5) - best_phi
         group = int(np.argmin(change))
         if change[group] >= 0:
             break
-        chosen.append(Chosen(int(queues[group][at[group]]), error + float(change[group])))
+        chosen.append(ChosenPair(int(queues[group][at[group]]), error + float(change[group])))
         taken += float(size[group])
         error = chosen[-1].error
         at[group] += 1

@@ -16,7 +16,7 @@ from privsyn.tasks.estimation.known_zeros import KnownZeros, restrict_to_domain
 from privsyn.tasks.estimation.marginals import Marginal, sum_to_one_ways
 from privsyn.tasks.kernels.counting import CodeTable, check_cells, choose_thread_count
 from privsyn.tasks.kernels.streams import derive_stream, draw_systematically, draw_uniform, shuffle
-from privsyn.tasks.knowledge.prior_pairs import Followed
+from privsyn.tasks.knowledge.prior_pairs import PriorGuide
 from privsyn.tasks.synthesis.implied_pairs import MOST_SWEEPS, compute_row_factor, imply_pairs, list_missing_pairs
 from privsyn.tasks.synthesis.shards import Leftovers, Shard
 
@@ -38,7 +38,7 @@ def synthesize(
     shard: Shard | None = None,
     leftovers: Leftovers | None = None,
     zeros: KnownZeros | None = None,
-    prior: Followed | None = None,
+    prior: PriorGuide | None = None,
 ) -> CodeTable:
     """Make ``rows`` rows of codes over ``domain`` that follow ``marginals``, by ``settings.method``.
 

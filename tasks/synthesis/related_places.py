@@ -44,7 +44,7 @@ _TAIL = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class _Cuts:
+class _NormalIntervals:
     """Ends of each code's interval of a standard normal, and its mean there; without an order, all of it and 0.
 
     All of shape (codes,).
@@ -65,7 +65,7 @@ class RelatedPlaces:
     """
 
     attributes: tuple[str, ...]
-    cuts: tuple[_Cuts, ...]
+    cuts: tuple[_NormalIntervals, ...]
     moved: tuple[int, ...]
     weights: Floats
     spread: Floats
@@ -128,7 +128,7 @@ def _has_several(recode: AttributeRecode, ordered: NDArray[np.bool_]) -> bool:
     return bool((np.bincount(recode.coarse[recode.kept], minlength=recode.size)[ordered] > 1).any())
 
 
-def _cut(counts: NDArray[np.int64], ordered: NDArray[np.bool_]) -> _Cuts:
+def _cut(counts: NDArray[np.int64], ordered: NDArray[np.bool_]) -> _NormalIntervals:
     """Cut a standard normal by the counts of the codes in order."""
     from scipy.special import ndtri
 
@@ -136,14 +136,14 @@ def _cut(counts: NDArray[np.int64], ordered: NDArray[np.bool_]) -> _Cuts:
     whole = mass.sum()
     if whole <= 0:
         free = np.full(len(counts), np.inf)
-        return _Cuts(-free, free, np.zeros(len(counts)), 0.0)
+        return _NormalIntervals(-free, free, np.zeros(len(counts)), 0.0)
     share = mass / whole
     upper = np.cumsum(share).clip(max=1.0)
     low, high = ndtri((upper - share).clip(0.0, 1.0)), ndtri(upper)
     density = lambda z: np.exp(-np.minimum(z**2, 1400.0) / 2) / np.sqrt(2 * np.pi)  # noqa: E731
     score = np.divide(density(low) - density(high), share, out=np.zeros(len(share)), where=share > 0)
     low, high = np.where(ordered, low, -np.inf), np.where(ordered, high, np.inf)
-    return _Cuts(low, high, score, float((share * score**2).sum()))
+    return _NormalIntervals(low, high, score, float((share * score**2).sum()))
 
 
 def _rank_inside(code: NDArray[np.unsignedinteger], value: Floats, rng: np.random.Generator) -> Floats:

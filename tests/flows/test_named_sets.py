@@ -24,12 +24,12 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import check_shares, get_step, release_steps
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.registry import build_steps
-from privsyn.publish.release_note import write_targets_note
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.estimation.noisy import read_receipts
 from privsyn.tasks.knowledge.public_knowledge import Part
 from tests.support import answered
 from tests.support.kept import Kept
+from tests.support.notes import write_section
 from tests.support.specs import changed, make_spec, people
 
 NAMED = [{"columns": ["age", "region", "happy"]}, {"columns": ["income", "happy"], "weight": 2}]
@@ -173,7 +173,7 @@ def test_a_named_question_gives_its_columns_edges_and_is_in_check_and_note() -> 
     keys = [Request(spec).public.key({Part.CODES}) for spec in (asked, make_spec())]
     assert keys == [{"asked": {"age": (31.0,)}}, {}]  # rows are encoded by the edge
     assert {line.cells for line in check(asked).sets} == {(2, 4, 2)}
-    assert "the cells of `region, happy where age < 31`" in write_targets_note(asked)
+    assert "the cells of `region, happy where age < 31`" in write_section("targets", asked)
 
 
 def list_bin_starts(spec: ReleaseSpec) -> set[float]:

@@ -15,7 +15,7 @@ import pytest
 import privsyn
 from privsyn.api.release import release_in_process
 from privsyn.base.settings import Settings
-from privsyn.publish.release_note import round_up
+from privsyn.publish.markdown import round_up
 from privsyn.tasks.privacy.accountant import convert_rho_to_epsilon
 from tests.support.specs import make_spec, people
 

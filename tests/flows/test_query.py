@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import privsyn
-from privsyn.answers.question_text import Asked, parse
+from privsyn.answers.question_text import ParsedQuestion, parse
 from tests.support.commands import privsyn as command
 from tests.support.places import ROOT
 
@@ -148,12 +148,12 @@ def test_differences_have_the_wider_interval(alone: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "asked"),
     [
-        ("sex, income where age >= 65", Asked("count", "", ("sex", "income"), "age >= 65")),
-        ("", Asked("count", "", (), None)),
-        ("count by `a, where b`", Asked("count", "", ("a, where b",), None)),
-        ("mean(age) by sex where `by` == 'x where y'", Asked("mean", "age", ("sex",), "`by` == 'x where y'")),
-        ("share(income == '>50K (top)') by sex", Asked("share", "income == '>50K (top)'", ("sex",), None)),
+        ("sex, income where age >= 65", ParsedQuestion("count", "", ("sex", "income"), "age >= 65")),
+        ("", ParsedQuestion("count", "", (), None)),
+        ("count by `a, where b`", ParsedQuestion("count", "", ("a, where b",), None)),
+        ("mean(age) by sex where `by` == 'x where y'", ParsedQuestion("mean", "age", ("sex",), "`by` == 'x where y'")),
+        ("share(income == '>50K (top)') by sex", ParsedQuestion("share", "income == '>50K (top)'", ("sex",), None)),
     ],
 )
-def test_a_question_is_read_as_meant(text: str, asked: Asked) -> None:
+def test_a_question_is_read_as_meant(text: str, asked: ParsedQuestion) -> None:
     assert parse(text) == asked

@@ -21,7 +21,7 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.forecasts.forecast import forecast
 from privsyn.ledgers.ledger import Ledger
-from privsyn.publish.totals_note import TOTALS_PROMISE
+from privsyn.publish.certificate_of_run import TOTALS_PROMISE
 from privsyn.specs.public_inputs import with_public_inputs
 from tests.support.releases import few, run
 from tests.support.specs import COLUMNS, make_spec, people

@@ -177,7 +177,7 @@ class Counted(LineReader):
         super().__init__(*args)
         self._guard = b""
 
-    def _at_once(self, block: bytes) -> pa.RecordBatch | None:
+    def _read_whole_block(self, block: bytes) -> pa.RecordBatch | None:
         try:
             batch = self._parsed(block, self._checked)
         except pa.ArrowInvalid:

@@ -18,7 +18,7 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import ReleaseStep, Wide, release_steps
+from privsyn.engine.step import ReleaseStep, RowStream, release_steps
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.reference import Reference
@@ -319,7 +319,7 @@ def looks_of(mechanism: str, records: int) -> Iterator[tuple[str, list[Query], S
         elif step.kind is Kind.POSTPROCESS and step.name != "make_consistent":
             assert step.run is not None
             for table, made in step.run(request, inputs, lambda d, t: None).items():
-                whole = pa.Table.from_batches(made.batches, made.schema) if isinstance(made, Wide) else made
+                whole = pa.Table.from_batches(made.batches, made.schema) if isinstance(made, RowStream) else made
                 tables[f"{step.name}.{table}"] = whole
         if step.name == last:
             return

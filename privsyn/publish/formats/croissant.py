@@ -14,8 +14,7 @@ from typing import Any
 
 from privsyn.data_contracts.publication import About
 from privsyn.publish.formats.data_package import list_keywords
-from privsyn.publish.formats.described import Described, get_kind
-from privsyn.publish.unmeasured_note import TELLS_NOTHING, add_unmeasured
+from privsyn.publish.formats.described import TELLS_NOTHING, Described, add_unmeasured, get_kind
 
 NAME = "croissant.json"
 CONFORMS_TO = "http://mlcommons.org/croissant/1.1"

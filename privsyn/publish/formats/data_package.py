@@ -15,8 +15,7 @@ import pyarrow as pa
 from privsyn.data_contracts.columns import BooleanColumn, Zoned
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.publish.formats.csv_file import CsvStyle, choose_style
-from privsyn.publish.formats.described import Described, get_kind
-from privsyn.publish.unmeasured_note import add_unmeasured
+from privsyn.publish.formats.described import Described, add_unmeasured, get_kind
 
 NAME = "datapackage.json"
 SCHEMA = "schema.json"

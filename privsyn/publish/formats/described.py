@@ -7,12 +7,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from privsyn.data_contracts.certificate import Certificate, ManifestFile, StageCost
 from privsyn.data_contracts.publication import About
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.spec_checks import NOT_MEASURED
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
@@ -135,3 +137,12 @@ def get_kind(type_: pa.DataType) -> str:
     if pa.types.is_time(type_):
         return "time"
     return "datetime" if pa.types.is_timestamp(type_) else "string"
+
+
+TELLS_NOTHING = f"This column {NOT_MEASURED}."
+"""What machine-readable descriptions say beside the column."""
+
+
+def add_unmeasured(words: str, column: Any) -> str:
+    """Return the description of a released column; of one that was not measured, it says so."""
+    return words if column.measured else f"{words} {TELLS_NOTHING}".strip()

@@ -106,7 +106,7 @@ class _Schema:
                 self._refer(found[names[0]], reference)
         for key in schema.find_all(exp.PrimaryKey):
             if len(key.expressions) == 1 and key.expressions[0].name in found:
-                _identify(found[key.expressions[0].name])
+                _mark_identifier(found[key.expressions[0].name])
         return found
 
     def rules(self, schema: Any) -> Iterator[dict[str, Any]]:
@@ -129,7 +129,7 @@ class _Schema:
                 case exp.Reference() as reference:
                     self._refer(facts, reference)
                 case exp.PrimaryKeyColumnConstraint():
-                    _identify(facts)
+                    _mark_identifier(facts)
         return facts
 
     def _typed(self, type_: Any, facts: Facts) -> None:
@@ -247,7 +247,7 @@ def _split_conjuncts(condition: Any, exp: Any) -> Iterator[Any]:
         yield condition
 
 
-def _identify(facts: Facts) -> None:
+def _mark_identifier(facts: Facts) -> None:
     facts.kind, facts.values = "drop", None
     facts.remarks.append("the schema calls it the primary key: an identifier")
 

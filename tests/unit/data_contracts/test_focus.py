@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.publish.release_note import write_targets_note
+from tests.support.notes import write_section
 from tests.support.specs import COLUMNS, make_spec
 
 BASE: dict[str, Any] = {
@@ -65,13 +65,13 @@ def test_what_is_wrong_is_refused_with_its_cure(more: dict[str, Any], words: str
 
 def test_a_spec_without_targets_is_written_as_before() -> None:
     assert not {"focus", "workload"} & (read().public().keys() | read().model_dump().keys())
-    assert read().targets() == {} and write_targets_note(read()) == ""
+    assert read().targets() == {} and write_section("targets", read()) == ""
 
 
 def test_targets_are_public_and_told() -> None:
     spec = read(focus={"columns": ["income"]}, workload=[{"columns": ["age", "adult"], "weight": 5}])
     assert spec.targets() == {key: spec.public()[key] for key in ("focus", "workload")}
-    note = write_targets_note(spec)
+    note = write_section("targets", spec)
     assert "relations with income: 3 times" in note and "relations between age, adult: 5 times" in note
 
 

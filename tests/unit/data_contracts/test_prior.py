@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from privsyn.publish.prior_note import PRIOR_PROMISE, write_prior_note
+from privsyn.publish.certificate_of_run import PRIOR_PROMISE
 from privsyn.specs.places import locate_field
+from tests.support.notes import write_section
 from tests.support.specs import make_spec
 
 STATEMENT = "Rows of the census of 2010, which anybody may download."
@@ -80,12 +81,12 @@ def test_too_many_groups_and_groups_of_every_column_are_refused() -> None:
 def test_specs_without_a_prior_are_as_before() -> None:
     spec = make_spec()
     assert "prior" not in spec.public() and "prior" not in spec.model_dump()
-    assert spec.prior_key() == {} and write_prior_note(spec) == ""
+    assert spec.prior_key() == {} and write_section("prior", spec, PRIOR_PROMISE) == ""
 
 
 def test_what_is_public_of_a_prior() -> None:
     spec = make_spec(prior={"table": "here/a.csv", "statement": STATEMENT, "sha256": "a" * 64})
     assert "here" not in str(spec.public()) and spec.prior_key() == {"prior": {"sha256": "a" * 64, "zeros": False}}
     assert make_spec(prior=spec.public()["prior"]).public() == spec.public()  # as a manifest shows it
-    note = write_prior_note(spec)
+    note = write_section("prior", spec, PRIOR_PROMISE)
     assert STATEMENT in note and PRIOR_PROMISE in note and "a" * 64 in note

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from privsyn.publish.totals_note import TOTALS_PROMISE, list_stated_totals, write_totals_note
+from privsyn.publish.certificate_of_run import TOTALS_PROMISE, list_stated_totals
 from privsyn.specs.places import locate_field
+from tests.support.notes import write_section
 from tests.support.specs import COLUMNS, make_spec
 
 STATEMENT = "Residents by region, published by the office on 2026-01-01."
@@ -115,7 +116,7 @@ def test_totals_that_agree_are_taken() -> None:
 def test_specs_without_totals_are_as_before() -> None:
     spec = make_spec()
     assert "totals" not in spec.public() and "totals" not in spec.model_dump()
-    assert write_totals_note(spec) == "" and list_stated_totals(spec) is None
+    assert write_section("totals", spec, TOTALS_PROMISE) == "" and list_stated_totals(spec) is None
 
 
 def test_what_is_public_of_totals() -> None:
@@ -128,5 +129,5 @@ def test_what_is_public_of_totals() -> None:
         ],
         "promise": TOTALS_PROMISE,
     }
-    note = write_totals_note(spec)
+    note = write_section("totals", spec, TOTALS_PROMISE)
     assert STATEMENT in note and TOTALS_PROMISE in note and "a" * 64 in note and "all rows, 12 in sum" in note

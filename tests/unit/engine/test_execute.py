@@ -68,7 +68,7 @@ class Setting:
                 "outputs": {"noisy": tables.NOISY, "receipts": tables.RECEIPTS},
                 "plan": ask,
                 "exact": count,
-                "look": Look("counts", lambda r: "k"),
+                "look": Look(what="counts", reason=lambda r: "k"),
                 "rows": "",
                 **changes,
             },
@@ -256,3 +256,95 @@ def test_a_table_that_was_changed_on_disk_is_not_read(tmp_path: Path, monkeypatc
     assert here.run().lost_step() == "counts"
     with pytest.raises(PrivsynError, match="paid for"):
         here.run().missing_budget()
+
+
+class KilledError(BaseException):
+    """The end of the process, as far as the code can see it."""
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("call", ["draw", "keep_noise", "claim", "write_table", "settle"])
+def test_a_run_killed_at_any_call_goes_on_with_one_draw_and_one_charge(
+    call: str, after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Setting(tmp_path, monkeypatch)
+    here.reserve()
+    owner = {"draw": OpenDPNoise, "keep_noise": Records, "write_table": Store}.get(call, Ledger)
+    function: Callable[..., Any] = getattr(owner, call)
+
+    def killed(*arguments: Any, **named: Any) -> Any:
+        if after:
+            function(*arguments, **named)
+        raise KilledError
+
+    with monkeypatch.context() as once:
+        once.setattr(owner, call, killed)
+        with pytest.raises(KilledError):
+            here.run().execute(here.step, {})
+    before_the_noise_was_kept = call == "draw" or (call == "keep_noise" and not after)
+    kept = None if before_the_noise_was_kept else here.records.kept_noise(KEY)
+    assert "look" not in here.events or kept is not None
+    refs = here.run().execute(here.step, {})
+    assert here.state() == "spent" and here.records.kept_noise(KEY) is None
+    assert here.run().missing_budget() == []
+    if kept is not None:
+        assert here.events.count("draw") == 1
+        queries = here.run().planned(here.step, {})
+        (answer,) = noisy.read_answers(here.store.read_table(refs.tables["noisy"]), queries)
+        (noise,) = noisy.read_answers(kept, queries)
+        assert (answer == COUNTS + noise).all()
+
+
+def list_files(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.is_file() and "ledger" not in path.name}
+
+
+@pytest.mark.parametrize("fault", ["an error", "a table that breaks its contract"])
+def test_a_failing_step_leaves_no_table_and_no_record(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Setting(tmp_path, monkeypatch)
+    here.reserve()
+    run = here.run()
+    refs = run.execute(here.step, {})
+
+    def fail(request: Request, inputs: Inputs, progress: Any) -> dict[str, Any]:
+        if fault == "an error":
+            raise ValueError("the value 4711")
+        receipts = inputs.table("counts.receipts")
+        return {"receipts": receipts.set_column(receipts.schema.get_field_index("sigma"), "sigma", [[-1.0]])}
+
+    after = Step(
+        name="after",
+        title="After",
+        kind=Kind.POSTPROCESS,
+        inputs=("counts.receipts",),
+        outputs={"receipts": tables.RECEIPTS},
+        run=fail,
+    )
+    both = replace(run, plan=Plan(here.request, (here.step, after)), keys={**run.keys, "after": "1" * 64})
+    before = list_files(tmp_path)
+    with pytest.raises(PrivsynError) as failed:
+        both.execute(after, {"counts": refs})
+    assert "4711" not in str(failed.value)
+    assert list_files(tmp_path) == before and not both.is_whole(after) and both.is_whole(here.step)
+
+
+def test_a_step_reads_tables_of_its_own_runs_keys_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Setting(tmp_path, monkeypatch)
+    here.reserve()
+    run = here.run()
+    refs = run.execute(here.step, {})
+    after = Step(
+        name="after",
+        title="After",
+        kind=Kind.POSTPROCESS,
+        inputs=("counts.noisy",),
+        outputs={"noisy": tables.NOISY},
+        run=lambda r, inputs, progress: {"noisy": inputs.table("counts.noisy")},
+    )
+    both = replace(run, plan=Plan(here.request, (here.step, after)), keys={**run.keys, "after": "1" * 64})
+    with pytest.raises(PrivsynError, match="from another run"):
+        both.execute(after, {"counts": refs.model_copy(update={"key": "f" * 64})})
+    assert not both.is_whole(after)
+    assert both.execute(after, {"counts": refs}).key == "1" * 64

@@ -8,7 +8,7 @@ import pytest
 
 from privsyn.data_contracts.evaluation_results import Metric
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
-from privsyn.evaluation.coded_tables import Coded, encode_table
+from privsyn.evaluation.coded_tables import CodedTable, encode_table
 from privsyn.evaluation.scores import Scorer
 from privsyn.tasks.codecs import EncodingPlan, plan
 from privsyn.tasks.metrics.membership import Membership
@@ -26,7 +26,7 @@ def encoded(columns: tuple[str, ...]) -> EncodingPlan:
     return plan(make_spec(kept))
 
 
-def table(columns: tuple[str, ...], rows: int, seed: int = 0) -> Coded:
+def table(columns: tuple[str, ...], rows: int, seed: int = 0) -> CodedTable:
     return encode_table(people(300, seed).slice(0, rows).select(list(columns)).to_batches(), encoded(columns))
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from privsyn.base.errors import PrivsynError
-from privsyn.server import programs
-from privsyn.server.programs import stop_together
+from privsyn.server import server_and_worker as programs
+from privsyn.server.server_and_worker import stop_together
 
 POLITE = "import signal, time\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('bye', flush=True)"
 STUBBORN = (
@@ -95,7 +95,7 @@ def test_what_a_worker_runs_can_say_that_it_was_cut_short(tmp_path: Path) -> Non
 def test_either_signal_stops_them_even_where_it_was_ignored(number: signal.Signals, tmp_path: Path) -> None:
     """As a shell starts what it puts into the background: with interrupts ignored."""
     code = (
-        "import os, sys, time; from pathlib import Path; from privsyn.server.programs import stop_together\n"
+        "import os, sys, time; from pathlib import Path; from privsyn.server.server_and_worker import stop_together\n"
         "try:\n"
         "    with stop_together() as all:\n"
         f"        all.start('one', [sys.executable, '-c', {POLITE!r}], os.environ); time.sleep(0.5)\n"
@@ -129,7 +129,7 @@ def test_one_that_is_killed_is_started_again_and_the_other_is_left_alone(monkeyp
         end = time.monotonic() + 30
         while both.started["worker"] is killed:
             assert time.monotonic() < end
-            both.tend(said.append)
+            both.restart_exited(said.append)
             time.sleep(0.05)
         assert both.started["worker"].poll() is None
         assert both.started["server"] is server and server.poll() is None
@@ -145,10 +145,10 @@ def test_one_that_needs_another_starts_again_once_that_answers(monkeypatch: pyte
         killed.kill()
         killed.wait()
         for _ in range(3):
-            both.tend(said.append)
+            both.restart_exited(said.append)
         assert both.started["worker"] is killed
         answers[0] = True
-        both.tend(said.append)
+        both.restart_exited(said.append)
         assert both.started["worker"] is not killed
 
 
@@ -168,12 +168,12 @@ def test_one_that_keeps_ending_is_started_less_and_less_often(monkeypatch: pytes
     failing = programs.Programs()
     failing.start("worker", [], {})
     while now[0] < 300:
-        failing.tend(said.append)
+        failing.restart_exited(said.append)
         now[0] += 0.5
     pauses = [float(line.rsplit(" in ", 1)[1].removesuffix(" s.")) for line in said]
     assert pauses[:8] == [1, 2, 4, 8, 16, 32, 60, 60]
     assert len(starts) < 12
     failing._since["worker"] = now[0] - programs.STEADY_SECONDS - 100  # it has run well since
     failing._due.clear()
-    failing.tend(said.append)
+    failing.restart_exited(said.append)
     assert said[-1].endswith("in 1 s.")

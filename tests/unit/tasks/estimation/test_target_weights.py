@@ -20,11 +20,11 @@ def test_a_clique_has_the_largest_of_its_weights() -> None:
 
 def test_a_target_gets_more_of_the_budget_and_is_chosen_where_it_was_not() -> None:
     departures = Departures(np.full((4, 1), 20.0), np.full((4, 1), 50.0))
-    how = (PAIRS, [1000.0] * 4, [50] * 4)
 
     def shares(targets: Targets, rho: float) -> dict[tuple[str, str], float]:
-        rows = select_by_expected_error(*how, targets.weighted(departures, PAIRS), rho, 1, 10**6).to_pylist()
-        return {(r["a"], r["b"]): r["weight"] for r in rows}
+        weighted = targets.weighted(departures, PAIRS)
+        table = select_by_expected_error(PAIRS, [1000.0] * 4, [50] * 4, weighted, rho, 1, 10**6)
+        return {(r["a"], r["b"]): r["weight"] for r in table.to_pylist()}
 
     assert list(shares(NO_TARGETS, 0.01).values()) == pytest.approx([0.25] * 4, rel=1e-2)
     aimed = shares(Targets(frozenset({"d"}), 3.0), 0.01)

@@ -16,7 +16,7 @@ from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import AttributeRecode, sum_coarse_one_ways
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.hold_totals import Quotas, hold, seed_generator
-from privsyn.tasks.knowledge.totals import KNOWN_SIGMA, Held, KnownTotals
+from privsyn.tasks.knowledge.totals import KNOWN_SIGMA, HeldCounts, KnownTotals
 from privsyn.tasks.steps.make_consistent import make_consistent
 from privsyn.tasks.synthesis.shards import plan_shards
 from tests.support.specs import COLUMNS, make_spec
@@ -65,23 +65,23 @@ def test_keys_are_of_the_counts_alone() -> None:
 
 
 @st.composite
-def trees(draw: st.DrawFn) -> tuple[tuple[Held, ...], int]:
+def trees(draw: st.DrawFn) -> tuple[tuple[HeldCounts, ...], int]:
     """Exact totals of a root and of a chain below it, counted on a random table, with its number of rows."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     rows, sizes = draw(st.integers(1, 400)), draw(st.lists(st.integers(1, 6), min_size=1, max_size=4))
     columns = [rng.integers(0, rng.integers(1, n + 1), rows) for n in sizes]
-    held = [Held("a0", None, np.bincount(columns[0], minlength=sizes[0])[None, :])]
+    held = [HeldCounts("a0", None, np.bincount(columns[0], minlength=sizes[0])[None, :])]
     for i in range(1, len(sizes)):
         counts = np.zeros((sizes[i - 1], sizes[i]), dtype=np.int64)
         np.add.at(counts, (columns[i - 1], columns[i]), 1)
-        held.append(Held(f"a{i}", f"a{i - 1}", counts))
+        held.append(HeldCounts(f"a{i}", f"a{i - 1}", counts))
     return tuple(held), rows
 
 
 @settings(max_examples=60, deadline=None)
 @given(trees(), st.integers(1, 100), st.integers(0, 2**32))
 def test_rows_of_all_shards_together_have_the_totals_exactly(
-    made: tuple[tuple[Held, ...], int], shard_rows: int, seed: int
+    made: tuple[tuple[HeldCounts, ...], int], shard_rows: int, seed: int
 ) -> None:
     held, rows = made
     rng = np.random.default_rng(seed)
@@ -105,7 +105,7 @@ def test_rows_of_all_shards_together_have_the_totals_exactly(
 
 
 def test_every_shard_has_about_its_share() -> None:
-    quotas = Quotas([Held("a", None, np.array([[100, 30, 1]]))])
+    quotas = Quotas([HeldCounts("a", None, np.array([[100, 30, 1]]))])
     parts = [quotas.take(s.rows)[0].counts[0] for s in plan_shards(131, Rows(shard_rows=14))]
     assert np.sum(parts, axis=0).tolist() == [100, 30, 1]
     assert all(abs(part[0] - 10) <= 1 and abs(part[1] - 3) <= 1 for part in parts)

@@ -34,7 +34,7 @@ def test_noise_makes_no_probability_negative_or_its_sum_another(seed: int) -> No
     assert (found.moves >= 0).all()
     assert (found.same >= 0).all()
     np.testing.assert_allclose(found.moves.sum(axis=1) + found.same, 1.0)
-    np.testing.assert_allclose(found.back().next_codes.sum(axis=1), 1.0)
+    np.testing.assert_allclose(found.reverse().next_codes.sum(axis=1), 1.0)
 
 
 def test_noise_is_not_taken_for_change() -> None:
@@ -50,7 +50,7 @@ def test_noise_is_not_taken_for_change() -> None:
 
 def test_reversed_transitions_give_the_joint_shares_transposed() -> None:
     forward = estimate_transition(make_counts(), 1e-3, SHARES, 10_000)
-    back = forward.back()
+    back = forward.reverse()
     joint = forward.shares[:, None] * forward.next_codes
     np.testing.assert_allclose(back.shares[:, None] * back.next_codes, joint.T, atol=1e-12)
 

@@ -50,9 +50,10 @@ def test_weights_sum_to_one_and_larger_cliques_come_first() -> None:
 
 
 def test_a_target_has_more_of_the_budget() -> None:
-    how = (asked(), [300.0] * 4, known(), FINE, 0.01, 1)
-    plain = reselect_cliques(*how, remeasure_one_ways=False)
-    aimed = reselect_cliques(*how, remeasure_one_ways=False, targets=Targets(frozenset("d"), 5.0))
+    plain, aimed = (
+        reselect_cliques(asked(), [300.0] * 4, known(), FINE, 0.01, 1, remeasure_one_ways=False, targets=targets)
+        for targets in (Targets(), Targets(frozenset("d"), 5.0))
+    )
     assert aimed["b", "c", "d"] > 1.2 * plain["b", "c", "d"]
 
 

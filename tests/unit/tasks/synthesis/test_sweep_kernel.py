@@ -361,10 +361,9 @@ def test_a_record_that_found_no_better_value_is_left_alone_for_two_sweeps() -> N
     layout = build_layout([2, 2], [(0, 1)], [1])
     for fined, tries in ((False, 3), (True, 1)):
         codes, vain, moves = np.zeros((2, 1), np.uint8), np.zeros((2, 1), np.uint8), 0
-        how = (True, np.uint64(1), 0.0, -10, vain)
         vain[0, 0], needed = 2, 0
         while moves == 0:
             residuals = np.array([-50, 50, 50, 50]) if fined else np.array([-1, 1, 1, 1])
-            moves = sweep_block(codes, np.array([0]), layout, residuals, *how)
+            moves = sweep_block(codes, np.array([0]), layout, residuals, True, np.uint64(1), 0.0, -10, vain)
             needed += 1
         assert needed == tries

@@ -26,9 +26,8 @@ from privsyn.engine.step import Look
 from privsyn.flows.run_page.show import format_certificate_page
 from privsyn.pipelines.privsyn import JOINT_COUNTS, SINGLE_COUNTS
 from privsyn.pipelines.release_plan import plan_release
-from privsyn.publish.related_pairs import RelatedPair, find_column_codes, list_related_pairs
+from privsyn.publish.related_pairs import RelatedPair, _compute_chance, find_column_codes, list_related_pairs
 from privsyn.publish.relations_picture import MOST_LINES, draw_picture
-from privsyn.publish.scored_pairs import _compute_chance
 from privsyn.storage.released_files import read_certificate
 from privsyn.tasks.estimation.recode import recode_from_table
 from tests.support.answered import COLUMNS, spec, table
@@ -210,7 +209,7 @@ def test_a_release_without_relations_says_so(places: Path, save: Save) -> None:
     certificate = read_certificate(folder)
     assert certificate.relations == NO_RELATION_MEASURED
     assert f"**N{NO_RELATION_MEASURED[1:]}.**" in format_certificate_page(
-        certificate, defaultdict(lambda: Look("", lambda r: ""))
+        certificate, defaultdict(lambda: Look(what="", reason=lambda r: ""))
     )
     assert not (folder / "relations.svg").exists()
     assert "No relation was measured: columns are independent of each other." in note

@@ -1,0 +1,104 @@
+"""Fine counts of ordered columns, smoothed as far as their noise asks.
+
+Not in the paper.  Post-processing of released counts with a public sigma costs no budget.
+
+Neighbouring cells of a column of numbers hold about equally many values for their width.  A ridge on relative
+differences of neighbours (Whittaker, "On a New Method of Graduation", Proceedings of the Edinburgh Mathematical Society
+41, 1922) draws them together; how strongly follows from Stein's unbiased estimate of the squared error ("Estimation of
+the Mean of a Multivariate Normal Distribution", Annals of Statistics 9, 1981): each strength counts by how small that
+is, so what noise does not explain, such as a column of few values, stays.  Cells of one value that stand out, and null,
+are left as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.tasks.codecs.binning import AttributeBins, Binning, list_counted_alone
+from privsyn.tasks.estimation.fine_weights import find_faint_points, join_points
+from privsyn.tasks.estimation.projection import apply_norm_sub
+from privsyn.tasks.estimation.recode import AttributeRecode, Recode, estimate_total
+
+Floats = NDArray[np.float64]
+
+STRENGTHS = 4.0 ** np.arange(-6, 8)
+"""Weights of the differences, beside squared errors."""
+
+ROUNDS = 3
+"""How often differences are taken relative to the counts smoothed before."""
+
+LEAST_COUNT = 0.5
+"""Standard deviations of noise that are added to a count which a difference is relative to."""
+
+COUNT_RESOLUTION = 2.0**-10
+"""Counts are whole multiples of it: last bits of linear algebra differ between CPUs, and rows must not."""
+
+
+def smooth_one_ways(pooled: Recode, recode: Recode, binning: Binning) -> Recode:
+    """Return ``recode`` with counts of one total, that of all one-ways; with open bins smoothed, and shares by these.
+
+    ``pooled``: the one-ways of all looks; ``recode``: with what recompression says of them.  Attributes that a public
+    table tells of, with levels, or counted alone are as they were.
+    """
+    total, found = max(estimate_total(pooled), 0.0), dict(recode)
+    beside = {*list_counted_alone(binning), *(a for a, bins in binning.items() if bins.levels)}
+    for a in (a for a, r in recode.items() if a not in beside and not r.by_prior):
+        widths = binning[a].widths
+        if widths is not None and widths.any():
+            found[a] = _smooth_attribute(recode[a], _shift(pooled[a].estimate, total), binning[a], widths)
+        else:
+            found[a] = replace(recode[a], estimate=_shift(recode[a].estimate, total))
+    return found
+
+
+def _shift(counts: Floats, total: float) -> Floats:
+    """Return the counts of this sum that are nearest."""
+    return counts + (total - counts.sum()) / len(counts)
+
+
+def _smooth_attribute(recode: AttributeRecode, noisy: Floats, bins: AttributeBins, widths: Floats) -> AttributeRecode:
+    sigma = float(np.sqrt(recode.noise))
+    faint = find_faint_points(noisy, sigma, bins.points)
+    counts, wide = join_points(noisy, faint), widths.copy()
+    free = widths > 0
+    if bins.points is not None:
+        free[bins.points.cell] = False
+    for cell, beside in zip(faint.cell, faint.beside, strict=True):
+        wide[beside] += widths[cell]
+    for start, end in bins.in_order:
+        row = np.flatnonzero(free & (bins.groups >= start) & (bins.groups < end))
+        if len(row) > 2:
+            counts[row] = smooth_counts(counts[row], sigma, wide[row])
+    for cell, beside, share in zip(*faint, strict=True):
+        counts[cell], counts[beside] = share * counts[beside], (1 - share) * counts[beside]
+    settled = np.rint(apply_norm_sub(counts, max(float(noisy.sum()), 0.0)) / COUNT_RESOLUTION) * COUNT_RESOLUTION
+    even = np.where(recode.kept, np.maximum(widths, 1e-9 * widths.max()), 0.0)
+    return replace(recode, estimate=settled, weight=_share_inside(recode, np.where(recode.kept, settled, 0.0), even))
+
+
+def _share_inside(recode: AttributeRecode, counts: Floats, even: Floats) -> Floats:
+    """Return the share of each fine code inside its coarse code by ``counts``, by ``even`` where all of these are 0."""
+    sums, others = (
+        np.bincount(recode.coarse, weights=x, minlength=recode.size + 1)[recode.coarse] for x in (counts, even)
+    )
+    return np.where(sums > 0, counts / np.where(sums > 0, sums, 1.0), even / np.where(others > 0, others, 1.0))
+
+
+def smooth_counts(counts: Floats, sigma: float, widths: Floats) -> Floats:
+    """Return counts of neighbouring cells with noise of standard deviation ``sigma``, smoothed; their sum stays."""
+    width = widths / widths.mean()
+    rise = np.diff(np.eye(len(counts)), axis=0) / width  # a density's differences between neighbours
+    smooth = max(float(counts.mean()), 0.0) * width
+    for _ in range(ROUNDS):
+        density = (np.maximum(smooth, 0.0) + LEAST_COUNT * sigma) / width
+        relative = (density[1:] + density[:-1]) / (2 * np.exp(np.log(density).mean()))
+        values, vectors = np.linalg.eigh(rise.T @ (rise / relative[:, None] ** 2))
+        follows = 1 / (1 + STRENGTHS[:, None] * np.maximum(values, 0.0))
+        fits = (follows * (vectors.T @ counts)) @ vectors.T
+        risk = ((counts - fits) ** 2).sum(axis=1) / sigma**2 + 2 * follows.sum(axis=1)
+        chance = np.exp((risk.min() - risk) / 4)
+        smooth = chance / chance.sum() @ fits
+    return np.asarray(smooth + (counts.sum() - smooth.sum()) * width / width.sum())
