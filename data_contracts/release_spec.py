@@ -14,6 +14,7 @@ from pydantic_core import CoreSchema
 
 from privsyn.data_contracts.columns import Column, DropColumn
 from privsyn.data_contracts.columns.number_columns import name_heap_attribute
+from privsyn.data_contracts.compared_columns import check_compared
 from privsyn.data_contracts.csv_options import USUAL_NULLS, CsvOptions, check_csv_texts
 from privsyn.data_contracts.earlier_spellings import EARLIER_SECTIONS, translate_to_current
 from privsyn.data_contracts.engine_choice import EngineChoice
@@ -65,6 +66,7 @@ class ReleaseSpec(FrozenModel):
             "order",
             "constant",
             "with_order",
+            "compare",
         }
     )
 
@@ -178,6 +180,12 @@ class ReleaseSpec(FrozenModel):
         default=(),
         description="Public: groups of columns whose values lie close together in every row, as the times of one "
         'event do: `[["received", "sent", "arrived"]]`. Inside bins they are drawn at one place; costs no budget.',
+    )
+    compare: tuple[tuple[str, ...], ...] = Field(
+        default=(),
+        description="Public: pairs of columns of which it matters whether one is below, equal to or above the other, "
+        "and by about how much: `[[wages, income]]`. The difference is counted like a column of its own, and rows keep "
+        "it (docs/columns.md).",
     )
     public_files: tuple[PublicFile, ...] = Field(
         default=(),
@@ -338,6 +346,13 @@ class ReleaseSpec(FrozenModel):
         if self.totals:
             check_totals(self.totals, self.measured_columns, made, self.mechanism)
         check_together(self.together, self.released_columns, made)
+        check_compared(self.compare, self.measured_columns, made)
+        if self.compare and self.order is not None:
+            raise FieldError(
+                "differences of columns are not kept where rows of a person are linked",
+                "Take it out, or state what holds in `rules`",
+                ("compare",),
+            )
         return self
 
     @property
@@ -401,9 +416,17 @@ class ReleaseSpec(FrozenModel):
     @property
     def measured_sets(self) -> tuple[NamedMarginal, ...]:
         """The sets of columns whose joint counts are measured, whatever pairs are chosen."""
+        return tuple(marginal for marginal in self.workload if marginal.measured) if self._measures_sets else ()
+
+    @property
+    def compared_pairs(self) -> tuple[tuple[str, ...], ...]:
+        """The pairs of columns whose joint counts with their difference are measured, whatever pairs are chosen."""
+        return self.compare if self._measures_sets else ()
+
+    @property
+    def _measures_sets(self) -> bool:
         rows = self.mechanism.synthesis
-        by_sweeps = not isinstance(rows, Synthesis) or rows.method == "sweep"
-        return tuple(marginal for marginal in self.workload if marginal.measured and by_sweeps)
+        return not isinstance(rows, Synthesis) or rows.method == "sweep"
 
     @property
     def place(self) -> str:

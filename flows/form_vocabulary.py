@@ -15,11 +15,11 @@ FORM = Vocabulary(
         **{field: f"{variable} of the worker" for field, variable in SETTINGS.items()},
         **{
             field: _name_form_field(name.replace("_", " ").title())
-            for field, name in list_fields("release", "evaluate", "compare", "ledger")
+            for field, name in list_fields("release", "evaluate", "comparison", "ledger")
         },
         "release.data": _name_form_field("Spec", "Data"),
         "evaluate.labels": _name_form_field("Settings", "Labels"),
-        "compare.labels": _name_form_field("Settings", "Labels"),
+        "comparison.labels": _name_form_field("Settings", "Labels"),
         "evaluate.delta": "delta",
         "ledger.against": "against",
     },

@@ -40,6 +40,10 @@ class Zoned(Binned):
         return None if value is None else check_zone(value)
 
 
+RESOLUTION_SECONDS = {"day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
+"""Seconds of each resolution of moments."""
+
+
 class Written(Zoned):
     """Shared by the kinds whose texts may be written in any way."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import combinations
 from math import prod
 from typing import Any
 
@@ -15,10 +16,12 @@ import numpy as np
 from privsyn.base.notebook import format_html_table
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
+from privsyn.data_contracts.compared_columns import get_step
 from privsyn.data_contracts.csv_options import USUAL_NULLS
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.receipts import compute_sigma
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.rules import list_computed_columns
 from privsyn.engine.checks import check_keepable
 from privsyn.engine.plan import Plan, Stage, account_rho
 from privsyn.engine.policy_checks import check_public_inputs, check_table
@@ -29,6 +32,7 @@ from privsyn.sources.private_table import Source, Table
 from privsyn.specs.draft import decimals_of_type
 from privsyn.specs.table_fit import TableFit, fit_of
 from privsyn.tasks.codecs import Codec
+from privsyn.tasks.codecs.differences import DifferenceCodec
 from privsyn.tasks.codecs.level_codecs import LevelCodec
 from privsyn.tasks.codecs.person_figures import PersonFigureCodec
 from privsyn.tasks.codecs.split import SplitCodec
@@ -37,6 +41,12 @@ from privsyn.tasks.estimation.expected_error import NORMAL_MEAN_ABSOLUTE
 from privsyn.tasks.estimation.merged_codes import CoarseCounts, count_affordable_cells, merge_codes
 from privsyn.tasks.estimation.question_cells import find_starts
 from privsyn.tasks.privacy.accountant import cap_accountant
+
+COMPARABLE = 3
+"""Pairs of columns that might be compared that are named, at most."""
+
+LEAST_SHARED_RANGE = 0.5
+"""What the ranges of two columns that might be compared have in common at least, as a share of the wider one."""
 
 MANY_CODES = 10_000
 LARGE_EPSILON = 10.0
@@ -226,6 +236,7 @@ def _list_warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:
         for name in spec.unmeasured_columns
     )
     found.extend(_find_missing_zeros(spec))
+    found.extend(_find_comparable_columns(spec))
     exact = [name for name, c in spec.measured_columns.items() if isinstance(c, NumberColumn) and _is_unrounded(c)]
     if exact:
         names = ", ".join(f"columns.{name}" for name in exact)
@@ -250,6 +261,8 @@ def _name_kind(spec: ReleaseSpec, codec: Codec) -> str:
         return "of a person"
     if isinstance(codec, LevelCodec):
         return f"level of {codec.column}"
+    if isinstance(codec, DifferenceCodec):
+        return "difference"
     return "heaps" if len(codec.sources) == 1 else "one of"
 
 
@@ -271,6 +284,32 @@ def _find_missing_zeros(spec: ReleaseSpec) -> Iterator[str]:
                 f"columns.{name} begins at 0 without `exact: [0]`: zeros come out as any value of its first bin, "
                 f"{edges[0]:g} to {edges[1]:g}."
             )
+
+
+def _find_comparable_columns(spec: ReleaseSpec) -> Iterator[str]:
+    """Yield pairs of columns, COMPARABLE at most, of one unit, step and about the same range, that nothing compares."""
+    named = {name for pair in (*spec.compare, *spec.together) for name in pair} | set(list_computed_columns(spec.rules))
+    columns = [
+        (name, column)
+        for name, column in spec.measured_columns.items()
+        if isinstance(column, IntegerColumn | NumberColumn) and column.unit and name not in named
+    ]
+    alike = [
+        (first, second)
+        for (first, one), (second, other) in combinations(columns, 2)
+        if (one.unit, get_step(one)) == (other.unit, get_step(other))
+        and _compute_shared_range(one, other) >= LEAST_SHARED_RANGE
+    ]
+    for first, second in alike[:COMPARABLE] if spec.order is None else ():
+        yield (
+            f"columns.{first} and columns.{second} have one unit and range: where it matters whether one is below, "
+            f"equal to or above the other, write `compare: [[{first}, {second}]]`."
+        )
+
+
+def _compute_shared_range(one: IntegerColumn | NumberColumn, other: IntegerColumn | NumberColumn) -> float:
+    """Return the common part of two columns' ranges, as a share of the wider one."""
+    return (min(one.max, other.max) - max(one.min, other.min)) / max(one.max - one.min, other.max - other.min, 1e-300)
 
 
 def _describe_noise(plan: Plan) -> tuple[NoiseLine, ...]:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 _ARGUMENTS = {
     "release": "data spec fresh period new_dataset time_zone",
     "evaluate": "release data holdout against settings labels epsilon_report delta",
-    "compare": "methods epsilons seeds holdout labels",
+    "comparison": "methods epsilons seeds holdout labels",
     "improve": "release epsilon",
     "rerun": "release keep prior",
     "query": "release columns where formula probabilities level population other plot",

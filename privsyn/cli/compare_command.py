@@ -90,7 +90,7 @@ def _parse_numbers(text: str) -> tuple[float, ...]:
             found.append(float(part))
         except ValueError:
             raise RequestError(
-                f"{part!r} is not a number", "Write numbers with commas: 0.2,1,2", "compare.epsilons"
+                f"{part!r} is not a number", "Write numbers with commas: 0.2,1,2", "comparison.epsilons"
             ) from None
     return tuple(found)
 

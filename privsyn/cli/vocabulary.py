@@ -11,7 +11,7 @@ _OTHER_WORDS = {
     "evaluate.release": "RELEASE",
     "evaluate.labels": "--label",
     "evaluate.delta": "delta",
-    "compare.labels": "--label",
+    "comparison.labels": "--label",
     "improve.release": "RUN",
     "rerun.release": "RUN",
     "rerun.keep": "--output",

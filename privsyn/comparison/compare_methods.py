@@ -72,34 +72,34 @@ class CompareRequest:
         for name in self.methods:
             if name not in METHODS:
                 raise RequestError(
-                    f"there is no method {name!r}", f"Known are {', '.join(METHODS)}, and `all`", "compare.methods"
+                    f"there is no method {name!r}", f"Known are {', '.join(METHODS)}, and `all`", "comparison.methods"
                 )
         for epsilon in self.epsilons:
             if not (math.isfinite(epsilon) and 0 < epsilon <= 1e6):
                 raise RequestError(
-                    f"{epsilon:g} is not above 0 and at most 1,000,000", "Correct it", "compare.epsilons"
+                    f"{epsilon:g} is not above 0 and at most 1,000,000", "Correct it", "comparison.epsilons"
                 )
             account_rho(
-                Guarantee(epsilon=epsilon, delta=self.spec.privacy.delta), "compare.epsilons", self.spec.accountant
+                Guarantee(epsilon=epsilon, delta=self.spec.privacy.delta), "comparison.epsilons", self.spec.accountant
             )
         for values, field_, what in (
-            (self.methods, "compare.methods", "method"),
-            (self.epsilons, "compare.epsilons", "epsilon"),
+            (self.methods, "comparison.methods", "method"),
+            (self.epsilons, "comparison.epsilons", "epsilon"),
         ):
             if not values:
                 raise RequestError(f"names no {what}", f"Name at least one {what}", field_)
             if len(set(values)) < len(values):
                 raise RequestError(f"names one {what} twice", "Take one of them out", field_)
         if not 1 <= self.seeds <= MOST_SEEDS:
-            raise RequestError(f"{self.seeds} is not from 1 to {MOST_SEEDS:,}", "Correct it", "compare.seeds")
+            raise RequestError(f"{self.seeds} is not from 1 to {MOST_SEEDS:,}", "Correct it", "comparison.seeds")
         labels = () if self.evaluation.labels == "auto" else self.evaluation.labels
         for label in labels:
             if label not in self.spec.released_columns:
                 raise RequestError(
-                    f"the spec releases no column {label!r}", "Name one that it releases", "compare.labels"
+                    f"the spec releases no column {label!r}", "Name one that it releases", "comparison.labels"
                 )
             if label in self.spec.unmeasured_columns:
-                raise RequestError(f"the column {label!r} is not measured", "Name one that is", "compare.labels")
+                raise RequestError(f"the column {label!r} is not measured", "Name one that is", "comparison.labels")
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def compare(
     installed or fails is reported as such and stops nothing.  Raises RequestError (exit 2) for a wrong request.
     """
     get_roots(settings.private_root, settings.released_root)
-    for table, argument in ((request.spec.place, "data"), (request.holdout, "compare.holdout")):
+    for table, argument in ((request.spec.place, "data"), (request.holdout, "comparison.holdout")):
         if table is not None:
             check_table(request.spec.dataset, table, settings, argument)
     check_public_inputs(request.spec, settings)
@@ -143,7 +143,7 @@ def run_all(
     spec = request.spec
     source = open_source(spec.place, spec)
     encoding = plan_every_column(spec, tuple(c for c in source.columns if c in spec.released_columns))
-    holdout = None if request.holdout is None else read_table(request.holdout, encoding, spec, "compare.holdout")
+    holdout = None if request.holdout is None else read_table(request.holdout, encoding, spec, "comparison.holdout")
     rows = _split_training_rows(source, spec, encoding)
     real = encode_table(source.batches(), encoding)
 

@@ -88,7 +88,7 @@ class Inputs:
         queries, answers = self.measured(stages)
         pooled = pool_one_ways(self.recode(), queries, answers, binning)
         found = recompress(pooled, queries, binning, settings)
-        return found | smooth_one_ways(pooled, binning) if settings.enabled and settings.equal_mass else found
+        return smooth_one_ways(pooled, found, binning) if settings.enabled and settings.equal_mass else found
 
     def measured(self, stages: Sequence[str]) -> tuple[list[Query], list[NDArray[Any]]]:
         """Return queries and noisy answers of these release steps, each marginal once."""

@@ -29,7 +29,7 @@ from privsyn.tasks.codecs.binning import get_ordered
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import estimate_total
 from privsyn.tasks.kernels.counting import Countable
-from privsyn.tasks.knowledge.public_knowledge import Part
+from privsyn.tasks.knowledge.public_knowledge import COMPARED_WEIGHT, Part
 from privsyn.tasks.steps import named_sets, triple_scores
 
 MEASURE_SETS = "measure_sets"
@@ -62,6 +62,7 @@ def compute_shares(request: Request) -> Shares:
     spec = request.spec
     search = SEARCH_SHARE if spec.looks_for_triples else Fraction(0)
     sizes = [(len(m.columns), m.weight) for m in spec.measured_sets]
+    sizes += [(3, COMPARED_WEIGHT)] * len(spec.compared_pairs)  # the two columns and their difference
     named = named_sets.compute_share(sizes, len(spec.measured_columns)) * (1 - search)
     return Shares(named, search * SCORES_PART, search * (1 - SCORES_PART))
 

@@ -20,6 +20,7 @@ from privsyn.data_contracts.columns import (
     TimeColumn,
 )
 from privsyn.data_contracts.columns.number_columns import ROUND_NUMBERS
+from privsyn.data_contracts.compared_columns import get_step
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.focus import parse_conditions
 from privsyn.data_contracts.panels import MOST_PERSONS, Panel
@@ -30,6 +31,7 @@ from privsyn.tasks.codecs.binning import AttributeBins, Binning, Level
 from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec
 from privsyn.tasks.codecs.codec import Codec, Codes
 from privsyn.tasks.codecs.dates_and_times import DateCodec, DatetimeCodec, TimeCodec
+from privsyn.tasks.codecs.differences import DifferenceCodec
 from privsyn.tasks.codecs.heaping import HeapingCodec
 from privsyn.tasks.codecs.level_codecs import LevelCodec, add_level_codecs
 from privsyn.tasks.codecs.numbers import IntegerCodec, NumberCodec
@@ -93,6 +95,15 @@ class EncodingPlan:
         return {codec.attribute: codec.cells.wide for codec in ordered if codec.cells.wide}
 
     @property
+    def differences(self) -> tuple[DifferenceCodec, ...]:
+        """The codecs of the differences of columns that the spec compares."""
+        return tuple(c for c in self.codecs if isinstance(c, DifferenceCodec))
+
+    def only(self, attributes: Collection[str]) -> EncodingPlan:
+        """Return the codecs of some attributes, without what follows from others."""
+        return EncodingPlan(tuple(c for c in self.codecs if c.attribute in attributes))
+
+    @property
     def interval_bins(self) -> dict[str, NDArray[np.int32]]:
         """Attribute -> the public bin of every fine code but null, -1 of an exact value; of those in ``together``."""
         grouped = {a for group in self.together for a in group}
@@ -132,8 +143,8 @@ class EncodingPlan:
         }
 
     def attributes_of(self, columns: Collection[str]) -> tuple[str, ...]:
-        """Return the attributes that hold these released columns, without their heaping attributes and levels."""
-        derived = (HeapingCodec, LevelCodec)
+        """Return the attributes that hold these released columns, without what is counted beside them."""
+        derived = (HeapingCodec, LevelCodec, DifferenceCodec)
         return tuple(
             c.attribute for c in self.codecs if not isinstance(c, derived) and not set(columns).isdisjoint(c.sources)
         )
@@ -240,6 +251,11 @@ def arrange_codecs(made: ColumnCodecs, order: Sequence[str] = ()) -> EncodingPla
         if spec.panel is None:  # a split code would follow from the row's other values, not from the row before
             codecs = split_by_computed(codecs, follow, rules)
         codecs = add_level_codecs(codecs, columns, follow, rules)
+    for pair in spec.compare:
+        first, second = (made.of(name)[0] for name in pair)
+        assert isinstance(first, OrderedCodec) and isinstance(second, OrderedCodec)  # noqa: S101 - checked by the spec
+        difference = DifferenceCodec(first, second, get_step(columns[pair[0]]))
+        codecs[difference.attribute] = difference
     others = [name for name in order or columns if not columns[name].measured]
     drawn = tuple(UnmeasuredColumn(made.of(name)[0], columns[name]) for name in others)
     panel = spec.panel

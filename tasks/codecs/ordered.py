@@ -141,6 +141,11 @@ class OrderedCodec(Codec):
         return self._released(np.clip(numbers, *self._bounds()))
 
     @property
+    def stands_alone(self) -> NDArray[np.bool_]:
+        """Which fine codes are an exact value or null, so no part of an interval, shape (size,)."""
+        return np.append(self._is_exact, np.ones(int(self._nullable), dtype=bool))
+
+    @property
     def bounds(self) -> tuple[float, float]:
         """The smallest and largest possible value, in the codec's numbers, but for exact ones."""
         return self._bounds()
@@ -275,12 +280,17 @@ class OrderedCodec(Codec):
 
     def read(self, columns: Columns, codes: Codes | None = None) -> dict[str, pa.Array]:
         """See :class:`Codec`: numbers, or moments in seconds, within the bounds or exact."""
-        numbers, _ = self.numbers(columns[self.sources[0]])
+        numbers = self.count_numbers(columns[self.sources[0]])
+        return {self.attribute: pa.array(self._seen(numbers), mask=np.isnan(numbers))}
+
+    def count_numbers(self, array: pa.Array) -> Floats:
+        """Return the values as they are counted, in the codec's numbers: within the bounds or exact, NaN for null."""
+        numbers, _ = self.numbers(array)
         low, high = self._bounds()
         missing = np.isnan(numbers)
         inside = np.clip(np.where(missing, low, numbers), low, high)
-        known = self._seen(np.where(self._find_exact_cells(numbers) >= 0, numbers, inside))
-        return {self.attribute: pa.array(known, mask=missing if self._nullable else None)}
+        counted = np.where(self._find_exact_cells(numbers) >= 0, numbers, inside)
+        return np.where(missing, np.nan, counted) if self._nullable else counted
 
     def _middle(self, part: Bin) -> float:
         if self._grid is None or part.exact:

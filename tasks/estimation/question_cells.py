@@ -50,6 +50,7 @@ Grouping = tuple[NDArray[np.integer[Any]], int]
 def find_starts(spec: ReleaseSpec, encoding: EncodingPlan, groupings: Mapping[str, Grouping]) -> Starts:
     """Return what the attributes of the spec's measured questions begin with, in the codes of ``groupings``.
 
+    Of compared columns it is what their difference begins with: below, at and above 0 are never one code.
     Questions of the same attributes are one set: its codes tell apart what any of them does.
     """
     codecs = {codec.attribute: codec for codec in encoding.codecs}
@@ -66,7 +67,12 @@ def find_starts(spec: ReleaseSpec, encoding: EncodingPlan, groupings: Mapping[st
             whole = marginal.asked is not None and a in by and not ordered
             grows = marginal.asked is None or (a in by and ordered) or (a, None) in leaves
             own[a].append(Start(np.arange(len(begin)) if whole else begin, grows))
-    return {attributes: _unite(own) for attributes, own in found.items()}
+    starts = {attributes: _unite(own) for attributes, own in found.items()}
+    for codec in encoding.differences:
+        begin = _join_codes([codec.signs], groupings[codec.attribute])
+        compared = frozenset((codec.first.attribute, codec.second.attribute, codec.attribute))
+        starts[compared] = {codec.attribute: Start(begin, True)}
+    return starts
 
 
 def _split(

@@ -346,7 +346,7 @@ LEAST_CODES = 3
 """Codes of a column at least: with two, a relation that rises and falls cannot be seen."""
 
 ENOUGH_CODES = 8
-"""So many codes keep a relation well: a column has them in place of twice as many only, as finer codes tell more."""
+"""So many codes keep a relation well: a column has them in place of half as many again: finer ones tell more."""
 
 PAIRS_BUDGET = 3.0
 """Budget of the pairs in that of the one-ways, as codes are counted by it: about that of the default split."""
@@ -370,7 +370,7 @@ def count_codes(noisy: Mapping[str, Floats], queries: Sequence[Query]) -> int:
 
 def are_worth_joining(size: int, codes: int) -> bool:
     """Return whether an attribute of ``size`` codes is better measured in ``codes`` of equal mass."""
-    return codes < size if codes < ENOUGH_CODES else 2 * codes <= size
+    return codes < size if codes < ENOUGH_CODES else 3 * codes <= 2 * size
 
 
 def mark_first_of_equal_mass(total: Floats, codes: int) -> NDArray[np.bool_]:

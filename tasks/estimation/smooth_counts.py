@@ -17,10 +17,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.tasks.codecs.binning import AttributeBins, Binning
+from privsyn.tasks.codecs.binning import AttributeBins, Binning, list_counted_alone
 from privsyn.tasks.estimation.fine_weights import find_faint_points, join_points
 from privsyn.tasks.estimation.projection import apply_norm_sub
-from privsyn.tasks.estimation.recode import AttributeRecode, Recode
+from privsyn.tasks.estimation.recode import AttributeRecode, Recode, estimate_total
 
 Floats = NDArray[np.float64]
 
@@ -37,23 +37,32 @@ COUNT_RESOLUTION = 2.0**-10
 """Counts are whole multiples of it: last bits of linear algebra differ between CPUs, and rows must not."""
 
 
-def smooth_one_ways(recode: Recode, binning: Binning) -> Recode:
-    """Return the attributes with open bins by smoothed counts, and the shares inside their codes by these.
+def smooth_one_ways(pooled: Recode, recode: Recode, binning: Binning) -> Recode:
+    """Return ``recode`` with counts of one total, that of all one-ways; with open bins smoothed, and shares by these.
 
-    Counts keep their sum; attributes that a public table tells of are left out.
+    ``pooled``: the one-ways of all looks; ``recode``: with what recompression says of them.  Attributes that a public
+    table tells of, with levels, or counted alone are as they were.
     """
-    found = {}
-    for a, r in recode.items():
+    total, found = max(estimate_total(pooled), 0.0), dict(recode)
+    beside = {*list_counted_alone(binning), *(a for a, bins in binning.items() if bins.levels)}
+    for a in (a for a, r in recode.items() if a not in beside and not r.by_prior):
         widths = binning[a].widths
-        if widths is not None and widths.any() and not r.by_prior:
-            found[a] = _smooth_attribute(r, binning[a], widths)
+        if widths is not None and widths.any():
+            found[a] = _smooth_attribute(recode[a], _shift(pooled[a].estimate, total), binning[a], widths)
+        else:
+            found[a] = replace(recode[a], estimate=_shift(recode[a].estimate, total))
     return found
 
 
-def _smooth_attribute(recode: AttributeRecode, bins: AttributeBins, widths: Floats) -> AttributeRecode:
+def _shift(counts: Floats, total: float) -> Floats:
+    """Return the counts of this sum that are nearest."""
+    return counts + (total - counts.sum()) / len(counts)
+
+
+def _smooth_attribute(recode: AttributeRecode, noisy: Floats, bins: AttributeBins, widths: Floats) -> AttributeRecode:
     sigma = float(np.sqrt(recode.noise))
-    faint = find_faint_points(recode.estimate, sigma, bins.points)
-    counts, wide = join_points(recode.estimate, faint), widths.copy()
+    faint = find_faint_points(noisy, sigma, bins.points)
+    counts, wide = join_points(noisy, faint), widths.copy()
     free = widths > 0
     if bins.points is not None:
         free[bins.points.cell] = False
@@ -65,8 +74,7 @@ def _smooth_attribute(recode: AttributeRecode, bins: AttributeBins, widths: Floa
             counts[row] = smooth_counts(counts[row], sigma, wide[row])
     for cell, beside, share in zip(*faint, strict=True):
         counts[cell], counts[beside] = share * counts[beside], (1 - share) * counts[beside]
-    total = max(float(recode.estimate.sum()), 0.0)
-    settled = np.rint(apply_norm_sub(counts, total) / COUNT_RESOLUTION) * COUNT_RESOLUTION
+    settled = np.rint(apply_norm_sub(counts, max(float(noisy.sum()), 0.0)) / COUNT_RESOLUTION) * COUNT_RESOLUTION
     even = np.where(recode.kept, np.maximum(widths, 1e-9 * widths.max()), 0.0)
     return replace(recode, estimate=settled, weight=_share_inside(recode, np.where(recode.kept, settled, 0.0), even))
 

@@ -267,7 +267,11 @@ def _integrate(first: tuple[Floats, Floats], second: tuple[Floats, Floats]) -> t
 
 
 def _make_definite(correlations: Floats, pairs: Sequence[Clique], names: Sequence[str]) -> Floats:
-    """Return correlations of a matrix without negative eigenvalues: these are cut, and the diagonal is made 1 again."""
+    """Return correlations of a matrix without negative eigenvalues: these are cut, and the diagonal is made 1 again.
+
+    At most MOST_CORRELATION: making the diagonal 1 draws some of columns that are nearly the same to 1, which the
+    normal model has no density for.
+    """
     number = {a: i for i, a in enumerate(names)}
     at = np.array([[number[a], number[b]] for a, b in pairs])
     matrix = np.eye(len(names))
@@ -277,7 +281,8 @@ def _make_definite(correlations: Floats, pairs: Sequence[Clique], names: Sequenc
         return correlations
     positive = (vectors * np.maximum(values, _LEAST_EIGENVALUE)) @ vectors.T
     scale = np.sqrt(np.diag(positive))
-    return np.asarray((positive / np.multiply.outer(scale, scale))[at[:, 0], at[:, 1]])
+    found = (positive / np.multiply.outer(scale, scale))[at[:, 0], at[:, 1]]
+    return np.clip(found, -MOST_CORRELATION, MOST_CORRELATION)
 
 
 def _build_joint(first: Ranks, second: Ranks, correlation: float) -> Floats:
@@ -288,7 +293,7 @@ def _build_joint(first: Ranks, second: Ranks, correlation: float) -> Floats:
     low = np.cumsum(width) - width
     nodes = low[:, None] + width[:, None] * (np.arange(NODES) + 0.5) / NODES
     z = np.clip(ndtri(nodes.clip(1e-12, 1 - 1e-12)), -_EDGE, _EDGE)
-    ends = np.append(0.0, np.cumsum(second.width[second.ordered]))
+    ends = np.append(0.0, np.cumsum(second.width[second.ordered])).clip(max=1.0)  # shares may sum to 1 and a last bit
     ends[-1] = 1.0
     cuts = np.clip(ndtri(ends), -_EDGE, _EDGE)
     below = ndtr((cuts - correlation * z[:, :, None]) / np.sqrt(1 - correlation**2)).mean(axis=1)

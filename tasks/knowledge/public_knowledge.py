@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from privsyn.data_contracts.compared_columns import name_difference_attribute
 from privsyn.data_contracts.domain import Clique, Domain, drop_attributes
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.tasks.codecs import EncodingPlan
@@ -38,6 +39,10 @@ KEEPING_RULES = 4
 
 COVERED_BY_PRIOR = 2
 """The version of which attributes a prior is informative for; a part of keys where there is a prior."""
+
+
+COMPARED_WEIGHT = 1.0
+"""The weight of two columns and their difference among the sets that are measured."""
 
 
 class Part(StrEnum):
@@ -163,6 +168,9 @@ class PublicKnowledge:
             self.check(Part.TARGETS)
             attributes = frozenset(self.encoding.attributes_of(marginal.columns))
             found[attributes] = max(found.get(attributes, 0.0), marginal.weight)
+        for pair in self.spec.compared_pairs:
+            self.check(Part.TARGETS)
+            found[frozenset((*pair, name_difference_attribute(*pair)))] = COMPARED_WEIGHT
         return tuple(found.items())
 
     @property
@@ -225,11 +233,12 @@ class KnowledgeInCodes:
     @property
     def starts(self) -> Starts:
         """What the merged codes of measured questions begin with."""
-        if not any(marginal.question for marginal in self.public.spec.measured_sets):
+        spec = self.public.spec
+        if not spec.compared_pairs and not any(marginal.question for marginal in spec.measured_sets):
             return NO_STARTS
         self.public.check(Part.TARGETS)
         groupings = {a: (np.where(r.kept, r.coarse, -1), r.size) for a, r in self.recode.items()}
-        return find_starts(self.public.spec, self.public.encoding, groupings)
+        return find_starts(spec, self.public.encoding, groupings)
 
     @property
     def held(self) -> tuple[HeldCounts, ...]:
@@ -247,13 +256,13 @@ def _key_codes(public: PublicKnowledge) -> dict[str, Any]:
     asked = list_asked_thresholds(public.spec)
     key_of_questions = {"asked": asked} if asked else {}
     if plan.rules is None:
-        return key_of_questions
+        return {**key_of_questions, **_key_compared(public)}
     groups = [[*c.sources, len(c.groups)] for c in plan.codecs if isinstance(c, OneHotCodec)]
     splits = {c.attribute: c.digest for c in plan.codecs if isinstance(c, SplitCodec)}
     levels = {c.attribute: c.digest for c in plan.codecs if isinstance(c, LevelCodec)}
     key = {"thresholds": plan.rules.thresholds, "computed": list(plan.rules.order), "one_of": groups}
     key |= {**({"split": splits} if splits else {}), **({"levels": levels} if levels else {})}
-    return {**key, **key_of_questions}
+    return {**key, **key_of_questions, **_key_compared(public)}
 
 
 def _key_rules(public: PublicKnowledge) -> dict[str, Any]:
@@ -290,7 +299,11 @@ def _key_totals(public: PublicKnowledge) -> dict[str, Any]:
 
 
 def _key_targets(public: PublicKnowledge) -> dict[str, Any]:
-    return public.spec.targets()
+    return {**public.spec.targets(), **_key_compared(public)}
+
+
+def _key_compared(public: PublicKnowledge) -> dict[str, Any]:
+    return {"compare": public.spec.compare} if public.spec.compare else {}
 
 
 def _key_together(public: PublicKnowledge) -> dict[str, Any]:

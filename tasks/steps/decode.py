@@ -21,6 +21,7 @@ from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.estimation.tails import with_tails
 from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.knowledge.differences import keep_difference
 from privsyn.tasks.knowledge.together import gather, with_common_shapes
 from privsyn.tasks.rules.feasibility import find_valid_row
 from privsyn.tasks.rules.repair import repair_rows
@@ -54,6 +55,8 @@ def decode(
     helped = {codec.attribute for codec in plan.codecs if codec.helpers}  # these say where in a fine code values lie
     model = fit_related_places(codes, recode, plan.binning) if related else None
 
+    compared = [(codec, _plan_columns(plan, codec.sources)) for codec in plan.differences]
+
     def make(coarse: dict[str, NDArray[Any]]) -> dict[str, pa.Array]:
         common = _list_common_places(coarse, plan.together, rng)
         if model is not None:
@@ -63,7 +66,12 @@ def decode(
         codes = {a: code for a, (code, _) in followed.items()}
         places = {a: place for a, (_, place) in followed.items() if a not in helped}
         gather(codes, places, plan.together, plan.interval_bins, rng)
-        return plan.decode(fine | codes, rng, places)
+        fine |= codes
+        columns = plan.decode(fine, rng, places)
+        for codec, alone in compared:
+            redraw = partial(_redraw_columns, alone, coarse, fine, draws, rng)
+            keep_difference(codec, columns, fine, recode, redraw, rng)
+        return columns
 
     for coarse in _iterate_batches(codes, rng):
         columns = make(coarse)
@@ -73,6 +81,28 @@ def decode(
             )
         arrays = [as_released(columns[name], ranges[name]) for name in column_order]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _plan_columns(plan: EncodingPlan, columns: Sequence[str]) -> EncodingPlan:
+    """Return the codecs of some columns alone, with what these read where they draw values."""
+    helpers = (helper for name in columns for helper in plan.get_codec(name).helpers)
+    return plan.only({*columns, *helpers})
+
+
+def _redraw_columns(
+    plan: EncodingPlan,
+    coarse: Mapping[str, NDArray[Any]],
+    fine: Mapping[str, NDArray[np.int64]],
+    draws: Mapping[str, FineCodes],
+    rng: np.random.Generator,
+    rows: NDArray[np.int64],
+) -> dict[str, pa.Array]:
+    """Return values of the columns of ``plan`` drawn anew inside the codes of some rows; what helps them stays."""
+    codes = {
+        c.attribute: draws[c.attribute](coarse[c.attribute][rows], rng) if c.ranges() else fine[c.attribute][rows]
+        for c in plan.codecs
+    }
+    return plan.decode(codes, rng)
 
 
 def _list_common_places(

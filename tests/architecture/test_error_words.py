@@ -254,7 +254,7 @@ def test_the_form_s_words_are_its_titles() -> None:
     flows = {
         "release": (release, scheduled_release),
         "evaluate": (evaluate,),
-        "compare": (compare,),
+        "comparison": (compare,),
         "ledger": (budget_report,),
     }
     titled = 0

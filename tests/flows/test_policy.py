@@ -154,7 +154,7 @@ def test_what_it_allows_is_released_and_its_later_looks_are_bound_too(
         "evaluate.data": (lambda: privsyn.evaluate(made, elsewhere), "paths"),
         "evaluate.holdout": (lambda: privsyn.evaluate(made, holdout=elsewhere), "paths"),
         "evaluate.against": (lambda: privsyn.evaluate(made, against=[elsewhere]), "paths"),
-        "compare.holdout": (lambda: privsyn.compare(spec, holdout=elsewhere), "paths"),
+        "comparison.holdout": (lambda: privsyn.compare(spec, holdout=elsewhere), "paths"),
         "data": (lambda: privsyn.compare(asked(spec, data=str(elsewhere))), "paths"),
     }
     for field, (call, words) in refused.items():

@@ -190,6 +190,7 @@ VALUES: dict[str, Any] = {
         ]
     },
     "together": [["born", "died"]],
+    "compare": [["born", "died"]],
     "public_files": [{"field": "rules[0].lookup.table", "path": "towns.csv", "sha256": "0" * 64}],
     "engine.kind": "dask",
     "engine.workers": {"engine.kind": "dask", "engine.workers": 2},

@@ -128,9 +128,9 @@ def test_mutant_codes_cut_by_the_rows_themselves_move_a_score_by_more() -> None:
     assert moved > 1
 
 
-def test_many_codes_of_equal_mass_take_the_place_of_twice_as_many_only() -> None:
+def test_many_codes_of_equal_mass_take_the_place_of_half_as_many_again_only() -> None:
     assert are_worth_joining(7, 6) and not are_worth_joining(6, 6)
-    assert are_worth_joining(16, 8) and not are_worth_joining(15, 8)
+    assert are_worth_joining(12, 8) and not are_worth_joining(11, 8)
 
 
 def test_a_column_with_bins_of_its_own_keeps_them() -> None:

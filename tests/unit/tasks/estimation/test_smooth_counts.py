@@ -61,7 +61,8 @@ def test_a_zero_that_stands_out_and_null_keep_their_counts_and_shares_sum_to_one
     y[0] += 1_500
     widths = np.append(np.ones(CELLS), 0.0)
     bins = AttributeBins(np.arange(CELLS + 1, dtype=np.int32), ((0, CELLS),), True, widths, points=ZERO)
-    found = smooth_one_ways({"x": build_recode(y, sigma)}, {"x": bins})["x"]
+    recode = {"x": build_recode(y, sigma)}
+    found = smooth_one_ways(recode, recode, {"x": bins})["x"]
     assert np.isclose(found.estimate.sum(), y.sum(), atol=0.1)
     assert abs(found.estimate[0] - y[0]) < 2 * sigma
     assert abs(found.estimate[-1] - 700) < 2 * sigma
@@ -74,6 +75,15 @@ def test_a_zero_that_does_not_stand_out_has_its_part_of_the_smoothed_density() -
     y = np.full(CELLS, 100.0) + np.random.default_rng(4).normal(0, sigma, CELLS)
     y[0] = 20.0
     bins = AttributeBins(np.arange(CELLS, dtype=np.int32), ((0, CELLS),), True, np.ones(CELLS), points=ZERO)
-    found = smooth_one_ways({"x": build_recode(y, sigma)}, {"x": bins})["x"]
+    recode = {"x": build_recode(y, sigma)}
+    found = smooth_one_ways(recode, recode, {"x": bins})["x"]
     assert np.isclose(found.estimate[0], found.estimate[1], atol=0.01)
     assert abs(found.estimate[0] - 100) < 25
+
+
+def test_all_columns_come_to_the_total_that_all_of_them_say() -> None:
+    wide, narrow = build_recode(np.full(CELLS, 100.0), 30.0), build_recode(np.array([3_000.0, 3_000.0]), 3.0)
+    recode = {"wide": wide, "narrow": narrow}
+    binning = {a: AttributeBins(np.arange(len(r.estimate), dtype=np.int32)) for a, r in recode.items()}
+    found = smooth_one_ways(recode, recode, binning)
+    assert all(abs(r.estimate.sum() - 6_000) < 10 for r in found.values())

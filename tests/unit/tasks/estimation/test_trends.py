@@ -13,7 +13,16 @@ from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.estimation.known_zeros import KnownZeros
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode
-from privsyn.tasks.estimation.trends import TOP, Trends, list_missing_pairs, rank_codes
+from privsyn.tasks.estimation.trends import (
+    MOST_CORRELATION,
+    TOP,
+    Ranks,
+    Trends,
+    _build_joint,
+    _make_definite,
+    list_missing_pairs,
+    rank_codes,
+)
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.steps.trend_scores import count_exactly, plan_queries
 
@@ -75,6 +84,23 @@ def test_correlations_of_all_pairs_fit_together() -> None:
         for i, j in combinations(range(3), 2):
             matrix[i, j] = matrix[j, i] = trends.correlation[NAMES[i], NAMES[j]]
         assert np.linalg.eigvalsh(matrix)[0] > -1e-3
+
+
+def test_shares_that_sum_to_a_last_bit_more_than_one_have_a_joint_distribution() -> None:
+    """Empty codes at the end begin where the others' shares end, which rounding may put above 1."""
+    width = np.array([0.1] * 3 + [0.7 + 4e-16, 0.0])
+    assert np.cumsum(width)[-2] > 1
+    ranks = Ranks(np.array([-2, -1, 0, 1, 2, 0]), width, np.ones(5, dtype=bool), 1.0)
+    joint = _build_joint(ranks, ranks, 0.6)
+    assert np.isfinite(joint).all()
+    np.testing.assert_allclose(joint.sum(axis=1), width, atol=1e-9)
+
+
+def test_correlations_that_are_made_to_fit_together_stay_below_one() -> None:
+    pairs = list(combinations("abcdefghij", 2))
+    for seed in range(5):
+        noisy = np.random.default_rng(seed).choice([MOST_CORRELATION, MOST_CORRELATION, 0.0], len(pairs))
+        assert np.abs(_make_definite(noisy, pairs, "abcdefghij")).max() <= MOST_CORRELATION
 
 
 def test_pairs_that_were_not_measured_have_the_counts_of_their_trend() -> None:

@@ -1,0 +1,89 @@
+"""Pairs of columns whose values are compared in every row: which may be, and the attribute of their difference."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from privsyn.data_contracts.columns.number_columns import IntegerColumn, NumberColumn
+from privsyn.data_contracts.columns.shared_fields import Binned
+from privsyn.data_contracts.columns.time_columns import RESOLUTION_SECONDS, DatetimeColumn
+from privsyn.data_contracts.field_error import FieldError
+
+NUMBERS = (IntegerColumn, NumberColumn)
+
+
+def name_difference_attribute(first: str, second: str) -> str:
+    """Return the attribute of the difference of two columns; the released table has no such column."""
+    return f"{first} minus {second}"
+
+
+def get_step(column: Binned) -> float | None:
+    """Return the smallest difference of two values of a column, in the numbers of its edges; None without one."""
+    match column:
+        case IntegerColumn():
+            return float(column.step or 1)
+        case NumberColumn():
+            return column.step or (None if column.decimals is None else 10.0**-column.decimals)
+        case DatetimeColumn():
+            return 86_400.0 if column.type == "date" else float(RESOLUTION_SECONDS[column.resolution])
+    return 1.0
+
+
+def check_compared(pairs: Sequence[Sequence[str]], columns: Mapping[str, Any], made: Collection[str]) -> None:
+    """Raise FieldError, with its place, for a pair of ``compare`` whose values have no difference.
+
+    columns: the released ones that are measured; made: those that rules compute or tie to others.
+    """
+    seen: set[str] = set()
+    for i, pair in enumerate(pairs):
+        place = ("compare", i)
+        if len(pair) != 2 or pair[0] == pair[1]:
+            raise FieldError("names something else than two columns", "Name the two that are compared", place)
+        for name in pair:
+            _check_column(name, columns, made, place)
+            if name in seen:
+                raise FieldError(f"names the column {name!r} a second time", "Compare it with one column", place)
+            seen.add(name)
+        _check_alike(pair[0], columns[pair[0]], pair[1], columns[pair[1]], place)
+        attribute = name_difference_attribute(*pair)
+        if attribute in columns:
+            raise FieldError(
+                f"the column {attribute!r} has the name that the comparison needs", "Rename that column", place
+            )
+
+
+def _check_column(name: str, columns: Mapping[str, Any], made: Collection[str], place: tuple[str | int, ...]) -> None:
+    if name not in columns:
+        raise FieldError(f"the spec measures no column {name!r}", "Name one that it releases and measures", place)
+    if name in made:
+        raise FieldError(
+            f"the column {name!r} is made from others by a rule, so its values follow from these",
+            "Name the columns that it is made from",
+            place,
+        )
+    if not isinstance(columns[name], Binned):
+        raise FieldError(
+            f"the values of {name!r} have no difference: it is {columns[name].kind!r}",
+            "Name numbers, days or times",
+            place,
+        )
+
+
+def _check_alike(first: str, one: Any, second: str, other: Any, place: tuple[str | int, ...]) -> None:
+    """Raise FieldError unless values of both columns can be subtracted, in steps of one size."""
+    numbers = isinstance(one, NUMBERS) and isinstance(other, NUMBERS)
+    if not numbers and one.kind != other.kind:
+        raise FieldError(
+            f"{first!r} is {one.kind!r} and {second!r} is {other.kind!r}", "Name columns of the same kind", place
+        )
+    if one.unit and other.unit and one.unit != other.unit:
+        raise FieldError(
+            f"{first!r} is in {one.unit!r} and {second!r} in {other.unit!r}", "Name columns of the same unit", place
+        )
+    if get_step(one) != get_step(other) or getattr(one, "per_day", 0) != getattr(other, "per_day", 0):
+        raise FieldError(
+            f"values of {first!r} and {second!r} have other steps",
+            "Give both the same `step`, `decimals`, `resolution` or `format`",
+            place,
+        )

@@ -1,0 +1,99 @@
+"""Codec of the difference of two columns of a row: 0 alone, and cells whose widths double away from it.
+
+It writes an attribute of its own, which no released column has, so that whether one value is below, equal to or above
+the other, and by how much, is measured like any column; :mod:`privsyn.tasks.knowledge.differences` keeps it in the
+rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.columns.grid import Grid
+from privsyn.data_contracts.compared_columns import name_difference_attribute
+from privsyn.data_contracts.domain import choose_code_dtype
+from privsyn.data_contracts.tables import ValueRange
+from privsyn.tasks.codecs.codec import Codec, Codes, Columns
+from privsyn.tasks.codecs.ordered import OrderedCodec
+
+Floats = NDArray[np.float64]
+
+STEPS_WITHOUT_GRID = 4_096
+"""Steps that the range of a difference has where values are on no grid."""
+
+
+class DifferenceCodec(Codec):
+    """Codes of ``first`` minus ``second``: below 0 the largest first, then 0, then above 0; last that one is missing.
+
+    ``step``: of the values, None where they are on no grid.  A cell holds the differences from 2^i to below 2^(i+1)
+    steps.
+    """
+
+    def __init__(self, first: OrderedCodec, second: OrderedCodec, step: float | None) -> None:
+        self.first, self.second = first, second
+        self.attribute = name_difference_attribute(first.attribute, second.attribute)
+        self.sources = (*first.sources, *second.sources)
+        (low, high), (least, most) = first.bounds, second.bounds
+        span = max(high - least, most - low, 0.0)
+        self._rounds = step is not None
+        self.step = step if step is not None else max(span, 1e-300) / STEPS_WITHOUT_GRID
+        self._widths = int(np.floor(np.log2(max(span / self.step, 1.0)))) + 1
+        self.zero = self._widths
+        self.missing = 2 * self._widths + 1
+        self.groups = np.arange(self.missing + 1, dtype=np.int32)
+        self.in_order = ((0, self.zero), (self.zero + 1, self.missing))
+
+    @property
+    def signs(self) -> Floats:
+        """Each code's sign, shape (size,), and 2 of that of missing ones."""
+        return np.append(np.sign(np.arange(self.missing) - self.zero), 2).astype(np.float64)
+
+    def find_codes(self, first: Floats, second: Floats) -> NDArray[np.int64]:
+        """Return the code of the difference of each pair of numbers, shape (rows,); NaN is missing."""
+        steps = (first - second) / self.step
+        steps = np.round(steps) if self._rounds else steps
+        with np.errstate(divide="ignore", invalid="ignore"):
+            place = np.clip(np.floor(np.log2(np.abs(steps))), 0, self._widths - 1)
+        codes = np.where(steps < 0, self.zero - 1 - place, np.where(steps > 0, self.zero + 1 + place, self.zero))
+        return np.where(np.isnan(steps), self.missing, codes).astype(np.int64)
+
+    def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
+        """See :class:`Codec`; repairs are counted by the columns' own codecs."""
+        first, second = (codec.count_numbers(columns[codec.attribute]) for codec in (self.first, self.second))
+        return self.find_codes(first, second).astype(choose_code_dtype(self.size)), Counter()
+
+    def round(self, numbers: Floats) -> Floats:
+        """Return numbers on the grid of the values, where these have one."""
+        if not self._rounds:
+            return numbers
+        return np.asarray(Grid.of(self.step).value(np.round(numbers / self.step)))
+
+    def draw(self, codes: NDArray[np.int64], rng: np.random.Generator) -> Floats:
+        """Return a difference of each code, shape (rows,), drawn evenly from its cell; of no missing one."""
+        place = np.where(codes < self.zero, self.zero - 1 - codes, codes - self.zero - 1)
+        steps = 2.0 ** np.maximum(place, 0) * (1 + rng.random(len(codes)))
+        steps = np.floor(steps) if self._rounds else steps
+        return np.sign(codes - self.zero) * steps * self.step
+
+    def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
+        """Return nothing: no column is released."""
+        return {}
+
+    def decode_at(self, codes: Codes, places: Floats) -> dict[str, pa.Array]:
+        """Return nothing: no column is released."""
+        return {}
+
+    def labels(self) -> list[str]:
+        """Return each cell's differences."""
+        ends = [(2.0**i * self.step, 2.0 ** (i + 1) * self.step) for i in range(self._widths)]
+        above = [f"{low:g} to below {high:g}" for low, high in ends]
+        below = [f"above -{high:g} to -{low:g}" for low, high in reversed(ends)]
+        return [*below, "0", *above, "(missing)"]
+
+    def ranges(self) -> dict[str, ValueRange]:
+        """Return nothing."""
+        return {}

@@ -1,0 +1,95 @@
+"""Compared columns: rows get values whose difference lies in the cell that their codes say.
+
+Post-processing of synthetic codes; it costs no budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from privsyn.tasks.codecs.differences import DifferenceCodec, Floats
+from privsyn.tasks.codecs.ordered import OrderedCodec
+from privsyn.tasks.estimation.recode import Recode
+
+REDRAWS = 24
+"""How often a row's two values are drawn anew inside their codes, one of them as far from the other as is wanted."""
+
+Redraw = Callable[[NDArray[np.int64]], Mapping[str, pa.Array]]
+"""Draws values of the two columns anew inside the codes of some rows."""
+
+
+def keep_difference(
+    codec: DifferenceCodec,
+    columns: dict[str, pa.Array],
+    fine: Mapping[str, NDArray[np.integer[Any]]],
+    recode: Recode,
+    redraw: Redraw,
+    rng: np.random.Generator,
+) -> None:
+    """Put values into ``columns``, in place, whose differences lie in the cells that the codes ``fine`` say.
+
+    Values stay in their codes where these leave such a difference.  Where they do not, one of the two values, as often
+    the first as the second, leaves its code: what is known of the difference is finer than codes are.  Null and exact
+    values stay.
+    """
+    wanted = np.asarray(fine[codec.attribute]).astype(np.int64)
+    parts = [_Part(part, fine[part.attribute], recode) for part in (codec.first, codec.second)]
+    numbers = [part.codec.count_numbers(columns[part.codec.attribute]) for part in parts]
+    changed = [np.zeros(len(wanted), dtype=bool) for _ in parts]
+    moves = (wanted != codec.missing) & ~parts[0].fixed & ~parts[1].fixed
+    left = np.flatnonzero(moves & (codec.find_codes(*numbers) != wanted))
+    for attempt in range(REDRAWS + 1):
+        if not left.size:
+            break
+        if attempt:
+            drawn = redraw(left)
+            now = [part.codec.count_numbers(drawn[part.codec.attribute]) for part in parts]
+        else:
+            now = [own[left] for own in numbers]
+        last = attempt == REDRAWS
+        side = rng.random(left.size) < 0.5 if last else np.full(left.size, bool(attempt % 2))
+        gap = codec.draw(wanted[left], rng)
+        moved = [codec.round(now[1] + gap), codec.round(now[0] - gap)]
+        now = [np.where(side, moved[0], now[0]), np.where(side, now[1], moved[1])]
+        fits = codec.find_codes(*now) == wanted[left]
+        for own, either, part in zip(now, moved, parts, strict=True):
+            # A move out of codes that one bound forbids would only ever go the other way, and shift all values there.
+            fits &= part.can_hold(either) if last else part.keeps_code(left, own)
+            fits &= part.can_hold(own)
+        rows = left[fits]
+        for own, new, marks in zip(numbers, now, changed, strict=True):
+            own[rows], marks[rows] = new[fits], True
+        left = left[~fits]
+    for part, own, marks in zip(parts, numbers, changed, strict=True):
+        if marks.any():
+            name = part.codec.attribute
+            values = part.codec.release_numbers(np.where(marks, own, part.codec.bounds[0]))
+            columns[name] = pc.if_else(pa.array(marks), values, columns[name])
+
+
+class _Part:
+    """One of two compared columns: its coarse codes by row, and which rows' values cannot move."""
+
+    def __init__(self, codec: OrderedCodec, fine: NDArray[np.integer[Any]], recode: Recode) -> None:
+        self.codec, self._coarse_of = codec, recode[codec.attribute].coarse
+        self.fixed = codec.stands_alone[fine]
+        self._code = self._coarse_of[fine]
+
+    def can_hold(self, numbers: Floats) -> NDArray[np.bool_]:
+        """Return whether ``numbers`` are values of an interval of the column."""
+        low, high = self.codec.bounds
+        return (numbers >= low) & (numbers <= high) & ~self.codec.stands_alone[self._find_fine(numbers)]
+
+    def keeps_code(self, rows: NDArray[np.int64], numbers: Floats) -> NDArray[np.bool_]:
+        """Return whether ``numbers`` are in the codes of ``rows``."""
+        return np.asarray(self._coarse_of[self._find_fine(numbers)] == self._code[rows])
+
+    def _find_fine(self, numbers: Floats) -> NDArray[np.int64]:
+        fine = self.codec.encode({self.codec.attribute: self.codec.release_numbers(numbers)})[0]
+        return np.asarray(fine).astype(np.int64)

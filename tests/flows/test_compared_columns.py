@@ -1,0 +1,94 @@
+"""Releases of tables with compared columns: wages and income, which most people have equal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import privsyn
+from tests.support.releases import run
+from tests.support.specs import make_spec
+
+pytestmark = pytest.mark.usefixtures("places")
+
+Save = Callable[..., str]
+
+COLUMNS: dict[str, Any] = {
+    "age": {"kind": "integer", "min": 18, "max": 80},
+    "wages": {"kind": "integer", "min": 0, "max": 200_000},
+    "income": {"kind": "integer", "min": 0, "max": 300_000, "nullable": True},
+}
+AMOUNTS: dict[str, Any] = {"privacy": {"epsilon": 2.0, "delta": 1e-9}, "budget": {"epsilon": 50.0, "delta": 1e-8}}
+MECHANISMS = ("privsyn", "adaptive", "aim", "mst", "privbayes", "independent")
+
+
+def people(rows: int) -> pa.Table:
+    """Wages are all the income of six in ten people, and never above it."""
+    rng = np.random.default_rng(0)
+    wages = np.where(rng.random(rows) < 0.75, np.round(np.exp(9.8 + 0.6 * rng.normal(size=rows)), -2), 0)
+    wages = np.clip(wages, 0, 200_000)
+    more = np.where(rng.random(rows) < np.where(wages > 0, 0.2, 0.9), np.exp(8.5 + rng.normal(size=rows)), 0)
+    income = np.clip(wages + np.round(more, -2), 0, 300_000)
+    missing = rng.random(rows) < 0.1
+    return pa.table({"age": rng.integers(18, 81, rows), "wages": wages, "income": pa.array(income, mask=missing)})
+
+
+def compare(table: pd.DataFrame) -> tuple[float, float]:
+    """Return the share of rows in which both are equal, and in which wages are above income, of those with both."""
+    both = table.dropna(subset=["wages", "income"])
+    return float((both.wages == both.income).mean()), float((both.wages > both.income).mean())
+
+
+def release(data: str, **fields: Any) -> pd.DataFrame:
+    """Return the synthetic table of a release."""
+    made = run(make_spec(COLUMNS, data=data, **AMOUNTS, **fields))
+    return privsyn.open_release(made.released).to_pandas()
+
+
+def test_rows_keep_what_is_compared(save: Save) -> None:
+    table = people(6_000)
+    equal, _ = compare(table.to_pandas())
+    kept = release(save(table), compare=[["wages", "income"]])
+    lost = release(save(table))
+    assert compare(lost)[0] < 0.1 and compare(lost)[1] > 0.15
+    assert abs(compare(kept)[0] - equal) < 0.04
+    assert compare(kept)[1] < 0.03
+    assert abs(kept.income.isna().mean() - 0.1) < 0.03
+    assert list(kept.columns) == list(COLUMNS)
+    assert kept.wages.between(0, 200_000).all() and kept.income.dropna().between(0, 300_000).all()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_every_mechanism_keeps_it(save: Save, mechanism: str) -> None:
+    kept = release(save(people(3_000)), compare=[["wages", "income"]], mechanism={"name": mechanism})
+    assert compare(kept)[0] > 0.4
+
+
+def test_the_note_names_the_pair(save: Save) -> None:
+    data = save(people(1_500))
+    plain, made = (run(make_spec(COLUMNS, data=data, **AMOUNTS, **f)) for f in ({}, {"compare": [["wages", "income"]]}))
+    note = (Path(made.released) / "README.md").read_text(encoding="utf-8")
+    assert "## Columns that are compared" in note and "- wages with income" in note
+    assert "compared" not in (Path(plain.released) / "README.md").read_text(encoding="utf-8")
+
+
+def test_rules_bind_where_columns_are_compared(save: Save) -> None:
+    rules = [{"never": "wages > income"}]
+    kept = release(save(people(3_000)), compare=[["wages", "income"]], rules=rules)
+    assert compare(kept)[1] == 0
+
+
+def test_linked_rows_refuse_it(save: Save) -> None:
+    with pytest.raises(Exception, match="not kept where rows of a person are linked"):
+        make_spec(
+            {**COLUMNS, "pid": {"kind": "drop"}, "year": {"kind": "integer", "min": 2000, "max": 2009}},
+            unit={"person_id": "pid", "max_records": 3},
+            order="year",
+            compare=[["wages", "income"]],
+        )
