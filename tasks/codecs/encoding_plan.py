@@ -30,6 +30,7 @@ from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.binning import AttributeBins, Binning, Level
 from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec
 from privsyn.tasks.codecs.codec import Codec, Codes
+from privsyn.tasks.codecs.compositions import CompositionCodec
 from privsyn.tasks.codecs.dates_and_times import DateCodec, DatetimeCodec, TimeCodec
 from privsyn.tasks.codecs.differences import DifferenceCodec
 from privsyn.tasks.codecs.heaping import HeapingCodec
@@ -41,6 +42,9 @@ from privsyn.tasks.codecs.person_figures import PersonFigureCodec, build_person_
 from privsyn.tasks.codecs.random_columns import UnmeasuredColumn
 from privsyn.tasks.codecs.split import split_by_computed
 from privsyn.tasks.rules.compiled_rules import CompiledRules, list_thresholds
+
+FIGURES = (PersonFigureCodec, CompositionCodec)
+"""The codecs of figures of persons and households."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +64,13 @@ class EncodingPlan:
     together: tuple[tuple[str, ...], ...] = ()
     unmeasured: tuple[UnmeasuredColumn, ...] = ()
     panel: Panel | None = None
-    order: OrderedCodec | None = None
+    order: Codec | None = None
     order_unit: int = 1
 
     @property
     def of_rows(self) -> EncodingPlan:
         """The codecs of the table's columns, without the figures of persons."""
-        return replace(self, codecs=tuple(c for c in self.codecs if not isinstance(c, PersonFigureCodec)), panel=None)
+        return replace(self, codecs=tuple(c for c in self.codecs if not isinstance(c, FIGURES)), panel=None)
 
     @property
     def following(self) -> tuple[str, ...]:
@@ -75,11 +79,18 @@ class EncodingPlan:
         kept = (c for c in self.of_rows.codecs if not isinstance(c, LevelCodec))
         return tuple(c.attribute for c in kept if carried.isdisjoint(c.sources))
 
-    def get_order(self) -> tuple[Panel, OrderedCodec]:
+    def get_order(self) -> tuple[Panel, Codec]:
         """Return the panel and the codec of its order.  Raises ValueError for a plan that links no rows."""
         if self.panel is None or self.order is None:
             raise ValueError("the plan links no rows")
         return self.panel, self.order
+
+    def get_compositions(self) -> CompositionCodec:
+        """Return the codec of the compositions of households.  Raises LookupError for a plan without."""
+        for codec in self.codecs:
+            if isinstance(codec, CompositionCodec):
+                return codec
+        raise LookupError("the plan has no households")
 
     def get_codec(self, attribute: str) -> Codec:
         """Return the codec of an attribute.  Raises LookupError if there is none."""
@@ -261,8 +272,11 @@ def arrange_codecs(made: ColumnCodecs, order: Sequence[str] = ()) -> EncodingPla
     panel = spec.panel
     if panel is None:
         return EncodingPlan(tuple(codecs.values()), follow, rules, spec.together, drawn)
-    figures = build_person_figures(panel, columns[panel.order])
     in_order = made.of(panel.order)[0]
+    if panel.household:
+        members = CompositionCodec(panel, in_order)
+        return EncodingPlan((*codecs.values(), members), follow, rules, (), drawn, panel, in_order)
+    figures = build_person_figures(panel, columns[panel.order])
     assert isinstance(in_order, OrderedCodec)  # noqa: S101 - the spec has checked its kind
     return EncodingPlan(
         (*codecs.values(), *figures), follow, rules, (), drawn, panel, in_order, get_unit(columns[panel.order])
