@@ -20,7 +20,7 @@ PAPER: dict[str, Any] = {
 
 RELATIONS: dict[str, Any] = {
     "split": {"trends": 0.15},
-    "compression": {"equal_mass": True, "single_values": True, "round_numbers": True},
+    "compression": {"equal_mass": True, "single_values": True, "round_numbers": True, "calendar": True},
     "consistency": {"pooled": True},
     "synthesis": {"related_inside": True},
 }

@@ -78,10 +78,10 @@ class ReleaseSpec(FrozenModel):
     )
     data: str = Field(
         default="",
-        description="CSV or Parquet: a file, or a folder of files with the same columns; or the URL of a database's "
-        "table, such as `postgresql://host/db?table=people`, `sqlite:///people.db?table=people` or "
-        "`duckdb:///people.duckdb?table=people` (docs/operations/sources.md). Empty: the table is handed over in "
-        "memory.",
+        description="CSV or Parquet: a file, or a folder of files with the same columns; an Excel, SPSS, Stata, SAS or "
+        "Feather file; or the URL of a database's table, such as `postgresql://host/db?table=people`, "
+        "`sqlite:///people.db?table=people` or `duckdb:///people.duckdb?table=people` (docs/operations/sources.md). "
+        "Empty: the table is handed over in memory.",
     )
     query: str = Field(
         default="",
@@ -140,7 +140,7 @@ class ReleaseSpec(FrozenModel):
         description="Where the fields below that the spec does not give come from: this project's defaults, those of "
         "0.3, or the paper's method and settings. They are constants. `0.4` differs from `0.3` where a column of "
         "numbers or moments has neither `bins` nor `edges`: then `equal_mass`, `single_values`, `round_numbers`, "
-        "`pooled` and `related_inside` are true, and `trends` is 0.15.",
+        "`calendar`, `pooled` and `related_inside` are true, and `trends` is 0.15.",
     )
     accountant: Literal["gaussian", "tight", "paper"] = Field(
         default="gaussian",
