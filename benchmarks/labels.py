@@ -46,7 +46,7 @@ NULL = -1e12
 OURS: dict[str, dict[str, Any]] = {
     "privsyn": {},
     "focus": {},
-    "focus, no triples": {"focus": {"columns": [], "triples": False}},
+    "focus, even scores": {"focus": {"columns": [], "scores": False}},
     "paper": {"preset": "paper"},
     "preset-0.3": {"preset": "0.3"},
     "aim": {"mechanism": "aim"},

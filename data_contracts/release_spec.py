@@ -140,7 +140,7 @@ class ReleaseSpec(FrozenModel):
         description="Where the fields below that the spec does not give come from: this project's defaults, those of "
         "0.3, or the paper's method and settings. They are constants. `0.4` differs from `0.3` where a column of "
         "numbers or moments has neither `bins` nor `edges`: then `equal_mass`, `single_values`, `round_numbers`, "
-        "`pooled` and `related_inside` are true, and `trends` is 0.15.",
+        "`calendar`, `pooled` and `related_inside` are true, and `trends` is 0.15.",
     )
     accountant: Literal["gaussian", "tight", "paper"] = Field(
         default="gaussian",
@@ -226,7 +226,8 @@ class ReleaseSpec(FrozenModel):
         whole["patternProperties"] = {f"^({'|'.join(EARLIER_SECTIONS)})$": {"type": "object"}}
         fields = whole["properties"]
         leave_to_preset(fields["accountant"], cls.model_fields["accountant"].default, "paper", PAPER_ACCOUNTANT)
-        targets = (fields["focus"]["anyOf"][0], "triples"), (fields["workload"]["items"], "measured")
+        focus = fields["focus"]["anyOf"][0]
+        targets = (focus, "triples"), (focus, "scores"), (fields["workload"]["items"], "measured")
         for target, name in targets:
             leave_to_preset(handler.resolve_ref_schema(target)["properties"][name], False, "0.4", True)
         for choice in fields["mechanism"]["oneOf"]:
@@ -427,6 +428,11 @@ class ReleaseSpec(FrozenModel):
         options = self.mechanism
         by_sweeps = isinstance(options, PrivSyn) and options.synthesis.method == "sweep"
         return self.focus is not None and self.focus.triples and by_sweeps and len(self.measured_columns) > 2
+
+    @property
+    def scores_focus_more(self) -> bool:
+        """Whether half of the scores' budget is for the pairs with a column in focus."""
+        return self.focus is not None and self.focus.scores and isinstance(self.mechanism, PrivSyn)
 
     @property
     def measured_sets(self) -> tuple[NamedMarginal, ...]:

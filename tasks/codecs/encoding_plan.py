@@ -28,10 +28,11 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import OneOf
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.binning import AttributeBins, Binning, Level
+from privsyn.tasks.codecs.calendar import CalendarCodec, Part, list_parts, name_calendar_attribute
 from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec
 from privsyn.tasks.codecs.codec import Codec, Codes
 from privsyn.tasks.codecs.compositions import CompositionCodec
-from privsyn.tasks.codecs.dates_and_times import DateCodec, DatetimeCodec, TimeCodec
+from privsyn.tasks.codecs.dates_and_times import CalendarColumnCodec, DateCodec, DatetimeCodec, TimeCodec
 from privsyn.tasks.codecs.differences import DifferenceCodec
 from privsyn.tasks.codecs.heaping import HeapingCodec
 from privsyn.tasks.codecs.level_codecs import LevelCodec, add_level_codecs
@@ -155,7 +156,7 @@ class EncodingPlan:
 
     def attributes_of(self, columns: Collection[str]) -> tuple[str, ...]:
         """Return the attributes that hold these released columns, without what is counted beside them."""
-        derived = (HeapingCodec, LevelCodec, DifferenceCodec)
+        derived = (HeapingCodec, LevelCodec, DifferenceCodec, CalendarCodec)
         return tuple(
             c.attribute for c in self.codecs if not isinstance(c, derived) and not set(columns).isdisjoint(c.sources)
         )
@@ -306,7 +307,7 @@ def list_asked_thresholds(spec: ReleaseSpec) -> dict[str, tuple[float, ...]]:
 
 
 def _build_codecs(name: str, spec: ReleaseSpec, thresholds: Sequence[float], even: Collection[str]) -> list[Codec]:
-    """Return the codec of a column, and that of its heaps where it has any."""
+    """Return the codec of a column, and those of what is counted beside it where it has any."""
     column = spec.released_columns[name]
     match column:
         case IntegerColumn():
@@ -318,11 +319,11 @@ def _build_codecs(name: str, spec: ReleaseSpec, thresholds: Sequence[float], eve
             number = NumberCodec(name, column, thresholds, even=name in even, points=points, rounded=rounded)
             return _with_heaps(number, column, rounded)
         case DatetimeColumn():
-            return [DatetimeCodec(name, column, thresholds, even=name in even)]
+            return _with_calendar(DatetimeCodec(name, column, thresholds, even=name in even), column, spec)
         case DateColumn():
-            return [DateCodec(name, column, thresholds, even=name in even)]
+            return _with_calendar(DateCodec(name, column, thresholds, even=name in even), column, spec)
         case TimeColumn():
-            return [TimeCodec(name, column, thresholds, even=name in even)]
+            return _with_calendar(TimeCodec(name, column, thresholds, even=name in even), column, spec)
         case BooleanColumn():
             return [BooleanCodec(name, column)]
         case CategoricalColumn():
@@ -345,3 +346,16 @@ def _with_heaps(codec: OrderedCodec, column: IntegerColumn | NumberColumn, round
         return [codec, HeapingCodec(codec, column.heap_values())]
     step = rounded[0] / ROUND_NUMBERS[0] if rounded else None
     return [codec, HeapingCodec(codec, rounded, step)] if rounded else [codec]
+
+
+def _with_calendar(
+    codec: CalendarColumnCodec, column: DateColumn | DatetimeColumn | TimeColumn, spec: ReleaseSpec
+) -> list[Codec]:
+    """Return the codec and, where the spec counts the calendar and gives no bins, those of its parts."""
+    together = {name for group in spec.together for name in group}
+    counted = spec.mechanism.compression.calendar and column.leaves_bins_open
+    if not counted or codec.attribute in together | {spec.order}:
+        return [codec]
+    parts = [Part.MINUTE] if isinstance(codec, TimeCodec) else list_parts(codec.smallest)
+    free = [part for part in parts if name_calendar_attribute(codec.attribute, part) not in spec.columns]
+    return [codec, *codec.count_calendar(free)]

@@ -133,6 +133,7 @@ VALUES: dict[str, Any] = {
     "mechanism.compression.equal_mass": True,
     "mechanism.compression.single_values": True,
     "mechanism.compression.round_numbers": True,
+    "mechanism.compression.calendar": True,
     "mechanism.selection.scores": "indif",
     "mechanism.selection.criterion": "dense_marg",
     "mechanism.selection.combine_cliques": True,
