@@ -5,13 +5,14 @@ BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export DO_NOT_TRACK := 1
 
-.PHONY: help demo test test-all lint bench audit accuracy results peers compare docs diagrams server deploy worker lock clean
+.PHONY: help demo test test-all test-noise lint bench audit accuracy results peers compare docs diagrams server deploy worker lock clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo      release a synthetic General Social Survey extract at epsilon 1, and its private report"
 	@echo "make test      lint, types, layers and the tests"
 	@echo "make test-all  the same with the slow tests"
+	@echo "make test-noise  the statistical tests on fresh seeds: do more fail than chance makes?  SEED=N: as before"
 	@echo "make docs      the documentation as a site, in site/: a dead link fails"
 	@echo "make diagrams  draw the Mermaid drawings of the documentation as pictures; needs npm's @mermaid-js/mermaid-cli"
 	@echo "make audit     lower bounds on epsilon from thousands of releases of one pair of neighbours: docs/audit.md"
@@ -79,6 +80,9 @@ test: $(VENV)/.dev
 test-all: $(VENV)/.dev
 	@$(MAKE) --no-print-directory -j 2 lint compiled
 	$(BIN)/pytest -q -n 2 --dist worksteal
+
+test-noise: $(VENV)/.dev compiled
+	$(if $(SEED),PRIVSYN_TEST_NOISE=$(SEED)) $(BIN)/python -m pytest -q -p tests.support.fresh_noise tests/statistical tests/privacy tests/unit/answers
 
 audit: $(VENV)/.dev
 	$(BIN)/python -m audit --markdown docs/audit.md

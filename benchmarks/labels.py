@@ -39,14 +39,14 @@ MOST_ROWS = 10_000
 """Rows that the machines are trained on and tested with at most."""
 BINS = 16
 """Bins of numbers as features of the SVM, of equal mass among the real rows."""
-TREES = 40
+TREES = 20
 NULL = -1e12
 """Null as a feature of the trees, and as a label."""
 
 OURS: dict[str, dict[str, Any]] = {
     "privsyn": {},
     "focus": {},
-    "focus, no triples": {"focus": {"columns": [], "triples": False}},
+    "focus, even scores": {"focus": {"columns": [], "scores": False}},
     "paper": {"preset": "paper"},
     "preset-0.3": {"preset": "0.3"},
     "aim": {"mechanism": "aim"},

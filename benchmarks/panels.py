@@ -3,7 +3,7 @@
 ``linked``: a release with `order`.  ``unlinked``: the same request without it, every kept row counted, and the rows put
 together at random into persons of the real numbers of rows.  ``flat``: one row a person with a column for every year
 and variable, by the defaults.  ``sample``: a random tenth of the persons, as they are, which is not private.  The
-tables are public and the noise is seeded: nothing here is a release.
+tables are public and the noise is seeded: nothing here is a release.  ``--counts``: what is best counted.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +209,45 @@ def _mean(values: list[Any]) -> float:
     return float(np.mean(values)) if values else float("nan")
 
 
+def compare_counts(name: str, epsilon: float, seeds: int) -> dict[str, tuple[float, float]]:
+    """Return how far noisy counts of all columns, and of all pairs, lie from those of all rows: L1, means over seeds.
+
+    Each is measured at the same price: ``one row`` of each person, drawn at random; ``all rows`` that are kept, with
+    the noise of so many; ``weights``: all kept rows with weights that sum to one a person, whatever number it has.
+    """
+    rows, columns = load(name)
+    spec = build_spec(name, columns, epsilon, 0)
+    person, most = TABLES[name]["person"], TABLES[name]["most"]
+    bins = encode_table(pa.Table.from_pandas(rows, preserve_index=False).to_batches(), plan_every_column(spec)).bins
+    own = pd.Series(rows[person]).groupby(rows[person].to_numpy()).transform("size").to_numpy()
+    rho = float(Request(spec, tuple(n for n in rows if n in spec.released_columns), 1).total_rho)
+    found: dict[str, tuple[float, float]] = {}
+    shuffled = np.random.default_rng(0)
+    drawn = rows.groupby(person).sample(1, random_state=0).index
+    weights = {
+        "one row": (np.isin(rows.index, drawn).astype(float), 1.0),
+        "all rows": (np.ones(len(rows)), float(most)),
+        "weights": (1.0 / own, 1.0),
+    }
+    for way, (weight, sensitivity) in weights.items():
+        errors = []
+        for size, share in ((1, 0.25), (2, 0.73)):
+            cliques = list_all_cliques(bins.domain, size)
+            sigma = sensitivity * np.sqrt(len(cliques) / (2 * rho * share))
+            off = []
+            for clique in cliques:
+                shape = bins.domain.shape(clique)
+                cell = np.ravel_multi_index([bins.column(a).astype(np.int64) for a in clique], shape)
+                real = np.bincount(cell, minlength=int(np.prod(shape))) / len(rows)
+                counts = np.bincount(cell, weights=weight, minlength=len(real))
+                for _ in range(seeds):
+                    noisy = np.maximum(counts + shuffled.normal(0, sigma, len(counts)), 0.0)
+                    off.append(np.abs(noisy / max(noisy.sum(), 1.0) - real).sum())
+            errors.append(float(np.mean(off)))
+        found[way] = errors[0], errors[1]
+    return found
+
+
 def main() -> None:
     """Print a row for every table, epsilon and way: means over seeds."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -215,7 +255,14 @@ def main() -> None:
     parser.add_argument("--epsilons", nargs="+", type=float, default=list(EPSILONS))
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--counts", action="store_true", help="what is best counted of a person's rows")
     asked = parser.parse_args()
+    if asked.counts:
+        print("| table | epsilon | counted | one column | two columns |\n|---|---|---|---|---|")
+        for name, epsilon in product(asked.tables, asked.epsilons):
+            for way, (alone, pairs) in compare_counts(name, epsilon, asked.seeds).items():
+                print(f"| {name} | {epsilon:g} | {way} | {alone:.3f} | {pairs:.3f} |", flush=True)
+        return
     head: list[str] = []
     for name in asked.tables:
         rows, columns = load(name)

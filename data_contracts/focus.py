@@ -10,8 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.question_language import ParsedQuestion, parse_question
-from privsyn.data_contracts.rule_language import find_names, parse_condition
-from privsyn.data_contracts.rule_nodes import Node
+from privsyn.data_contracts.rule_language import Node, find_names, parse_condition
 from privsyn.data_contracts.rules import infer_type
 
 MOST_MEASURED = 5
@@ -33,7 +32,7 @@ def _check_focus(columns: tuple[str, ...]) -> tuple[str, ...]:
 class Focus(FrozenModel):
     """The columns whose relations with all others count more."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"triples"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"triples", "scores"})
 
     columns: tuple[str, ...] = Field(
         description="The columns whose relations matter most: the outcome of an analysis, the label of a model."
@@ -48,6 +47,11 @@ class Focus(FrozenModel):
         default=False,
         description="Whether a tenth of the third stage's budget looks for two columns that together say something of "
         "one of these, and measures the three; `privsyn` and `adaptive` only. The preset `0.4` looks.",
+    )
+    scores: bool = Field(
+        default=False,
+        description="Whether half of the budget of the scores is for the pairs with one of these, where they are fewer "
+        "than the others; `privsyn` and `adaptive` only. The preset `0.4` does so.",
     )
 
     @field_validator("columns")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from math import comb
 from typing import Any, Protocol
 
-from privsyn.data_contracts.columns import DateColumn, DatetimeColumn, IntegerColumn
+from privsyn.data_contracts.columns import CategoricalColumn, DateColumn, DatetimeColumn, IntegerColumn
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.rules import OneOf, list_computed_columns
@@ -29,6 +30,8 @@ class Panel:
 
     ``most``: the rows of a person that are kept at most; ``order``: the column that they are in order of; ``constant``:
     the columns that are the same in every row of a person; ``with_order``: those that grow as the order does.
+    ``household``: whether the person is a household, the rows its members, and the order the column of their roles;
+    ``once``: the places of roles that one member has at most.
     """
 
     person: str
@@ -36,6 +39,8 @@ class Panel:
     order: str
     constant: tuple[str, ...] = ()
     with_order: tuple[str, ...] = ()
+    household: bool = False
+    once: tuple[int, ...] = ()
 
     @property
     def rows(self) -> str:
@@ -53,8 +58,20 @@ class Panel:
         return f"{self.order} (to the next row)"
 
     @property
-    def figures(self) -> tuple[str, str, str]:
+    def composition(self) -> str:
+        """The attribute that is how many members of each role a household has."""
+        return f"{self.person} (members by role)"
+
+    @property
+    def kind_of_pair(self) -> str:
+        """The attribute of a pair of members that is the second one's role, and whether the first one has it, too."""
+        return f"{self.order} (of the pair)"
+
+    @property
+    def figures(self) -> tuple[str, ...]:
         """The attributes of a person's record that are no columns of the table."""
+        if self.household:
+            return (self.composition,)
         return self.rows, self.before, self.gap
 
     @property
@@ -63,16 +80,28 @@ class Panel:
         return frozenset({self.order, *self.constant, *self.with_order})
 
 
+def count_compositions(roles: int, once: int, most: int) -> int:
+    """Return how many compositions a household of 1 to ``most`` members can have; ``once``: how many are limited."""
+    free = roles - once
+    several = (comb(once, j) * comb(most - j + free, free) for j in range(min(once, most) + 1))
+    return sum(several) - 1
+
+
+MOST_COMPOSITIONS = 5_000
+"""Compositions of a household at most: they are the codes of one attribute."""
+
 MOST_PERSONS = 1 << 31
 """Persons of one synthetic table at most."""
 
 OF_PERSON = "1: one record is made of all rows of a person, by a rule that depends on that person alone"
+OF_HOUSEHOLD = "1: one record is made of all members of a household, by a rule that depends on that household alone"
 """Why a count over such records has its sensitivity."""
 
 
-def describe_identifier(description: str) -> IntegerColumn:
+def describe_identifier(description: str, panel: Panel) -> IntegerColumn:
     """Return the column of new identifiers; ``description``: the spec's of the private one."""
-    words = "New number of a synthetic person, the same in all of its rows; it says nothing of the private identifiers."
+    of = "household" if panel.household else "person"
+    words = f"New number of a synthetic {of}, the same in all of its rows; it says nothing of the private identifiers."
     text = f"{description}. {words}" if description else words
     return IntegerColumn(kind="integer", min=1, max=MOST_PERSONS, description=text)
 
@@ -95,6 +124,7 @@ class WithPanel(Protocol):
     order: str | None
     constant: tuple[str, ...]
     with_order: tuple[str, ...]
+    once: tuple[Any, ...]
     rules: Any
     mechanism: Any
     prior: Any
@@ -114,7 +144,13 @@ class WithPanel(Protocol):
 def check_panel(spec: WithPanel) -> None:
     """Raise FieldError, with its place, where the fields about the rows of one person do not fit the spec."""
     if spec.order is None:
-        for field in ("constant", "with_order"):
+        if spec.unit.household_id is not None:
+            raise FieldError(
+                "nothing says in which roles the members of a household are",
+                "Write `order: COLUMN`, the categorical column of their roles, with the head first among its `values`",
+                ("order",),
+            )
+        for field in ("constant", "with_order", "once"):
             if getattr(spec, field):
                 raise FieldError(
                     "is about the rows of a person in their order, and the spec gives none",
@@ -122,7 +158,7 @@ def check_panel(spec: WithPanel) -> None:
                     (field,),
                 )
         return
-    if spec.unit.person_id is None:
+    if spec.unit.identifier is None:
         raise FieldError(
             "links the rows of a person, and nothing says which rows are a person's",
             "Write `unit: {person_id: COLUMN, max_records: K}`, or take `order` out",
@@ -135,9 +171,40 @@ def check_panel(spec: WithPanel) -> None:
     panel = spec.panel
     assert panel is not None  # noqa: S101 - there is an order and a person
     computed = {*list_computed_columns(spec.rules), *(n for r in spec.rules if isinstance(r, OneOf) for n in r.one_of)}
-    _check_order(spec, panel, computed)
+    if panel.household:
+        _check_roles(spec, panel, computed)
+    else:
+        _check_order(spec, panel, computed)
     _check_carried(spec, panel, computed)
     _check_rest(spec, panel)
+
+
+def _check_roles(spec: WithPanel, panel: Panel, computed: Collection[str]) -> None:
+    column = spec.measured_columns.get(panel.order)
+    if not isinstance(column, CategoricalColumn) or panel.order in computed:
+        raise FieldError(
+            f"{panel.order!r} gives the members of a household no roles: it is no measured `categorical` column",
+            "Name a column such as the relation to the head, with the head first among its `values`",
+            ("order",),
+        )
+    if spec.with_order:
+        raise FieldError("roles are no numbers, so nothing grows with them", "Take the field out", ("with_order",))
+    unknown = next((role for role in spec.once if role not in column.values), None)
+    if unknown is not None or len({*spec.once}) < len(spec.once):
+        raise FieldError(
+            f"names {unknown!r}, which {panel.order!r} does not list" if unknown is not None else "names a role twice",
+            f"Name values of {panel.order!r}, each once",
+            ("once",),
+        )
+    roles = len(column.values) + column.has_null + (column.goes_to == "other" and "other" not in column.values)
+    many = count_compositions(roles, len(spec.once), panel.most)
+    if many > MOST_COMPOSITIONS:
+        raise FieldError(
+            f"{panel.most} members of {roles} roles can be in {many:,} compositions, and {MOST_COMPOSITIONS:,} is the "
+            "most",
+            f"Lower `unit.max_records`, name more roles in `once`, or join values of {panel.order!r}",
+            ("order",),
+        )
 
 
 def _check_order(spec: WithPanel, panel: Panel, computed: Collection[str]) -> None:
@@ -205,6 +272,12 @@ def _check_rest(spec: WithPanel, panel: Panel) -> None:
     for field, reason in NOT_WITH.items():
         if getattr(spec, field):
             raise FieldError(f"does not go with `order`: {reason}", "Take one of the two out", (field,))
+    if spec.once and not panel.household:
+        raise FieldError(
+            "is about the roles in a household, and the promise is about a person",
+            "Write `unit: {household_id: COLUMN, max_records: K}`, or take this field out",
+            ("once",),
+        )
     taken = next((name for name in panel.figures if name in spec.columns), None)
     if taken is not None:
         raise FieldError(f"the column {taken!r} has the name that a count of rows needs", "Rename it", ("columns",))

@@ -20,7 +20,7 @@ PAPER: dict[str, Any] = {
 
 RELATIONS: dict[str, Any] = {
     "split": {"trends": 0.15},
-    "compression": {"equal_mass": True, "single_values": True, "round_numbers": True},
+    "compression": {"equal_mass": True, "single_values": True, "round_numbers": True, "calendar": True},
     "consistency": {"pooled": True},
     "synthesis": {"related_inside": True},
 }
@@ -58,7 +58,7 @@ def fill_targets(content: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(rows, Mapping) and rows.get("method") == "gum":
         return found
     if isinstance(focus, Mapping):
-        found["focus"] = {"triples": True, **focus}
+        found["focus"] = {"triples": True, "scores": True, **focus}
     if isinstance(workload, list | tuple):
         found["workload"] = [{"measured": True, **m} if _can_be_measured(m) else m for m in workload]
     return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field, model_validator
 
 from privsyn.data_contracts.field_error import FieldError
@@ -9,7 +11,9 @@ from privsyn.data_contracts.frozen_model import FrozenModel
 
 
 class Unit(FrozenModel):
-    """The unit of protection: how many records one person can have.  Mandatory, no default."""
+    """The unit of protection: one person with how many records, or one household.  Mandatory, no default."""
+
+    LATER: ClassVar[frozenset[str]] = frozenset({"household_id"})
 
     records_per_person: int | None = Field(
         default=None,
@@ -24,36 +28,65 @@ class Unit(FrozenModel):
         default=None,
         ge=1,
         le=10_000,
-        description="At most this many records a person are kept, before anything else: every count, share and mean "
+        description="At most this many records a person, or members a household, are kept, before anything else: every "
+        "count, share and mean "
         "of the release is of the kept rows.",
+    )
+
+    household_id: str | None = Field(
+        default=None,
+        description="Column that identifies the household, in place of `person_id`: the promise is about a whole "
+        "household with all its members, and the release has new households (docs/panels.md); with `max_records` and "
+        "`order`, the column of roles.",
     )
 
     @model_validator(mode="after")
     def _one_form(self) -> Unit:
-        if (self.records_per_person is None) == (self.person_id is None):
+        if self.person_id is not None and self.household_id is not None:
             raise FieldError(
-                "give either `records_per_person: K` (a public bound) or `person_id: COLUMN` with `max_records: K`"
+                "one person is a part of a household, and the promise is about one of the two",
+                "Give `household_id` alone: its promise is about the household with everybody in it",
             )
-        if (self.person_id is None) != (self.max_records is None):
-            raise FieldError("`person_id` and `max_records` go together")
+        if (self.records_per_person is None) == (self.identifier is None):
+            raise FieldError(
+                "give either `records_per_person: K` (a public bound) or `person_id: COLUMN` (or `household_id: "
+                "COLUMN`) with `max_records: K`"
+            )
+        if (self.identifier is None) != (self.max_records is None):
+            raise FieldError(f"`{self.by or 'person_id'}` and `max_records` go together")
         return self
+
+    @property
+    def by(self) -> str | None:
+        """The field that names the identifier: `person_id`, `household_id`, or None."""
+        return "household_id" if self.household_id is not None else "person_id" if self.person_id is not None else None
+
+    @property
+    def one(self) -> str:
+        """What the promise is about: a person or a household."""
+        return "person" if self.household_id is None else "household"
+
+    @property
+    def identifier(self) -> str | None:
+        """The column that says whose a row is: a person's or a household's."""
+        return self.person_id if self.household_id is None else self.household_id
 
     def describe_kept(self) -> str:
         """Return the clause that says how many rows of a person a cap kept."""
         most = self.records
-        return f"at most {most} row{'s' if most > 1 else ''} of a person {'were' if most > 1 else 'was'} kept"
+        return f"at most {most} row{'s' if most > 1 else ''} of a {self.one} {'were' if most > 1 else 'was'} kept"
 
     @property
     def records(self) -> int:
         """k: the most records that adding or removing one person changes."""
-        k = self.records_per_person if self.person_id is None else self.max_records
+        k = self.records_per_person if self.identifier is None else self.max_records
         assert k is not None  # noqa: S101 - narrowed by the validator
         return k
 
     def describe(self) -> str:
         """Return one phrase for certificates and release notes."""
         many = "one record" if self.records == 1 else f"at most {self.records} records"
-        how = "declared in the spec" if self.person_id is None else f"enforced by the column {self.person_id!r}"
+        how = "declared in the spec" if self.identifier is None else f"enforced by the column {self.identifier!r}"
         return f"one person with {many} ({how})"
 
 

@@ -13,6 +13,7 @@ from pydantic import Field, GetJsonSchemaHandler, ValidationInfo, field_validato
 from pydantic_core import CoreSchema
 
 from privsyn.data_contracts.columns import Column, DropColumn
+from privsyn.data_contracts.columns.category_columns import CategoryValue
 from privsyn.data_contracts.columns.number_columns import name_heap_attribute
 from privsyn.data_contracts.compared_columns import check_compared
 from privsyn.data_contracts.csv_options import USUAL_NULLS, CsvOptions, check_csv_texts
@@ -66,6 +67,7 @@ class ReleaseSpec(FrozenModel):
             "order",
             "constant",
             "with_order",
+            "once",
             "compare",
         }
     )
@@ -76,10 +78,10 @@ class ReleaseSpec(FrozenModel):
     )
     data: str = Field(
         default="",
-        description="CSV or Parquet: a file, or a folder of files with the same columns; or the URL of a database's "
-        "table, such as `postgresql://host/db?table=people`, `sqlite:///people.db?table=people` or "
-        "`duckdb:///people.duckdb?table=people` (docs/operations/sources.md). Empty: the table is handed over in "
-        "memory.",
+        description="CSV or Parquet: a file, or a folder of files with the same columns; an Excel, SPSS, Stata, SAS or "
+        "Feather file; or the URL of a database's table, such as `postgresql://host/db?table=people`, "
+        "`sqlite:///people.db?table=people` or `duckdb:///people.duckdb?table=people` (docs/operations/sources.md). "
+        "Empty: the table is handed over in memory.",
     )
     query: str = Field(
         default="",
@@ -103,7 +105,9 @@ class ReleaseSpec(FrozenModel):
         default=None,
         description="Public: the column by which the rows of a person follow each other, as `year`: whole numbers, "
         "dates or moments. With it, and `unit: {person_id: COLUMN, max_records: K}`, the release has new persons with "
-        "linked rows and new identifiers (docs/panels.md). Not given: rows are made one by one.",
+        "linked rows and new identifiers (docs/panels.md). With `household_id` in place of `person_id` the "
+        "`categorical` column of roles, whose `values` are in their order, as `[head, partner, child]`. Not given: "
+        "rows are made one by one.",
     )
     constant: tuple[str, ...] = Field(
         default=(),
@@ -113,6 +117,11 @@ class ReleaseSpec(FrozenModel):
         default=(),
         description="Public: columns of whole numbers that grow from row to row exactly as `order` does, as `[age]` "
         "beside the year; with `order`.",
+    )
+    once: tuple[CategoryValue, ...] = Field(
+        default=(),
+        description="Public: roles, values of `order`, that at most one member of a household has, as `[head, "
+        "partner]`; with `unit: {household_id: COLUMN, max_records: K}`.",
     )
     null_values: tuple[str, ...] = Field(
         default=USUAL_NULLS,
@@ -131,7 +140,7 @@ class ReleaseSpec(FrozenModel):
         description="Where the fields below that the spec does not give come from: this project's defaults, those of "
         "0.3, or the paper's method and settings. They are constants. `0.4` differs from `0.3` where a column of "
         "numbers or moments has neither `bins` nor `edges`: then `equal_mass`, `single_values`, `round_numbers`, "
-        "`pooled` and `related_inside` are true, and `trends` is 0.15.",
+        "`calendar`, `pooled` and `related_inside` are true, and `trends` is 0.15.",
     )
     accountant: Literal["gaussian", "tight", "paper"] = Field(
         default="gaussian",
@@ -217,7 +226,8 @@ class ReleaseSpec(FrozenModel):
         whole["patternProperties"] = {f"^({'|'.join(EARLIER_SECTIONS)})$": {"type": "object"}}
         fields = whole["properties"]
         leave_to_preset(fields["accountant"], cls.model_fields["accountant"].default, "paper", PAPER_ACCOUNTANT)
-        targets = (fields["focus"]["anyOf"][0], "triples"), (fields["workload"]["items"], "measured")
+        focus = fields["focus"]["anyOf"][0]
+        targets = (focus, "triples"), (focus, "scores"), (fields["workload"]["items"], "measured")
         for target, name in targets:
             leave_to_preset(handler.resolve_ref_schema(target)["properties"][name], False, "0.4", True)
         for choice in fields["mechanism"]["oneOf"]:
@@ -274,12 +284,12 @@ class ReleaseSpec(FrozenModel):
         return check_known_formats(formats)
 
     @model_validator(mode="after")
-    def _person_id_is_a_column(self) -> ReleaseSpec:
-        pid = self.unit.person_id
+    def _identifier_is_a_column(self) -> ReleaseSpec:
+        pid = self.unit.identifier
         if pid is not None and not isinstance(self.columns.get(pid), DropColumn):
             raise FieldError(
                 f"list the column {pid!r} under `columns` as {{kind: drop}}: an identifier is never released",
-                place=("unit", "person_id"),
+                place=("unit", str(self.unit.by)),
             )
         return self
 
@@ -373,10 +383,13 @@ class ReleaseSpec(FrozenModel):
     @property
     def panel(self) -> Panel | None:
         """What is public about the rows of one person, where the release links them."""
-        pid, most = self.unit.person_id, self.unit.max_records
+        pid, most = self.unit.identifier, self.unit.max_records
         if self.order is None or pid is None or most is None:
             return None
-        return Panel(pid, most, self.order, self.constant, self.with_order)
+        roles = getattr(self.columns.get(self.order), "values", ())
+        once = tuple(roles.index(role) for role in self.once if role in roles)
+        household = self.unit.household_id is not None
+        return Panel(pid, most, self.order, self.constant, self.with_order, household, once)
 
     @property
     def records(self) -> int:
@@ -387,15 +400,18 @@ class ReleaseSpec(FrozenModel):
         """Return one phrase for the unit of protection."""
         if self.panel is None:
             return self.unit.describe()
+        rows = "members" if self.panel.household else "rows"
         return (
-            f"one person with all rows, of which at most {self.panel.most} are kept and counted as one record "
-            f"(enforced by the column {self.panel.person!r})"
+            f"one {self.unit.one} with all {rows}, of which at most {self.panel.most} are kept and counted as one "
+            f"record (enforced by the column {self.panel.person!r})"
         )
 
     def get_published_column(self, name: str) -> Column:
         """Return a column of the synthetic table, which has new identifiers where rows are linked."""
         column = self.columns[name]
-        return describe_identifier(column.description) if self.panel and name == self.panel.person else column
+        if self.panel is None or name != self.panel.person:
+            return column
+        return describe_identifier(column.description, self.panel)
 
     @property
     def public_inputs(self) -> tuple[PublicFile, ...]:
@@ -412,6 +428,11 @@ class ReleaseSpec(FrozenModel):
         options = self.mechanism
         by_sweeps = isinstance(options, PrivSyn) and options.synthesis.method == "sweep"
         return self.focus is not None and self.focus.triples and by_sweeps and len(self.measured_columns) > 2
+
+    @property
+    def scores_focus_more(self) -> bool:
+        """Whether half of the scores' budget is for the pairs with a column in focus."""
+        return self.focus is not None and self.focus.scores and isinstance(self.mechanism, PrivSyn)
 
     @property
     def measured_sets(self) -> tuple[NamedMarginal, ...]:
@@ -448,7 +469,7 @@ class ReleaseSpec(FrozenModel):
         """
         if self.null_values != USUAL_NULLS:
             return self.null_values
-        if column == self.unit.person_id:
+        if column == self.unit.identifier:
             return ("",)
         listed = {v for v in getattr(self.columns[column], "values", ()) if isinstance(v, str)} - {""}
         return tuple(text for text in USUAL_NULLS if text not in listed)

@@ -10,11 +10,11 @@ import ast
 import datetime as dt
 import re
 import warnings
-from collections.abc import Mapping
-from typing import Any, NoReturn
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn
 
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.rule_nodes import Node, Type
 
 MAX_LENGTH = 2_000
 """Most characters of one expression."""
@@ -302,3 +302,33 @@ def _fold_constants(node: Node) -> float | str | bool | None:
     if node.op == "neg" and node.args[0].op == "constant":
         return -float(node.args[0].value)
     return node.value if node.op == "constant" else None
+
+
+Type = Literal["number", "text", "truth", "moment", "null"]
+"""What an expression is: a moment is a date or a date with a time; a truth is true, false, or null (unknown)."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """One part of an expression: ``op`` on ``args``, of ``type``.
+
+    ``op`` is "column" (``value``: its name), "constant" (``value``: float, text or bool; a moment in seconds since
+    1970, a time of day in seconds since midnight), "null", "in" (``value``: the constants), an operator, a function, or
+    "if" (condition, then, else).
+    """
+
+    op: str
+    type: Type
+    args: tuple[Node, ...] = ()
+    value: Any = None
+
+    def walk(self) -> Iterator[Node]:
+        """Return this node and all below it."""
+        yield self
+        for arg in self.args:
+            yield from arg.walk()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it names, each once, in order of first use."""
+        return tuple(dict.fromkeys(n.value for n in self.walk() if n.op == "column"))

@@ -74,7 +74,7 @@ class Split(FrozenModel):
 class Compression(FrozenModel):
     """Filter and combine low-count values, decided from the noisy one-ways (paper, section 5.3)."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"equal_mass", "single_values", "round_numbers"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"equal_mass", "single_values", "round_numbers", "calendar"})
 
     enabled: bool = Field(default=True, description="Whether low-count values are filtered and combined.")
     sigmas: float = Field(
@@ -117,11 +117,16 @@ class Compression(FrozenModel):
         description="Whether the multiples of 10, 100 and 1,000 of the step of such a column are counted, with a small "
         "part of the one-ways' budget, so that what people round to comes out where it stands out from noise.",
     )
+    calendar: bool = Field(
+        default=False,
+        description="Whether weekday, hour and round minutes of dates, moments and times with neither `bins` nor "
+        "`edges` are counted in the same way, so that Saturdays and full hours come out where they do.",
+    )
 
     def key(self) -> dict[str, Any]:
         """Return what codes depend on; a field that came later only where it is used, so that earlier keys stay."""
         return self.model_dump(
-            exclude={"single_values", "round_numbers"} | (set() if self.least_count else {"least_count"})
+            exclude={"single_values", "round_numbers", "calendar"} | (set() if self.least_count else {"least_count"})
         )
 
     def threshold(self, sigma: float) -> float:

@@ -11,6 +11,7 @@ from privsyn.data_contracts.promise import Guarantee
 from privsyn.ledgers.audit import Entry, charge_states
 from privsyn.ledgers.dataset_summary import AT_CAP_DELTA, DatasetSummary
 from privsyn.ledgers.ledger import Ledger
+from privsyn.publish.markdown import render_note
 from privsyn.tasks.privacy.accountant import CapAccountant, convert_rho_to_epsilon
 
 OTHERS, THIS, LEFT = "other releases", "this release", "left"
@@ -62,32 +63,15 @@ def read_budget(ledger: Ledger, dataset: str, keys: Collection[str] = ()) -> Bud
 
 def format_budget_page(budget: Budget, ledger: str, now: str) -> str:
     """Markdown: the bar, the table, and ``now``, what this run did to it; ``ledger``: its address for people."""
-    rows = [
-        f"| {name} | {float(rho):.6g} | {format_percent(budget.share(rho))} | {budget.epsilon(rho):.4g} |"
-        for name, rho in (*budget.parts().items(), ("lifetime cap", budget.cap_rho))
-    ]
-    used = budget.others + budget.this
-    return "\n".join(
-        [
-            f"# Budget of `{budget.dataset}`",
-            "",
-            f"**{format_percent(budget.share(used))} of the lifetime budget is used, "
-            f"{format_percent(budget.share(budget.left))} is "
-            f"left.** {now}",
-            "",
-            f"![Bar of the budget]({draw_bar_uri(budget)})",
-            "",
-            f"| | price (rho) | of the cap | epsilon by itself, at delta {budget.cap.delta:g} |",
-            "|---|---|---|---|",
-            *rows,
-            "",
-            f"{AT_CAP_DELTA} The bar is in prices. All releases together keep the "
-            f"lifetime cap of ({budget.cap.epsilon:g}, {budget.cap.delta:g})-differential privacy; the ledger refuses "
-            "what would pass it.",
-            "",
-            f"From the ledger `{ledger}`; `privsyn ledger show {budget.dataset}` has every charge.",
-            "",
-        ]
+    return render_note(
+        "budget.md.j2",
+        budget=budget,
+        bar=draw_bar_uri(budget),
+        rows=[*budget.parts().items(), ("lifetime cap", budget.cap_rho)],
+        percent=format_percent,
+        at_cap_delta=AT_CAP_DELTA,
+        ledger=ledger,
+        now=now,
     )
 
 

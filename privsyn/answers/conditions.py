@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.rule_language import parse_condition
-from privsyn.data_contracts.rule_nodes import Node, Type
+from privsyn.data_contracts.rule_language import Node, Type, parse_condition
 from privsyn.data_contracts.spec_checks import NOT_MEASURED
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.rules import evaluate

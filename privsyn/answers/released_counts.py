@@ -211,7 +211,7 @@ class ReleasedCounts:
         whole = pa.concat_tables(self.read(name) for name in names)
         panel = self.request.spec.panel
         if panel is not None:
-            drawn = draw_one_row_each(whole[panel.person].to_numpy())
+            drawn = draw_one_row_each(whole[panel.person].to_numpy(), household=panel.household)
             whole = whole.take(pa.array(drawn)).drop_columns([panel.person])
         return whole.cast(pa.schema([field.with_type(_simplify_type(field.type)) for field in whole.schema]))
 
@@ -303,13 +303,13 @@ def merge_recode(recode: Recode, counts: Counts) -> Recode:
 def describe_kept_rows(released: ReleasedCounts) -> list[str]:
     """Return what an answer says where a person's rows were capped; nothing where every row was counted."""
     unit = released.request.spec.unit
-    if unit.person_id is None:
+    if unit.identifier is None:
         return []
     if released.request.spec.panel is not None:
         return [
-            f"Every answer is of persons, each by one row, drawn at random from the at most {unit.records} rows of the "
-            "person that were kept. Counts, shares and means of all rows are others: a person with many rows counts in "
-            "them more often."
+            f"Every answer is of {unit.one}s, each by one row, drawn at random from the at most {unit.records} rows of "
+            f"the {unit.one} that were kept. Counts, shares and means of all rows are others: a {unit.one} with many "
+            "rows counts in them more often."
         ]
     return [
         f"A{unit.describe_kept()[1:]}, and every answer is about the kept rows: counts, "

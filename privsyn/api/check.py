@@ -33,8 +33,8 @@ from privsyn.specs.draft import decimals_of_type
 from privsyn.specs.table_fit import TableFit, fit_of
 from privsyn.tasks.codecs import Codec
 from privsyn.tasks.codecs.differences import DifferenceCodec
+from privsyn.tasks.codecs.encoding_plan import FIGURES
 from privsyn.tasks.codecs.level_codecs import LevelCodec
-from privsyn.tasks.codecs.person_figures import PersonFigureCodec
 from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation.budget_shares import split_by_weight
 from privsyn.tasks.estimation.expected_error import NORMAL_MEAN_ABSOLUTE
@@ -221,8 +221,9 @@ def _list_warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:
         found.append(f"unit: every count gets {spec.records} times the noise of one record a person.")
     if spec.panel is not None:
         found.append(
-            f"order: a person is one record, whatever number of rows it has; of more than {spec.panel.most} rows a run "
-            "of neighbours is kept. What is constant, and what grows with the order, is your public statement."
+            f"order: a {unit.one} is one record, whatever number of rows it has; of more than {spec.panel.most} rows "
+            + ("the first by role are kept. " if spec.panel.household else "a run of neighbours is kept. ")
+            + "What is constant, and what grows with the order, is your public statement."
         )
     if unit.records_per_person == 1:
         found.append("unit.records_per_person is 1: the promise holds only if nobody has two rows.")
@@ -257,8 +258,8 @@ def _name_kind(spec: ReleaseSpec, codec: Codec) -> str:
     if codec.attribute in spec.columns:
         split = f", split by {codec.column}" if isinstance(codec, SplitCodec) else ""
         return f"{spec.columns[codec.attribute].kind}{split}"
-    if isinstance(codec, PersonFigureCodec):
-        return "of a person"
+    if isinstance(codec, FIGURES):
+        return f"of a {spec.unit.one}"
     if isinstance(codec, LevelCodec):
         return f"level of {codec.column}"
     if isinstance(codec, DifferenceCodec):

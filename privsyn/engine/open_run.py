@@ -59,8 +59,8 @@ def _give_back_begun_run(candidate: Candidate) -> None:
 def _reserve(candidate: Candidate) -> None:
     """Reserve what is not yet drawn, and begin the period, in one transaction."""
     run, spec, period = candidate.run, candidate.spec, candidate.plan.period
-    keep_run_name(run.records, run.name, run.keys[run.steps[-1].name])
     _note_request(candidate, finished=False)  # its room may be its own
+    keep_run_name(run.records, run.name, run.keys[run.steps[-1].name])
     if period is not None:
         run.records.save(f"data-of-{run.name}", {"fingerprint": candidate.fingerprints[0]})
     try:

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.analyses import Analysis
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.rule_language import parse_condition, parse_expression
-from privsyn.data_contracts.rule_nodes import Node, Type
+from privsyn.data_contracts.rule_language import Node, Type, parse_condition, parse_expression
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.numbers import SteppedCodec
 from privsyn.tasks.rules import evaluate

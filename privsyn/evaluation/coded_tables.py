@@ -152,7 +152,7 @@ class OpenTable:
     kept_by: EncodingPlan
 
     def read(self, repairs: Repairs | None = None, as_if: EncodingPlan | None = None) -> CodedTable:
-        """Return all rows, or with ``unit.person_id`` those that a release keeps of each person.
+        """Return all rows, or with an identifier of the unit those that a release keeps of each person.
 
         What reading repairs is added to ``repairs``.  ``as_if``: the codes of another plan for the same rows.
         """
@@ -183,13 +183,13 @@ def open_table(
 ) -> OpenTable:
     """Return a table (a path of CSV or Parquet, or in memory) with checked structure; ``field`` names it in errors.
 
-    Columns that the release drops may be absent, but with ``kept_only`` not the identifier of ``unit.person_id``.
+    Columns that the release drops may be absent, but with ``kept_only`` not the unit's identifier.
     Raises RequestError for a table that does not fit.
     """
     if isinstance(table, str) and not table.strip():
         raise RequestError("is empty", "Name a path, or leave the option out", field)
     unit = spec.unit if kept_only else ALL_ROWS
-    needed = {*spec.measured_columns, unit.person_id}
+    needed = {*spec.measured_columns, unit.identifier}
     try:
         names = set(list_table_columns(table, spec))
         known = {n: c for n, c in spec.columns.items() if n in names or n in needed}

@@ -1,4 +1,4 @@
-"""Figures of persons with several rows, of the real and of the synthetic table: over time, and of the persons."""
+"""Figures of persons with several rows, or of households, of the real and of the synthetic table."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from privsyn.data_contracts.columns import NumberColumn
 from privsyn.data_contracts.evaluation_results import PanelFigure
 from privsyn.data_contracts.panels import Panel
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -18,7 +19,7 @@ from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.codecs.parsing import to_keys
 from privsyn.tasks.codecs.person_figures import get_unit
-from privsyn.tasks.metrics import panels
+from privsyn.tasks.metrics import households, panels
 from privsyn.tasks.metrics.panels import MOST_LEVELS, PanelTable
 from privsyn.tasks.steps.encode import Repairs, encode_batch
 
@@ -38,7 +39,10 @@ def compute_panel_figures(release: Release, real: Batches, synthetic: Batches) -
     made = pa.chunked_array([chunk for column in persons for chunk in column.chunks], pa.int64()).to_numpy()
     encoding, spec = release.encoding, release.spec
     kept = read_panel_table(real, encoding, spec)
-    return tuple(list_panel_figures(kept, read_panel_table(synthetic, encoding, spec, made), panel))
+    drawn = read_panel_table(synthetic, encoding, spec, made)
+    if panel.household:
+        return tuple(list_household_figures(kept, drawn, spec, encoding.get_codec(panel.order).labels()))
+    return tuple(list_panel_figures(kept, drawn, panel))
 
 
 def read_panel_table(
@@ -71,9 +75,12 @@ def read_panel_table(
     if person is None:
         indices = pa.chunked_array(keys).dictionary_encode().combine_chunks().indices
         person = np.asarray(indices.fill_null(-1)).astype(np.int64)
-    known = (person >= 0) & ~np.isnan(numbers_of[panel.order])
-    unit = get_unit(spec.columns[panel.order])
-    step = np.floor(numbers_of[panel.order][known] / unit).astype(np.int64)
+    known = person >= 0
+    if panel.household:
+        step = columns[panel.order][known]
+    else:
+        known &= ~np.isnan(numbers_of[panel.order])
+        step = np.floor(numbers_of[panel.order][known] / get_unit(spec.columns[panel.order])).astype(np.int64)
     sizes = {c.attribute: int(c.groups.max()) + 1 for c in encoding.codecs}
     two = {n: c.astype(np.float64) for n, c in columns.items() if n not in numbers_of and sizes[n] <= 3}
     return PanelTable.sort(
@@ -116,6 +123,35 @@ def list_panel_figures(real: PanelTable, synthetic: PanelTable, panel: Panel) ->
             largest = float(np.abs(ever[0] - ever[1]).max())
             yield _compare("persons that ever had a value", column, None, largest)
             yield _compare("persons that never change", column, [panels.share_always(t, column) for t in both])
+
+
+def list_household_figures(
+    real: PanelTable, synthetic: PanelTable, spec: ReleaseSpec, roles: list[str]
+) -> Iterator[PanelFigure]:
+    """Yield every figure of the households of both tables; ``roles``: in the order of their codes."""
+    both, panel = (real, synthetic), spec.panel
+    sizes = [panels.count_rows_per_person(table) for table in both]
+    means = [float(c @ np.arange(len(c)) / max(c.sum(), 1)) for c in sizes]
+    yield _compare("members per household", "", means, panels.compute_l1(sizes[0], sizes[1]))
+    yield _compare("members by role", "", None, households.compare_compositions(real, synthetic, len(roles)))
+    constant = {*panel.constant} if panel else set()
+    for role, pairs in households.iterate_roles(both, roles):
+        for column in real.codes:
+            if column in constant or (panel and column == panel.order):
+                continue
+            if column in real.values:
+                found = [households.correlate_pairs(t.values[column], *p) for t, p in zip(both, pairs, strict=True)]
+                yield _compare(f"correlation of {roles[0]} and {role}", column, [r for r, _ in found])
+                yield _compare(f"{roles[0]} less {role}, on average", column, [mean for _, mean in found])
+            if real.sizes[column] <= MOST_LEVELS:
+                tables = [households.count_pairs(t, column, p) for t, p in zip(both, pairs, strict=True)]
+                alike = [float(np.trace(t) / max(t.sum(), 1)) for t in tables]
+                distance = panels.compute_l1(tables[0], tables[1])
+                yield _compare(f"{roles[0]} by {role}, and the share alike", column, alike, distance)
+    for column, described in spec.measured_columns.items():
+        if isinstance(described, NumberColumn) and column in real.values:
+            sums = [households.sum_by_household(t, column, constant=column in constant) for t in both]
+            yield _compare("Gini coefficient over households", column, [households.compute_gini(s) for s in sums])
 
 
 def _map_ranks(tables: Iterable[PanelTable], column: str) -> list[float]:

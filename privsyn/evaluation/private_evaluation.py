@@ -249,7 +249,7 @@ def _list_notes(release: Release, tables: _Tables) -> list[str]:
     notes = ["Columns are compared in the public bins of the release spec."]
     if not release.manifest.differentially_private:
         notes.append("This run was made with test noise: it is not private, whatever epsilon says.")
-    if release.spec.unit.person_id is not None:
+    if release.spec.unit.identifier is not None:
         notes.append(_compare_with_whole_table(release, tables))
     unmeasured = ", ".join(release.spec.unmeasured_columns)
     if unmeasured:
@@ -269,8 +269,9 @@ def _compare_with_whole_table(release: Release, tables: _Tables) -> str:
     whole, kept = everything.read(as_if=tables.encoding).bins, tables.real.bins
     columns = list_all_cliques(whole.domain, 1)
     of_kept, of_release = (average_l1(whole, t, columns) for t in (kept, tables.compared["release"].bins))
+    unit = release.spec.unit
     return (
-        f"Compared are the rows that a release keeps: at most {release.spec.unit.records} of a person, {kept.rows:,} "
+        f"Compared are the rows that a release keeps: at most {unit.records} of a {unit.one}, {kept.rows:,} "
         f"of the {whole.rows:,} real rows. From the whole table single columns of the kept rows differ by an L1 of "
         f"{of_kept:.3g} on average, those of the release by {of_release:.3g}."
     )

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from privsyn.base.errors import RequestError
+from privsyn.base.errors import BudgetRefusedError, LedgerError, RequestError
+from privsyn.base.paths import make_safe_name
 from privsyn.base.settings import Settings
 from privsyn.base.telemetry import Telemetry
-from privsyn.data_contracts.artifacts import Kind
+from privsyn.base.wording import mention
+from privsyn.data_contracts.artifacts import Kind, Zone
 from privsyn.data_contracts.certificate import Certificate
 from privsyn.data_contracts.evaluation_results import QualityFigure, QualityReport
+from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.candidate import Candidate
 from privsyn.engine.execute import Run
@@ -25,24 +30,20 @@ from privsyn.engine.open_run import open_run
 from privsyn.engine.plan import Plan, account_rho
 from privsyn.engine.request import Request
 from privsyn.engine.runner import run_steps
-from privsyn.engine.step import Look, ReleaseStep
-from privsyn.engine.step_tables import StepRefs
+from privsyn.engine.step import Look, ReleaseStep, release_steps
+from privsyn.engine.step_tables import StepRefs, format_record_name
 from privsyn.evaluation.coded_tables import Release, open_release, read_table, to_bins
-from privsyn.evaluation.quality_request import (
-    FIELD,
-    build_figures_spec,
-    check_charged,
-    check_release,
-    read_published_keys,
-    translate_refusals,
-)
+from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.common_steps import ENCODE, ENCODED, RELEASED
+from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.certificate_of_run import build_certificate
-from privsyn.publish.folder import locate_folder, write_manifest
+from privsyn.publish.folder import is_whole, locate_folder, write_manifest
 from privsyn.publish.markdown import render_note
 from privsyn.publish.release_note import Looks, list_looks
 from privsyn.publish.versions import list_file_versions
+from privsyn.storage.records import Records
 from privsyn.storage.released_files import compute_synthetic_digest
+from privsyn.storage.store import Store, list_part_files
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.noise import MAX_SIGMA, NoiseSource, OpenDPNoise
@@ -285,3 +286,107 @@ def write_quality_note(report: QualityReport, certificate: Certificate, looks: L
     return render_note(
         "quality.md.j2", c=certificate, looks=looks, report=report, private=private, unmeasured=unmeasured
     )
+
+
+FIELD, DELTA = "evaluate.epsilon_report", "evaluate.delta"
+"""The arguments with the price."""
+
+
+def check_release(release: Release) -> None:
+    """Only a whole release counts as public: its synthetic table is what the sums take as given."""
+    name = release.manifest.run
+    make_safe_name(name, "evaluate.release")
+    if not release.manifest.differentially_private:
+        raise RequestError(
+            f"{name} was made with test noise, so its synthetic table is not public",
+            "Name a release whose manifest says differentially_private",
+            "evaluate.release",
+        )
+    if release.spec.panel is not None:
+        raise RequestError(
+            f"{name} has linked rows of persons, and the released figures compare single rows",
+            "Evaluate it without an epsilon, for a private report; it has a part on persons over time",
+            "evaluate.release",
+        )
+    if not release.synthetic or not is_whole(release.folder):
+        raise RequestError(
+            f"{release.folder} is not a whole release with a synthetic table: files are missing, changed or added",
+            "Run the release again, which puts them right",
+            "evaluate.release",
+        )
+
+
+def read_published_keys(release: Release, settings: Settings) -> Mapping[str, str]:
+    """Return the lineage keys of the run, once its released synthetic table equals the synthesized one byte for byte.
+
+    The released folder and its manifest can be edited; the private zone's signed reference cannot.
+    """
+    name, dataset = release.manifest.run, release.spec.dataset
+    folder = settings.private_root / "runs" / name
+    try:
+        keys = dict(json.loads((folder / "run.json").read_text(encoding="utf-8"))["keys"])
+        record = Records(settings.private_root, dataset).load_as(format_record_name(keys["decode"]), StepRefs)
+    except (OSError, ValueError, KeyError, TypeError):
+        record = None
+    if record is None or "synthetic" not in record.tables or (folder / "not-private").exists():
+        raise RequestError(
+            f"the private folder {settings.private_root} knows no release {name} of {dataset!r}",
+            "Name its output folder with " + mention("settings.out") + ", or run the release again there",
+            "evaluate.release",
+        )
+    ref = record.tables["synthetic"]
+    store = Store(settings.private_root, settings.released_root, dataset)
+    whole = ref.zone is Zone.RELEASED and ref.key == keys["decode"] and store.verify(ref)
+    kept = [store.mac(path) for path in list_part_files(Path(ref.path))]
+    if not whole or kept != [store.mac(path) for path in release.synthetic]:
+        raise RequestError(
+            f"the synthetic table of {name} is not the one that the private folder recorded for this run",
+            "Run the release again, which puts it right",
+            "evaluate.release",
+        )
+    return keys
+
+
+def build_figures_spec(release: Release, epsilon: float, delta: float | None) -> ReleaseSpec:
+    """Return the release's own spec at this request's price, of this one look.
+
+    No prior, and no releases that it improves.
+    """
+    privacy = _build_guarantee(epsilon, release.spec.privacy.delta, FIELD)
+    if delta is not None:
+        privacy = _build_guarantee(epsilon, delta, DELTA)
+    return release.spec.model_copy(update={"privacy": privacy, "prior": None, "improves": None})
+
+
+def _build_guarantee(epsilon: float, delta: float, field: str) -> Guarantee:
+    try:
+        return Guarantee(epsilon=epsilon, delta=delta)
+    except ValidationError as error:
+        message = str(error.errors(include_url=False)[0]["msg"])
+        value = delta if field == DELTA else epsilon
+        raise RequestError(f"{value:g} will not do: {message[:1].lower()}{message[1:]}", "Correct it", field) from None
+
+
+def check_charged(spec: ReleaseSpec, keys: Mapping[str, str], settings: Settings) -> None:
+    """Check that every noisy table of the release was charged to this ledger; another one would forget that cost.
+
+    By lineage key, not by run: a run that only differs in post-processing rests on an earlier run's charges.  A step
+    that had nothing to ask (one column has no pairs) gave its reservation back.
+    """
+    ledger = Ledger(settings.ledger)
+    releases = release_steps(plan_release(spec.model_copy(update={"prior": None})).steps)
+    states = {s.name: ledger.state(spec.dataset, keys.get(s.name, "")) for s in releases}
+    if states[releases[0].name] != "spent" or not set(states.values()) <= {"spent", "cancelled"}:
+        raise LedgerError(
+            f"the ledger {ledger.name} has no charge of {spec.dataset!r} for the noise of this release",
+            "Set " + mention("settings.ledger") + " to the ledger of the release; nothing was read",
+        )
+
+
+@contextmanager
+def translate_refusals() -> Iterator[None]:
+    """Translate the ledger's refusal to one about this request's epsilon."""
+    try:
+        yield
+    except BudgetRefusedError as error:
+        raise error.about(FIELD, {"privacy.epsilon": FIELD}) from None

@@ -287,7 +287,7 @@ OF_PERSONS = (
 
 def _take_persons_for_rows(spec: ReleaseSpec) -> ReleaseSpec:
     """Return the request as one about a table of one row a person."""
-    unlinked = {"order": None, "constant": (), "with_order": (), "unit": Unit(records_per_person=1)}
+    unlinked = {"order": None, "constant": (), "with_order": (), "once": (), "unit": Unit(records_per_person=1)}
     return spec.model_copy(update=unlinked)
 
 

@@ -18,7 +18,7 @@ from privsyn.data_contracts.columns import CategoricalColumn, DatetimeColumn
 from privsyn.data_contracts.csv_options import USUAL_NULLS, CsvOptions
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.mechanism_options import Mechanism
-from privsyn.data_contracts.panels import OF_PERSON
+from privsyn.data_contracts.panels import OF_HOUSEHOLD, OF_PERSON
 from privsyn.data_contracts.publication import COLUMN_WORDS, COLUMN_WRITING
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -45,7 +45,8 @@ ONE_CELL = "k, the records a person may have: all k may fall into one cell"
 
 def explain_one_cell(request: Request) -> str:
     """Return why a marginal of this request has its sensitivity."""
-    return ONE_CELL if request.spec.panel is None else OF_PERSON
+    panel = request.spec.panel
+    return ONE_CELL if panel is None else OF_HOUSEHOLD if panel.household else OF_PERSON
 
 
 def get_options_as(request: Request, kind: type[Options]) -> Options:
@@ -150,7 +151,8 @@ def _key_encoding(request: Request) -> dict[str, Any]:
 
 def _key_panel(spec: ReleaseSpec) -> dict[str, Any]:
     """Return by what a person's rows are one record; nothing where they are not: earlier keys have no such field."""
-    return {} if spec.panel is None else {"record_by": spec.panel.order}
+    once = {"once": spec.once} if spec.once else {}
+    return {} if spec.panel is None else {"record_by": spec.panel.order, **once}
 
 
 ENCODE = Step(
@@ -173,9 +175,14 @@ def build_one_way_step(share: Fraction, division: str) -> ReleaseStep:
     """
 
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-        domain = request.public.measured_alone
+        panel = request.spec.panel
         return one_way_marginals.plan_queries(
-            domain, rho, request.records, equal=division == "equal", rounding=list_roundings(request.encoding.binning)
+            request.public.measured_alone,
+            rho,
+            request.records,
+            equal=division == "equal",
+            rounding=list_roundings(request.encoding.binning),
+            members=(panel.composition,) if panel is not None and panel.household else (),
         )
 
     return ReleaseStep(

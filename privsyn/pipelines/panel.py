@@ -76,7 +76,7 @@ def _build_codes(request: Request, inputs: Inputs) -> dict[str, TransitionCodes]
 def _pair(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     codes = _build_codes(request, inputs)
     rows = check_unchanged(pair_rows.pair_rows(inputs.private.rows, request.encoding, codes), inputs)
-    return {"pairs": stream_codes(rows, pair_rows.build_pair_domain(codes), padded=True)}
+    return {"pairs": stream_codes(rows, pair_rows.build_pair_domain(codes, request.encoding), padded=True)}
 
 
 PAIR_ROWS = Step(
@@ -92,8 +92,11 @@ PAIR_ROWS = Step(
 
 
 def _plan_transitions(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-    domain = pair_rows.build_pair_domain(_build_codes(request, inputs))
-    return measure_transitions.plan_queries(request.encoding.following, domain, rho, request.records)
+    plan = request.encoding
+    panel = plan.get_order()[0]
+    domain = pair_rows.build_pair_domain(_build_codes(request, inputs), plan)
+    kinds = (panel.kind_of_pair,) if panel.household else ()
+    return measure_transitions.plan_queries(plan.following, domain, rho, request.records, kinds)
 
 
 def _count_transitions(
@@ -113,12 +116,12 @@ MEASURE_TRANSITIONS = ReleaseStep(
     exact=_count_transitions,
     share=lambda r: TRANSITIONS_SHARE,
     look=Look(
-        what="counts of a row's value by the next row's, of one pair of rows a person",
-        reason=lambda r: "1: one pair of rows is drawn from each person, by a rule that depends on that person alone",
+        what="counts of a row's value by the next row's, of one pair of rows a person (of members a household)",
+        reason=lambda r: f"1: one pair of rows is drawn from each {r.spec.unit.one}, by a rule that knows it alone",
         noise_of="a count of pairs",
     ),
     rows=PAIRS,
-    rows_domain=lambda r, i: pair_rows.build_pair_domain(_build_codes(r, i)),
+    rows_domain=lambda r, i: pair_rows.build_pair_domain(_build_codes(r, i), r.encoding),
     padded=True,
     published=publish_noisy("transitions", "has for each code of a row the codes of the next row; the last: as before"),
     limit="A row follows from the row before it, the person's constants and the row's other columns; nothing older.",
@@ -136,15 +139,25 @@ def build_linking_step(*, follows: bool) -> Step:
     measured = list_released_tables(["measure_transitions"]) if follows else ()
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        from privsyn.tasks.panels.link_rows import Linker  # these here: compiled code loads slowly
+        from privsyn.tasks.panels.link_members import MemberLinker  # these here: compiled code loads slowly
+        from privsyn.tasks.panels.link_rows import Linker
+        from privsyn.tasks.panels.pairs_of_members import estimate_kinds
         from privsyn.tasks.panels.transitions import count_pairs, estimate_transition
 
         recode, plan = with_tails(pool_one_ways(request, inputs, STAGES), request.encoding)
         domain = build_coarse_domain(recode)
         consistent = marginals.from_table(inputs.table(MARGINALS), domain)
         codes = refine_weights(_build_codes(request, inputs), recode)
-        transitions = {}
-        if follows:
+        household = plan.get_order()[0].household
+        transitions: Any = {}
+        ahead: list[marginals.Marginal] = []
+        if follows and household:
+            noisy = {}
+            for query, counts in zip(*inputs.noisy("measure_transitions"), strict=True):
+                a = query.attributes[1]
+                noisy[a] = counts.astype(np.float64).reshape(-1, codes[a].size, codes[a].size), query.sigma
+            transitions, ahead = estimate_kinds(plan, recode, consistent, codes, noisy)
+        elif follows:
             one_ways = {m.attributes[0]: m.counts for m in consistent if len(m.attributes) == 1}
             pairs = count_pairs(plan, recode, one_ways)
             for query, counts in zip(*inputs.noisy("measure_transitions"), strict=True):
@@ -154,7 +167,11 @@ def build_linking_step(*, follows: bool) -> Step:
                 table = counts.astype(np.float64).reshape(c.size, -1)
                 shares = shares / max(shares.sum(), 1e-9)
                 transitions[a] = estimate_transition(table, query.sigma, shares, pairs, c.ordered)
-        linker = Linker(plan, recode, consistent, codes, transitions, request.threads)
+        linker: Linker | MemberLinker
+        if household:
+            linker = MemberLinker(plan, recode, consistent, codes, transitions, ahead, request.threads)
+        else:
+            linker = Linker(plan, recode, consistent, codes, transitions, request.threads)
         parts = shards.plan_shards(inputs.stored(CODES).num_rows, request.spec.mechanism.synthesis)
 
         def rows() -> Batches:

@@ -113,7 +113,8 @@ def _plan_scores(selection: Selection, request: Request, inputs: Inputs, rho: Fr
     domain, known = inputs.domain(), set(request.public.known_pairs)
     alone = set(list_counted_alone(request.encoding.binning))  # of one code, and so related to nothing
     known |= {pair for pair in combinations(domain.attributes, 2) if alone & {*pair}}
-    return indif_scores.plan_queries(domain, rho, request.records, sensitivity, selection.max_cells, known)
+    more = request.public.scored_more
+    return indif_scores.plan_queries(domain, rho, request.records, sensitivity, selection.max_cells, known, more)
 
 
 def _score_exactly(
@@ -140,7 +141,7 @@ def build_scores_step(selection: Callable[[Request], Selection], share: Fraction
         inputs=(RECODED, RECODE),
         outputs=RELEASED,
         settings=lambda r: selection(r).model_dump(include={"scores", "max_cells"}),
-        reads=(Part.PRIOR_PAIRS, Part.KNOWN_PAIRS),
+        reads=(Part.PRIOR_PAIRS, Part.KNOWN_PAIRS, Part.SCORED),
         plan=lambda r, inputs, rho: _plan_scores(selection(r), r, inputs, rho),
         exact=lambda r, inputs, rows, queries: _score_exactly(selection(r), r, inputs, rows, queries),
         share=lambda r: share,

@@ -28,9 +28,15 @@ from privsyn.engine.step_tables import StepRefs
 from privsyn.publish.certificate_of_run import build_certificate
 from privsyn.publish.formats.described import list_files
 from privsyn.publish.formats.writing import write_descriptions, write_note, write_tables
-from privsyn.publish.related_pairs import RelatedPair, find_column_codes, list_related_pairs
+from privsyn.publish.related_pairs import (
+    RelatedPair,
+    ScoredPair,
+    find_column_codes,
+    list_related_pairs,
+    list_score_steps,
+    list_unmeasured_pairs,
+)
 from privsyn.publish.release_note import release_note
-from privsyn.publish.scored_pairs import ScoredPair, list_score_steps, list_unmeasured_pairs
 from privsyn.publish.versions import list_file_versions
 from privsyn.storage.record_kinds import FormatsRecord
 from privsyn.storage.records import Records, write_json

@@ -59,7 +59,7 @@ def _join_lines(text: str) -> str:
     return " ".join(filter(None, text.split("\n"))) + "\n"
 
 
-def _format_rho(price: str) -> str:
+def _format_rho(price: str | Fraction) -> str:
     return f"{float(Fraction(price)):.6g}"
 
 

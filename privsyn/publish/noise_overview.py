@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb
@@ -19,7 +19,7 @@ from privsyn.engine.execute import Run
 from privsyn.engine.step import get_step
 from privsyn.engine.step_tables import StepRefs
 from privsyn.pipelines.named_sets import list_whole_stages
-from privsyn.publish.markdown import escape_text
+from privsyn.publish.markdown import render_note
 from privsyn.report.overview_chart import MarginalOverview, OneWayOverview
 from privsyn.storage.released_root import ZoneError
 from privsyn.storage.table_files import StoredTable
@@ -248,35 +248,17 @@ def write_overview(figures: Overview, *, prior: bool = False, trends: bool = Fal
 
     ``prior``: whether the release has a public prior; ``trends``: whether it asked how numbers rise together.
     """
-    others = "the public prior's" if prior else "independent or related by trend only" if trends else "independent"
-    lines = [
-        "## How good is it?",
-        "",
-        "From released tables only; the distances are L1 distances of shares, from 0 (same) to 2.",
-        "",
-        f"{figures.pairs_measured:,} of {figures.pairs:,} pairs of columns lie in one of the "
-        f"{len(figures.marginals):,} measured marginals; the others follow from these, or are "
-        f"{others} in the synthetic rows.",
-    ]
-    if not figures.marginals:
-        words = explain_missing_relations(prior=prior, trends=trends)
-        lines[-1] = f"**{words[0].upper()}{words[1:]}.**"
-    else:
-        lost = float(np.mean([m.synthesis_l1 for m in figures.marginals]))
-        noise = float(np.mean([m.expected_noise_l1 for m in figures.marginals]))
-        lines[-1] += (
-            f" Noise is expected to move a measured marginal by {noise:.2g} on average before consistency, and the "
-            f"synthetic rows are {lost:.2g} away from the consistent counts."
-        )
-        worst = sorted(figures.marginals, key=lambda m: (-m.expected_noise_l1, m.attributes))[:WORST]
-        lines += [
-            "",
-            "| measured marginals with the most noise | cells | expected of the noise | lost in synthesis |",
-            "|---|---|---|---|",
-            *(f"| {_name_bins(m)} | {m.cells:,} | {m.expected_noise_l1:.2g} | {m.synthesis_l1:.2g} |" for m in worst),
-        ]
-    return "\n".join(lines) + "\n"
+    return render_note(
+        "overview.md.j2",
+        figures=figures,
+        missing=explain_missing_relations(prior=prior, trends=trends),
+        others="the public prior's" if prior else "independent or related by trend only" if trends else "independent",
+        lost=_average(m.synthesis_l1 for m in figures.marginals),
+        noise=_average(m.expected_noise_l1 for m in figures.marginals),
+        worst=sorted(figures.marginals, key=lambda m: (-m.expected_noise_l1, m.attributes))[:WORST],
+    )
 
 
-def _name_bins(marginal: MarginalOverview) -> str:
-    return escape_text(" × ".join(marginal.attributes))
+def _average(numbers: Iterable[float]) -> float:
+    found = list(numbers)
+    return float(np.mean(found)) if found else 0.0

@@ -14,9 +14,8 @@ from privsyn.publish.certificate_of_run import PRIOR_PROMISE, TOTALS_PROMISE, li
 from privsyn.publish.formats.csv_file import choose_style, find_formulas, name_csv
 from privsyn.publish.formats.described import list_ranges
 from privsyn.publish.markdown import render_note
-from privsyn.publish.related_pairs import RelatedPair
+from privsyn.publish.related_pairs import RelatedPair, ScoredPair
 from privsyn.publish.relations_picture import NAME
-from privsyn.publish.scored_pairs import ScoredPair
 from privsyn.tasks.codecs.binning import list_counted_alone
 from privsyn.tasks.synthesis.shards import plan_shards
 

@@ -5,25 +5,24 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from privsyn.base.data_url import DataUrl, is_url
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.file_source import FileSource
 from privsyn.sources.private_table import Source, SupportsArrowStream
+from privsyn.sources.stream_source import StreamSource, is_streamed, read_schema
 from privsyn.storage.table_files import Place, read_layout
 
 
 def open_source(data: Place | SupportsArrowStream, spec: ReleaseSpec) -> Source:
     """Check that the table ``data`` is readable and has exactly the spec's columns; no row is encoded.
 
-    ``data``: the path of a file or of a folder of files (CSV or Parquet), the URL of a table or query of a database, or
+    ``data``: the path of a file or of a folder of files (CSV or Parquet), or of an Excel, SPSS,
+    Stata, SAS or Feather file, the URL of a table or query of a database, or
     a table in memory: a pyarrow Table or RecordBatch, a pandas or polars DataFrame, or any object that exports a table
     as an Arrow stream (``__arrow_c_stream__``) as often as it is asked.  The index of a pandas DataFrame is not part of
     the table.  ``spec.data`` is not looked at.  Raises RequestError that names the file, the column or ``data``.
     """
-    if is_url(data):
-        from privsyn.sources.stream_source import StreamSource
-
-        return StreamSource.open(DataUrl.parse(str(data)), spec)
+    if is_streamed(data):
+        return StreamSource.open(data, spec)
     if isinstance(data, str | os.PathLike | tuple):
         return FileSource.open(data if isinstance(data, tuple) else Path(data) if data else "", spec)
     from privsyn.sources.memory_source import MemorySource  # it loads pandas
@@ -36,10 +35,8 @@ def list_table_columns(data: Place | SupportsArrowStream, spec: ReleaseSpec) -> 
 
     It tells how a CSV's header is written.
     """
-    if is_url(data):
-        from privsyn.sources.stream_source import read_schema
-
-        return tuple(read_schema(DataUrl.parse(str(data))).names)
+    if is_streamed(data):
+        return tuple(read_schema(data).names)
     if isinstance(data, str | os.PathLike | tuple):
         return read_layout(data, spec.columns, spec.csv).columns
     from privsyn.sources.memory_source import list_column_names

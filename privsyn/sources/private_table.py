@@ -56,8 +56,8 @@ class Source(ABC):
     """A private table whose structure fits the spec; :func:`privsyn.sources.open_source.open_source` opens one.
 
     ``columns``: every column of the table, in the table's order.  ``read``: those that are streamed: all but the
-    dropped ones and those that are not measured, and ``unit.person_id`` if the spec names one.  ``types``: the stored
-    Arrow type of each column that is read; None: its values are text.
+    dropped ones and those that are not measured, and the unit's identifier if the spec names one.  ``types``: the
+    stored Arrow type of each column that is read; None: its values are text.
     """
 
     columns: tuple[str, ...]
@@ -134,7 +134,7 @@ def list_columns_to_read(columns: Sequence[str], spec: ReleaseSpec, where: str) 
             "List every column of the table; `{kind: drop}` leaves one out of the release",
             "columns",
         )
-    read = {*spec.measured_columns, spec.unit.person_id}
+    read = {*spec.measured_columns, spec.unit.identifier}
     return tuple(name for name in columns if name in read)
 
 

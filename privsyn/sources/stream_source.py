@@ -7,14 +7,17 @@ that all of them see one table, also where a snapshot had to be opened again.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeGuard
 
 import pyarrow as pa
 
-from privsyn.base.data_url import DataUrl
+from privsyn.base.data_url import DataUrl, is_url
 from privsyn.base.errors import RequestError
+from privsyn.base.wording import mention
+from privsyn.data_contracts.columns import Column
 from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.private_table import Note, Source, check_types, list_columns_to_read, with_valid_text
@@ -25,9 +28,48 @@ from privsyn.storage.table_files import refuse_repeats
 if TYPE_CHECKING:
     from privsyn.storage.store import Store
 
+ARROW = (".feather", ".arrow")
+ENDINGS = frozenset((*ARROW, ".xlsx", ".sav", ".zsav", ".dta", ".sas7bdat"))
+"""Endings of files that a reader reads."""
 
-def open_reader(url: DataUrl) -> Reader:
-    """Return a reader of the table; its snapshot begins here.  Raises RequestError."""
+
+def is_streamed(place: object) -> TypeGuard[str | Path]:
+    """Return whether a place is read by a reader: the URL of a database's table, or a file of statistics programs."""
+    return is_url(place) or (isinstance(place, str | Path) and Path(place).suffix.lower() in ENDINGS)
+
+
+def open_reader(place: str | Path, columns: Mapping[str, Column] | None = None) -> Reader:
+    """Return a reader of the table; its snapshot begins here.  Raises RequestError.
+
+    ``columns``: the spec's, which say how the values of statistics programs are meant; None: there is no spec yet.
+    """
+    failure = None
+    try:
+        return _open_database(DataUrl.parse(str(place))) if is_url(place) else _open_file(Path(place), columns)
+    except RequestError as error:
+        failure = error
+    raise _drop_context(failure)
+
+
+def _open_file(path: Path, columns: Mapping[str, Column] | None) -> Reader:
+    if not path.is_file():
+        another = "Check the path, or give another with " + mention("release.data")
+        raise RequestError(f"there is no file {path}", another, "data")
+    ending = path.suffix.lower()
+    if ending in ARROW:
+        from privsyn.sources.readers.arrow_file import ArrowFileReader
+
+        return ArrowFileReader(path)
+    if ending == ".xlsx":
+        from privsyn.sources.readers.workbook import WorkbookReader
+
+        return WorkbookReader(path)
+    from privsyn.sources.readers.statistics_file import StatisticsReader
+
+    return StatisticsReader(path, columns)
+
+
+def _open_database(url: DataUrl) -> Reader:
     if url.scheme == "postgresql":
         from privsyn.sources.readers.postgresql import PostgresReader
 
@@ -41,11 +83,22 @@ def open_reader(url: DataUrl) -> Reader:
     return SqliteReader(url)
 
 
-def read_schema(url: DataUrl) -> pa.Schema:
+def _drop_context(error: RequestError) -> RequestError:
+    """Return the error without the one behind it, whose words may hold a value or a password."""
+    error.__context__ = error.__cause__ = None
+    return error
+
+
+def read_schema(place: str | Path) -> pa.Schema:
     """Return the columns of the table with their types; no row is read.  Raises RequestError."""
-    reader = open_reader(url)
+    reader = open_reader(place)
     reader.close()
     return reader.schema
+
+
+def name_place(place: str | Path) -> str:
+    """Return the table at a place as errors name it."""
+    return DataUrl.parse(str(place)).where if is_url(place) else Path(place).name
 
 
 @dataclass
@@ -71,31 +124,31 @@ class StreamSource(Source):
     _snapshot: _Snapshot = field(default_factory=_Snapshot, repr=False)
 
     @classmethod
-    def open(cls, url: DataUrl, spec: ReleaseSpec) -> StreamSource:
+    def open(cls, place: str | Path, spec: ReleaseSpec) -> StreamSource:
         """Check that the table is readable and has exactly the spec's columns.  Raises RequestError.
 
         The first pass begins in the snapshot that is opened here.
         """
         if spec.csv != CsvOptions():
-            raise RequestError("says how CSV files are written, and the table is in a database", "Take it out", "csv")
-        reader = open_reader(url)
+            raise RequestError("says how CSV files are written, and the table is no CSV file", "Take it out", "csv")
+        where, reader = name_place(place), open_reader(place, spec.columns)
         try:
             columns = tuple(reader.schema.names)
-            refuse_repeats(columns, url.where, spec.columns)
-            read = list_columns_to_read(columns, spec, url.where)
+            refuse_repeats(columns, where, spec.columns)
+            read = list_columns_to_read(columns, spec, where)
             types = {name: reader.schema.field(name).type for name in read}
-            check_types(types, read, spec, url.where)
+            check_types(types, read, spec, where)
         except BaseException:
             reader.close()
             raise
         snapshot = _Snapshot(reader)
-        source = cls(columns, read, types, str(url), lambda: open_reader(url), snapshot)
+        source = cls(columns, read, types, str(place), lambda: open_reader(place, spec.columns), snapshot)
         weakref.finalize(source, snapshot.close)
         return source
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The URL, which holds no password."""
+        """The path, or the URL, which holds no password."""
         return (self.place,)
 
     def fingerprint(self, store: Store) -> str:
@@ -123,16 +176,18 @@ class StreamSource(Source):
     def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
         if self._snapshot.reader is None:
             self._snapshot.reader = self.open_reader()
-        digest = RowDigest()
+        digest, failure = RowDigest(), None
         try:
             for batch in self._snapshot.reader.read(self.read, batch_rows, note):
                 valid = with_valid_text(batch, note)
                 digest.add(valid)
                 yield valid
             self._compare(digest)
-        except RequestError:
+        except RequestError as error:
+            failure = error
+        if failure is not None:
             self.close()
-            raise
+            raise _drop_context(failure)
 
     def _compare(self, digest: RowDigest) -> None:
         """Hold a whole pass to the first one.  Raises RequestError."""

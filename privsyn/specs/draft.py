@@ -31,6 +31,7 @@ from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.release_spec import DATASET
 from privsyn.sources.private_table import SupportsArrowStream, is_readable
 from privsyn.sources.public_table import refuse_private_file
+from privsyn.sources.stream_source import is_streamed, name_place, read_schema
 from privsyn.specs.dictionary_process import read_dictionary
 from privsyn.specs.facts import Dictionary, Facts, Scalar, list_values
 from privsyn.specs.look import guess_csv_kinds, list_categories
@@ -99,8 +100,8 @@ def draft(
     """
     options = _read_csv_options(csv or {})
     try:
-        if is_url(data):
-            table = _describe_database(str(data), folder)
+        if is_streamed(data):
+            table = _describe_streamed(data, folder)
         elif isinstance(data, str | os.PathLike):
             table = _describe_files(Path(data), folder, options, header=header, look=look)
         else:
@@ -159,9 +160,7 @@ def _describe_files(data: Path, folder: Path | None, csv: CsvOptions, *, header:
     if layout.format == "csv" and not header:
         for file in layout.files:
             check_first_line(file, read_csv_header(file, csv).names, csv)
-    path = data.absolute()
-    inside = folder is not None and path.is_relative_to(folder.absolute())
-    place = str(path.relative_to(folder.absolute()) if folder is not None and inside else path)
+    place = _write_relative(data.absolute(), folder)
     types = {column: layout.type_of(column) for column in layout.columns}
     table = _Table(data.name, data.name.split(".")[0], f"data: {format_scalar(place)}", types)
     if not look:
@@ -171,16 +170,25 @@ def _describe_files(data: Path, folder: Path | None, csv: CsvOptions, *, header:
     return replace(table, categories=list_categories(layout.files, types))
 
 
-def _describe_database(data: str, folder: Path | None) -> _Table:
-    from privsyn.sources.stream_source import read_schema  # here: most drafts read no database
-
-    schema = read_schema(DataUrl.parse(resolve_place(data, "draft_spec.data")))
-    url = DataUrl.parse(data)
-    if url.is_file and folder is not None:
-        url = replace(url, path=os.path.relpath(url.file.absolute(), folder.absolute()))
-    types = {name: schema.field(name).type for name in schema.names}
-    refuse_repeats(list(types), url.where, _Everything())
+def _describe_streamed(data: str | Path, folder: Path | None) -> _Table:
+    place = resolve_place(data, "draft_spec.data")
+    schema = read_schema(place)
+    refuse_repeats(list(schema.names), name_place(place), _Everything())
+    known = not place.lower().endswith(".xlsx")  # its cells are text, whatever they mean
+    types = {name: schema.field(name).type if known else None for name in schema.names}
+    if not is_url(place):
+        line = f"data: {format_scalar(_write_relative(Path(place), folder))}"
+        return _Table(Path(place).name, Path(place).stem, line, types)
+    url = DataUrl.parse(place)
+    if url.is_file:
+        url = replace(url, path=_write_relative(url.file, folder))
     return _Table(url.where, url.table or "", f"data: {format_scalar(str(url))}", types)
+
+
+def _write_relative(path: Path, folder: Path | None) -> str:
+    """Return an absolute path as the spec has it: relative to its folder where it lies there."""
+    inside = folder is not None and path.is_relative_to(folder.absolute())
+    return str(path.relative_to(folder.absolute()) if folder is not None and inside else path)
 
 
 def _describe_memory_table(data: SupportsArrowStream, *, look: bool) -> _Table:
@@ -238,7 +246,8 @@ def _write_head(
         f"dataset: {format_scalar(name) if name else TODO}  # the ledger's name for the private data set",
         table.data,
         "# The unit of protection: {records_per_person: 1} if nobody has more than one row, or",
-        "# {person_id: COLUMN, max_records: 3} to keep at most 3 rows of each value of COLUMN.",
+        "# {person_id: COLUMN, max_records: 3} to keep at most 3 rows of each value of COLUMN, or",
+        "# {household_id: COLUMN, max_records: 8} with `order: ROLE` for households with their members.",
         f"unit: {TODO}",
         "# What this release may cost; delta far below one over the number of people.",
         "privacy: {epsilon: 1.0, delta: 1.0e-9}",

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.rule_language import parse_condition
-from privsyn.data_contracts.rule_nodes import Type
+from privsyn.data_contracts.rule_language import Type, parse_condition
 from privsyn.specs.facts import Facts
 
 _TYPES: dict[str, Type] = {

@@ -42,6 +42,7 @@ def with_public_inputs(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
     cannot be read, lacks a column, has a value that does not fit, has another content than a stated hash, or is the
     private table itself.
     """
+    spec = _with_prior(spec, folder)
     read = {field: read_listed_file(place, folder, spec.data, field) for field, place in _list_named_files(spec)}
     if read:
         rules = [
@@ -61,7 +62,7 @@ def with_public_inputs(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
             spec = ReleaseSpec.model_validate({**content, **{name: value for name, value in filled.items() if value}})
         except ValidationError as error:
             raise messages.request_error(messages.from_validation(error, {})) from None
-    return _with_prior(spec, folder)
+    return spec
 
 
 def _list_named_files(spec: ReleaseSpec) -> Iterator[tuple[str, str]]:

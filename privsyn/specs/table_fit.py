@@ -48,8 +48,8 @@ CAPS = (1, 2, 3, 5, 10, 20, 50, 100)
 class TableFit:
     """PRIVATE: the whole table.
 
-    ``cut`` are rows left out by unit.person_id and unit.max_records, ``cut_by`` those that other caps would leave out;
-    ``unread`` records that cannot be read, which are
+    ``cut`` are rows left out by the unit's identifier and max_records, ``cut_by`` those that other caps would
+    leave out; ``unread`` records that cannot be read, which are
     not among ``rows``; ``misread`` are columns of which so much would be repaired that the spec is likely wrong.
     """
 
@@ -78,8 +78,8 @@ def fit_of(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...]) -> Tabl
     for batch in source.batches(reading):
         rows += batch.num_rows
         data = dict(zip(batch.schema.names, batch.columns, strict=True))
-        if spec.unit.person_id is not None:
-            people.update(_count_values(data[spec.unit.person_id]))
+        if spec.unit.identifier is not None:
+            people.update(_count_values(data[spec.unit.identifier]))
         for codec in codecs:
             if codec.ranges():
                 name = codec.sources[0]
@@ -95,8 +95,8 @@ def fit_of(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...]) -> Tabl
     shares = {m.column: m.repairs for m in misread}
     for name, fit in fits.items():
         fit.cures = list(suggest_cures(spec.columns[name], odd[name], shares.get(name, {})))
-    cut_by = {} if spec.unit.person_id is None else {cap: _cut(people, cap) for cap in CAPS}
-    cut = None if spec.unit.person_id is None else _cut(people, spec.unit.records)
+    cut_by = {} if spec.unit.identifier is None else {cap: _cut(people, cap) for cap in CAPS}
+    cut = None if spec.unit.identifier is None else _cut(people, spec.unit.records)
     return TableFit(rows, list(fits.values()), cut, cut_by, unread, misread)
 
 

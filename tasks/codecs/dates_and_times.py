@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -13,18 +13,54 @@ from privsyn.data_contracts.columns.time_columns import RESOLUTION_SECONDS
 from privsyn.data_contracts.columns.time_formats import translate_to_pattern
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs import parsing
+from privsyn.tasks.codecs.calendar import (
+    CalendarCodec,
+    Part,
+    move_in_calendar,
+    name_calendar_attribute,
+)
 from privsyn.tasks.codecs.cells import Floats
+from privsyn.tasks.codecs.codec import Codes
 from privsyn.tasks.codecs.ordered import OrderedCodec, draw_steps_inside
 
 
-class DatetimeCodec(OrderedCodec):
+class CalendarColumnCodec(OrderedCodec):
+    """Base of the codecs of dates, moments and times, which draw values by the calendar where it is counted.
+
+    ``unit``: seconds of one of the codec's numbers; ``smallest``: of its smallest step.
+    """
+
+    unit: int
+    smallest: int
+    parts: tuple[Part, ...] = ()
+
+    def count_calendar(self, parts: Sequence[Part]) -> list[CalendarCodec]:
+        """Return codecs of parts of the calendar; values are drawn by these from now on."""
+        self.parts = tuple(parts)
+        self.helpers = tuple(name_calendar_attribute(self.attribute, part) for part in parts)
+        return [CalendarCodec(self, part, self.unit, self.smallest) for part in parts]
+
+    def _values(self, cells: NDArray[np.int64], rng: np.random.Generator, helpers: Mapping[str, Codes]) -> pa.Array:
+        values = super()._values(cells, rng, helpers)
+        if not helpers:
+            return values
+        wanted = {part: helpers[name] for part, name in zip(self.parts, self.helpers, strict=True)}
+        drawn, low, high = (n * self.unit for n in (self.numbers(values)[0], self._least[cells], self._high[cells]))
+        moved = move_in_calendar(drawn, low, high, wanted, self.smallest, rng)
+        return self._released(np.clip(moved / self.unit, *self._bounds()))
+
+
+class DatetimeCodec(CalendarColumnCodec):
     """Codec of datetimes, as seconds since 1970."""
+
+    unit = 1
 
     def __init__(
         self, name: str, column: DatetimeColumn, barriers: Collection[float] = (), *, even: bool = False
     ) -> None:
         self._column = column
         self._pattern = translate_to_pattern(column.format) if column.format else ""
+        self.smallest = 86_400 if column.type == "date" else RESOLUTION_SECONDS[column.resolution]
         super().__init__(name, column, barriers, even=even)
 
     def stored_numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
@@ -35,7 +71,7 @@ class DatetimeCodec(OrderedCodec):
         return count_seconds_since_epoch(self._column.min), count_seconds_since_epoch(self._column.max)
 
     def _place(self, low: Floats, high: Floats, rng: np.random.Generator) -> pa.Array:
-        step = 86_400 if self._column.type == "date" else RESOLUTION_SECONDS[self._column.resolution]
+        step = self.smallest
         least, most = self._bounds()
         first, last = np.floor(low / step), np.floor(high / step) + 1
         steps = draw_steps_inside(low, high, self._top, first, last, lambda steps: steps * step, rng)
@@ -46,8 +82,7 @@ class DatetimeCodec(OrderedCodec):
 
     def _released_from(self, low: float) -> float:
         """Return the last whole step at or below ``low``."""
-        step = 86_400 if self._column.type == "date" else RESOLUTION_SECONDS[self._column.resolution]
-        return float(np.floor(low / step) * step)
+        return float(np.floor(low / self.smallest) * self.smallest)
 
     def _released(self, numbers: Floats) -> pa.Array:
         if self._column.type == "date":
@@ -66,7 +101,7 @@ class DatetimeCodec(OrderedCodec):
         return {self.attribute: ValueRange(pa.timestamp("us"), self._nullable, low, high)}
 
 
-class WholeCodec(OrderedCodec):
+class WholeCodec(CalendarColumnCodec):
     """Base of the codecs of dates and times of day: whole numbers of their unit."""
 
     def _bounds(self) -> tuple[float, float]:
@@ -78,6 +113,8 @@ class WholeCodec(OrderedCodec):
 
 class DateCodec(WholeCodec):
     """Codec of dates, as days since 1970."""
+
+    unit = smallest = 86_400
 
     def __init__(self, name: str, column: DateColumn, barriers: Collection[float] = (), *, even: bool = False) -> None:
         self._column = column
@@ -109,6 +146,7 @@ class TimeCodec(WholeCodec):
 
     def __init__(self, name: str, column: TimeColumn, barriers: Collection[float] = (), *, even: bool = False) -> None:
         self._column = column
+        self.unit = self.smallest = 86_400 // column.per_day
         super().__init__(name, column, barriers, even=even)
 
     def stored_numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:

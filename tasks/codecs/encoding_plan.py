@@ -28,9 +28,11 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import OneOf
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.binning import AttributeBins, Binning, Level
+from privsyn.tasks.codecs.calendar import CalendarCodec, Part, list_parts, name_calendar_attribute
 from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec
 from privsyn.tasks.codecs.codec import Codec, Codes
-from privsyn.tasks.codecs.dates_and_times import DateCodec, DatetimeCodec, TimeCodec
+from privsyn.tasks.codecs.compositions import CompositionCodec
+from privsyn.tasks.codecs.dates_and_times import CalendarColumnCodec, DateCodec, DatetimeCodec, TimeCodec
 from privsyn.tasks.codecs.differences import DifferenceCodec
 from privsyn.tasks.codecs.heaping import HeapingCodec
 from privsyn.tasks.codecs.level_codecs import LevelCodec, add_level_codecs
@@ -41,6 +43,9 @@ from privsyn.tasks.codecs.person_figures import PersonFigureCodec, build_person_
 from privsyn.tasks.codecs.random_columns import UnmeasuredColumn
 from privsyn.tasks.codecs.split import split_by_computed
 from privsyn.tasks.rules.compiled_rules import CompiledRules, list_thresholds
+
+FIGURES = (PersonFigureCodec, CompositionCodec)
+"""The codecs of figures of persons and households."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +65,13 @@ class EncodingPlan:
     together: tuple[tuple[str, ...], ...] = ()
     unmeasured: tuple[UnmeasuredColumn, ...] = ()
     panel: Panel | None = None
-    order: OrderedCodec | None = None
+    order: Codec | None = None
     order_unit: int = 1
 
     @property
     def of_rows(self) -> EncodingPlan:
         """The codecs of the table's columns, without the figures of persons."""
-        return replace(self, codecs=tuple(c for c in self.codecs if not isinstance(c, PersonFigureCodec)), panel=None)
+        return replace(self, codecs=tuple(c for c in self.codecs if not isinstance(c, FIGURES)), panel=None)
 
     @property
     def following(self) -> tuple[str, ...]:
@@ -75,11 +80,18 @@ class EncodingPlan:
         kept = (c for c in self.of_rows.codecs if not isinstance(c, LevelCodec))
         return tuple(c.attribute for c in kept if carried.isdisjoint(c.sources))
 
-    def get_order(self) -> tuple[Panel, OrderedCodec]:
+    def get_order(self) -> tuple[Panel, Codec]:
         """Return the panel and the codec of its order.  Raises ValueError for a plan that links no rows."""
         if self.panel is None or self.order is None:
             raise ValueError("the plan links no rows")
         return self.panel, self.order
+
+    def get_compositions(self) -> CompositionCodec:
+        """Return the codec of the compositions of households.  Raises LookupError for a plan without."""
+        for codec in self.codecs:
+            if isinstance(codec, CompositionCodec):
+                return codec
+        raise LookupError("the plan has no households")
 
     def get_codec(self, attribute: str) -> Codec:
         """Return the codec of an attribute.  Raises LookupError if there is none."""
@@ -144,7 +156,7 @@ class EncodingPlan:
 
     def attributes_of(self, columns: Collection[str]) -> tuple[str, ...]:
         """Return the attributes that hold these released columns, without what is counted beside them."""
-        derived = (HeapingCodec, LevelCodec, DifferenceCodec)
+        derived = (HeapingCodec, LevelCodec, DifferenceCodec, CalendarCodec)
         return tuple(
             c.attribute for c in self.codecs if not isinstance(c, derived) and not set(columns).isdisjoint(c.sources)
         )
@@ -261,8 +273,11 @@ def arrange_codecs(made: ColumnCodecs, order: Sequence[str] = ()) -> EncodingPla
     panel = spec.panel
     if panel is None:
         return EncodingPlan(tuple(codecs.values()), follow, rules, spec.together, drawn)
-    figures = build_person_figures(panel, columns[panel.order])
     in_order = made.of(panel.order)[0]
+    if panel.household:
+        members = CompositionCodec(panel, in_order)
+        return EncodingPlan((*codecs.values(), members), follow, rules, (), drawn, panel, in_order)
+    figures = build_person_figures(panel, columns[panel.order])
     assert isinstance(in_order, OrderedCodec)  # noqa: S101 - the spec has checked its kind
     return EncodingPlan(
         (*codecs.values(), *figures), follow, rules, (), drawn, panel, in_order, get_unit(columns[panel.order])
@@ -292,7 +307,7 @@ def list_asked_thresholds(spec: ReleaseSpec) -> dict[str, tuple[float, ...]]:
 
 
 def _build_codecs(name: str, spec: ReleaseSpec, thresholds: Sequence[float], even: Collection[str]) -> list[Codec]:
-    """Return the codec of a column, and that of its heaps where it has any."""
+    """Return the codec of a column, and those of what is counted beside it where it has any."""
     column = spec.released_columns[name]
     match column:
         case IntegerColumn():
@@ -304,11 +319,11 @@ def _build_codecs(name: str, spec: ReleaseSpec, thresholds: Sequence[float], eve
             number = NumberCodec(name, column, thresholds, even=name in even, points=points, rounded=rounded)
             return _with_heaps(number, column, rounded)
         case DatetimeColumn():
-            return [DatetimeCodec(name, column, thresholds, even=name in even)]
+            return _with_calendar(DatetimeCodec(name, column, thresholds, even=name in even), column, spec)
         case DateColumn():
-            return [DateCodec(name, column, thresholds, even=name in even)]
+            return _with_calendar(DateCodec(name, column, thresholds, even=name in even), column, spec)
         case TimeColumn():
-            return [TimeCodec(name, column, thresholds, even=name in even)]
+            return _with_calendar(TimeCodec(name, column, thresholds, even=name in even), column, spec)
         case BooleanColumn():
             return [BooleanCodec(name, column)]
         case CategoricalColumn():
@@ -331,3 +346,16 @@ def _with_heaps(codec: OrderedCodec, column: IntegerColumn | NumberColumn, round
         return [codec, HeapingCodec(codec, column.heap_values())]
     step = rounded[0] / ROUND_NUMBERS[0] if rounded else None
     return [codec, HeapingCodec(codec, rounded, step)] if rounded else [codec]
+
+
+def _with_calendar(
+    codec: CalendarColumnCodec, column: DateColumn | DatetimeColumn | TimeColumn, spec: ReleaseSpec
+) -> list[Codec]:
+    """Return the codec and, where the spec counts the calendar and gives no bins, those of its parts."""
+    together = {name for group in spec.together for name in group}
+    counted = spec.mechanism.compression.calendar and column.leaves_bins_open
+    if not counted or codec.attribute in together | {spec.order}:
+        return [codec]
+    parts = [Part.MINUTE] if isinstance(codec, TimeCodec) else list_parts(codec.smallest)
+    free = [part for part in parts if name_calendar_attribute(codec.attribute, part) not in spec.columns]
+    return [codec, *codec.count_calendar(free)]

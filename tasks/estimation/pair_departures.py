@@ -57,7 +57,7 @@ _GROUPS = 6  # of one attribute's codes, each a quarter as large as the one befo
 def estimate_pair_departures(
     pairs: Sequence[tuple[str, str]],
     scores: Sequence[float],
-    sigma: float,
+    sigma: float | Sequence[float],
     recode: Recode,
     *,
     noisy_reference: bool,
@@ -66,8 +66,8 @@ def estimate_pair_departures(
 ) -> Departures:
     """Return a row per pair: expected L1 departure (rho 0), the score less what noise explains of it, at least 0.
 
-    scores: in records, with noise of standard deviation ``sigma``; ``noisy_reference``: whether they were taken
-    against the noisy one-ways of ``recode`` (whose own noise then is in them) or against the exact ones (InDif);
+    scores: in records, with noise of standard deviation ``sigma``, of each or of all; ``noisy_reference``: whether they
+    were taken against the noisy one-ways of ``recode`` (whose own noise then is in them) or the exact ones (InDif);
     ``pooled``: whether pooled coefficients will tell weak relations from noise; then nothing is taken off for the
     noise of a score, for a pair that is measured in vain does no harm.  ``explained``: pair -> the L1 departure, in
     records, that is known already, by its trend; None where no trends were asked: then that of weak relations is not.
@@ -119,15 +119,16 @@ def _spread(left: Floats, share: Floats, cells: Floats) -> Departures:
     return Departures(scale[:, None] * share, cells)
 
 
-def _shrink_scores(scores: Sequence[float], sigma: float, reference: Reference) -> Floats:
-    """Return the scores less a multiple of their noise (:func:`compute_caution`), at least 0.
+def _shrink_scores(scores: Sequence[float], sigma: float | Sequence[float], reference: Reference) -> Floats:
+    """Return the scores less a multiple of their noise (:func:`compute_caution`, of as many as have it), at least 0.
 
-    All 0 where that hides all (MAX_USABLE_SCORE_NOISE).
+    0 where that hides all (MAX_USABLE_SCORE_NOISE).
     """
-    times = compute_caution(sigma, reference.total, len(scores))
-    if math.isinf(times):
-        return np.zeros(len(scores))
-    return np.maximum(np.asarray(scores, dtype=np.float64) - times * sigma, 0.0)
+    noise, number = np.unique(np.broadcast_to(sigma, len(scores)), return_inverse=True)
+    counts = np.bincount(number)
+    times = [compute_caution(float(s), reference.total, int(n)) for s, n in zip(noise, counts, strict=True)]
+    off = np.array([t * s if math.isfinite(t) else math.inf for t, s in zip(times, noise, strict=True)])
+    return np.maximum(np.asarray(scores, dtype=np.float64) - off[number], 0.0)
 
 
 def compute_caution(sigma: float, total: float, scores: int) -> float:

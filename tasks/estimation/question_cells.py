@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.domain import Merge
 from privsyn.data_contracts.focus import parse_conditions
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.data_contracts.rule_nodes import Node
+from privsyn.data_contracts.rule_language import Node
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encoding_plan import EncodingPlan
 from privsyn.tasks.codecs.split import SplitCodec

@@ -57,6 +57,7 @@ class Part(StrEnum):
     KNOWN_CODES = "the known counts of single columns"
     TOTALS = "all known counts"
     TARGETS = "the focus and the workload"
+    SCORED = "the columns of which scores have more of the budget"
     TOGETHER = "the columns that move together"
 
 
@@ -159,6 +160,14 @@ class PublicKnowledge:
             self.check(Part.TARGETS)
         named = tuple((frozenset(of(m.columns)), m.weight) for m in self.spec.workload)
         return Targets(named=named) if focus is None else Targets(frozenset(of(focus.columns)), focus.weight, named)
+
+    @property
+    def scored_more(self) -> frozenset[str]:
+        """The attributes whose pairs' scores have half of the budget of all; none where all have equal parts."""
+        if self.spec.focus is None or not self.spec.scores_focus_more:
+            return frozenset()
+        self.check(Part.SCORED)
+        return frozenset(self.encoding.attributes_of(self.spec.focus.columns))
 
     @property
     def measured_sets(self) -> tuple[tuple[frozenset[str], float], ...]:
@@ -306,6 +315,11 @@ def _key_compared(public: PublicKnowledge) -> dict[str, Any]:
     return {"compare": public.spec.compare} if public.spec.compare else {}
 
 
+def _key_scored(public: PublicKnowledge) -> dict[str, Any]:
+    focus = public.spec.focus
+    return {} if focus is None or not public.spec.scores_focus_more else {"scored_more": list(focus.columns)}
+
+
 def _key_together(public: PublicKnowledge) -> dict[str, Any]:
     return {"together": public.spec.together} if public.spec.together else {}
 
@@ -320,6 +334,7 @@ _KEYS: Mapping[Part, Callable[[PublicKnowledge], dict[str, Any]]] = {
     Part.KNOWN_CODES: _key_known_codes,
     Part.TOTALS: _key_totals,
     Part.TARGETS: _key_targets,
+    Part.SCORED: _key_scored,
     Part.TOGETHER: _key_together,
 }
 """Part -> its part of cache keys, by the names that keys of 0.3.0 have."""

@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from privsyn.data_contracts.panels import Panel
 from privsyn.tasks.codecs import EncodingPlan
-from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.codecs.parsing import to_keys
 from privsyn.tasks.kernels.streams import mix_bits
+from privsyn.tasks.panels.gaps import open_order
 
 RUN, PAIR = np.uint64(0x9E6C63D0876A9A47), np.uint64(0xD1342543DE82EF95)
 """Salts of the two choices."""
@@ -32,7 +33,8 @@ class KeptRuns:
 
     ``place``: of the row in the table; ``number``: where it stands in the order, in steps; ``first``: whether a person
     begins; ``rows`` and ``before``: the person's kept rows, and those before this one; ``drawn``: whether it is the one
-    that stands for the person.
+    that stands for the person; ``pair``: whether it is the first one of the pair, where that is another (None: the
+    drawn one is).
     """
 
     place: NDArray[np.int64]
@@ -40,6 +42,7 @@ class KeptRuns:
     rows: NDArray[np.int64]
     before: NDArray[np.int64]
     drawn: NDArray[np.bool_]
+    pair: NDArray[np.bool_] | None = None
 
     @property
     def first(self) -> NDArray[np.bool_]:
@@ -48,8 +51,18 @@ class KeptRuns:
 
     def list_pairs(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the places of the drawn rows and of the rows after them, of the persons with two rows and more."""
-        drawn = np.flatnonzero(self.drawn & (self.rows > 1))
+        drawn = self.find_pairs()
         return self.place[drawn], self.place[drawn + 1]
+
+    def find_pairs(self) -> NDArray[np.int64]:
+        """Return the first kept row of each pair."""
+        return np.flatnonzero((self.drawn if self.pair is None else self.pair) & (self.rows > 1))
+
+    def count_members(self, roles: int) -> NDArray[np.int64]:
+        """Return how many members of each role each household has, shape (households, roles)."""
+        household = np.cumsum(self.first) - 1
+        counts = np.bincount(household * roles + self.number, minlength=int(self.first.sum()) * roles)
+        return counts.reshape(-1, roles)
 
     def measure_gaps(self) -> NDArray[np.int64]:
         """Return how many steps after each drawn row the next one lies, -1 without one, shape (persons,)."""
@@ -72,7 +85,7 @@ def iterate_runs(passes: Passes, plan: EncodingPlan, group_rows: int, hash_rows:
     """
     groups = max(1, -(-sum(batch.num_rows for batch in passes()) // group_rows))
     for group in range(groups):
-        yield _choose(*_locate_rows(passes(), plan, group, groups, hash_rows), plan.get_order()[0].most)
+        yield _choose(*_locate_rows(passes(), plan, group, groups, hash_rows), plan.get_order()[0])
 
 
 def _locate_rows(
@@ -81,12 +94,12 @@ def _locate_rows(
     """Return place, person's number and hash, place in the order and row hash of the rows of one group of persons."""
     from privsyn.tasks.kernels.text_hash import hash_texts  # here: compiled code loads slowly
 
-    (panel, codec), start = plan.get_order(), 0
+    (panel, _), order, start = plan.get_order(), open_order(plan), 0
     places, persons, keys = [np.empty(0, np.int64)], [pa.array([], pa.string())], [np.empty(0, np.uint64)]
     numbers, hashes = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
     for batch in batches:
         identifiers = to_keys(batch.column(panel.person), pa.string())
-        known, steps = read_order(batch, panel.order, codec, plan.order_unit)
+        known, steps = order.locate(batch.column(panel.order))
         mine = np.asarray(identifiers.is_valid()) & known
         key = hash_texts(identifiers)
         if groups > 1:
@@ -103,25 +116,15 @@ def _locate_rows(
     return tuple(map(np.concatenate, (places, [np.asarray(person)], keys, numbers, hashes)))  # type: ignore[return-value]
 
 
-def read_order(
-    batch: pa.RecordBatch, name: str, codec: OrderedCodec, unit: int
-) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """Return which rows have a place in the order, and where they stand, in steps, clamped to the public bounds."""
-    numbers, _ = codec.numbers(batch.column(name))
-    known = ~np.isnan(numbers)
-    clamped, _ = codec.clamp(batch.column(name))
-    return known, np.floor(clamped / unit).astype(np.int64)
-
-
-def draw_one_row_each(person: NDArray[np.int64]) -> NDArray[np.int64]:
+def draw_one_row_each(person: NDArray[np.int64], *, household: bool) -> NDArray[np.int64]:
     """Return the place of one row of each person, of rows person by person, by the rule of :func:`iterate_runs`.
 
-    The last row of a person with several is never drawn.
+    The last row of a person with several is never drawn, of a household's every one.
     """
     begins = np.flatnonzero(np.diff(person, prepend=-1))
-    rows = np.diff(np.append(begins, len(person)))
-    key = mix_bits(person[begins].astype(np.uint64) ^ PAIR)
-    return begins + (key % np.maximum(rows - 1, 1).astype(np.uint64)).astype(np.int64)
+    rows = np.diff(np.append(begins, len(person))) - (not household)
+    key = mix_bits(person[begins].astype(np.uint64) ^ (RUN if household else PAIR))
+    return begins + (key % np.maximum(rows, 1).astype(np.uint64)).astype(np.int64)
 
 
 def _sort(person: NDArray[np.int32], number: NDArray[np.int64], row_hash: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -141,20 +144,30 @@ def _choose(
     key: NDArray[np.uint64],
     number: NDArray[np.int64],
     row_hash: NDArray[np.uint64],
-    most: int,
+    panel: Panel,
 ) -> KeptRuns:
-    """Return the kept rows of the persons whose rows these are; rows at one place of the order go by their hash."""
+    """Return the kept rows of the persons whose rows these are; rows at one place of the order go by their hash.
+
+    Of a household the first members are kept, in the order of their roles, and one of each role that has one at most.
+    """
     order = _sort(person, number, row_hash)
+    if panel.once:
+        again = (np.diff(person[order], prepend=-1) == 0) & (np.diff(number[order], prepend=-1) == 0)
+        order = order[~(again & np.isin(number[order], panel.once))]
     place, person, key, number = place[order], person[order], key[order], number[order]
     begins = np.flatnonzero(np.diff(person, prepend=-1))
     own = np.diff(np.append(begins, len(person)))
     key = key[begins] if len(begins) else np.empty(0, np.uint64)
-    kept = np.minimum(own, most)
-    start = (mix_bits(key ^ RUN) % (own - kept + 1).astype(np.uint64)).astype(np.int64)
+    kept = np.minimum(own, panel.most)
+    start = (mix_bits(key ^ RUN) % (own - kept + 1).astype(np.uint64)).astype(np.int64) * (not panel.household)
     pair = (mix_bits(key ^ PAIR) % np.maximum(kept - 1, 1).astype(np.uint64)).astype(np.int64)
     rank = np.arange(len(person)) - np.repeat(begins, own)
     before = rank - np.repeat(start, own)
     rows = np.repeat(kept, own)
     inside = (before >= 0) & (before < rows)
-    drawn = before == np.repeat(pair, own)
-    return KeptRuns(place[inside], number[inside], rows[inside], before[inside], drawn[inside])
+    in_pair = before == np.repeat(pair, own)
+    if not panel.household:
+        return KeptRuns(place[inside], number[inside], rows[inside], before[inside], in_pair[inside])
+    one = (mix_bits(key ^ RUN) % np.maximum(kept, 1).astype(np.uint64)).astype(np.int64)
+    drawn = before == np.repeat(one, own)
+    return KeptRuns(place[inside], number[inside], rows[inside], before[inside], drawn[inside], in_pair[inside])

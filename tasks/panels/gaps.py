@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.ordered import OrderedCodec
 
 Integers: TypeAlias = NDArray[np.int64]
@@ -38,9 +40,42 @@ class OrderSteps:
         steps: Integers = np.floor(self.codec.numbers(values)[0] / self.unit).astype(np.int64)
         return steps
 
+    def locate(self, values: pa.Array) -> tuple[NDArray[np.bool_], Integers]:
+        """Return which values have a place in the order, and their places, clamped to the public bounds."""
+        numbers, _ = self.codec.numbers(values)
+        clamped, _ = self.codec.clamp(values)
+        return ~np.isnan(numbers), np.floor(clamped / self.unit).astype(np.int64)
+
     def release(self, steps: Integers) -> pa.Array:
         """Return the column's values at these steps."""
         return self.codec.release_numbers((steps * self.unit).astype(np.float64))
+
+
+@dataclass(frozen=True, eq=False)
+class RoleSteps:
+    """The order by roles: a step is the code of a role."""
+
+    codec: Codec
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The first and the last role."""
+        return 0, self.codec.size - 1
+
+    def locate(self, values: pa.Array) -> tuple[NDArray[np.bool_], Integers]:
+        """Return which values have a place, all of them, and their places."""
+        codes, _ = self.codec.encode({self.codec.sources[0]: values})
+        return np.ones(len(codes), bool), codes.astype(np.int64)
+
+    def release(self, steps: Integers) -> pa.Array:
+        """Return the column's values at these steps."""
+        return self.codec.decode(steps, np.random.default_rng(0))[self.codec.sources[0]]
+
+
+def open_order(plan: EncodingPlan) -> OrderSteps | RoleSteps:
+    """Return the order of the rows of a person."""
+    codec = plan.get_order()[1]
+    return OrderSteps(codec, plan.order_unit) if isinstance(codec, OrderedCodec) else RoleSteps(codec)
 
 
 class Gaps:

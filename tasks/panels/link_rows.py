@@ -84,6 +84,7 @@ class Linker:
         """Take what was released; see the class."""
         self._plan, self._recode, self._threads = plan, recode, choose_thread_count(threads)
         self._panel, codec = plan.get_order()
+        assert isinstance(codec, OrderedCodec)  # noqa: S101 - the spec has checked its kind
         self._order = OrderSteps(codec, plan.order_unit)
         self._transitions = {True: transitions, False: {a: t.reverse() for a, t in transitions.items()}}
         self._following = plan.following
@@ -125,10 +126,14 @@ class Linker:
         transitions = self._transitions[forward]
         step = persons.gaps.move(now.step, left, rng, forward=forward)
         position = now.position + (1 if forward else -1)
-        codes = {a: _draw_codes(transitions[a].next_codes, now.codes[a], rng) for a in self._following}
+        codes = {a: draw_codes(transitions[a].next_codes, now.codes[a], rng) for a in self._following}
         held = self._hold(persons, now.person, position, step)
         seed = int(rng.integers(1 << 62))
-        fit_relations(codes, now.codes, held, self._sizes, transitions, self._relations, seed, self._threads)
+        joints = {}
+        for a in self._following:
+            counts = np.bincount(now.codes[a], minlength=self._sizes[a])
+            joints[a] = counts[:, None] * transitions[a].next_codes, transitions[a].sigma * len(step)
+        fit_relations(codes, now.codes, held, self._sizes, joints, self._relations, seed, self._threads)
         places, stays = {}, {}
         for a in self._following:
             ordered = isinstance(self._plan.get_codec(a), OrderedCodec)
@@ -218,7 +223,7 @@ def recode_relation(marginal: Marginal, codes: Mapping[str, TransitionCodes]) ->
     return Marginal(marginal.attributes, counts, marginal.sigma)
 
 
-def _draw_codes(probabilities: Floats, codes: Codes, rng: np.random.Generator) -> Codes:
+def draw_codes(probabilities: Floats, codes: Codes, rng: np.random.Generator) -> Codes:
     """Return one code a row, by the row of ``probabilities`` that its code has, each as often as expected."""
     found = np.empty_like(codes)
     order = np.argsort(codes, kind="stable")
@@ -280,6 +285,12 @@ def _rank(shares: Floats) -> tuple[Floats, Floats]:
     return np.cumsum(shares) - shares, shares
 
 
+KIND = "(kind of pair)"
+"""The codes of new members of a household that say what they are to the one before; no attribute has the name."""
+
+AHEAD = "(kind of pair ahead)"
+"""The codes of members of a household that say what the one after is to them, the last for none; likewise no name."""
+
 SWEEPS = 6
 """Sweeps at most."""
 
@@ -295,14 +306,16 @@ def fit_relations(
     now: Mapping[str, Codes],
     held: Mapping[str, Codes],
     sizes: Mapping[str, int],
-    transitions: Transitions,
+    joints: Mapping[str, tuple[Floats, float]],
     relations: Sequence[Marginal],
     seed: int,
     threads: int,
 ) -> None:
     """Move the codes ``new`` of the next rows, in place, towards transitions and relations at once.
 
-    now: the same attributes' codes in the rows before; held: codes that the next rows have already; relations: measured
+    now: the same attributes' codes in the rows before; held: codes that the next rows have already; joints: of each
+    attribute the wanted number of next rows by code before and code, and its noise; KIND comes first, where that is
+    held and decides, too; none where rows follow from no others; relations: measured
     counts over attributes of both, of which the association is taken, and the shares of single codes from the rows.
     """
     from privsyn.tasks.kernels.sweeper import Sweeper  # these here: compiled code loads slowly
@@ -319,11 +332,16 @@ def fit_relations(
     targets: list[Target] = []
     kept: list[int] = []
     for a in moved:
-        joint = np.bincount(now[a], minlength=sizes[a])[:, None] * transitions[a].next_codes
-        shares[a] = joint.sum(axis=0)
+        if a not in joints:
+            shares[a] = np.bincount(new[a], minlength=sizes[a]).astype(np.float64)
+            targets.append(Target((place[a],), shares[a].shape, shares[a]))
+            continue
+        joint, sigma = joints[a]
+        shares[a] = joint.reshape(-1, sizes[a]).sum(axis=0)
+        by = (place[KIND],) if joint.ndim > 2 else ()
         targets.append(Target((place[a],), shares[a].shape, shares[a]))
         kept.append(len(targets))
-        targets.append(Target((before[a], place[a]), joint.shape, joint.ravel(), transitions[a].sigma * rows))
+        targets.append(Target((*by, before[a], place[a]), joint.shape, joint.ravel(), sigma))
     for m in relations:
         fitted = fit_to_shares(m.counts, [shares[a] for a in m.attributes])
         scale = rows / max(float(m.counts.sum()), 1.0)

@@ -21,7 +21,11 @@ MOST_CODES = 16
 """Codes of a column of numbers or moments in its table of transitions, at most."""
 
 RECORDS_A_CELL = 4.0
-"""Records that a cell of the table would have at least if all had as many, in standard deviations of the noise."""
+RECORDS_OF_MEMBERS = 1.0
+"""Records that a cell of the table would have at least if all had as many, in standard deviations of the noise.
+
+Fewer of pairs of members: what is said of couples and of parents and children hangs on narrow codes of few of the rows.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +54,8 @@ def build_transition_codes(plan: EncodingPlan, recode: Recode, rho: Fraction) ->
     following = plan.following
     sigma = np.sqrt(len(following) / (2 * float(rho))) if following else 1.0
     rows = max(estimate_total(recode), 1.0)
-    most = int(np.clip(np.sqrt(rows / (RECORDS_A_CELL * sigma)), 1, MOST_CODES))
+    wanted = RECORDS_OF_MEMBERS if plan.get_order()[0].household else RECORDS_A_CELL
+    most = int(np.clip(np.sqrt(rows / (wanted * sigma)), 1, MOST_CODES))
     found = {}
     for a in following:
         codec = plan.get_codec(a)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -93,7 +94,7 @@ def estimate_transition(counts: Floats, sigma: float, shares: Floats, pairs: flo
     stays = _average(same, 1, expected - rows, 1 + spread)
     alike = (pairs - total) / pairs * (rows + np.maximum(stays, 0.0))
     stays = project_to_sum(_shrink(stays, alike, sigma), pairs - total)
-    moved = _shrink(moved, model_moves(moved, rows, ordered), sigma)
+    moved = _shrink(moved, model_moves(moved, rows, rows, ordered), sigma)
     found = np.stack([project_to_sum(row, sum_) for row, sum_ in zip(moved, rows, strict=True)])
     sums = rows + stays
     known = np.maximum(sums, 1e-9)
@@ -103,6 +104,41 @@ def estimate_transition(counts: Floats, sigma: float, shares: Floats, pairs: flo
     return Transition(sums / sums.sum(), found, stays, sigma / pairs)
 
 
+ALIKE = (0.02, 0.1, 0.3, 1.0, 3.0, 10.0, 50.0)
+"""How many times as likely as by chance it may be that two members of a household have the same code."""
+
+
+def estimate_pairs(
+    counts: Floats,
+    sigma: float,
+    pairs: float,
+    first: Floats,
+    second: Floats,
+    relative: tuple[float, float],
+    ordered: int,
+) -> Transition:
+    """Return the transitions between members of one kind of pair, by noisy ``counts``, shape (k, k).
+
+    ``pairs``: their number; ``first`` and ``second``: the expected shares of codes of both members, by released counts,
+    which are wrong by the shares ``relative`` of themselves, about.  Counts are drawn towards the nearest model, the
+    more the less they say beyond noise, and have the sums that both of these say.
+    """
+    pairs, k = max(pairs, 1.0), len(first)
+    sums = []
+    for axis, shares, off in ((1, first, relative[0]), (0, second, relative[1])):
+        expected = pairs * shares
+        average = _average(counts.sum(axis=axis), k * sigma**2, expected, (off * expected) ** 2 + 1.0)
+        sums.append(project_to_sum(average, pairs))
+    rows, columns = sums
+    model = model_moves(counts, rows, columns, ordered, ALIKE)
+    found = np.maximum(_shrink_by_size(counts, model, sigma), 1e-3 * model)
+    _fit_to_sums(found, rows, columns)
+    unseen = rows <= 1e-9
+    found /= np.maximum(found.sum(axis=1, keepdims=True), 1e-300)
+    found[unseen] = columns / pairs
+    return Transition(rows / pairs, found, np.zeros(k), sigma / pairs)
+
+
 def _shrink(counts: Floats, expected: Floats, sigma: float) -> Floats:
     """Return counts drawn towards what is expected, by James and Stein: less where they are far off."""
     distance = float(((counts - expected) ** 2).sum())
@@ -110,28 +146,37 @@ def _shrink(counts: Floats, expected: Floats, sigma: float) -> Floats:
     return np.asarray(expected + kept * (counts - expected))
 
 
-def model_moves(moved: Floats, rows: Floats, ordered: int) -> Floats:
-    """Return the moves of the model that is nearest to ``moved``, with both sums ``rows``.
+def _shrink_by_size(counts: Floats, expected: Floats, sigma: float) -> Floats:
+    """Return counts drawn towards what is expected, of which each departs by a variance in proportion to itself."""
+    beyond = float(((counts - expected) ** 2).sum()) - counts.size * sigma**2
+    variance = max(beyond, 0.0) * expected / max(float(expected.sum()), 1e-9)
+    kept = variance / np.maximum(variance + sigma**2, 1e-9)
+    return np.asarray(expected + kept * (counts - expected))
+
+
+def model_moves(moved: Floats, rows: Floats, columns: Floats, ordered: int, alike: Sequence[float] = (1.0,)) -> Floats:
+    """Return the moves of the model that is nearest to ``moved``, with the sums ``rows`` and ``columns``.
 
     The first ``ordered`` codes have an order: of those who move, some do so by a normal copula and the others anywhere;
-    its correlation and their share are fitted by least squares.  All other codes are independent of each other.
+    its correlation and their share are fitted by least squares.  Of the other codes the same one is as many times as
+    likely as by chance as one of ``alike`` says, 1 for independence.
     """
     total = float(rows.sum())
     if total <= 0:
         return np.zeros_like(moved)
-    anywhere = np.outer(rows, rows) / total
-    inner = rows[:ordered]
-    if ordered < 2 or (inner > 0).sum() < 2:
-        return anywhere
-    scores = compute_scores(inner)
+    anywhere = np.outer(rows, columns) / total
+    inner = (rows[:ordered], columns[:ordered])
+    in_order = ordered > 1 and all((part > 0).sum() > 1 for part in inner)
     best, least = anywhere, float(((moved - anywhere) ** 2).sum())
-    for r in CORRELATIONS:
+    for r, times in product(CORRELATIONS if in_order else (0.0,), alike):
+        if r == 0 and times == 1:
+            continue
         kernel = np.ones_like(moved)
-        kernel[:ordered, :ordered] = _copula(scores, r)
+        np.fill_diagonal(kernel[ordered:, ordered:], times)
+        if in_order:
+            kernel[:ordered, :ordered] = _copula(compute_scores(inner[0]), compute_scores(inner[1]), r)
         near = anywhere * kernel
-        for _ in range(FITTING_ROUNDS):
-            near *= (rows / np.maximum(near.sum(axis=1), 1e-300))[:, None]
-            near *= (rows / np.maximum(near.sum(axis=0), 1e-300))[None, :]
+        _fit_to_sums(near, rows, columns)
         away = near - anywhere
         share = float(np.clip(((moved - anywhere) * away).sum() / max(float((away**2).sum()), 1e-300), 0.0, 1.0))
         found = anywhere + share * away
@@ -141,6 +186,13 @@ def model_moves(moved: Floats, rows: Floats, ordered: int) -> Floats:
     return best
 
 
+def _fit_to_sums(counts: Floats, rows: Floats, columns: Floats) -> None:
+    """Bring counts to the sums of their rows and columns, in place, by proportional fitting."""
+    for _ in range(FITTING_ROUNDS):
+        counts *= (rows / np.maximum(counts.sum(axis=1), 1e-300))[:, None]
+        counts *= (columns / np.maximum(counts.sum(axis=0), 1e-300))[None, :]
+
+
 def compute_scores(shares: Floats) -> Floats:
     """Return the normal score of each code in the middle of its rank, less their mean."""
     shares = shares / shares.sum()
@@ -148,9 +200,9 @@ def compute_scores(shares: Floats) -> Floats:
     return np.asarray(scores - shares @ scores)
 
 
-def _copula(scores: Floats, r: float) -> Floats:
+def _copula(first: Floats, second: Floats, r: float) -> Floats:
     """Return the density of a normal copula at these scores, relative to independence."""
-    x, y = scores[:, None], scores[None, :]
+    x, y = first[:, None], second[None, :]
     return np.exp((2 * r * x * y - r**2 * (x**2 + y**2)) / (2 * (1 - r**2)))
 
 

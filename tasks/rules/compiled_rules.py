@@ -20,7 +20,7 @@ from privsyn.data_contracts.columns import (
     TimeColumn,
 )
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.data_contracts.rule_nodes import Node
+from privsyn.data_contracts.rule_language import Node
 from privsyn.data_contracts.rules import (
     Lookup,
     LookupRule,

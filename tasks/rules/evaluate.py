@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.rule_nodes import Node
+from privsyn.data_contracts.rule_language import Node
 from privsyn.tasks.rules import intervals
 from privsyn.tasks.rules.intervals import DAY, Interval, Truth
 

@@ -17,7 +17,7 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.panels import MOST_PERSONS, Panel, name_stay
 from privsyn.data_contracts.tables import ValueRange, build_code_schema
 from privsyn.tasks.codecs import EncodingPlan
-from privsyn.tasks.panels.gaps import OrderSteps
+from privsyn.tasks.panels.gaps import open_order
 from privsyn.tasks.rules.repair import repair_rows
 from privsyn.tasks.steps.decode import BATCH_ROWS, as_released, build_released_schema, seed_generator
 
@@ -30,8 +30,8 @@ PLACE = "(place)"
 
 def build_linked_domain(plan: EncodingPlan) -> Domain:
     """Return the domain of linked rows: person, step from the first one, whether the record's own, fine codes."""
-    panel, codec = plan.get_order()
-    low, high = OrderSteps(codec, plan.order_unit).bounds
+    panel, _ = plan.get_order()
+    low, high = open_order(plan).bounds
     sizes = {panel.person: MOST_PERSONS, panel.order: high - low + 1, panel.rows: 2}
     sizes |= {a: s for a, s in _list_sizes(plan).items() if a != panel.order}
     return Domain.of(sizes | {name_stay(a): 2 for a in plan.following})
@@ -43,9 +43,9 @@ def _list_sizes(plan: EncodingPlan) -> dict[str, int]:
 
 def linked_to_arrow(linked: LinkedRows, plan: EncodingPlan, first_person: int) -> pa.RecordBatch:
     """Return linked rows as a batch of :func:`build_linked_domain`; persons are numbered from ``first_person``."""
-    panel, codec = plan.get_order()
+    panel, _ = plan.get_order()
     schema = build_code_schema(build_linked_domain(plan))
-    low, _ = OrderSteps(codec, plan.order_unit).bounds
+    low, _ = open_order(plan).bounds
     columns: dict[str, NDArray[Any]] = {
         panel.person: linked.person + first_person,
         panel.order: linked.step - low,
@@ -106,8 +106,8 @@ class _Decoder:
 
     def __init__(self, plan: EncodingPlan, codes: Mapping[str, NDArray[Any]], rng: np.random.Generator) -> None:
         self._plan, self._rng, self._codes = plan, rng, dict(codes)
-        self._panel, codec = plan.get_order()
-        self._order = OrderSteps(codec, plan.order_unit)
+        self._panel, _ = plan.get_order()
+        self._order = open_order(plan)
         person = self._codes.pop(self._panel.person).astype(np.int64)
         self._drawn = np.flatnonzero(self._codes.pop(self._panel.rows))
         self._first = np.diff(person, prepend=-1) != 0

@@ -58,7 +58,7 @@ class Batches(Protocol):
 def encode(batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs) -> Iterator[pa.RecordBatch]:
     """Yield code batches of the kept rows (contract ENCODED_ROWS); adds to ``repairs`` while batches are read.
 
-    With ``unit.person_id``, at most ``unit.max_records`` rows of each person are kept, chosen by a hash of
+    With an identifier of the unit, at most ``unit.max_records`` rows of each person are kept, chosen by a hash of
     the person's own rows, so that neither row order nor another person's rows matter; rows without an
     identifier are left out.  Each kept row is encoded by itself: adding or removing one person changes
     at most ``unit.records`` rows of the output.
@@ -76,7 +76,7 @@ def iterate_kept_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows that :func:`encode` keeps of each person, as stored; ``repairs`` gets how many it leaves out."""
     keep = None
-    if unit.person_id is not None:
+    if unit.identifier is not None:
         choose = _choose_kept_rows if plan.panel is None else _choose_kept_runs
         keep = choose(batches, plan, unit)
     start = 0
@@ -86,7 +86,7 @@ def iterate_kept_batches(
             continue
         mask = keep[start : start + batch.num_rows]
         start += batch.num_rows
-        repairs.add(str(unit.person_id), +Counter({"left out": int((~mask).sum())}))
+        repairs.add(str(unit.identifier), +Counter({"left out": int((~mask).sum())}))
         yield batch.filter(pa.array(mask))
 
 
@@ -95,10 +95,15 @@ def iterate_drawn_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield one row of each person, as stored, and the person's figures beside it; ``repairs`` gets the other rows."""
     panel = plan.get_order()[0]
-    found: list[list[NDArray[np.int64]]] = [[np.empty(0, np.int64)] for _ in range(4)]
+    found: list[list[NDArray[np.int64]]] = [[np.empty(0, np.int64)] for _ in range(1 + len(panel.figures))]
     for runs in iterate_persons(batches, plan):
         drawn = runs.drawn
-        columns = (runs.place[drawn], runs.rows[drawn], runs.before[drawn], runs.measure_gaps())
+        columns: tuple[NDArray[np.int64], ...] = (runs.place[drawn],)
+        if panel.household:
+            members = plan.get_compositions()
+            columns += (members.encode_members(runs.count_members(members.roles.size)),)
+        else:
+            columns += (runs.rows[drawn], runs.before[drawn], runs.measure_gaps())
         for parts, values in zip(found, columns, strict=True):
             parts.append(values)
     place, *figures = map(np.concatenate, found)
@@ -183,7 +188,7 @@ def _locate_rows_of_persons(
 
     places, persons, hashes, start = [np.empty(0, np.int64)], [pa.array([], pa.string())], [np.empty(0, np.uint64)], 0
     for batch in batches:
-        identifiers = to_keys(batch.column(str(unit.person_id)), pa.string())
+        identifiers = to_keys(batch.column(str(unit.identifier)), pa.string())
         mine = np.asarray(identifiers.is_valid())
         if groups > 1:
             mine = mine & (hash_texts(identifiers) % np.uint64(groups) == group)

@@ -32,21 +32,30 @@ def plan_queries(
     sensitivity: int = SENSITIVITY,
     max_cells: int | None = None,
     known: Collection[Clique] = (),
+    more: Collection[str] = (),
 ) -> list[Query]:
     """Return one single-cell query per pair of attributes, all m = d (d - 1) / 2 of them, each at ``rho / m``.
 
     ``sensitivity``: SENSITIVITY for InDif, REFERENCE_SENSITIVITY for scores against a :class:`Reference`.
     ``max_cells``: pairs of more cells are never measured, so they get no score, and m is less by them; the same holds
-    for ``known`` pairs, whose counts are public, or are those of one attribute.
+    for ``known`` pairs, whose counts are public, or are those of one attribute.  ``more``, which is public: attributes
+    whose n pairs, where they are fewer than the others, have half of ``rho``, each ``rho / 2 n``.
     Privacy: all m answers together are rho-zCDP for adding or removing one person with at most
     ``records`` = k records: each score has sensitivity 4 k (Lemma 4, k times; rounding down keeps it, see
     :func:`compute_indif`), or k against noisy one-ways, which are fixed before the look (:func:`compute_l1_distance`),
-    and costs (4 k)^2 / (2 sigma^2) <= rho / m, that is N(0, 8 m k^2 / rho) (Theorem 5), or with k in place of 4 k; m
-    mechanism instances add up (Theorem 1, adaptive composition with the one-ways).
+    and costs (4 k)^2 / (2 sigma^2) <= its part of rho, rho / m without ``more``, that is N(0, 8 m k^2 / rho) (Theorem
+    5), or with k in place of 4 k; m mechanism instances add up to rho (Theorem 1, adaptive composition with the
+    one-ways).
     """
     pairs = [p for p in combinations(domain.attributes, 2) if max_cells is None or domain.cells(p) <= max_cells]
     pairs = [p for p in pairs if p not in known]
-    return plan_score_queries(pairs, rho, sensitivity * records)
+    first = [p for p in pairs if not {*more}.isdisjoint(p)]
+    if not 0 < 2 * len(first) < len(pairs):
+        return plan_score_queries(pairs, rho, sensitivity * records)
+    others = [p for p in pairs if {*more}.isdisjoint(p)]
+    found = [*(plan_score_queries(group, rho / 2, sensitivity * records) for group in (first, others))]
+    by_pair = {query.attributes: query for queries in found for query in queries}
+    return [by_pair[p] for p in pairs]
 
 
 def plan_score_queries(cliques: Sequence[Clique], rho: Fraction, sensitivity: int) -> list[Query]:

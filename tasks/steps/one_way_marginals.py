@@ -19,14 +19,24 @@ from privsyn.tasks.kernels.counting import Countable, count_all
 ROUNDING_WEIGHT = 0.2
 """Weight of what a column's values are rounded to, beside cells^(2/3) of a column: 1 % of that of 66 cells."""
 
+MEMBERS_PART = 0.4
+"""Part of the one-ways' budget that the composition of households has."""
+
 
 def plan_queries(
-    domain: Domain, rho: Fraction, records: int, *, equal: bool = True, rounding: Collection[str] = ()
+    domain: Domain,
+    rho: Fraction,
+    records: int,
+    *,
+    equal: bool = True,
+    rounding: Collection[str] = (),
+    members: Collection[str] = (),
 ) -> list[Query]:
     """Return one query per attribute: each at rho_i = ``rho / d`` if ``equal`` (the paper), otherwise by equation (1).
 
     Equation (1) makes the summed L1 noise of the one-ways least.  ``rounding``: attributes of what values are rounded
-    to, which have ROUNDING_WEIGHT each unless ``equal``: a rough answer is enough.
+    to, which have ROUNDING_WEIGHT each unless ``equal``: a rough answer is enough.  ``members``: the attribute that is
+    the composition of a household, which has the part MEMBERS_PART: all rows follow from it.
     Privacy: all d answers together are rho-zCDP for adding or removing one person with at most
     ``records`` = k records: each one-way has L2 sensitivity k (all k records may fall into one cell;
     Theorem 6 for k = 1) and costs k^2 / (2 sigma^2) <= rho_i (Theorem 3); the rho_i sum to ``rho`` and depend on the
@@ -34,6 +44,9 @@ def plan_queries(
     """
     sized = list(zip(domain.attributes, domain.sizes, strict=True))
     weights = [ROUNDING_WEIGHT if a in rounding else compute_size_weight(size) for a, size in sized]
+    rest = sum(w for (a, _), w in zip(sized, weights, strict=True) if a not in members)
+    most = rest * MEMBERS_PART / (1 - MEMBERS_PART)
+    weights = [most if a in members else w for (a, _), w in zip(sized, weights, strict=True)]
     shares = [rho / len(sized)] * len(sized) if equal else split_by_weight(weights, rho)
     sigmas = {share: compute_sigma(share, records) for share in set(shares)}
     return [Query((a,), size, records, sigmas[share]) for (a, size), share in zip(sized, shares, strict=True)]

@@ -17,17 +17,22 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.panels import name_next
 from privsyn.data_contracts.tables import build_code_schema
 from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.compositions import find_kinds
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.panels.choose_rows import KeptRuns, Passes
 from privsyn.tasks.panels.transition_codes import TransitionCodes
 from privsyn.tasks.steps.encode import Repairs, encode_batch, iterate_persons
 
 
-def build_pair_domain(codes: Mapping[str, TransitionCodes]) -> Domain:
-    """Return the domain of the pairs: a row's codes, and those of the next one, the last for "as before"."""
-    sizes: dict[str, int] = {}
+def build_pair_domain(codes: Mapping[str, TransitionCodes], plan: EncodingPlan) -> Domain:
+    """Return the domain of the pairs: a row's codes, and those of the next one, the last for "as before".
+
+    Pairs of members of a household have no such code, but one for what kind of pair they are.
+    """
+    panel = plan.get_order()[0]
+    sizes = {panel.kind_of_pair: plan.get_compositions().kinds} if panel.household else {}
     for a, c in codes.items():
-        sizes |= {a: c.size, name_next(a): c.size + 1}
+        sizes |= {a: c.size, name_next(a): c.size + (not panel.household)}
     return Domain.of(sizes)
 
 
@@ -37,13 +42,17 @@ def pair_rows(passes: Passes, plan: EncodingPlan, codes: Mapping[str, Transition
     "As before" is said of a next row whose value is that of the row, both clamped to the public bounds.  Adding or
     removing one person adds or removes at most one record.
     """
-    schema = build_code_schema(build_pair_domain(codes), padded=True)
+    schema = build_code_schema(build_pair_domain(codes, plan), padded=True)
+    household = plan.get_order()[0].household
     for runs in iterate_persons(passes, plan):
         first, after, alike = _read_pairs(passes, plan, runs)
-        arrays = []
+        arrays: list[NDArray[Any]] = [find_kinds(runs.number)[runs.find_pairs() + 1]] if household else []
         for a, c in codes.items():
             size, of = c.size, c.recode.coarse
             row, moved = of[first[a]], of[after[a]]
+            if household:
+                arrays += [row, moved]
+                continue
             moved = np.where(moved == size, size + 1, moved)
             arrays += [row, np.where(alike[a] & (row < size), size, moved)]
         columns = [pa.array(v.astype(f.type.to_pandas_dtype())) for v, f in zip(arrays, schema, strict=True)]

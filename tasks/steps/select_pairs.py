@@ -89,7 +89,7 @@ def select(
 ) -> pa.Table:
     """Return the contract PAIRS by ``settings.criterion``.
 
-    queries: of the scores, one per pair, all of one sigma; scores: their noisy answers; ``rho``: the third stage's
+    queries: of the scores, one per pair; scores: their noisy answers; ``rho``: the third stage's
     budget; ``remeasure_one_ways``: whether one-ways compete for it, too, but for those of the attributes ``once``;
     ``targets``: the pairs whose errors count more (both with ``expected_error`` only); ``pooled``, ``explained``: as of
     :func:`privsyn.tasks.estimation.pair_departures.estimate_pair_departures`; ``known``: the recode with more looks at
@@ -104,7 +104,7 @@ def select(
     departures = estimate_pair_departures(
         pairs,
         scores,
-        queries[0].sigma,
+        [query.sigma for query in queries],
         recode,
         noisy_reference=noisy_reference,
         pooled=pooled,

@@ -115,7 +115,7 @@ def test_the_private_report_compares_persons_over_time(tmp_path: Path) -> None:
     transitions = figures["transitions, and the share that stays", "job"]
     assert transitions.distance is not None
     assert transitions.distance < 0.2
-    assert "Persons over time" in report.html.read_text()
+    assert "Persons or households" in report.html.read_text()
 
 
 def test_every_row_keeps_the_rules(tmp_path: Path) -> None:

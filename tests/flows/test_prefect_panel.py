@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from privsyn.flows.release import release
+from tests.support.households import make_household_spec, make_households
 from tests.support.panels import make_panel, make_panel_spec
 from tests.support.releases import QUICK, run
 
@@ -20,4 +21,14 @@ def test_the_flow_makes_linked_rows_and_finds_them_again(tmp_path: Path) -> None
     rows = pq.read_table(Path(summary.released) / "synthetic.parquet")
     assert rows.column_names[0] == "pid"
     assert (Path(summary.released) / "marginals" / "transitions.parquet").is_file()
+    assert run(spec).released == summary.released
+
+
+@pytest.mark.usefixtures("prefect_server", "places")
+def test_the_flow_makes_households_and_finds_them_again(tmp_path: Path) -> None:
+    pq.write_table(make_households(400), tmp_path / "members.parquet")
+    spec = make_household_spec(data=str(tmp_path / "members.parquet"), **QUICK)
+    summary = release(spec)
+    rows = pq.read_table(Path(summary.released) / "synthetic.parquet")
+    assert rows.column_names[0] == "hid"
     assert run(spec).released == summary.released

@@ -6,6 +6,8 @@ import json
 import os
 import re
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,13 +21,16 @@ from privsyn.api.release import release_in_process
 from privsyn.base.data_url import DataUrl
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
+from privsyn.engine.policy_checks import check_table
 from privsyn.evaluation.private_evaluation import EvaluationRequest, evaluate
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.sources.open_source import open_source
 from privsyn.sources.readers.reader import Reader
+from privsyn.specs.draft import draft
 from privsyn.storage.store import Store
 from tests.support import databases, postgres, repeated_noise
+from tests.support.places import ROOT
 from tests.support.releases import QUICK, few
 from tests.support.specs import COLUMNS, make_spec, people
 
@@ -302,3 +307,72 @@ def test_postgres_types_are_read_as_a_spec_means_them(postgres_database: str) ->
     ]
     assert rows["id"].to_pylist()[0] == columns["id"]["values"][0] and rows["mood"].to_pylist() == ["high", None]
     assert [str(v) for v in rows["amount"].to_pylist()] == ["12.50", "None"] and rows["free"].to_pylist()[1] == 2.5
+
+
+def test_the_page_from_postgresql_to_a_published_folder(tmp_path: Path, postgres_database: str) -> None:
+    page = (ROOT / "docs" / "from-postgresql.md").read_text(encoding="utf-8")
+    address, host = postgres_database.split("?")
+    script = "set -euo pipefail\n" + "\n".join(re.findall(r"^```sh\n(.*?)^```$", page, re.S | re.M))
+    script = script.replace("postgresql://db.example.org/main?", f"{address.replace('privsyn@', '')}?{host}&")
+    script = script.replace("postgresql://db.example.org/main", postgres_database)
+    script = script.replace("ROLE steward", f"ROLE {tmp_path.name}").replace("TO steward", f"TO {tmp_path.name}")
+    script = script.replace("user=steward", f"user={tmp_path.name}").replace(
+        'table=survey"', 'table=survey&user=privsyn"'
+    )
+    folders = [Path(sys.executable).parent, *filter(None, [postgres.programs()]), os.environ["PATH"]]
+    environment = {**os.environ, "PATH": os.pathsep.join(map(str, folders))}
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    (released,) = (tmp_path / "out" / "released").iterdir()
+    assert (released / "manifest.json").is_file()
+    note = json.loads((tmp_path / "out" / "private" / "runs" / released.name / "run.json").read_text())
+    assert DataUrl.parse(note["data"]).query == "SELECT age, region, income FROM survey WHERE consent"
+    engine = sa.create_engine(sa.make_url(postgres_database).set(drivername="postgresql+psycopg"))
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"DROP OWNED BY {tmp_path.name}")
+        connection.exec_driver_sql(f"DROP ROLE {tmp_path.name}")
+    engine.dispose()
+
+
+def test_a_policy_names_the_databases_that_are_read(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = databases.write_sqlite(people(300), places / "people.sqlite")
+    rules = {"paths": [], "budget": {"epsilon": 10, "delta": 1e-8}, "epsilon": 1, "delta": 1e-9}
+
+    def allow(*paths: str) -> None:
+        (places / "policy.yaml").write_text(json.dumps({"others": {**rules, "paths": paths}}))
+        monkeypatch.setenv("PRIVSYN_POLICY", str(places / "policy.yaml"))
+
+    def is_refused(data: str) -> bool:
+        with pytest.raises(RequestError) as caught:
+            check_table("people", data, Settings(), "data")
+            raise RequestError("allowed")
+        return "is not among the policy's others.paths" in str(caught.value)
+
+    allow(str(places))
+    assert len(release(few(url)).drawn) == 3
+    server = "postgresql://db.example.org/main?table=people"
+    assert is_refused(server) and is_refused("sqlite:////elsewhere/people.sqlite?table=people")
+    monkeypatch.chdir(places)
+    assert is_refused(server)
+    allow(server)
+    assert is_refused(url) and not is_refused(server) and not is_refused(server.replace("org/", "org:5432/"))
+    assert not is_refused("postgresql:///main?host=DB.example.org&table=people&user=me")
+    for other in (
+        server.replace("people", "persons"),
+        server.replace("table=", "query=SELECT%201%20FROM%20"),
+        server.replace("main", "mainly"),
+        server.replace("org/", "org:5433/"),
+        server + "&host=evil.example",
+    ):
+        assert is_refused(other)
+    allow("postgresql://db.example.org/main")
+    assert not is_refused(server) and not is_refused(server.replace("people", "persons"))
+    assert is_refused(server.replace("main", "mainly"))
+
+
+def test_a_draft_has_the_names_and_types_of_a_database(tmp_path: Path) -> None:
+    url = databases.write_duckdb(people(5), tmp_path / "people.duckdb")
+    text = draft(url, folder=tmp_path)
+    assert 'data: "duckdb:///people.duckdb?table=people"' in text and "dataset: people" in text.replace('"', "")
+    kinds = re.findall(r"^    kind: (\w+)", text, re.M)
+    assert kinds == ["integer", "number", "categorical", "boolean", "datetime", "categorical"]

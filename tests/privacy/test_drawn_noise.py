@@ -42,6 +42,7 @@ def is_right(sigma: float) -> bool:
     return referee.p_value(OpenDPNoise().draw(sigma, DRAWS), sigma) > 1e-5
 
 
+@pytest.mark.statistical(1e-5)
 @pytest.mark.parametrize("sigma", [0.4, 1.0, 7.5])
 def test_10_release_noise_is_the_exact_discrete_gaussian(sigma: float) -> None:
     sample = OpenDPNoise().draw(sigma, 3)
@@ -63,6 +64,7 @@ def scaled(factor: float) -> Callable[..., np.ndarray]:
     return lambda source, sigma, cells: draw(source, factor * sigma, cells)
 
 
+@pytest.mark.statistical(1e-5)
 @pytest.mark.parametrize(
     ("mutant", "sigma"),
     [

@@ -15,7 +15,7 @@ import pytest
 
 from privsyn.data_contracts.artifacts import Kind
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.receipts import Query
+from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, RowStream, release_steps
@@ -35,6 +35,7 @@ from privsyn.tasks.steps import (
 from tests.support.specs import make_spec, mechanism_fields
 
 DOMAIN = Domain(("a", "b"), (2, 3))
+FIVE = Domain(tuple("abcde"), (2,) * 5)
 ROWS = list(product(range(2), range(3)))
 
 
@@ -250,6 +251,7 @@ def test_06_noise_levels_price_what_is_declared() -> None:
             one_way_marginals.plan_queries(DOMAIN, rho, 2, equal=False),
             indif_scores.plan_queries(DOMAIN, rho, 2),
             indif_scores.plan_queries(DOMAIN, rho, 2, indif_scores.REFERENCE_SENSITIVITY),
+            indif_scores.plan_queries(FIVE, rho, 2, more={"a"}),
             measure_marginals.plan_queries({("a", "b"): 0.1, ("a",): 0.7}, DOMAIN, DOMAIN, rho, 2),
             named_sets.plan_queries([*SETS, *SETS], rho, 2),
             triple_scores.plan_queries([("a", "b", "c"), ("a", "b", "d")], rho, 2),
@@ -257,6 +259,14 @@ def test_06_noise_levels_price_what_is_declared() -> None:
         ):
             spent = sum(Fraction(q.sensitivity) ** 2 / (2 * Fraction(q.sigma) ** 2) for q in plan)
             assert rho * Fraction(999_999, 10**6) <= spent <= rho
+
+
+def test_06_mutant_pairs_of_the_focus_beside_the_budget_of_all() -> None:
+    """Planted mutant: the pairs of a focus have half of the budget, and all pairs have all of it as before."""
+    rho = Fraction(1, 7)
+    plan = indif_scores.plan_queries(FIVE, rho, 1, more={"a"})
+    mutant = [*(q for q in plan if "a" in q.attributes), *indif_scores.plan_queries(FIVE, rho, 1)[4:]]
+    assert sum_rho(plan) <= rho < sum_rho(mutant)
 
 
 @pytest.mark.parametrize("mechanism", ["mst", "privbayes", "aim", "prior"])

@@ -10,6 +10,7 @@ from scipy import stats
 
 from privsyn.tasks.privacy import noise
 from tests.support import gaussian_referee as referee
+from tests.support.repeated_noise import renew
 
 SCALES = (0.3, 0.5, 0.8, 1.0, 1.7, 4.0, 10.0, 37.5, 300.0, 5_000.0)
 pytestmark = pytest.mark.drawn_noise
@@ -21,7 +22,7 @@ WRONG = 1e-9
 
 def exact_sample(sigma: float, size: int, seed: int) -> np.ndarray:
     support, probabilities = referee.pmf(sigma)
-    return np.random.default_rng(seed).choice(support, size=size, p=probabilities)
+    return np.random.default_rng(renew(seed)).choice(support, size=size, p=probabilities)
 
 
 @functools.cache
@@ -30,11 +31,13 @@ def drawn(sigma: float) -> np.ndarray:
     return noise.draw(sigma, DRAWS)
 
 
+@pytest.mark.statistical(RIGHT)
 @pytest.mark.parametrize("sigma", SCALES)
 def test_release_noise_is_the_exact_discrete_gaussian(sigma):
     assert referee.p_value(drawn(sigma), sigma) > RIGHT
 
 
+@pytest.mark.statistical(WRONG)
 @pytest.mark.parametrize("sigma", SCALES)
 @pytest.mark.parametrize("factor", [0.7, 1.3])
 def test_release_noise_of_another_scale_is_rejected(sigma, factor):
@@ -66,6 +69,7 @@ def rounded(sample: np.ndarray, sigma: float) -> np.ndarray:
     return np.rint(np.random.default_rng(3).normal(0, sigma, len(sample))).astype(np.int64)
 
 
+@pytest.mark.statistical(WRONG)
 @pytest.mark.parametrize(
     ("shape", "scales"),
     [(cut, SCALES[5:]), (heavy, SCALES[5:]), (even, SCALES[:6]), (laplace, SCALES), (rounded, SCALES[:3])],
@@ -76,6 +80,7 @@ def test_another_shape_is_rejected(shape, scales):
         assert referee.p_value(shape(drawn(sigma), sigma), sigma) < WRONG, sigma
 
 
+@pytest.mark.statistical(1e-2)
 @pytest.mark.parametrize("sigma", [0.5, 1.7, 37.5])
 def test_referee_raises_false_alarms_as_often_as_it_says(sigma):
     """Of 400 samples that are right, those below 5 % and 50 % are as many as binomial counts of 400 may be."""
@@ -100,6 +105,7 @@ def test_referee_rejects_a_shift_and_an_outlier():
     assert referee.p_value(np.append(sample, 10_000), 10.0) == 0.0
 
 
+@pytest.mark.statistical(1e-5)
 def test_neighbouring_cells_are_uncorrelated():
     sample = noise.draw(20.0, 40_000).astype(float)
     for lag in (1, 2, 7):
@@ -107,6 +113,7 @@ def test_neighbouring_cells_are_uncorrelated():
         assert abs(correlation) < 5 / np.sqrt(len(sample))
 
 
+@pytest.mark.statistical(RIGHT)
 def test_big_draws_come_in_chunks_that_differ(monkeypatch):
     monkeypatch.setattr(noise, "_CHUNK", 1_000)
     sample = noise.draw(1e6, 3_500)
@@ -115,6 +122,7 @@ def test_big_draws_come_in_chunks_that_differ(monkeypatch):
     assert referee.p_value(np.rint(sample / 1e5).astype(np.int64), 10.0) > RIGHT
 
 
+@pytest.mark.statistical(RIGHT)
 def test_threads_draw_exact_noise_that_differs():
     draws = noise.draw_all(noise.OpenDPNoise(), [(10.0, DRAWS // 20)] * 20 + [(1e9, 4)] * 8, threads=4)
     assert referee.p_value(np.concatenate(draws[:20]), 10.0) > RIGHT
@@ -166,8 +174,9 @@ def test_only_the_release_source_is_private():
     assert not noise.NoNoise.private
 
 
+@pytest.mark.statistical(RIGHT)
 def test_seeded_noise_repeats_and_has_its_scale():
-    one, two = noise.SeededNoise(7), noise.SeededNoise(7)
+    one, two = noise.SeededNoise(renew(7)), noise.SeededNoise(renew(7))
     first = one.draw(10.0, DRAWS)
     assert np.array_equal(first, two.draw(10.0, DRAWS))
     assert not np.array_equal(first, one.draw(10.0, DRAWS))

@@ -13,6 +13,7 @@ from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.steps.make_consistent import make_consistent
 from privsyn.tasks.steps.synthesize import synthesize
+from tests.support.repeated_noise import renew
 
 DOMAIN = Domain.of({"a": 4, "b": 5, "c": 6, "d": 8, "e": 3, "f": 12})
 ROWS = 30_000
@@ -32,7 +33,7 @@ def true() -> CodeTable:
 
 def noisy_marginals(true: CodeTable, sigma: float, seed: int, *, shrink: bool = False) -> list[Marginal]:
     """Every pair under noise of one sigma, made consistent with one-ways of thrice the noise."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(renew(seed))
     ones = [Marginal((a,), count(true, (a,)) + rng.normal(0, 3 * sigma, DOMAIN.size(a))) for a in DOMAIN.attributes]
     pairs = [
         Marginal(c, count(true, c) + rng.normal(0, sigma, DOMAIN.shape(c)))
@@ -73,6 +74,7 @@ def test_sweeps_beat_gum(true: CodeTable, sigma: float, two: float, three: float
     assert errors["sweep"][1] < three * errors["gum"][1]
 
 
+@pytest.mark.statistical(0.05)
 @pytest.mark.parametrize(("sigma", "share"), [(60.0, 0.95), (400.0, 0.9)])
 def test_empirical_bayes_brings_the_measured_pairs_closer_to_the_truth(
     true: CodeTable, sigma: float, share: float

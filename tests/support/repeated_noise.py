@@ -1,7 +1,8 @@
 """Release noise that follows from the test's name, so that a test that passed once passes again.
 
 Belongs here: what stands in for OpenDP's draws in tests of everything else.  Tests of the draws themselves are marked
-``drawn_noise`` and get these; so do processes that a test starts.
+``drawn_noise`` and get these; so do processes that a test starts.  A test that passed once would pass for ever: with
+PRIVSYN_TEST_NOISE all of it follows from that number, too (tests/support/fresh_noise.py).
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ import pytest
 
 from privsyn.tasks.privacy import noise
 
+FRESH = "PRIVSYN_TEST_NOISE"
+"""The variable with the number that makes the noise of a run another one; empty: that of every run."""
+
 _DRAW, _POOL = noise.OpenDPNoise.draw, noise.ThreadPoolExecutor
 _CALLS: Counter[str] = Counter()
 
@@ -25,9 +29,15 @@ def draw(source: noise.OpenDPNoise, sigma: float, cells: int) -> noise.Counts:
     noise._check(sigma, cells)
     test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
     _CALLS[test] += 1
-    seed = hashlib.sha256(f"{test}\0{_CALLS[test]}".encode()).digest()
+    seed = hashlib.sha256(f"{test}\0{_CALLS[test]}{os.environ.get(FRESH, '')}".encode()).digest()
     normal = np.random.default_rng(int.from_bytes(seed, "big")).normal(0.0, sigma, cells)
     return np.rint(normal).astype(np.int64)
+
+
+def renew(seed: int) -> int:
+    """``seed``; with PRIVSYN_TEST_NOISE another one, which follows from both."""
+    number = os.environ.get(FRESH)
+    return seed if not number else int.from_bytes(hashlib.sha256(f"{number} {seed}".encode()).digest()[:4], "big")
 
 
 def put_in(patch: pytest.MonkeyPatch) -> None:

@@ -21,9 +21,8 @@ from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.folder import is_whole, read_added_formats
 from privsyn.publish.formats.described import list_files
 from privsyn.publish.formats.writing import write_descriptions, write_note, write_tables
-from privsyn.publish.related_pairs import find_column_codes, list_related_pairs
+from privsyn.publish.related_pairs import find_column_codes, list_related_pairs, list_score_steps, list_unmeasured_pairs
 from privsyn.publish.release_note import release_note
-from privsyn.publish.scored_pairs import list_score_steps, list_unmeasured_pairs
 from privsyn.storage.records import Records
 from privsyn.storage.released_files import read_certificate, read_manifest, read_public_spec, release_folder
 from privsyn.storage.store import Store

@@ -177,7 +177,7 @@ def _describe_record_set(release: Described) -> dict[str, Any]:
             "source": {**where, "extract": {"column": name}},
         }
         fields.append({key: value for key, value in field.items() if value != ""})
-    order = "in random order" if release.spec.panel is None else "synthetic person by synthetic person"
+    order = "in random order" if release.spec.panel is None else f"one synthetic {release.spec.unit.one} after another"
     about = f"The synthetic table: {release.rows:,} rows {order}, none of which belongs to a person."
     return {"@type": "cr:RecordSet", "@id": RECORDS, "name": RECORDS, "description": about, "field": fields}
 

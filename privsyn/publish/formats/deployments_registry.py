@@ -250,8 +250,10 @@ def describe_preprocessing(release: Described) -> str:
     """Return what happens before any noise, and what was tuned."""
     unit = release.spec.unit
     kept = "All rows are taken as they are; how many a person has is the publisher's statement."
-    if unit.person_id is not None:
-        kept = f"At most {unit.records} rows a person are kept, by the column {unit.person_id}, and none without it."
+    if unit.identifier is not None:
+        kept = (
+            f"At most {unit.records} rows a {unit.one} are kept, by the column {unit.identifier}, and none without it."
+        )
         kept += "" if release.spec.panel is None else " One record is made of them before anything is counted."
     return (
         "Domains, bounds and bins come from the public request, never from the private table. Values outside are "

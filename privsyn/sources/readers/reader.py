@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -35,8 +36,7 @@ class Reader(ABC):
         Each pass has the same rows.  A value that cannot be had in its column's type is null: no other row matters.
         """
 
-    @abstractmethod
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - files hold nothing open
         """End the snapshot."""
 
 
@@ -119,7 +119,7 @@ def translate_errors(url: DataUrl) -> Iterator[None]:
         raise
     except Exception as error:  # drivers raise errors of many kinds
         found = _describe(url, f"{type(error).__name__} {getattr(error, 'sqlstate', '')} {error}")
-    if found is not None:  # raised here, so that the driver's error is not even its context
+    if found is not None:
         raise found
 
 
@@ -139,14 +139,28 @@ def _name_field(url: DataUrl, field: str) -> str:
 
 
 @contextmanager
-def need_package(package: str, what: str) -> Iterator[None]:
+def refuse_damaged(path: Path) -> Iterator[None]:
+    """Raise RequestError for what a reader of files raises: its words may hold a value."""
+    damaged = False
+    try:
+        yield
+    except (RequestError, GeneratorExit, KeyboardInterrupt, MemoryError):
+        raise
+    except Exception:  # readers raise errors of many kinds
+        damaged = True
+    if damaged:
+        raise RequestError(f"{path} cannot be read, breaks off or is damaged", "Write or copy it again", "data")
+
+
+@contextmanager
+def need_package(package: str, what: str, extra: str = "databases") -> Iterator[None]:
     """Raise RequestError with the extra to install where the block's import fails."""
     try:
         yield
     except ImportError:
         raise RequestError(
             f"reading {what} needs the package {package}, which is not installed",
-            "Install it with: pip install 'privsyn-flows[databases]'",
+            f"Install it with: pip install 'privsyn-flows[{extra}]'",
             "data",
         ) from None
 

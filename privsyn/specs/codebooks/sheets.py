@@ -6,11 +6,11 @@ Columns of the codebook are known by their headings, in any order and of any cas
 from __future__ import annotations
 
 import re
-import zipfile
 from pathlib import Path
 from typing import Any
 
 from privsyn.base.errors import RequestError
+from privsyn.sources.readers.workbook import refuse_large_unpacked
 from privsyn.specs.facts import (
     Dictionary,
     Facts,
@@ -84,7 +84,7 @@ def _read_rows(path: Path) -> Any:
 
     try:
         if path.suffix.lower() == ".xlsx":
-            refuse_large_unpacked(path)
+            refuse_large_unpacked(path, MAX_UNPACKED, "draft_spec.dictionary")
             return pd.read_excel(path, dtype=str, keep_default_na=False, engine="openpyxl")
         separator = "\t" if path.suffix.lower() == ".tsv" else None
         return pd.read_csv(path, sep=separator, engine="python", dtype=str, keep_default_na=False, encoding="utf-8-sig")
@@ -94,21 +94,6 @@ def _read_rows(path: Path) -> Any:
         raise
     except Exception:  # pandas and openpyxl raise errors of many kinds
         raise make_unreadable_error(path.name, "table of columns") from None
-
-
-def refuse_large_unpacked(path: Path) -> None:
-    """Raise RequestError for a workbook whose parts say that they unpack to more than MAX_UNPACKED bytes.
-
-    What a part says binds: no reader of ZIP files gives more of it.  Raises zipfile.BadZipFile for no ZIP file.
-    """
-    with zipfile.ZipFile(path) as book:
-        size = sum(part.file_size for part in book.infolist())
-    if size > MAX_UNPACKED:
-        raise RequestError(
-            f"{path.name} unpacks to more than {MAX_UNPACKED // 10**6} MB",
-            "Keep the sheet of columns alone, or save it as CSV",
-            "draft_spec.dictionary",
-        )
 
 
 def _read_column(rows: list[dict[str, str]]) -> Facts:

@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from privsyn.sources.readers.statistics_file import DAYS, MOMENTS, READERS, find_catalogue, is_a_list
 from privsyn.specs.facts import (
     Dictionary,
     Facts,
@@ -20,22 +21,10 @@ from privsyn.specs.facts import (
 )
 
 _FORM = "Stata, SPSS or SAS file"
-_READERS = {
-    ".dta": "read_dta",
-    ".sav": "read_sav",
-    ".zsav": "read_sav",
-    ".por": "read_por",
-    ".sas7bdat": "read_sas7bdat",
-    ".xpt": "read_xport",
-}
-ENDINGS = tuple(_READERS)
+ENDINGS = tuple(READERS)
 
-_DAYS = ("%td", "date9", "mmddyy", "ddmmyy", "yymmdd", "date", "adate", "edate", "sdate")
-_MOMENTS = ("%tc", "datetime")
 _FIXED = re.compile(r"%[-0]?\d+\.([1-9]|1[0-5])fc?")
 """Stata's format of a number with so many decimals, which nobody gets without asking for it, as ``%9.2f``."""
-_FEWEST_LABELS = 2
-"""Fewer labels than these mark special values of a number, not a list."""
 
 
 def read(path: Path, table: str) -> Dictionary:
@@ -47,12 +36,9 @@ def read(path: Path, table: str) -> Dictionary:
         import pyreadstat
     except ImportError:
         raise make_missing_package_error("pyreadstat", f"a {_FORM}") from None
-    options: dict[str, Any] = {"metadataonly": True}
-    catalogue = path.with_suffix(".sas7bcat")
-    if path.suffix.lower() == ".sas7bdat" and catalogue.is_file():
-        options["catalog_file"] = str(catalogue)
+    options: dict[str, Any] = {"metadataonly": True, **find_catalogue(path)}
     try:
-        _, found = getattr(pyreadstat, _READERS[path.suffix.lower()])(str(path), **options)
+        _, found = getattr(pyreadstat, READERS[path.suffix.lower()])(str(path), **options)
     except MemoryError:
         raise
     except Exception:  # pyreadstat raises errors of many kinds
@@ -67,13 +53,13 @@ def _read_column(name: str, found: Any) -> Facts:
     form = str(found.original_variable_types.get(name) or "").lower()
     limits = parse_range(description)
     listed = dict(found.variable_value_labels.get(name) or {})
-    if _is_a_list(listed, str(found.variable_measure.get(name, ""))):
+    if is_a_list(listed, str(found.variable_measure.get(name, ""))):
         facts.kind = "categorical"
         facts.values = list_values([_to_whole(code) for code in listed], facts)
         facts.labels = [str(label) for label in listed.values()]
-    elif form.startswith(_MOMENTS) or form.startswith(_DAYS):
+    elif form.startswith((*MOMENTS, *DAYS)):
         facts.kind = "datetime"
-        facts.type = None if form.startswith(_MOMENTS) else "date"
+        facts.type = None if form.startswith(MOMENTS) else "date"
     elif stored == "string":
         facts.kind = "categorical"
     elif stored:
@@ -90,10 +76,6 @@ def _read_column(name: str, found: Any) -> Facts:
         shown = ", ".join(f"{_to_whole(code)} = {label}" for code, label in list(listed.items())[:5])
         facts.remarks.append(f"some values have labels: {shown}")
     return facts
-
-
-def _is_a_list(labels: dict[Any, str], measure: str) -> bool:
-    return len(labels) >= _FEWEST_LABELS and measure != "scale"
 
 
 def _to_whole(code: Any) -> Any:

@@ -99,6 +99,7 @@ VALUES: dict[str, Any] = {
     "unit.records_per_person": 2,
     "unit.person_id": "pid",
     "unit.max_records": 3,
+    "unit.household_id": {"unit": {"household_id": "pid", "max_records": 3}, "order": "region"},
     "privacy.epsilon": 0.5,
     "privacy.delta": 1e-10,
     "budget.epsilon": 11.0,
@@ -106,6 +107,7 @@ VALUES: dict[str, Any] = {
     "order": "age",
     "constant": ["region"],
     "with_order": ["income"],
+    "once": ["north"],
     "null_values": ["", "NA"],
     "csv.line_breaks": True,
     "csv.delimiter": ";",
@@ -131,6 +133,7 @@ VALUES: dict[str, Any] = {
     "mechanism.compression.equal_mass": True,
     "mechanism.compression.single_values": True,
     "mechanism.compression.round_numbers": True,
+    "mechanism.compression.calendar": True,
     "mechanism.selection.scores": "indif",
     "mechanism.selection.criterion": "dense_marg",
     "mechanism.selection.combine_cliques": True,
@@ -303,8 +306,8 @@ def based(row: Row) -> dict[str, Any]:
     content = BASE
     for text in re.findall(r"(?<!to )`([^`]+)`", row.where):
         ((path, value),) = YAML(typ="safe").load(text).items()
-        if path == "unit.person_id":
-            content = {**content, "unit": {"person_id": value, "max_records": 2}}
+        if path in ("unit.person_id", "unit.household_id"):
+            content = {**content, "unit": {path.removeprefix("unit."): value, "max_records": 2}}
         elif path == "mechanism.name":
             content = by_mechanism(content, value)
         else:

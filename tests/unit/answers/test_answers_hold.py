@@ -21,6 +21,7 @@ from privsyn.answers.simulated import answer_function, answer_regression
 from privsyn.answers.synthetic_rows import select_rows, sum_rows
 from privsyn.base.errors import RequestError
 from tests.support.answered import released, spec, table
+from tests.support.repeated_noise import renew
 
 ROWS = table(3_000)
 PAIR = ("age", "happy")
@@ -29,7 +30,7 @@ SEEDS = 12
 
 @cache
 def release(seed: int) -> MemoryCounts:
-    return released(ROWS, spec(), seed)
+    return released(ROWS, spec(), renew(seed))
 
 
 def truth(of: ReleasedCounts) -> MemoryCounts:
@@ -37,6 +38,7 @@ def truth(of: ReleasedCounts) -> MemoryCounts:
     return MemoryCounts(of.folder, of.manifest, {"tables": {**of.cache["tables"], "synthetic.parquet": ROWS}})
 
 
+@pytest.mark.statistical(0.05)
 def test_every_cell_of_measured_columns_is_held_as_often_as_said() -> None:
     held = []
     for seed in range(SEEDS):
@@ -50,13 +52,14 @@ def test_every_cell_of_measured_columns_is_held_as_often_as_said() -> None:
     assert 0.92 <= share <= 0.985
 
 
+@pytest.mark.statistical(0.05)
 def test_intervals_about_the_population_hold_it_where_those_about_the_table_do_not() -> None:
-    everybody = table(200_000, seed=1)
+    everybody = table(200_000, seed=renew(1))
     held: list[bool] = []
     of_table: list[bool] = []
     real = pc.mean(everybody["happy"]).as_py(), pc.mean(everybody["income"]).as_py()
     for seed in range(25):
-        one = released(table(1_000, seed=seed + 2), spec(20.0), seed)
+        one = released(table(1_000, seed=renew(seed + 2)), spec(20.0), renew(seed))
         event = read_condition("happy", one.language)
         for asked_of, held_by in ((True, held), (False, of_table)):
             share = answer_shares(Question.of(one, (), None, ("happy",), population=asked_of), event, 0.95)
@@ -126,6 +129,7 @@ def test_a_condition_on_whole_cells_is_measured_and_one_that_cuts_a_cell_allows_
     assert exact.source == "measured"
 
 
+@pytest.mark.statistical(0.05)
 def test_shares_and_means_are_held() -> None:
     held: dict[str, list[bool]] = {"share": [], "mean": []}
     income, happy, region = (ROWS[c].to_numpy(zero_copy_only=False) for c in ("income", "happy", "region"))
@@ -142,6 +146,7 @@ def test_shares_and_means_are_held() -> None:
     assert all(np.mean(h) >= 0.85 for h in held.values())
 
 
+@pytest.mark.statistical(0.05)
 def test_quantiles_and_correlations_are_held() -> None:
     age = ROWS["age"].to_numpy(zero_copy_only=False)
     income = ROWS["income"].to_numpy()
@@ -156,6 +161,7 @@ def test_quantiles_and_correlations_are_held() -> None:
     assert np.mean(held) >= 0.93
 
 
+@pytest.mark.statistical(0.05)
 def test_bounds_of_what_was_not_measured_hold() -> None:
     """Made to ask the model about a measured pair, and about a triple."""
     for seed in range(4):

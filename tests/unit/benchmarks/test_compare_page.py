@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from benchmarks.compare import STORE
@@ -13,20 +12,15 @@ from benchmarks.compare_page import (
     FIGURES,
     FRONT,
     PAGE,
-    REAL,
     Runs,
     cell,
     faster,
     front,
     lead,
-    missing,
     page,
     rows,
-    why_not,
-    write,
 )
 from benchmarks.compare_store import Run, Store
-from benchmarks.peers import PEERS
 
 
 def run(method: str, l1: float | None = None, **changes: Any) -> Run:
@@ -47,20 +41,6 @@ def test_mean_and_spread() -> None:
     assert cell(runs, COSTS[0]) == "2.00"
     assert cell(runs[:1], FIGURES[0]) == "0.1000"  # one seed has no spread
     assert cell(runs, FIGURES[1]) == ""
-
-
-def test_the_reason_of_what_has_no_figures() -> None:
-    runs = Runs(
-        [run("aim-dpmm", outcome="time", detail="1300 s"), run("mst-dpmm", epsilon=2.0, outcome="failed", detail="a|b")]
-    )
-    assert why_not(runs, "aim-dpmm", "t", 1.0) == "did not finish within 20 minutes (1300 s)"
-    assert why_not(runs, "aim-dpmm", "t", 2.0) == "not tried: did not finish within 20 minutes at epsilon 1"
-    assert why_not(runs, "aim-dpmm", "t", 0.2) == ""
-    assert why_not(runs, "mst-dpmm", "t", 2.0) == "failed: a/b"
-    hours = Runs([run("aim-80-dpmm", outcome="time", detail="7300 s")])
-    assert why_not(hours, "aim-80-dpmm", "t", 1.0) == "did not finish within 120 minutes (7300 s)"
-    memory = Runs([run("aim-dpmm", outcome="memory", detail="9 MB")])
-    assert why_not(memory, "aim-dpmm", "t", 1.0) == "did not finish within 16 GB (9 MB)"
 
 
 def test_seeds_that_did_not_finish_are_told_beside_those_that_did() -> None:
@@ -96,45 +76,9 @@ def test_faster_than_the_fastest_aim_in_cpu_seconds() -> None:
     assert faster(Runs([ours]), "t", 1.0) == ""
 
 
-def test_what_was_not_run_is_named_and_what_was_stopped_is_not_missing() -> None:
-    ran = [run("aim-dpmm", outcome="time"), run("mst-dpmm", 0.4), run("privsyn-core", outcome="failed")]
-    assert missing(Runs(ran), "t", 2.0) == "privsyn-core, MST (dpmm)"  # AIM was stopped at a smaller epsilon
-    assert missing(Runs(ran), "t", 1.0) == ""
-    assert "Not run at all yet: MST (smartnoise), AIM (smartnoise), MST (OpenDP), AIM (OpenDP)." in page(Runs(ran))
-    assert not any("Not run at all" in line for line in page(Runs([run(m, 0.1) for m in PEERS])))
-
-
 def test_runs_of_an_older_version_are_left_out() -> None:
     runs = Runs([run("mst-dpmm", 0.4), run("mst-dpmm", 0.2, seed=1, version="2")])
     assert [r.version for r in runs.of("mst-dpmm", "t", 1.0)] == ["2"]
-
-
-def test_the_page_shows_every_method_and_the_real_rows() -> None:
-    real = run(REAL, epsilon=0.0, version="", figures={"svm": 0.125, "majority": 0.25})
-    later = run("default", 0.2, epsilon=2.0)
-    lines = page(Runs([real, run("default", 0.3), run("aim-dpmm", outcome="time", detail="x"), later]))
-    start = next(i for i, line in enumerate(lines) if line.startswith("All runs"))
-    large = [line for line in lines[start:] if line.startswith("| t | ")]
-    assert len(large) == 5
-    assert len({line.count("|") for line in large}) == 1
-    assert "| **PrivSyn Flows** | 1 | 0.3000 |" in large[0]
-    assert "| AIM (dpmm) | 0 | did not finish within 20 minutes (x) |" in large[1]
-    assert "| **PrivSyn Flows** | 1 | 0.2000 |" in large[2]
-    assert "| AIM (dpmm) | 0 | not tried: did not finish within 20 minutes at epsilon 1 |" in large[3]
-    assert "| trained on the real rows | | 0 | 0 | 0 | 0.1250 (most frequent label: 0.2500) |" in large[4]
-
-
-def test_writing_twice_changes_nothing_and_leaves_the_rest(tmp_path: Path) -> None:
-    target, verdicts = tmp_path / "page.md", tmp_path / "front.md"
-    verdicts.write_text(f"{BEGIN}\nold\n{END}\n", encoding="utf-8")
-    target.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
-    write([run("default", 0.3)], target, verdicts)
-    once = target.read_text(encoding="utf-8")
-    write([run("default", 0.3)], target, verdicts)
-    assert target.read_text(encoding="utf-8") == once
-    assert once.startswith("before\n") and once.endswith("\nafter\n")
-    assert "old" not in once and "0.3000" in once
-    assert "old" not in verdicts.read_text(encoding="utf-8")
 
 
 def test_the_verdicts_say_where_the_default_is_behind() -> None:

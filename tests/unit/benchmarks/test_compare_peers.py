@@ -1,21 +1,18 @@
-"""The comparison with the peers: the order of its runs, what is left out, and the figures of made-up tables."""
+"""The comparison with the peers: the figures of made-up tables."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks import compare
-from benchmarks.compare import OURS, Job, jobs, methods_of, run_all
-from benchmarks.compare_page import REAL
-from benchmarks.compare_store import Run, Store
+from benchmarks.compare import OURS, Job
 from benchmarks.compare_tables import DEMOGRAPHIC, Given, demographic_score, figures, only, percentile_bins
-from benchmarks.peers import PeerError
 from privsyn.comparison.methods import METHODS
 from privsyn.data_contracts.domain import Domain
+from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.marginal_distance import list_all_cliques
 from privsyn.tasks.metrics.range_queries import draw_privsyn_queries
@@ -32,19 +29,9 @@ def table(rows: int = 400, seed: int = 0) -> CodeTable:
 def made_up(name: str = "adult", holdout: bool = True) -> Given:
     train = table()
     pairs, triples = list_all_cliques(train.domain, 2), list_all_cliques(train.domain, 3)[:5]
-    return Given(
-        name, train, table(100, 1) if holdout else None, pairs, triples, draw_privsyn_queries(train.domain, 20)
-    )
-
-
-def test_seeds_outermost_then_the_first_table_then_the_smallest_epsilon() -> None:
-    order = list(jobs(["x", "y"], ["first", "b", "c"], [1.0, 0.2], 2))
-    assert len(order) == len(set(order)) == 2 * 3 * 2 * 2
-    assert order[:4] == [
-        Job("x", "first", e, 0) if m == "x" else Job("y", "first", e, 0) for e in (0.2, 1.0) for m in "xy"
-    ]
-    assert [(j.table, j.epsilon) for j in order[4:12:2]] == [("b", 0.2), ("c", 0.2), ("b", 1.0), ("c", 1.0)]
-    assert [j.seed for j in order] == [0] * 12 + [1] * 12
+    bins = {a: AttributeBins(np.arange(train.domain.size(a), dtype=np.int32)) for a in train.domain.attributes}
+    queries = draw_privsyn_queries(train.domain, 20)
+    return Given(name, train, table(100, 1) if holdout else None, pairs, triples, queries, binning=bins)
 
 
 def test_the_table_itself_is_perfect_and_another_one_is_not() -> None:
@@ -105,62 +92,3 @@ def test_a_run_of_ours_is_timed_and_scored(monkeypatch: pytest.MonkeyPatch) -> N
     assert set(run.figures) == {"l1_2way", "l1_3way", "range_query", "svm", "k_marginal"}
     assert run.wall is not None and run.wall > 0
     assert run.peak_mb is not None and run.peak_mb > 1
-
-
-@pytest.mark.parametrize(
-    ("error", "outcome"), [(TimeoutError("t"), "time"), (MemoryError("m"), "memory"), (PeerError("p"), "failed")]
-)
-def test_a_peer_that_is_stopped_or_fails_is_a_result(
-    error: Exception, outcome: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> Run:
-        raise error
-
-    monkeypatch.setattr(compare, "given", lambda name: made_up())
-    monkeypatch.setattr(compare, "_peer", fail)
-    run = compare.run_job(Job("aim-dpmm", "adult", 1.0, 0))
-    assert (run.outcome, run.detail, run.figures) == (outcome, str(error), {})
-
-
-class Fake:
-    """Runs in place of the real ones: what was run, and which (method, epsilon) are stopped."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, stopped: set[tuple[str, float]] | None = None) -> None:
-        self.ran: list[Job] = []
-        self.stopped = stopped or set()
-        monkeypatch.setattr(compare, "run_job", self.run)
-        monkeypatch.setattr(compare, "real_rows", lambda name: Run(REAL, "", name, 0.0, 0, "done"))
-        monkeypatch.setattr(compare, "method_version", lambda method: "" if method == "absent" else "1")
-
-    def run(self, job: Job) -> Run:
-        self.ran.append(job)
-        outcome = "time" if (job.method, job.epsilon) in self.stopped else "done"
-        return Run(job.method, "1", job.table, job.epsilon, job.seed, outcome)
-
-
-def test_an_interrupted_comparison_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = Fake(monkeypatch)
-    wanted = list(jobs(["default", "aim-dpmm"], ["t", "u"], [0.2, 1.0], 2))
-    run_all(Store(tmp_path / "s"), iter(wanted[:5]))
-    run_all(Store(tmp_path / "s"), iter(wanted))
-    assert fake.ran == wanted  # each one once
-    run_all(Store(tmp_path / "s"), iter(wanted), again=["default"])
-    assert fake.ran[len(wanted) :] == [job for job in wanted if job.method == "default"]
-
-
-def test_after_a_stop_larger_epsilons_and_other_seeds_are_not_tried(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake = Fake(monkeypatch, {("aim-dpmm", 1.0)})
-    run_all(Store(tmp_path / "s"), jobs(["aim-dpmm", "default", "absent"], ["t"], [0.2, 1.0, 2.0], 2))
-    aim = [(job.epsilon, job.seed) for job in fake.ran if job.method == "aim-dpmm"]
-    assert aim == [(0.2, 0), (1.0, 0), (0.2, 1)]
-    assert len([job for job in fake.ran if job.method == "default"]) == 6
-    assert not [job for job in fake.ran if job.method == "absent"]
-
-
-def test_a_peer_that_takes_hours_is_run_where_it_is_named_only() -> None:
-    assert "aim-dpmm" in methods_of(True, True)
-    assert "aim-80-dpmm" not in methods_of(True, True)
-    assert methods_of(True, True, ["aim-80-dpmm", "default"]) == ["default", "aim-80-dpmm"]
-    assert methods_of(True, False, ["aim-80-dpmm"]) == []

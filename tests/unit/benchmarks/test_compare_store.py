@@ -1,11 +1,9 @@
-"""The store of runs: what was interrupted goes on, and a stopped run stops its larger epsilons."""
+"""The store of runs: they come back, and the last one of a version counts."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from benchmarks.compare_store import Run, Store
 
@@ -44,23 +42,3 @@ def test_a_line_cut_short_is_dropped_and_the_next_one_is_whole(tmp_path: Path) -
     assert list(again.runs.values()) == [run()]
     again.add(run(seed=2))
     assert [r.seed for r in Store(path).runs.values()] == [0, 2]
-
-
-def test_other_damage_is_an_error_that_names_the_line(tmp_path: Path) -> None:
-    path = tmp_path / "runs.jsonl"
-    Store(path).add(run())
-    path.write_text("{}\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
-    with pytest.raises(ValueError, match="line 1 is not a run"):
-        Store(path)
-
-
-def test_a_stopped_run_stops_larger_epsilons_of_its_version_and_table_only(tmp_path: Path) -> None:
-    store = Store(tmp_path / "runs.jsonl")
-    store.add(run(outcome="time", seed=2))
-    store.add(run(outcome="failed", epsilon=0.1))
-    assert store.stopped("m", "1", "t", 1.0) == store.stopped("m", "1", "t", 2.0) == run(outcome="time", seed=2)
-    assert store.stopped("m", "1", "t", 0.5) is None  # an error of its own stops nothing
-    assert store.stopped("m", "2", "t", 2.0) is None
-    assert store.stopped("m", "1", "u", 2.0) is None
-    store.add(run(outcome="memory", epsilon=0.5))
-    assert store.stopped("m", "1", "t", 2.0) == run(outcome="memory", epsilon=0.5)

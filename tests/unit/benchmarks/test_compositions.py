@@ -10,7 +10,6 @@ from benchmarks.compositions import (
     COMPOSITIONS,
     REPORTED,
     SETTINGS,
-    build_chart,
     compute_gaussian_advanced,
     compute_gaussian_zcdp,
     compute_laplace_advanced,
@@ -19,7 +18,6 @@ from benchmarks.compositions import (
     find_crossing,
     list_crossings,
 )
-from privsyn.comparison.plot import COLORS, draw_chart
 
 
 @pytest.mark.parametrize(("setting", "reported"), list(zip(SETTINGS, REPORTED, strict=True)))
@@ -77,11 +75,3 @@ def test_the_best_is_naive_laplace_for_few_and_gaussian_zcdp_for_many() -> None:
     for setting, reported in zip(SETTINGS, REPORTED, strict=True):
         for k, best in ((reported - 2, "Laplace, naive"), (reported + 2, "Gaussian, zCDP")):
             assert min(COMPOSITIONS, key=lambda name: COMPOSITIONS[name](*setting, k)) == best
-
-
-def test_the_picture_has_four_panels_of_five_lines() -> None:
-    made = build_chart(COLORS[:5], 10)
-    assert len(made["concat"]) == len(SETTINGS)
-    picture = draw_chart(made, "svg").decode()
-    for words in (*COMPOSITIONS, "epsilon 0.01, delta 1e-08", "marginals k"):
-        assert words in picture, words

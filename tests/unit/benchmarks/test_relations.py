@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 
-from benchmarks.compare_store import Run, Store
 from benchmarks.relations import (
     CHOOSING,
     MEASURING,
     Given,
     describe_column,
-    list_lines,
     release_in_memory,
     round_outward,
-    summarize,
 )
 from benchmarks.relations_figures import Shape, compare_regressions, compute_figures, compute_share_figures
 
@@ -113,14 +108,3 @@ def test_codes_of_equal_mass_keep_relations_that_32_bins_lose_in_noise_and_pooli
 def test_the_lists_share_no_table() -> None:
     assert not set(CHOOSING) & set(MEASURING)
     assert len(set(MEASURING)) == 10
-
-
-def test_the_printed_table_says_what_did_not_finish(tmp_path: Path) -> None:
-    store = Store(tmp_path / "runs.jsonl")
-    store.add(Run("privsyn", "1", "SLID", 1.0, 0, "done", {"kept": 0.5, "regression.0.0": 3.0}, 1.0, 1.0))
-    store.add(Run("privsyn", "1", "SLID", 1.0, 1, "done", {"kept": 0.7, "regression.0.0": -3.0}, 1.0, 1.0))
-    store.add(Run("mst", "1", "SLID", 1.0, 0, "time"))
-    lines = list(list_lines(store, ["SLID"]))
-    assert "| SLID | 1 | privsyn | 2 |  | 0.6 |  | 1 |" in lines[2]
-    assert lines[3] == "| SLID | 1 | mst | 1 | did not finish |"
-    assert summarize([Run("m", "1", "t", 1.0, 0, "done", {"regression.0.0": 3.0})])["regressions"] == 0

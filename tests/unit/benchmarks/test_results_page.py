@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.results import BEGIN, DOCS, END, FIGURES, PAGE, errors_needed, marginals, overlap, page, shape, subset
+from benchmarks.results import BEGIN, DOCS, END, FIGURES, PAGE, errors_needed, marginals, overlap, page, shape
 from privsyn.comparison.methods import METHODS
 from privsyn.data_contracts.comparison_results import ComparedMethod, Comparison, MethodRun
 from privsyn.data_contracts.evaluation_results import Metric
@@ -74,13 +74,6 @@ def test_the_overlap_counts_the_pairs_inside_cliques() -> None:
     assert overlap(found, 1.0) == (3 / 4 + 0) / 2
     assert marginals(found, "non-private-selection", 1.0) == 1.5
     assert marginals(found, "default", 1.0) == 0.0
-
-
-def test_a_subset_keeps_the_order_that_is_asked() -> None:
-    found = subset(comparison(run("default", 0, 0.1), run("independent", 0, 0.2)), ["independent", "default"])
-    assert [m.name for m in found.methods] == ["independent", "default"]
-    assert len(found.runs) == 2
-    assert subset(found, ["default"]).runs == (run("default", 0, 0.1),)
 
 
 def test_the_page_is_generated_with_every_method_and_picture() -> None:

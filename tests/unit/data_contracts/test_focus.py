@@ -84,10 +84,12 @@ def test_the_preset_measures_sets_of_few_columns_and_looks_for_triples() -> None
     assert now.focus is not None and now.focus.triples and now.looks_for_triples
     assert [m.measured for m in now.workload] == [True, True]
     assert before.focus is not None and not before.focus.triples and before.measured_sets == ()
-    assert "triples" not in before.public()["focus"]
+    assert not {"triples", "scores"} & before.public()["focus"].keys()
+    assert now.scores_focus_more and not before.scores_focus_more
     rows = make_spec(**content, mechanism={"name": "privsyn", "synthesis": {"method": "gum"}})
     assert rows.measured_sets == () and not rows.looks_for_triples
-    assert not make_spec(**content, mechanism="aim").looks_for_triples
+    aim = make_spec(**content, mechanism="aim")
+    assert not aim.looks_for_triples and not aim.scores_focus_more
 
 
 def test_sets_that_cannot_be_measured_are_refused_in_a_sentence() -> None:
@@ -103,5 +105,6 @@ def test_sets_that_cannot_be_measured_are_refused_in_a_sentence() -> None:
 
 def test_the_run_form_leaves_both_to_the_preset() -> None:
     fields = ReleaseSpec.model_json_schema()["$defs"]
-    for field in (fields["Focus"]["properties"]["triples"], fields["NamedMarginal"]["properties"]["measured"]):
+    focus = fields["Focus"]["properties"]
+    for field in (focus["triples"], focus["scores"], fields["NamedMarginal"]["properties"]["measured"]):
         assert "default" not in field and field["enum"] == [True, False]

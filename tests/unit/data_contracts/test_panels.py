@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from privsyn.data_contracts.panels import count_compositions
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.tasks.codecs.encoding_plan import plan
+from tests.support.households import HOUSEHOLD_COLUMNS, make_household_spec
 from tests.support.panels import PANEL_COLUMNS, make_panel_spec
 from tests.support.specs import make_spec
 
@@ -56,3 +59,60 @@ def test_what_does_not_fit_is_refused_in_one_sentence(changes: dict[str, Any], w
         make_panel_spec(**changes)
     (error,) = found.value.errors()
     assert words in error["msg"]
+
+
+def test_a_household_is_one_record() -> None:
+    spec = make_household_spec()
+    assert spec.panel is not None
+    assert (spec.panel.once, spec.records) == ((0, 1), 1)
+    assert spec.describe_unit().startswith("one household with all members, of which at most 5 are kept")
+    written = spec.model_dump(mode="json")
+    assert ReleaseSpec.model_validate(written) == spec
+    assert "household_id" not in make_panel_spec().model_dump()["unit"]
+
+
+def test_compositions_are_as_many_as_are_listed() -> None:
+    codec = plan(make_household_spec()).get_compositions()
+    assert codec.size == count_compositions(3, 2, 5) == 19
+    assert (codec.encode_members(codec.members) == range(codec.size)).all()
+    assert codec.members[:, :2].max() == 1
+    assert codec.members.sum(axis=1).max() == 5
+
+
+MANY = [f"role {i}" for i in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"unit": {"household_id": "hid", "person_id": "hid", "max_records": 5}},
+            "one person is a part of a household",
+        ),
+        ({"unit": {"household_id": "hid"}}, "`household_id` and `max_records` go together"),
+        ({"unit": {"household_id": "hid", "max_records": 0}}, "greater than or equal to 1"),
+        ({"unit": {"household_id": "age", "max_records": 5}}, "list the column 'age' under `columns`"),
+        ({"order": None}, "in which roles the members of a household are"),
+        ({"order": "age"}, "gives the members of a household no roles"),
+        ({"order": "nothing"}, "gives the members of a household no roles"),
+        ({"once": ["nobody"]}, "names 'nobody', which 'role' does not list"),
+        ({"once": ["head", "head"]}, "names a role twice"),
+        ({"with_order": ["age"]}, "roles are no numbers"),
+        ({"constant": ["role"]}, "is the order or was named before"),
+        ({"mechanism": {"name": "mst"}}, "does not link the rows of a person"),
+        (
+            {"columns": {**HOUSEHOLD_COLUMNS, "role": {"kind": "categorical", "values": MANY}}, "once": []},
+            "5 members of 13 roles can be in 8,567 compositions, and 5,000 is the most",
+        ),
+    ],
+)
+def test_what_does_not_fit_a_household_is_refused_in_one_sentence(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError) as found:
+        make_household_spec(**changes)
+    (error,) = found.value.errors()
+    assert words in error["msg"]
+
+
+def test_roles_that_occur_once_are_for_households() -> None:
+    with pytest.raises(ValidationError, match="the promise is about a person"):
+        make_panel_spec(once=["none"])

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from privsyn.cli import app
-from privsyn.server.programs import STOP_SECONDS
+from privsyn.server.server_and_worker import STOP_SECONDS
 from tests.support.places import ROOT
 
 UNITS = {"privsyn-server.service": "server", "privsyn-worker.service": "worker"}

@@ -70,7 +70,12 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], set[Part]]] = {
         totals("region", "happy"),
         {Part.KNOWN_PAIRS, Part.TOTALS},
     ),
-    "focus": ({"focus": {"columns": ["income"], "weight": 3}}, {"focus": {"columns": ["age"]}}, {Part.TARGETS}),
+    "focus": (
+        {"focus": {"columns": ["income"], "weight": 3, "scores": False}},
+        {"focus": {"columns": ["age"], "scores": False}},
+        {Part.TARGETS},
+    ),
+    "scored": ({"focus": {"columns": ["income"]}}, {"focus": {"columns": ["age"]}}, {Part.TARGETS, Part.SCORED}),
     "workload": (
         {"workload": [{"columns": ["age", "income"], "weight": 2}]},
         {"workload": [{"columns": ["age", "income"], "weight": 4}]},
@@ -103,7 +108,7 @@ def takes(asked: dict[str, Any], told: dict[str, Any]) -> bool:
 PAIRS = [
     (mechanism, change)
     for mechanism, change in product(MECHANISMS, CHANGES)
-    if takes(MECHANISMS[mechanism], CHANGES[change][0])
+    if takes(MECHANISMS[mechanism], CHANGES[change][0]) and (mechanism, change) != ("aim", "scored")
 ]
 
 
@@ -161,6 +166,7 @@ def test_a_part_that_is_not_declared_is_refused() -> None:
         "known_pairs": ({Part.KNOWN_PAIRS, Part.TOTALS}, totals("region")),
         "held_by_rules": ({Part.TOTALS}, {**totals("region"), **KNOWLEDGE["rules"]}),
         "targets": ({Part.TARGETS}, KNOWLEDGE["focus"]),
+        "scored_more": ({Part.SCORED}, KNOWLEDGE["focus"]),
         "together": ({Part.TOGETHER}, KNOWLEDGE["together"]),
     }
     for name, (enough, told) in accessors.items():

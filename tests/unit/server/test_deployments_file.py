@@ -12,9 +12,8 @@ from ruamel.yaml import YAML
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.server import registration
-from privsyn.server.deployments_file import read_deployments
 from privsyn.server.environment import Address
-from privsyn.server.registration import register
+from privsyn.server.registration import read_deployments, register
 from privsyn.server.starter_files import DEPLOYMENTS, write_starter_files
 from tests.support.commands import privsyn
 from tests.support.places import ROOT

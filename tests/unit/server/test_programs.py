@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from privsyn.base.errors import PrivsynError
-from privsyn.server import programs
-from privsyn.server.programs import stop_together
+from privsyn.server import server_and_worker as programs
+from privsyn.server.server_and_worker import stop_together
 
 POLITE = "import signal, time\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('bye', flush=True)"
 STUBBORN = (
@@ -95,7 +95,7 @@ def test_what_a_worker_runs_can_say_that_it_was_cut_short(tmp_path: Path) -> Non
 def test_either_signal_stops_them_even_where_it_was_ignored(number: signal.Signals, tmp_path: Path) -> None:
     """As a shell starts what it puts into the background: with interrupts ignored."""
     code = (
-        "import os, sys, time; from pathlib import Path; from privsyn.server.programs import stop_together\n"
+        "import os, sys, time; from pathlib import Path; from privsyn.server.server_and_worker import stop_together\n"
         "try:\n"
         "    with stop_together() as all:\n"
         f"        all.start('one', [sys.executable, '-c', {POLITE!r}], os.environ); time.sleep(0.5)\n"
@@ -145,10 +145,10 @@ def test_one_that_needs_another_starts_again_once_that_answers(monkeypatch: pyte
         killed.kill()
         killed.wait()
         for _ in range(3):
-            both.tend(said.append)
+            both.restart_exited(said.append)
         assert both.started["worker"] is killed
         answers[0] = True
-        both.tend(said.append)
+        both.restart_exited(said.append)
         assert both.started["worker"] is not killed
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
-from privsyn.server import programs
+from privsyn.server import server_and_worker as programs
 from privsyn.server.registration import register
 from privsyn.server.server_and_worker import check_database, run_server
 

@@ -298,4 +298,4 @@ def test_a_draft_carries_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_every_ending_of_a_statistics_program_has_a_reader() -> None:
     pyreadstat = pytest.importorskip("pyreadstat")
-    assert all(hasattr(pyreadstat, reader) for reader in statistics_files._READERS.values())
+    assert all(hasattr(pyreadstat, reader) for reader in statistics_files.READERS.values())

@@ -60,7 +60,7 @@ def test_a_table_without_rows_has_no_persons() -> None:
 
 def test_one_row_of_each_synthetic_person_is_drawn_and_not_the_last_of_several() -> None:
     person = np.repeat(np.arange(100), np.tile([1, 2, 5, 2], 25))
-    chosen = draw_one_row_each(person)
+    chosen = draw_one_row_each(person, household=False)
     np.testing.assert_array_equal(person[chosen], np.arange(100))
     last = np.append(person[1:] != person[:-1], True)
     alone = np.bincount(person)[person] == 1

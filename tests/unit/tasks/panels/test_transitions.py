@@ -58,7 +58,7 @@ def test_reversed_transitions_give_the_joint_shares_transposed() -> None:
 def test_the_model_of_moves_has_the_sums_and_the_correlation_of_the_counts() -> None:
     rows = np.array([100.0, 200.0, 100.0])
     near = np.array([[80.0, 20, 0], [20, 160, 20], [0, 20, 80]])
-    found = model_moves(near, rows, 3)
+    found = model_moves(near, rows, rows, 3)
     np.testing.assert_allclose(found.sum(axis=1), rows, rtol=1e-3)
     assert found[0, 0] > found[0, 1] > found[0, 2]
 

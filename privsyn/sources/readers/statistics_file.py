@@ -1,0 +1,148 @@
+"""Tables of SPSS, Stata and SAS files, by pyreadstat.
+
+A categorical column has the labels of its values where the spec lists them, or lists neither; and the codes where the
+spec lists those.  A value that its file declares missing is a category where the spec lists its label or code, and
+else null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from privsyn.sources.private_table import Note
+from privsyn.sources.readers.reader import Reader, need_package, refuse_damaged
+
+READERS = {
+    ".dta": "read_dta",
+    ".sav": "read_sav",
+    ".zsav": "read_sav",
+    ".por": "read_por",
+    ".sas7bdat": "read_sas7bdat",
+    ".xpt": "read_xport",
+}
+DAYS = ("%td", "date9", "mmddyy", "ddmmyy", "yymmdd", "date", "adate", "edate", "sdate")
+MOMENTS = ("%tc", "datetime")
+_FEWEST_LABELS = 2
+"""Fewer labels than these mark special values of a number, not a list."""
+
+_SPSS = (".sav", ".zsav")
+_SPSS_EPOCH = -12_219_379_200
+"""Seconds from 1970 to 14 October 1582, where SPSS begins to count."""
+_EPOCH_1960 = -315_619_200
+"""The same to 1 January 1960, where Stata and SAS begin."""
+_LAST_SECOND = 253_402_300_800
+"""Seconds from 1970 to the year 10000."""
+
+
+class StatisticsReader(Reader):
+    """The table of one file; ``columns`` are the spec's, None for a draft."""
+
+    def __init__(self, path: Path, columns: Mapping[str, Any] | None) -> None:
+        with need_package("pyreadstat", "Stata, SPSS and SAS files", "codebooks"):
+            import pyreadstat
+        self._path = path
+        self._read = getattr(pyreadstat, READERS[path.suffix.lower()])
+        ending = path.suffix.lower()
+        self._options: dict[str, Any] = {"disable_datetime_conversion": True, "user_missing": True}
+        self._options |= find_catalogue(path)
+        with refuse_damaged(path):
+            _, found = self._read(str(path), metadataonly=True, **self._options)
+        self._converters: dict[str, Callable[[Any], Any]] = {}
+        types = {}
+        for name in found.column_names:
+            column = None if columns is None else columns.get(name)
+            types[name], self._converters[name] = _plan_column(name, found, column, ending)
+        self.schema = pa.schema(list(types.items()))
+
+    def read(self, columns: Sequence[str], batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in chunks."""
+        options = {**self._options, "output_format": "dict", "usecols": list(columns)}
+        with refuse_damaged(self._path):
+            start, rows = 0, batch_rows
+            while rows == batch_rows:
+                found, _ = self._read(str(self._path), row_offset=start, row_limit=batch_rows, **options)
+                rows = len(found[columns[0]])
+                start += rows
+                arrays = [
+                    pa.array(map(self._converters[name], found[name]), self.schema.field(name).type) for name in columns
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+
+def find_catalogue(path: Path) -> dict[str, str]:
+    """Return the option that names the value labels of a SAS file, which lie in a file of their own beside it."""
+    catalogue = path.with_suffix(".sas7bcat")
+    return {"catalog_file": str(catalogue)} if path.suffix.lower() == ".sas7bdat" and catalogue.is_file() else {}
+
+
+def is_a_list(labels: Mapping[Any, str], measure: str) -> bool:
+    """Return whether value labels list a column's values."""
+    return len(labels) >= _FEWEST_LABELS and measure != "scale"
+
+
+def _plan_column(name: str, found: Any, column: Any, suffix: str) -> tuple[pa.DataType, Callable[[Any], Any]]:
+    """Return the type of a column and what converts one value of it; ``column``: the spec's."""
+    stored = str(found.readstat_variable_types.get(name, ""))
+    form = str(found.original_variable_types.get(name) or "").lower()
+    labels = dict(found.variable_value_labels.get(name) or {})
+    is_missing = _build_missing_test(found.missing_ranges.get(name), stored == "string")
+    measure = str(found.variable_measure.get(name, ""))
+    is_listed = is_a_list(labels, measure) if column is None else bool(labels) and column.kind == "categorical"
+    if is_listed or stored == "string":
+        return pa.string(), _build_text_converter(labels, is_missing, getattr(column, "values", ()))
+    if form.startswith(MOMENTS) or form.startswith(DAYS):
+        is_day = not form.startswith(MOMENTS)
+        epoch = _SPSS_EPOCH if suffix in _SPSS else _EPOCH_1960
+        scale = 1e-3 if form.startswith("%tc") else 86_400 if is_day and suffix not in _SPSS else 1
+
+        def convert_moment(value: Any) -> int | None:
+            if not isinstance(value, int | float) or is_missing(value) or not np.isfinite(value):
+                return None
+            seconds = value * scale + epoch
+            if not -_LAST_SECOND < seconds < _LAST_SECOND:
+                return None
+            return int(seconds // 86_400) if is_day else round(seconds * 10**6)
+
+        return (pa.date32() if is_day else pa.timestamp("us")), convert_moment
+    is_whole = stored.startswith("int")
+
+    def convert_number(value: Any) -> float | int | None:
+        if not isinstance(value, int | float) or is_missing(value):
+            return None
+        return int(value) if is_whole and value == value else float(value)
+
+    return (pa.int64() if is_whole else pa.float64()), convert_number
+
+
+def _build_missing_test(ranges: Any, is_text: bool) -> Callable[[Any], bool]:
+    """Return what tells whether a value is one that the file declares missing: a letter in a column of numbers is."""
+    bounds = [(r["lo"], r["hi"]) for r in ranges or ()]
+
+    def is_missing(value: Any) -> bool:
+        if isinstance(value, str) and not is_text:
+            return True
+        return any(isinstance(value, str) == isinstance(low, str) and low <= value <= high for low, high in bounds)
+
+    return is_missing
+
+
+def _build_text_converter(
+    labels: Mapping[Any, str], is_missing: Callable[[Any], bool], values: Sequence[Any]
+) -> Callable[[Any], str | None]:
+    """Return what converts one value to the text that the spec means."""
+    listed = {str(value) for value in values or ()}
+
+    def convert(value: Any) -> str | None:
+        if value is None or value == "" or value != value:
+            return None
+        code = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+        label = labels.get(value, labels.get(code))
+        found = next((text for text in (label, code) if text is not None and text in listed), None)
+        return found if found is not None or is_missing(value) else (code if label is None else label)
+
+    return convert

@@ -1,0 +1,152 @@
+"""Codecs of the calendar of dates, moments and times: weekday, hour, and what minutes are rounded to.
+
+Each is an attribute of its own beside that of its column, counted alone, so that Saturdays, office hours and quarters
+of an hour come out where their noisy counts stand out from chance; the column's codec reads them where it draws values
+inside cells.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.tables import ValueRange
+from privsyn.tasks.codecs.codec import Codec, Codes, Columns
+from privsyn.tasks.codecs.heaping import count_heaps
+from privsyn.tasks.codecs.ordered import OrderedCodec
+
+Floats = NDArray[np.float64]
+
+DAY, HOUR, MINUTE = 86_400, 3_600, 60
+MONDAY = 4
+"""The first Monday after 1970-01-01, a Thursday, in days."""
+
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+ROUND_MINUTES = (5, 15, 30, 60)
+"""What minutes are rounded to; of values with seconds also whole minutes."""
+
+
+class Part(StrEnum):
+    """A part of the calendar."""
+
+    WEEKDAY = "weekday"
+    HOUR = "hour"
+    MINUTE = "minutes rounded to"
+
+
+def name_calendar_attribute(column: str, part: Part) -> str:
+    """Return the attribute of a part of a column's calendar; the released table has no such column."""
+    return f"{column} ({part})"
+
+
+def list_heaps(smallest: int) -> tuple[float, ...]:
+    """Return what moments are rounded to, in seconds; ``smallest``: the smallest step of the column, in seconds."""
+    return tuple(float(m * MINUTE) for m in (1, *ROUND_MINUTES) if smallest < m * MINUTE)
+
+
+class CalendarCodec(Codec):
+    """Codes: 0 for null or exact, then Monday to Sunday, the hours of a day, or the heaps of minutes from none on.
+
+    ``codec``: of the column; ``unit``: seconds of one of its numbers; ``smallest``: of its smallest step.
+    """
+
+    def __init__(self, codec: OrderedCodec, part: Part, unit: int, smallest: int) -> None:
+        self.attribute, self.sources = name_calendar_attribute(codec.attribute, part), codec.sources
+        self._codec, self._part, self._unit = codec, part, unit
+        self._heaps = list_heaps(smallest)
+        self._names = _list_names(part, self._heaps)
+        of = np.array([1.0, *(smallest / heap for heap in self._heaps), 0.0])  # of all values, the multiples of each
+        shares = of[:-1] - of[1:] if part is Part.MINUTE else np.full(len(self._names), 1 / len(self._names))
+        self.chances = np.append(0.0, shares)
+        self.groups = np.arange(len(self.chances), dtype=np.int32)
+
+    def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
+        """See :class:`Codec`; repairs are counted by the column's own codec."""
+        numbers, stands_alone = self._codec.clamp(columns[self.sources[0]])
+        codes = 1 + self._find_parts(numbers * self._unit)
+        codes[stands_alone] = 0
+        return codes.astype(np.uint8), Counter()
+
+    def _find_parts(self, seconds: Floats) -> NDArray[np.int64]:
+        match self._part:
+            case Part.WEEKDAY:
+                return ((np.floor(seconds / DAY) - MONDAY) % len(WEEKDAYS)).astype(np.int64)
+            case Part.HOUR:
+                return (seconds % DAY // HOUR).astype(np.int64)
+        return count_heaps(seconds % DAY, self._heaps)
+
+    def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
+        """Return nothing: no column is released."""
+        return {}
+
+    def labels(self) -> list[str]:
+        """Return the name of each code."""
+        return ["(none)", *self._names]
+
+    def ranges(self) -> dict[str, ValueRange]:
+        """Return nothing."""
+        return {}
+
+
+def _list_names(part: Part, heaps: Sequence[float]) -> list[str]:
+    match part:
+        case Part.WEEKDAY:
+            return [*WEEKDAYS]
+        case Part.HOUR:
+            return [f"{hour:02}" for hour in range(24)]
+    return ["no round minute", *(f"{heap / MINUTE:g} min" for heap in heaps)]
+
+
+def list_parts(smallest: int) -> list[Part]:
+    """Return the parts of the calendar that dates and moments have; ``smallest``: their smallest step, in seconds."""
+    parts = [Part.WEEKDAY]
+    parts += [Part.HOUR] if smallest <= HOUR else []
+    return parts + ([Part.MINUTE] if smallest <= MINUTE else [])
+
+
+def move_in_calendar(
+    drawn: Floats,
+    low: Floats,
+    high: Floats,
+    wanted: Mapping[Part, Codes],
+    smallest: int,
+    rng: np.random.Generator,
+) -> Floats:
+    """Return moments of the wanted weekday, hour and round minute inside the cells [low, high), shape (rows,).
+
+    All in seconds; ``smallest``: the smallest step.  A cell without such a moment, and a row whose wanted part is
+    unknown, has that part as ``drawn``.
+    """
+    moments = drawn.copy()
+    if Part.WEEKDAY in wanted:
+        moments = _move_to_weekday(moments, low, high, np.asarray(wanted[Part.WEEKDAY]).astype(np.int64), rng)
+    if Part.HOUR in wanted:
+        hour = np.asarray(wanted[Part.HOUR]).astype(np.int64) - 1
+        moved = np.floor(moments / DAY) * DAY + hour * HOUR + moments % HOUR
+        moments = np.where((hour >= 0) & (moved >= low) & (moved < high), moved, moments)
+    if Part.MINUTE in wanted:
+        heaps, steps = list_heaps(smallest), np.arange(0.0, HOUR, smallest)
+        level = np.asarray(wanted[Part.MINUTE]).astype(np.int64) - 1
+        for number in range(len(heaps) + 1):
+            rows, places = np.flatnonzero(level == number), steps[count_heaps(steps, heaps) == number]
+            if places.size:
+                moved = np.floor(moments[rows] / HOUR) * HOUR + places[rng.integers(len(places), size=rows.size)]
+                inside = (moved >= low[rows]) & (moved < high[rows])
+                moments[rows[inside]] = moved[inside]
+    return moments
+
+
+def _move_to_weekday(
+    moments: Floats, low: Floats, high: Floats, wanted: NDArray[np.int64], rng: np.random.Generator
+) -> Floats:
+    """Return moments moved to a day of the ``wanted`` weekday, 1 for Monday, 0 for any, that lies whole in the cell."""
+    first, last = np.ceil(low / DAY), np.floor(high / DAY)
+    first = first + (wanted - 1 + MONDAY - first) % len(WEEKDAYS)
+    many = np.ceil((last - first) / len(WEEKDAYS))
+    day = first + len(WEEKDAYS) * np.floor(rng.random(len(moments)) * np.maximum(many, 1))
+    return np.where((wanted > 0) & (many > 0), day * DAY + moments % DAY, moments)

@@ -1,0 +1,86 @@
+"""Compositions of households: how many members of each role, as codes, by the public spec alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.panels import Panel
+from privsyn.data_contracts.tables import ValueRange
+from privsyn.tasks.codecs.codec import Codec, Codes, Columns
+
+Integers: TypeAlias = NDArray[np.int64]
+
+
+class CompositionCodec(Codec):
+    """Codec of compositions; the released table has no such column.
+
+    ``roles``: the codec of the column of roles, whose codes are in the order of roles.
+    """
+
+    def __init__(self, panel: Panel, roles: Codec) -> None:
+        self.attribute, self.sources, self.roles = panel.composition, (panel.composition,), roles
+        self._most, self._once = panel.most, panel.once
+        self.groups = np.arange(len(self.members), dtype=np.int32)
+
+    @cached_property
+    def members(self) -> Integers:
+        """How many members of each role the compositions have, shape (size, roles)."""
+        found = np.zeros((1, 0), np.int64)
+        for role in range(self.roles.size):
+            most = 1 if role in self._once else self._most
+            counts = np.arange(most + 1)
+            found = np.column_stack([np.repeat(found, len(counts), axis=0), np.tile(counts, len(found))])
+            found = found[found.sum(axis=1) <= self._most]
+        return found[found.sum(axis=1) > 0]
+
+    @cached_property
+    def pairs(self) -> Integers:
+        """How many pairs of neighbours of each kind the compositions have, shape (size, kinds)."""
+        first = np.cumsum(self.members, axis=1) > 0
+        ahead = np.column_stack([np.zeros(len(first), bool), first[:, :-1]])
+        other = (self.members > 0) & ahead
+        return np.stack([other, np.maximum(self.members - 1, 0)], axis=2).reshape(len(first), -1)
+
+    @property
+    def kinds(self) -> int:
+        """How many kinds of pairs there are: for each role of the second member whether the first one has another."""
+        return 2 * self.roles.size
+
+    def encode_members(self, members: Integers) -> Integers:
+        """Return the code of each row of ``members``, shape (households, roles)."""
+        radix = (self._most + 1) ** np.arange(self.roles.size)[::-1]
+        found: Integers = np.searchsorted(self.members @ radix, members @ radix)
+        return found
+
+    def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
+        """See :class:`Codec`; the source values are codes."""
+        return np.asarray(columns[self.attribute]), Counter()
+
+    def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
+        """Return nothing: no column is released."""
+        return {}
+
+    def labels(self) -> list[str]:
+        """Return the number and the role of the members."""
+        roles = self.roles.labels()
+        return [", ".join(f"{n} {role}" for n, role in zip(row, roles, strict=True) if n) for row in self.members]
+
+    def ranges(self) -> dict[str, ValueRange]:
+        """Return nothing."""
+        return {}
+
+    def value_bounds(self) -> dict[str, Any]:
+        """Return nothing."""
+        return {}
+
+
+def find_kinds(role: Integers) -> Integers:
+    """Return the kind of the pair that each row is the second member of; ``role``: rows household by household."""
+    before = np.concatenate([role[:1], role[:-1]])
+    return role * 2 + (role == before)

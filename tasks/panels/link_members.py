@@ -1,0 +1,226 @@
+"""Households from synthetic records: members in the order of their roles, each following from a neighbour.
+
+A record is one member of a household beside how many members of each role there are.  So the roles of all members are
+known, and where the record's own member stands among them is drawn.  Members after it are made one step at a time, and
+those before it by the reverse: codes are drawn by the measured pairs of neighbours of that kind, and moved until the
+relations between the columns of one member, with its role, its household's composition and its household's columns,
+are those that were measured.  Post-processing of released counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.domain import choose_code_dtype
+from privsyn.data_contracts.panels import name_stay
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.compositions import CompositionCodec
+from privsyn.tasks.codecs.ordered import OrderedCodec
+from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.recode import Recode
+from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
+from privsyn.tasks.panels.link_rows import AHEAD, KIND, LinkedRows, Places, draw_codes, fit_relations, recode_relation
+from privsyn.tasks.panels.transition_codes import TransitionCodes
+from privsyn.tasks.panels.transitions import Transition
+from privsyn.tasks.synthesis.fine_codes import FineCodes
+
+Floats: TypeAlias = NDArray[np.float64]
+Integers: TypeAlias = NDArray[np.int64]
+Codes: TypeAlias = NDArray[Any]
+
+KindsOfPairs: TypeAlias = Mapping[str, Sequence[Transition]]
+"""Attribute -> its transitions, for each kind of pair of members."""
+
+MATCHES = 10
+"""How often the compositions of records whose own role is not in them are dealt out anew among these records."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Members:
+    """One member each of some households; every array has shape (households,)."""
+
+    household: Integers
+    position: Integers
+    codes: dict[str, Codes]
+    places: dict[str, Floats]
+
+    def take(self, chosen: NDArray[np.bool_]) -> _Members:
+        """Return some of the members."""
+        codes, places = ({a: v[chosen] for a, v in each.items()} for each in (self.codes, self.places))
+        return _Members(self.household[chosen], self.position[chosen], codes, places)
+
+
+class MemberLinker:
+    """Makes the members of households of records, by released counts only; arguments as of ``Linker``.
+
+    ``ahead``: members by AHEAD and each attribute that is followed.
+    """
+
+    def __init__(
+        self,
+        plan: EncodingPlan,
+        recode: Recode,
+        marginals: Sequence[Marginal],
+        codes: Mapping[str, TransitionCodes],
+        transitions: KindsOfPairs,
+        ahead: Sequence[Marginal],
+        threads: int = 0,
+    ) -> None:
+        """Take what was released; see the class."""
+        self._plan, self._recode, self._threads = plan, recode, choose_thread_count(threads)
+        self._panel, self._members = plan.get_order()[0], plan.get_compositions()
+        self._following = plan.following
+        self._transitions = {True: transitions, False: {a: [t.reverse() for t in ts] for a, ts in transitions.items()}}
+        self._draws = {c.attribute: FineCodes(recode[c.attribute]) for c in plan.codecs}
+        self._followed = {a: FineCodes(c.recode) for a, c in codes.items()}
+        self._sizes = {a: r.size for a, r in recode.items()} | {a: c.size for a, c in codes.items()}
+        self._sizes |= {KIND: self._members.kinds, AHEAD: self._members.kinds + 1}
+        related = [m for m in marginals if len(m.attributes) > 1 and not {*m.attributes}.isdisjoint(self._following)]
+        self._relations = [*(recode_relation(m, codes) for m in related), *ahead]
+
+    def link(self, records: CodeTable, seed: int) -> LinkedRows:
+        """Return the members of these records' households; households in random order."""
+        rng = np.random.default_rng([seed, 0x0405])
+        order = rng.permutation(records.rows)
+        coarse = {a: records.column(a)[order] for a in records.domain.attributes}
+        households = _Households(self._panel.order, self._members, self._draws, coarse, self._recode, rng)
+        codes, places = {}, {}
+        for a in self._following:
+            code, places[a] = self._followed[a].locate(self._draws[a](coarse[a], rng), rng.random(records.rows))
+            codes[a] = code.astype(choose_code_dtype(self._sizes[a]))
+        held = self._hold(households, np.arange(records.rows), households.own)
+        before = {a: code.copy() for a, code in codes.items()}
+        own_seed = int(rng.integers(1 << 62))
+        fit_relations(codes, before, held, self._sizes, {}, self._relations, own_seed, self._threads)
+        own = _Members(np.arange(records.rows), households.own, codes, places)
+        made = [own]
+        for forward in (True, False):
+            now = own
+            while True:
+                on = now.position + (1 if forward else -1)
+                now = now.take((on >= 0) & (on < households.members[now.household]))
+                if not now.household.size:
+                    break
+                now = self._make_next(households, now, rng, forward=forward)
+                made.append(now)
+        return self._join(households, made, rng)
+
+    def _make_next(
+        self, households: _Households, now: _Members, rng: np.random.Generator, *, forward: bool
+    ) -> _Members:
+        """Return the members after ``now``, or before it."""
+        position = now.position + (1 if forward else -1)
+        role, next_role = (households.roles[now.household, p] for p in (now.position, position))
+        kind = (next_role if forward else role) * 2 + (role == next_role)
+        chosen = [(k, kind == k) for k in np.unique(kind)]
+        codes, joints, transitions = {}, {}, self._transitions[forward]
+        for a in self._following:
+            codes[a] = np.empty_like(now.codes[a])
+            joint, sigma = np.zeros((self._members.kinds, self._sizes[a], self._sizes[a])), 0.0
+            for k, rows in chosen:
+                t = transitions[a][k]
+                codes[a][rows] = draw_codes(t.next_codes, now.codes[a][rows], rng)
+                joint[k] = np.bincount(now.codes[a][rows], minlength=self._sizes[a])[:, None] * t.next_codes
+                sigma = max(sigma, t.sigma * int(rows.sum()))
+            joints[a] = joint, sigma
+        held = self._hold(households, now.household, position)
+        held[KIND] = kind.astype(choose_code_dtype(self._members.kinds))
+        seed = int(rng.integers(1 << 62))
+        fit_relations(codes, now.codes, held, self._sizes, joints, self._relations, seed, self._threads)
+        places = {}
+        for a in self._following:
+            ordered, places[a] = isinstance(self._plan.get_codec(a), OrderedCodec), np.empty(len(kind))
+            for k, rows in chosen:
+                drawing = Places(transitions[a][k], ordered)
+                at = (now.codes[a][rows], now.places[a][rows], codes[a][rows])
+                places[a][rows] = drawing.draw(*at, rng)[0]
+        return _Members(now.household, position, codes, places)
+
+    def _hold(self, households: _Households, household: Integers, position: Integers) -> dict[str, Codes]:
+        """Return the codes of what members at these positions have already: their role, and their household's."""
+        related = {a for m in self._relations for a in m.attributes} - {*self._following}
+        held = {a: households.coarse[a][household] for a in sorted(related - {self._panel.order, AHEAD})}
+        role = households.roles[household, position]
+        following = households.roles[household, np.minimum(position + 1, households.roles.shape[1] - 1)]
+        ahead = following * 2 + (following == role)
+        last = position + 1 >= households.members[household]
+        held[AHEAD] = np.where(last, self._members.kinds, ahead).astype(choose_code_dtype(self._sizes[AHEAD]))
+        held[self._panel.order] = households.recode_roles(role)
+        return held
+
+    def _join(self, households: _Households, made: Sequence[_Members], rng: np.random.Generator) -> LinkedRows:
+        """Return all members, household by household."""
+        household, position = (np.concatenate([getattr(m, n) for m in made]) for n in ("household", "position"))
+        order = np.lexsort((position, household))
+        drawn = (np.arange(len(household)) < len(made[0].household))[order]
+        household, fine = household[order], {}
+        for codec in self._plan.of_rows.codecs:
+            a = codec.attribute
+            if a in self._following:
+                code, place = (np.concatenate([getattr(m, n)[a] for m in made])[order] for n in ("codes", "places"))
+                fine[a] = self._followed[a].at(code, place)[0]
+                fine[name_stay(a)] = np.zeros(len(code), np.int64)
+            elif a != self._panel.order:
+                fine[a] = self._draws[a](households.coarse[a], rng)[household]
+        return LinkedRows(household, households.roles[household, position[order]].astype(np.int64), drawn, fine)
+
+
+class _Households:
+    """The households of some records: the roles of their members, and where the record's own member stands."""
+
+    def __init__(
+        self,
+        order: str,
+        compositions: CompositionCodec,
+        draws: Mapping[str, FineCodes],
+        coarse: dict[str, Codes],
+        recode: Recode,
+        rng: np.random.Generator,
+    ) -> None:
+        role = draws[order](coarse[order], rng)
+        own = draws[compositions.attribute](coarse[compositions.attribute], rng)
+        own, role = _match(own, role, compositions.members, rng)
+        code = recode[compositions.attribute]
+        known = np.minimum(code.coarse[own], code.size - 1).astype(coarse[compositions.attribute].dtype)
+        self.coarse, self._role = {**coarse, compositions.attribute: known}, recode[order]
+        members = compositions.members[own]
+        self.members = members.sum(axis=1)
+        ends = np.cumsum(members, axis=1)
+        places = np.arange(compositions.members.sum(axis=1).max())
+        self.roles = np.zeros((len(own), len(places)), np.int16)
+        for end in ends.T:
+            self.roles += places >= end[:, None]
+        every = np.arange(len(own))
+        self.own = ends[every, role] - 1 - (rng.random(len(own)) * members[every, role]).astype(np.int64)
+
+    def recode_roles(self, role: Codes) -> Codes:
+        """Return the coarse codes of roles."""
+        coarse = np.minimum(self._role.coarse[role], self._role.size - 1)
+        return coarse.astype(choose_code_dtype(self._role.size))
+
+
+def _match(own: Integers, role: Integers, members: Integers, rng: np.random.Generator) -> tuple[Integers, Integers]:
+    """Return compositions and roles of records, each with its role in its composition.
+
+    Records whose role is not in theirs deal their compositions out anew among each other; to those that this does not
+    help go compositions of records of the same role, and where there are none, a role of their composition.
+    """
+    own, role = own.copy(), role.copy()
+    for _ in range(MATCHES):
+        bad = np.flatnonzero(members[own, role] == 0)
+        if not len(bad):
+            return own, role
+        own[bad] = own[rng.permutation(bad)]
+    bad = members[own, role] == 0
+    for r in np.unique(role[bad]):
+        like, wanted = own[(role == r) & ~bad], bad & (role == r)
+        if len(like):
+            own[wanted] = rng.choice(like, int(wanted.sum()))
+        else:
+            role[wanted] = np.argmax(members[own[wanted]] > 0, axis=1)
+    return own, role

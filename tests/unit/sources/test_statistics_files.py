@@ -1,0 +1,153 @@
+"""Excel, SPSS, Stata, SAS and Feather files: the rows of the same table in Parquet, and what is refused."""
+
+from __future__ import annotations
+
+import datetime as dt
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openpyxl
+import pandas as pd
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+import pyreadstat
+import pytest
+
+from privsyn.base.errors import RequestError
+from privsyn.sources.open_source import list_table_columns, open_source
+from privsyn.sources.readers import workbook
+from privsyn.specs.draft import draft
+from privsyn.tasks.codecs import plan
+from privsyn.tasks.steps.encode import Repairs, encode
+from tests.support.specs import make_spec
+
+COLUMNS: dict[str, Any] = {
+    "age": {"kind": "integer", "min": 18, "max": 89, "nullable": True},
+    "income": {"kind": "number", "min": 0, "max": 200_000, "bins": 50, "nullable": True},
+    "region": {"kind": "categorical", "values": ["north", "south", "east"], "unlisted": "other", "nullable": True},
+    "day": {"kind": "date", "min": "2010-01-01", "max": "2020-01-01", "bins": 40, "nullable": True},
+    "seen": {"kind": "datetime", "min": "2010-01-01", "max": "2020-01-01", "bins": 40, "nullable": True},
+}
+SPEC = make_spec(COLUMNS)
+
+
+def rows(number: int = 500) -> pa.Table:
+    """Whole numbers, floats, texts, days and moments, some of them null."""
+    rng = np.random.default_rng(0)
+    days = [dt.date(2009, 6, 1) + dt.timedelta(days=int(d)) for d in rng.integers(0, 4_000, number)]
+    seen = [dt.datetime(2009, 6, 1) + dt.timedelta(seconds=int(s)) for s in rng.integers(0, 4_000 * 86_400, number)]
+    none = rng.random(number) < 0.1
+    return pa.table(
+        {
+            "age": pa.array(rng.integers(15, 95, number).astype(float), mask=none),
+            "income": pa.array(rng.normal(50_000, 30_000, number), mask=none),
+            "region": pa.array(rng.choice(["north", "south", "west"], number), pa.string()),  # no row is empty
+            "day": pa.array(days, pa.date32(), mask=none),
+            "seen": pa.array(seen, pa.timestamp("us"), mask=none),
+        }
+    )
+
+
+def to_frame(table: pa.Table) -> pd.DataFrame:
+    frame = table.to_pandas()
+    return frame.assign(region=frame["region"].astype(object).where(frame["region"].notna(), ""))
+
+
+def write_xlsx(table: pa.Table, path: Path) -> None:
+    book = openpyxl.Workbook()
+    book.active.append(table.column_names)
+    for row in table.to_pylist():
+        book.active.append(list(row.values()))
+    book.save(path)
+
+
+WRITERS: dict[str, Callable[[pa.Table, Path], Any]] = {
+    "xlsx": write_xlsx,
+    "sav": lambda table, path: pyreadstat.write_sav(to_frame(table), path),
+    "dta": lambda table, path: pyreadstat.write_dta(to_frame(table), path),
+    "feather": lambda table, path: feather.write_feather(table, str(path), chunksize=100),
+}
+
+
+def codes(place: str, spec: Any = SPEC, **how: Any) -> dict[str, list[int]]:
+    source = open_source(place, spec)
+    assert source.columns == list_table_columns(place, spec)
+    encoding = plan(spec, tuple(spec.released_columns))
+    return pa.Table.from_batches(list(encode(source.batches, encoding, spec.unit, Repairs()))).to_pydict()
+
+
+@pytest.mark.parametrize("ending", WRITERS)
+def test_equal_rows_have_equal_codes_in_every_file(ending: str, tmp_path: Path) -> None:
+    table = rows()
+    pq.write_table(table, tmp_path / "people.parquet")
+    WRITERS[ending](table, tmp_path / f"people.{ending}")
+    assert codes(str(tmp_path / f"people.{ending}")) == codes(str(tmp_path / "people.parquet"))
+    text = draft(tmp_path / f"people.{ending}", folder=tmp_path)
+    assert f'data: "people.{ending}"' in text or f"data: people.{ending}" in text
+
+
+@pytest.mark.parametrize("ending", ["sav", "dta"])
+def test_labels_become_categories_and_missing_values_what_the_spec_says(ending: str, tmp_path: Path) -> None:
+    file = tmp_path / f"survey.{ending}"
+    missing: Any = 9 if ending == "sav" else "a"
+    labels = {"q": {1: "yes", 2: "no", missing: "refused"}}
+    answers = pd.DataFrame({"q": pd.Series([1, 2, missing, None, 3], dtype=object), "n": [1.5, 2, 3, 4, 5]})
+    if ending == "sav":
+        answers["q"] = answers["q"].astype(float)
+        marked = {"q": [9], "n": [{"lo": 4, "hi": 5}]}
+        pyreadstat.write_sav(answers, file, variable_value_labels=labels, missing_ranges=marked)
+    else:
+        pyreadstat.write_dta(answers, file, variable_value_labels=labels, missing_user_values={"q": ["a"]})
+    number = {"kind": "number", "min": 0, "max": 10, "bins": 10, "nullable": True}
+
+    def read(values: list[Any], name: str = "q") -> list[Any]:
+        column = {"kind": "categorical", "values": values, "unlisted": "null", "nullable": True}
+        source = open_source(str(file), make_spec({"q": column, "n": number}))
+        return pa.Table.from_batches(list(source.batches())).column(name).to_pylist()
+
+    assert read(["yes", "no"]) == ["yes", "no", None, None, "3"]
+    assert read(["yes", "no", "refused"]) == ["yes", "no", "refused", None, "3"]
+    assert read([1, 2])[:2] == ["1", "2"] and read([1, 2])[2] is None
+    assert read(["yes"], "n") == ([1.5, 2, 3, None, None] if ending == "sav" else [1.5, 2, 3, 4, 5])
+    whole = make_spec({"q": {"kind": "integer", "min": 0, "max": 9, "nullable": True}, "n": number})
+    found = pa.Table.from_batches(list(open_source(str(file), whole).batches()))
+    assert found.column("q").to_pylist() == [1, 2, None, None, 3]
+
+
+def test_what_is_no_such_file_is_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for ending in WRITERS:
+        file = tmp_path / f"CANARY.{ending}"
+        file.write_text("CANARY7391 is no such file" * 50)
+        with pytest.raises(RequestError, match="cannot be read, breaks off or is damaged") as caught:
+            open_source(str(file), SPEC)
+        assert "CANARY7391" not in str(caught.value) and caught.value.__context__ is None
+        with pytest.raises(RequestError, match="there is no file"):
+            open_source(str(tmp_path / f"none.{ending}"), SPEC)
+    book = openpyxl.Workbook()
+    book.create_sheet("second")
+    book.save(tmp_path / "two.xlsx")
+    with pytest.raises(RequestError, match="has 2 sheets, and one is read"):
+        open_source(str(tmp_path / "two.xlsx"), SPEC)
+    write_xlsx(rows(5), tmp_path / "macros.xlsx")
+    with zipfile.ZipFile(tmp_path / "macros.xlsx", "a") as parts:
+        parts.writestr("xl/vbaProject.bin", b"macro")
+    with pytest.raises(RequestError, match="has macros"):
+        open_source(str(tmp_path / "macros.xlsx"), SPEC)
+    write_xlsx(rows(5), tmp_path / "large.xlsx")
+    monkeypatch.setattr(workbook, "MAX_UNPACKED", 1_000)
+    with pytest.raises(RequestError, match="unpacks to more than"):
+        open_source(str(tmp_path / "large.xlsx"), SPEC)
+
+
+def test_a_file_that_changes_between_two_passes_is_refused(tmp_path: Path) -> None:
+    table, file = rows(50), tmp_path / "people.feather"
+    feather.write_feather(table, str(file))
+    source = open_source(str(file), SPEC)
+    source.check_rows()
+    feather.write_feather(table.slice(1), str(file))
+    with pytest.raises(RequestError, match="changed while it was read"):
+        list(source.batches())

@@ -1,0 +1,103 @@
+"""Weekday, hour and round minutes: what is counted, and that values drawn by it have it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.tasks.codecs import plan
+from privsyn.tasks.codecs.calendar import Part, name_calendar_attribute
+from tests.support.specs import make_spec
+
+MOMENT = {"kind": "datetime", "min": "2020-01-01", "max": "2024-01-01", "resolution": "minute"}
+DAY = {"kind": "date", "min": "2020-01-01", "max": "2024-01-01"}
+TIME = {"kind": "time", "format": "HH:MM"}
+ON = {"mechanism": {"compression": {"calendar": True}}}
+
+
+def build_spec(**columns: Any) -> ReleaseSpec:
+    return make_spec({**columns, "n": {"kind": "integer", "min": 0, "max": 9}}, **ON)
+
+
+def test_moments_have_three_parts_days_and_times_one() -> None:
+    found = plan(build_spec(seen=MOMENT, born=DAY, leaves=TIME)).domain.attributes
+    beside = [a for a in found if "(" in a]
+    assert beside == [
+        "seen (weekday)",
+        "seen (hour)",
+        "seen (minutes rounded to)",
+        "born (weekday)",
+        "leaves (minutes rounded to)",
+    ]
+
+
+@pytest.mark.parametrize("column", [{**DAY, "bins": 12}, {**DAY, "edges": ["2020-01-01", "2022-01-01", "2024-01-01"]}])
+def test_bins_of_ones_own_are_kept(column: dict[str, Any]) -> None:
+    assert plan(build_spec(born=column)).domain.attributes == ("born", "n")
+
+
+def test_a_column_of_the_name_stays_a_column() -> None:
+    extra = {"born (weekday)": {"kind": "integer", "min": 1, "max": 7}}
+    assert plan(build_spec(born=DAY, **extra)).domain.attributes == ("born", "born (weekday)", "n")
+
+
+def test_codes_say_what_the_moment_is() -> None:
+    encoding = plan(build_spec(seen={**MOMENT, "nullable": True}))
+    moments = np.array(["2024-01-01T00:00", "2021-06-26T15:30", "2021-06-27T23:47", "NaT"], dtype="datetime64[s]")
+    parts = {p: encoding.get_codec(name_calendar_attribute("seen", p)) for p in Part}
+    found = {p: [c.labels()[i] for i in c.encode({"seen": pa.array(moments)})[0]] for p, c in parts.items()}
+    assert found[Part.WEEKDAY] == ["Monday", "Saturday", "Sunday", "(none)"]
+    assert found[Part.HOUR] == ["00", "15", "23", "(none)"]
+    assert found[Part.MINUTE] == ["60 min", "30 min", "no round minute", "(none)"]
+
+
+@pytest.mark.parametrize("part", list(Part))
+def test_shares_by_chance_are_those_of_even_moments(part: Part) -> None:
+    codec = plan(build_spec(seen=MOMENT)).get_codec(name_calendar_attribute("seen", part))
+    week = np.datetime64("2021-03-01T00:00") + np.arange(7 * 1_440).astype("timedelta64[m]")
+    codes, _ = codec.encode({"seen": pa.array(week.astype("datetime64[s]"))})
+    assert codec.chances is not None
+    np.testing.assert_allclose(np.bincount(codes, minlength=codec.size) / len(week), codec.chances, atol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "column"), [("seen", MOMENT), ("born", DAY)])
+def test_drawn_values_have_the_parts_that_the_row_has(name: str, column: dict[str, Any]) -> None:
+    encoding, rng, rows = plan(build_spec(**{name: column})), np.random.default_rng(0), 5_000
+    parts = [c for c in encoding.codecs if "(" in c.attribute]
+    domain = encoding.domain
+    codes = {a: rng.integers(1 if "(" in a else 0, domain.size(a), rows) for a in domain.attributes}
+    columns = encoding.decode(codes, rng)
+    own = encoding.get_codec(name)
+    assert np.array_equal(own.encode({name: columns[name]})[0], codes[name])  # each value stays in its cell
+    for codec in parts:
+        assert np.array_equal(codec.encode({name: columns[name]})[0], codes[codec.attribute])
+
+
+def test_times_of_day_have_the_round_minutes_that_their_cells_have() -> None:
+    encoding, rng = plan(build_spec(leaves=TIME)), np.random.default_rng(0)
+    own, part = (encoding.get_codec(a) for a in ("leaves", "leaves (minutes rounded to)"))
+    every = pa.array([f"{m // 60:02}:{m % 60:02}" for m in range(1_440)])
+    possible = {
+        *zip(own.encode({"leaves": every})[0].tolist(), part.encode({"leaves": every})[0].tolist(), strict=True)
+    }
+    cells, wanted = (n.ravel() for n in np.meshgrid(np.arange(own.size), np.arange(1, part.size), indexing="ij"))
+    codes = {"leaves": cells, part.attribute: wanted, "n": np.zeros(len(cells), int)}
+    drawn = [encoding.decode(codes, rng)["leaves"] for _ in range(20)]
+    found = np.array([part.encode({"leaves": values})[0] for values in drawn])
+    can = np.array([pair in possible for pair in zip(cells.tolist(), wanted.tolist(), strict=True)])
+    assert (found == wanted).any(axis=0)[can].all()
+    for values in drawn:
+        assert np.array_equal(own.encode({"leaves": values})[0], cells)
+
+
+def test_a_cell_without_the_weekday_keeps_its_days() -> None:
+    spec = build_spec(born={"kind": "date", "min": "2024-01-01", "max": "2024-01-07"})
+    encoding, rng = plan(spec), np.random.default_rng(0)
+    size = encoding.domain.size("born")
+    codes = {"born": np.arange(size), "born (weekday)": np.full(size, 1), "n": np.zeros(size, int)}
+    columns = encoding.decode(codes, rng)
+    assert np.array_equal(encoding.get_codec("born").encode({"born": columns["born"]})[0], np.arange(size))
