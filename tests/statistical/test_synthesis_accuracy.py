@@ -74,7 +74,7 @@ def test_sweeps_beat_gum(true: CodeTable, sigma: float, two: float, three: float
     assert errors["sweep"][1] < three * errors["gum"][1]
 
 
-@pytest.mark.statistical(0.05)
+@pytest.mark.statistical(0.1)  # none of 29 fresh seeds failed
 @pytest.mark.parametrize(("sigma", "share"), [(60.0, 0.95), (400.0, 0.9)])
 def test_empirical_bayes_brings_the_measured_pairs_closer_to_the_truth(
     true: CodeTable, sigma: float, share: float

@@ -26,6 +26,7 @@ from tests.support.repeated_noise import renew
 ROWS = table(3_000)
 PAIR = ("age", "happy")
 SEEDS = 12
+# A rate of 0.1 is the upper 95 % limit where none of 29 fresh seeds failed.
 
 
 @cache
@@ -38,7 +39,7 @@ def truth(of: ReleasedCounts) -> MemoryCounts:
     return MemoryCounts(of.folder, of.manifest, {"tables": {**of.cache["tables"], "synthetic.parquet": ROWS}})
 
 
-@pytest.mark.statistical(0.05)
+@pytest.mark.statistical(0.1)
 def test_every_cell_of_measured_columns_is_held_as_often_as_said() -> None:
     held = []
     for seed in range(SEEDS):
@@ -52,7 +53,7 @@ def test_every_cell_of_measured_columns_is_held_as_often_as_said() -> None:
     assert 0.92 <= share <= 0.985
 
 
-@pytest.mark.statistical(0.05)
+@pytest.mark.statistical(0.1)
 def test_intervals_about_the_population_hold_it_where_those_about_the_table_do_not() -> None:
     everybody = table(200_000, seed=renew(1))
     held: list[bool] = []
@@ -129,7 +130,7 @@ def test_a_condition_on_whole_cells_is_measured_and_one_that_cuts_a_cell_allows_
     assert exact.source == "measured"
 
 
-@pytest.mark.statistical(0.05)
+@pytest.mark.statistical(0.16)  # 1 of 29 fresh seeds failed
 def test_shares_and_means_are_held() -> None:
     held: dict[str, list[bool]] = {"share": [], "mean": []}
     income, happy, region = (ROWS[c].to_numpy(zero_copy_only=False) for c in ("income", "happy", "region"))
@@ -146,7 +147,7 @@ def test_shares_and_means_are_held() -> None:
     assert all(np.mean(h) >= 0.85 for h in held.values())
 
 
-@pytest.mark.statistical(0.05)
+@pytest.mark.statistical(0.1)
 def test_quantiles_and_correlations_are_held() -> None:
     age = ROWS["age"].to_numpy(zero_copy_only=False)
     income = ROWS["income"].to_numpy()
@@ -161,7 +162,7 @@ def test_quantiles_and_correlations_are_held() -> None:
     assert np.mean(held) >= 0.93
 
 
-@pytest.mark.statistical(0.05)
+@pytest.mark.statistical(0.1)
 def test_bounds_of_what_was_not_measured_hold() -> None:
     """Made to ask the model about a measured pair, and about a triple."""
     for seed in range(4):
