@@ -39,7 +39,7 @@ MOST_ROWS = 10_000
 """Rows that the machines are trained on and tested with at most."""
 BINS = 16
 """Bins of numbers as features of the SVM, of equal mass among the real rows."""
-TREES = 20
+TREES = 40
 NULL = -1e12
 """Null as a feature of the trees, and as a label."""
 
