@@ -169,6 +169,19 @@ class Questions:
         table.attrs["words"] += describe_kept_rows(released)
         return table
 
+    def transitions(self, column: str, level: float = LEVEL) -> pd.DataFrame:
+        """Shares of a column's codes in the next row of a person (or member of a household), by those of a row."""
+        from privsyn.answers.answer_table import answer_table
+        from privsyn.answers.transitions import answer_transitions
+
+        t = answer_transitions(self._counts, column, _check_level(level))
+        labels = {"kind of pair": t.kind} if any(t.kind) else {}
+        labels |= {f"{column} of a row": t.first, f"{column} of the next row": t.second}
+        table = answer_table(labels, t.estimate, t.error, t.low, t.high, t.source, f"transitions of {column}")
+        one = self._counts.request.spec.unit.one
+        table.attrs["words"].append(f"Shares are of pairs of neighbouring rows, of which one of each {one} is counted.")
+        return table
+
     def regress(self, formula: str, kind: Kind | None = None, level: float = LEVEL) -> pd.DataFrame:
         """Coefficients of ``"y ~ a + b"``: least squares where y holds numbers, logistic where it has two values.
 

@@ -201,6 +201,12 @@ class ReleasedCounts:
             answers += distances
         return {q.attributes: Score(float(y[0]), q.sigma) for q, y in zip(*pool_answers(queries, answers), strict=True)}
 
+    def find_noisy(self, look: str, attribute: str) -> tuple[Floats, float]:
+        """Return the noisy counts, flat, and their noise, of the query of a look that is about an attribute."""
+        file = self.noisy_files[look]
+        queries = _flatten(self.read(f"{file}.parquet"), self.read(f"{file}_receipts.parquet"))
+        return next((y, sigma) for names, y, sigma in zip(*queries, strict=True) if attribute in names)
+
     @cached_property
     def table(self) -> pa.Table:
         """The synthetic rows; categories as their values, not as codes into a list.

@@ -52,7 +52,10 @@ def decode(
     recode, plan = with_tails(with_common_shapes(recode, plan.together, plan.interval_bins), plan)
     schema, ranges = build_decoded_schema(plan, column_order), plan.ranges()
     draws = {a: FineCodes(recode[a]) for a in codes.domain.attributes}
-    helped = {codec.attribute for codec in plan.codecs if codec.helpers}  # these say where in a fine code values lie
+    # helpers say where in a fine code values lie, unless what values are rounded to is what chance makes
+    chances = {a: bins.chances for a, bins in plan.binning.items() if bins.chances is not None}
+    even = {a for a, shares in chances.items() if (recode[a].weight == shares).all()}
+    helped = {codec.attribute for codec in plan.codecs if not even.issuperset(codec.helpers)}
     model = fit_related_places(codes, recode, plan.binning) if related else None
 
     compared = [(codec, _plan_columns(plan, codec.sources)) for codec in plan.differences]

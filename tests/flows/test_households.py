@@ -141,3 +141,13 @@ def test_the_example_of_the_docs_is_a_spec() -> None:
     spec = make_spec(example.pop("columns"), **example)
     assert spec.panel is not None
     assert spec.panel.household
+
+
+def test_couples_are_asked_with_intervals(tmp_path: Path) -> None:
+    _, _, folder = make(tmp_path, rules=RULES)
+    asked = open_release(folder).transitions("sex", level=0.999)
+    couples = asked[asked["kind of pair"] == "first partner, after another role"]
+    other = couples[couples["sex of a row"] != couples["sex of the next row"]]
+    assert len(other) == 2
+    assert (other["low"] <= 0.97).all()
+    assert (other["high"] >= 0.93).all()

@@ -186,3 +186,18 @@ def test_released_figures_of_quality_are_refused_before_anything_is_spent(tmp_pa
     with pytest.raises(RequestError, match="has linked rows of persons"):
         publish_quality(str(folder), 1.0, Settings())
     assert (tmp_path / "ledger.sqlite").read_bytes() == before
+
+
+def test_transitions_are_asked_with_intervals(tmp_path: Path) -> None:
+    _, _, folder = make(tmp_path, privacy={"epsilon": 5, "delta": 1e-9})
+    release = open_release(folder)
+    asked = release.transitions("job", level=0.999)
+    assert len(asked) == 9
+    assert np.allclose(asked.groupby("job of a row")["estimate"].sum(), 1.0, atol=0.1)
+    stays = asked[asked["job of a row"] == asked["job of the next row"]]
+    assert (stays["low"] <= 0.9334).all()  # 0.9, and one in three of those who draw anew
+    assert (stays["high"] >= 0.9333).all()
+    assert (stays["source"] == "measured").all()
+    assert set(release.transitions("income")["source"]) <= {"measured", "not known"}
+    with pytest.raises(RequestError, match="no transitions of 'sex' were measured"):
+        release.transitions("sex")

@@ -14,21 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from privsyn.base.foreign_files import DAYS, MOMENTS, READERS, find_catalogue, is_a_list
 from privsyn.sources.private_table import Note
 from privsyn.sources.readers.reader import Reader, need_package, refuse_damaged
-
-READERS = {
-    ".dta": "read_dta",
-    ".sav": "read_sav",
-    ".zsav": "read_sav",
-    ".por": "read_por",
-    ".sas7bdat": "read_sas7bdat",
-    ".xpt": "read_xport",
-}
-DAYS = ("%td", "date9", "mmddyy", "ddmmyy", "yymmdd", "date", "adate", "edate", "sdate")
-MOMENTS = ("%tc", "datetime")
-_FEWEST_LABELS = 2
-"""Fewer labels than these mark special values of a number, not a list."""
 
 _SPSS = (".sav", ".zsav")
 _SPSS_EPOCH = -12_219_379_200
@@ -74,17 +62,6 @@ class StatisticsReader(Reader):
                 yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
 
-def find_catalogue(path: Path) -> dict[str, str]:
-    """Return the option that names the value labels of a SAS file, which lie in a file of their own beside it."""
-    catalogue = path.with_suffix(".sas7bcat")
-    return {"catalog_file": str(catalogue)} if path.suffix.lower() == ".sas7bdat" and catalogue.is_file() else {}
-
-
-def is_a_list(labels: Mapping[Any, str], measure: str) -> bool:
-    """Return whether value labels list a column's values."""
-    return len(labels) >= _FEWEST_LABELS and measure != "scale"
-
-
 def _plan_column(name: str, found: Any, column: Any, suffix: str) -> tuple[pa.DataType, Callable[[Any], Any]]:
     """Return the type of a column and what converts one value of it; ``column``: the spec's."""
     stored = str(found.readstat_variable_types.get(name, ""))
@@ -95,7 +72,7 @@ def _plan_column(name: str, found: Any, column: Any, suffix: str) -> tuple[pa.Da
     is_listed = is_a_list(labels, measure) if column is None else bool(labels) and column.kind == "categorical"
     if is_listed or stored == "string":
         return pa.string(), _build_text_converter(labels, is_missing, getattr(column, "values", ()))
-    if form.startswith(MOMENTS) or form.startswith(DAYS):
+    if form.startswith((*MOMENTS, *DAYS)):
         is_day = not form.startswith(MOMENTS)
         epoch = _SPSS_EPOCH if suffix in _SPSS else _EPOCH_1960
         scale = 1e-3 if form.startswith("%tc") else 86_400 if is_day and suffix not in _SPSS else 1

@@ -6,7 +6,6 @@ A cell is read as text, as in a CSV file: what it is does not depend on the othe
 from __future__ import annotations
 
 import datetime as dt
-import zipfile
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from privsyn.base.errors import RequestError
+from privsyn.base.foreign_files import refuse_large_unpacked
 from privsyn.sources.private_table import Note
 from privsyn.sources.readers.reader import Reader, need_package, refuse_damaged
 
@@ -54,20 +54,6 @@ class WorkbookReader(Reader):
             while chunk := list(islice(filled, batch_rows)):
                 texts = ([_format_cell(row[i] if i < len(row) else None) for row in chunk] for i in places)
                 yield pa.RecordBatch.from_arrays([pa.array(t, pa.string()) for t in texts], names=list(columns))
-
-
-def refuse_large_unpacked(path: Path, most: int, field: str) -> None:
-    """Raise RequestError for a workbook with macros, or whose parts say that they unpack to more than ``most`` bytes.
-
-    What a part says binds: no reader of ZIP files gives more of it.  Raises zipfile.BadZipFile for no ZIP file.
-    """
-    with zipfile.ZipFile(path) as book:
-        size, names = sum(part.file_size for part in book.infolist()), book.namelist()
-    if size > most:
-        problem = f"{path.name} unpacks to more than {most // 10**6} MB"
-        raise RequestError(problem, "Keep the sheet of columns alone, or save it as CSV", field)
-    if any(name.lower().endswith("vbaproject.bin") for name in names):
-        raise RequestError(f"{path.name} has macros", "Save it as .xlsx without macros", field)
 
 
 def _format_cell(cell: Any) -> str | None:

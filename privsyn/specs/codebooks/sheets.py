@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.base.errors import RequestError
-from privsyn.sources.readers.workbook import refuse_large_unpacked
+from privsyn.base.foreign_files import refuse_large_unpacked
 from privsyn.specs.facts import (
     Dictionary,
     Facts,

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from privsyn.sources.readers.statistics_file import DAYS, MOMENTS, READERS, find_catalogue, is_a_list
+from privsyn.base.foreign_files import DAYS, MOMENTS, READERS, find_catalogue, is_a_list
 from privsyn.specs.facts import (
     Dictionary,
     Facts,

@@ -1,0 +1,106 @@
+"""Transitions of linked rows, from the released counts of pairs of rows: shares, with intervals of the noise alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.answers.released_counts import ReleasedCounts
+from privsyn.base.errors import RequestError
+from privsyn.engine.step import release_steps
+from privsyn.tasks.codecs.codec import Codec
+from privsyn.tasks.panels.transition_codes import TransitionCodes, build_transition_codes
+
+Floats = NDArray[np.float64]
+
+LEAST = 3.0
+"""Standard errors that the pairs from one code must have at least, so that shares of them are known."""
+
+
+@dataclass(frozen=True)
+class TransitionShares:
+    """The share of pairs whose second row has each code, of those whose first row has one; one entry a pair of codes.
+
+    ``kind``: what kind of pair, of members of a household; empty else.
+    """
+
+    kind: list[str]
+    first: list[str]
+    second: list[str]
+    estimate: list[float]
+    error: list[float]
+    low: list[float]
+    high: list[float]
+    source: list[str]
+
+
+def answer_transitions(released: ReleasedCounts, column: str, level: float) -> TransitionShares:
+    """Return the transitions of a column.  Raises RequestError where none were measured."""
+    plan, spec = released.encoding, released.request.spec
+    if spec.panel is None:
+        raise RequestError(
+            "the rows of this release are not linked, so nothing follows another",
+            "Ask a release whose spec has `order`",
+            "query.columns",
+        )
+    if column not in plan.following:
+        raise RequestError(
+            f"no transitions of {column!r} were measured: it is constant, follows from the order, or is no column",
+            f"Name one of {', '.join(plan.following)}",
+            "query.columns",
+        )
+    step = next(s for s in release_steps(released.steps) if s.name == "measure_transitions")
+    share = step.share(released.request)
+    codes = build_transition_codes(plan, released.recode, released.request.total_rho * share)[column]
+    counts, sigma = released.find_noisy("measure_transitions", column)
+    names = label_codes(plan.get_codec(column), codes)
+    found = TransitionShares([], [], [], [], [], [], [], [])
+    if spec.panel.household:
+        roles = plan.get_order()[1].labels()
+        tables = counts.reshape(-1, codes.size, codes.size)
+        for kind, table in enumerate(tables):
+            same, role = bool(kind % 2), roles[kind // 2]
+            if (kind // 2 in spec.panel.once and same) or (kind < 2 and not same):
+                continue  # no household has such a pair
+            words = f"{role} after {role}" if same else f"first {role}, after another role"
+            _add(found, words, names, table, np.full(table.shape, sigma), level)
+    else:
+        table = counts.reshape(codes.size, codes.size + 1)
+        joint = table[:, :-1] + np.diag(table[:, -1])
+        _add(found, "", names, joint, sigma * np.sqrt(1 + np.eye(codes.size)), level)
+    return found
+
+
+def _add(found: TransitionShares, kind: str, names: list[str], counts: Floats, sigma: Floats, level: float) -> None:
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    for first, (row, noise) in enumerate(zip(counts, sigma, strict=True)):
+        total, spread = float(row.sum()), float(np.sqrt((noise**2).sum()))
+        known = total >= LEAST * spread
+        for second, (count, own) in enumerate(zip(row, noise, strict=True)):
+            share = count / total if known else float("nan")
+            variance = ((1 - share) * own) ** 2 + share**2 * (spread**2 - own**2)
+            error = float(np.sqrt(variance)) / total if known else float("nan")
+            found.kind.append(kind)
+            found.first.append(names[first])
+            found.second.append(names[second])
+            found.estimate.append(float(np.clip(share, 0.0, 1.0)) if known else share)
+            found.error.append(error)
+            found.low.append(max(share - z * error, 0.0) if known else 0.0)
+            found.high.append(min(share + z * error, 1.0) if known else 1.0)
+            found.source.append("measured" if known else "not known")
+
+
+def label_codes(codec: Codec, codes: TransitionCodes) -> list[str]:
+    """Return a label of each code: its only value, the first and the last of neighbours, or all of them."""
+    labels, kept = codec.labels(), codes.recode.kept
+    names = []
+    for code in range(codes.size):
+        members = np.flatnonzero(kept & (codes.recode.coarse == code))
+        if code < codes.ordered and len(members) > 1:
+            names.append(f"{labels[members[0]]} to {labels[members[-1]]}")
+        else:
+            names.append(", ".join(labels[m] for m in members))
+    return names

@@ -1,0 +1,48 @@
+"""What is known of workbooks and of the files of statistics programs before a row is read; it loads no reader."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from privsyn.base.errors import RequestError
+
+READERS = {
+    ".dta": "read_dta",
+    ".sav": "read_sav",
+    ".zsav": "read_sav",
+    ".por": "read_por",
+    ".sas7bdat": "read_sas7bdat",
+    ".xpt": "read_xport",
+}
+DAYS = ("%td", "date9", "mmddyy", "ddmmyy", "yymmdd", "date", "adate", "edate", "sdate")
+MOMENTS = ("%tc", "datetime")
+_FEWEST_LABELS = 2
+"""Fewer labels than these mark special values of a number, not a list."""
+
+
+def find_catalogue(path: Path) -> dict[str, str]:
+    """Return the option that names the value labels of a SAS file, which lie in a file of their own beside it."""
+    catalogue = path.with_suffix(".sas7bcat")
+    return {"catalog_file": str(catalogue)} if path.suffix.lower() == ".sas7bdat" and catalogue.is_file() else {}
+
+
+def is_a_list(labels: Mapping[Any, str], measure: str) -> bool:
+    """Return whether value labels list a column's values."""
+    return len(labels) >= _FEWEST_LABELS and measure != "scale"
+
+
+def refuse_large_unpacked(path: Path, most: int, field: str) -> None:
+    """Raise RequestError for a workbook with macros, or whose parts say that they unpack to more than ``most`` bytes.
+
+    What a part says binds: no reader of ZIP files gives more of it.  Raises zipfile.BadZipFile for no ZIP file.
+    """
+    with zipfile.ZipFile(path) as book:
+        size, names = sum(part.file_size for part in book.infolist()), book.namelist()
+    if size > most:
+        problem = f"{path.name} unpacks to more than {most // 10**6} MB"
+        raise RequestError(problem, "Keep the sheet of columns alone, or save it as CSV", field)
+    if any(name.lower().endswith("vbaproject.bin") for name in names):
+        raise RequestError(f"{path.name} has macros", "Save it as .xlsx without macros", field)
