@@ -24,6 +24,7 @@ from privsyn.pipelines.registry import MECHANISMS, build_steps
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.steps import encode
+from tests.support.households import make_household_spec
 from tests.support.panels import make_panel_spec
 from tests.support.releases import QUICK, few, outputs, released, run
 from tests.support.specs import COLUMNS, STATED_PRIOR, make_spec, mechanism_fields, people
@@ -177,10 +178,12 @@ def test_17_settings_and_defaults_do_not_depend_on_the_data(places: Path, save: 
     targets["prior"] = STATED_PRIOR
     targets["totals"] = [{"rows": 9, "statement": "Rows that anybody may count."}]
     targets["together"], targets["like"] = [["age", "older"]], "source"
+    targets["compare"] = [["age", "older"]]
     columns = {**COLUMNS, "older": COLUMNS["age"]}
     chosen = make_spec(columns, **targets, csv={"line_breaks": True}, rules=[{"never": "happy and age < 20"}])
-    shown = chosen.public().keys() | make_panel_spec().public().keys()  # an order goes with none of those
-    assert ReleaseSpec.model_fields.keys() == shown | {"data", "engine", "public_files"}
+    linked = make_panel_spec().public().keys() | make_household_spec().public().keys()
+    shown = chosen.public().keys() | linked  # an order goes with none of those
+    assert ReleaseSpec.model_fields.keys() == shown | {"data", "query", "engine", "public_files"}
 
 
 def test_17_mutant_a_setting_that_follows_the_data(save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
