@@ -32,6 +32,7 @@ from privsyn.sources.private_table import Source, Table
 from privsyn.specs.draft import decimals_of_type
 from privsyn.specs.table_fit import TableFit, fit_of
 from privsyn.tasks.codecs import Codec
+from privsyn.tasks.codecs.calendar import CalendarCodec
 from privsyn.tasks.codecs.differences import DifferenceCodec
 from privsyn.tasks.codecs.encoding_plan import FIGURES
 from privsyn.tasks.codecs.level_codecs import LevelCodec
@@ -262,6 +263,8 @@ def _name_kind(spec: ReleaseSpec, codec: Codec) -> str:
         return f"of a {spec.unit.one}"
     if isinstance(codec, LevelCodec):
         return f"level of {codec.column}"
+    if isinstance(codec, CalendarCodec):
+        return "calendar"
     if isinstance(codec, DifferenceCodec):
         return "difference"
     return "heaps" if len(codec.sources) == 1 else "one of"

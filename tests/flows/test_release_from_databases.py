@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -234,7 +235,8 @@ def test_user_and_password_come_from_the_environment(monkeypatch: pytest.MonkeyP
             open_source(url, spec)
         with engine.begin() as connection:
             connection.exec_driver_sql("GRANT SELECT ON people TO reader")
-        assert open_source(url, spec).columns
+        with closing(open_source(url, spec)) as source:  # the server's stop waits for who is connected
+            assert source.columns
         monkeypatch.delenv("PGPASSWORD")
         secret = tmp_path / "pass"
         secret.write_text("127.0.0.1:54329:postgres:reader:hunter2\n")

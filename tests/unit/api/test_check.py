@@ -31,7 +31,7 @@ from tests.support.specs import make_spec, mechanism_fields
 COLUMNS: dict[str, Any] = {
     "age": {"kind": "integer", "min": 0, "max": 99},
     "state": {"kind": "categorical", "values": ["ny", "ma"]},
-    "seen": {"kind": "datetime", "min": "2000-01-01", "max": "2010-01-01"},
+    "seen": {"kind": "datetime", "min": "2000-01-01", "max": "2010-01-01", "bins": 32},
     "ok": {"kind": "boolean", "nullable": True},
     "pid": {"kind": "drop"},
 }
@@ -100,6 +100,18 @@ def test_public_report() -> None:
         "joint counts of the related columns",
     ):
         assert words in text
+
+
+def test_what_is_counted_beside_a_column_is_a_line_of_its_own() -> None:
+    columns = {**COLUMNS, "born": {"kind": "date", "min": "1900-01-01", "max": "2000-01-01"}}
+    pair = {name: {"kind": "integer", "min": 0, "max": 9_999, "unit": "EUR"} for name in ("wages", "income")}
+    report = check(spec_of(columns=columns | pair, compare=[["wages", "income"]]))
+    kinds = {c.column: c.kind for c in report.columns}
+    assert kinds["born (weekday)"] == "calendar" and kinds["wages minus income"] == "difference"
+    assert kinds["wages (rounded to)"] == "heaps"
+    assert not any("compare:" in w for w in report.warnings)
+    (hint,) = [w for w in check(spec_of(columns=COLUMNS | pair)).warnings if "compare:" in w]
+    assert "write `compare: [[wages, income]]`" in hint
 
 
 def test_noise_follows_the_formula() -> None:

@@ -27,7 +27,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "step": {"kind": "integer", "min": 0, "max": 8_000, "bins": 8, "step": 5},
     "datetime": {"kind": "datetime", "min": "2020-01-01", "max": "2021-01-01", "bins": 12},
     "date": {"kind": "date", "min": "1900-01-01", "max": "2020-01-01", "bins": 12},
-    "time": {"kind": "time", "format": "HH:MM:SS"},
+    "time": {"kind": "time", "format": "HH:MM:SS", "bins": 24},
 }
 
 
