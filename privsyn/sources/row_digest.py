@@ -63,7 +63,7 @@ def _hash_column(array: pa.Array) -> Hashes:
         valid = valid & ~np.isnan(numbers)
         hashes = _hash_floats(np.where(valid, numbers, 0))
     elif pa.types.is_time(kind):
-        hashes = _hash_integers(array.cast(pa.time64("ns")).cast(pa.int64())) ^ _TIME
+        hashes = _hash_integers(array.cast(pa.time64("ns"), safe=False).cast(pa.int64())) ^ _TIME
     elif pa.types.is_temporal(kind):
         hashes = _hash_moments(array) ^ _MOMENT
     else:

@@ -185,6 +185,8 @@ class StreamSource(Source):
             self._compare(digest)
         except RequestError as error:
             failure = error
+        except (pa.ArrowException, IndexError):
+            failure = RequestError(f"{name_place(self.place)} is damaged", "Write or copy it again", "data")
         if failure is not None:
             self.close()
             raise _drop_context(failure)
@@ -200,7 +202,7 @@ class StreamSource(Source):
             )
         elif digest.order != first.order:
             raise RequestError(
-                "the rows came in another order when they were read again; nothing was spent",
+                "the rows came in another order when they were read again; no budget is lost",
                 "Name a table, or end the query with ORDER BY over columns that tell every row apart",
                 "data",
             )

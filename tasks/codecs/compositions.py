@@ -54,8 +54,7 @@ class CompositionCodec(Codec):
 
     def encode_members(self, members: Integers) -> Integers:
         """Return the code of each row of ``members``, shape (households, roles)."""
-        radix = (self._most + 1) ** np.arange(self.roles.size)[::-1]
-        found: Integers = np.searchsorted(self.members @ radix, members @ radix)
+        found: Integers = np.searchsorted(_to_bytes(self.members), _to_bytes(members))
         return found
 
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
@@ -78,6 +77,11 @@ class CompositionCodec(Codec):
     def value_bounds(self) -> dict[str, Any]:
         """Return nothing."""
         return {}
+
+
+def _to_bytes(members: Integers) -> NDArray[np.bytes_]:
+    """Return each row as bytes in the order of rows, which no number of roles overflows."""
+    return np.ascontiguousarray(members, ">u4").view(f"S{4 * members.shape[1]}")[:, 0]
 
 
 def find_kinds(role: Integers) -> Integers:

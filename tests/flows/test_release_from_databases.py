@@ -23,14 +23,16 @@ from privsyn.base.data_url import DataUrl
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.engine.policy_checks import check_table
+from privsyn.engine.request import Request
 from privsyn.evaluation.private_evaluation import EvaluationRequest, evaluate
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.sources.open_source import open_source
-from privsyn.sources.readers.reader import Reader
+from privsyn.sources.readers.reader import Reader, translate_errors
 from privsyn.specs.draft import draft
 from privsyn.storage.store import Store
 from tests.support import databases, postgres, repeated_noise
+from tests.support.households import make_household_spec, make_households
 from tests.support.places import ROOT
 from tests.support.releases import QUICK, few
 from tests.support.specs import COLUMNS, make_spec, people
@@ -157,13 +159,56 @@ def test_a_connection_that_is_lost_costs_nothing_and_the_run_goes_on(monkeypatch
             yield from read(self, *how)
 
         monkeypatch.setattr(PostgresReader, "read", losing)
-        with pytest.raises(RequestError, match="does not answer, or broke off; nothing was spent") as caught:
+        with pytest.raises(RequestError, match="does not answer, or broke off; no budget is lost") as caught:
             release(few(url))
         assert "http" not in str(caught.value) and spent() == 0
         (server.folder / "data" / "postmaster.pid").unlink(missing_ok=True)
         server.start()
         assert len(release(few(url)).drawn) == 3
         server.stop(2)
+
+
+def test_nobody_is_told_that_nothing_was_spent_once_something_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Households are read again after the first counts; the same request goes on and pays once."""
+    from privsyn.sources.readers.sqlite import SqliteReader
+
+    spec = make_household_spec(
+        data=databases.write_sqlite(make_households(200), tmp_path / "t.sqlite"), dataset="people"
+    )
+    read, passes = SqliteReader.read, [0]
+
+    def losing(self: Reader, *how: Any) -> Iterator[pa.RecordBatch]:
+        passes[0] += 1
+        with translate_errors(DataUrl.parse(str(spec.data))):
+            if passes[0] == 5:
+                raise OSError("terminating connection")
+        yield from read(self, *how)
+
+    monkeypatch.setattr(SqliteReader, "read", losing)
+    with pytest.raises(RequestError, match="broke off; no budget is lost") as caught:
+        release(spec)
+    assert spent() > 0 and "nothing was spent" not in str(caught.value)
+    release(spec)
+    assert spent() == pytest.approx(float(Request(spec, ()).total_rho))
+
+
+def test_what_a_value_did_to_a_query_is_private_whatever_the_value(tmp_path: Path, postgres_database: str) -> None:
+    texts = pa.table({"x": ["password", "42abc", "timeout", "locked"]})
+    sqlite, duckdb = (
+        write(texts, tmp_path / write.__name__, "t") for write in (databases.write_sqlite, databases.write_duckdb)
+    )
+    places = [(databases.write_postgres(texts, postgres_database, "t"), "CAST(x AS INT)"), (duckdb, "CAST(x AS INT)")]
+    for url, expression in (*places, (sqlite, "json_extract(x, '$.a')")):
+        for text in texts["x"].to_pylist():
+            query = f"SELECT {expression} AS age FROM t WHERE x = '{text}'"
+            spec = make_spec(
+                {"age": {"kind": "integer", "min": 0, "max": 9}}, data=url.rpartition("table=")[0][:-1], query=query
+            )
+            with pytest.raises(RequestError, match="PRIVATE: a value may be why") as caught:
+                open_source(spec.place, spec).check_rows()
+            assert caught.value.field == "query" and caught.value.__context__ is None
 
 
 def test_a_password_in_a_url_is_refused_and_shown_nowhere(tmp_path: Path) -> None:

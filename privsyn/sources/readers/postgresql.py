@@ -45,12 +45,16 @@ class PostgresReader(Reader):
         self._url = url
         with translate_errors(url):
             self._connection = dbapi.connect(_format_address(url))
-        with translate_errors(url):
-            for statement in _BEGIN:
-                with closing(self._connection.cursor()) as cursor:
-                    cursor.execute(statement)
-            stored = self._fetch(build_select("*", f"{name_rows(url)} LIMIT 0")).schema
-            texts = self._find_texts(stored)
+        try:
+            with translate_errors(url):
+                for statement in _BEGIN:
+                    with closing(self._connection.cursor()) as cursor:
+                        cursor.execute(statement)
+                stored = self._fetch(build_select("*", f"{name_rows(url)} LIMIT 0")).schema
+                texts = self._find_texts(stored)
+        except BaseException:
+            self.close()
+            raise
         fields = [pa.field(f.name, pa.string() if f.name in texts else _choose_type(f)) for f in stored]
         self._texts, self.schema = texts, pa.schema(fields)
 

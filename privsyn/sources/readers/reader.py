@@ -21,8 +21,6 @@ from privsyn.sources.private_table import Note
 NOT_OF_TYPE = "not of its column's type"
 """The repair of a cell that its column cannot hold as it is read: it is null."""
 
-BROKEN_OFF = "broke off while it was read; nothing was spent"
-
 
 class Reader(ABC):
     """One snapshot of a table: its columns with their types, and passes over its rows."""
@@ -51,7 +49,14 @@ class _Problem:
 
 
 _AGAIN = "; the same request then goes on where it stopped"
+_VALUE = _Problem(
+    r"^(ConversionException|OutOfRangeException)\b|invalid input syntax|out of range|division by zero|malformed JSON",
+    "cannot be read to its end (PRIVATE: a value may be why); no budget is lost",
+    "Let the query compute and convert nothing: the spec says what is done with each value",
+    "query",
+)
 _PROBLEMS = (
+    _VALUE,
     _Problem(
         r"password|authentication|role \"[^\"]*\" does not exist|pg_hba",
         "cannot be read: the database refuses the user or the password",
@@ -96,7 +101,7 @@ _PROBLEMS = (
     _Problem(
         r"refused|No such file|starting up|shutting down|terminating connection|closed the connection|reset by peer"
         r"|no connection|SSL SYSCALL|timeout|timed out|57P0|08\d\d\d|could not (send|receive)|not accepting",
-        "does not answer, or broke off; nothing was spent",
+        "does not answer, or broke off; no budget is lost",
         "Start the database, or correct its address" + _AGAIN,
     ),
     _Problem(
@@ -124,14 +129,9 @@ def translate_errors(url: DataUrl) -> Iterator[None]:
 
 
 def _describe(url: DataUrl, text: str) -> RequestError:
-    for problem in _PROBLEMS:
-        if re.search(problem.pattern, text, re.IGNORECASE):
-            return RequestError(f"{url.where} {problem.words}", problem.cure, _name_field(url, problem.field))
-    return RequestError(
-        f"{url.where} cannot be read to its end (PRIVATE: a value may be why); nothing was spent",
-        "Let the query compute and convert nothing: the spec says what is done with each value",
-        _name_field(url, "query"),
-    )
+    plain = re.sub(r'"[^"]*"', '""', text)  # a value is quoted, and says nothing of what is wrong
+    problem = next((p for p in _PROBLEMS if re.search(p.pattern, plain, re.IGNORECASE)), _VALUE)
+    return RequestError(f"{url.where} {problem.words}", problem.cure, _name_field(url, problem.field))
 
 
 def _name_field(url: DataUrl, field: str) -> str:

@@ -6,6 +6,7 @@ A cell is read as text, as in a CSV file: what it is does not depend on the othe
 from __future__ import annotations
 
 import datetime as dt
+import warnings
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -31,7 +32,7 @@ class WorkbookReader(Reader):
         self._path, self._load = path, openpyxl.load_workbook
         with refuse_damaged(path):
             refuse_large_unpacked(path, MAX_UNPACKED, "data")
-            header = next(self._iterate_rows(), ())
+            header = next(iter(_take(self._iterate_rows(), 1)), ())
         self.schema = pa.schema([("" if name is None else str(name), pa.string()) for name in header])
 
     def _iterate_rows(self) -> Iterator[tuple[Any, ...]]:
@@ -49,11 +50,18 @@ class WorkbookReader(Reader):
         places = [self.schema.get_field_index(name) for name in columns]
         with refuse_damaged(self._path):
             rows = self._iterate_rows()
-            next(rows, None)
+            _take(rows, 1)
             filled = (row for row in rows if any(cell is not None for cell in row))
-            while chunk := list(islice(filled, batch_rows)):
+            while chunk := _take(filled, batch_rows):
                 texts = ([_format_cell(row[i] if i < len(row) else None) for row in chunk] for i in places)
                 yield pa.RecordBatch.from_arrays([pa.array(t, pa.string()) for t in texts], names=list(columns))
+
+
+def _take(rows: Iterator[tuple[Any, ...]], many: int) -> list[tuple[Any, ...]]:
+    """Return the next rows, at most ``many``."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # openpyxl's show values of cells
+        return list(islice(rows, many))
 
 
 def _format_cell(cell: Any) -> str | None:

@@ -71,6 +71,16 @@ def test_a_household_is_one_record() -> None:
     assert "household_id" not in make_panel_spec().model_dump()["unit"]
 
 
+def test_households_of_many_roles_have_their_own_compositions() -> None:
+    """Of 60 roles; a number that has a digit for each role overflows 64 bits."""
+    roles = {"kind": "categorical", "values": [f"r{i}" for i in range(60)], "unlisted": "r59"}
+    spec = make_household_spec(
+        columns={**HOUSEHOLD_COLUMNS, "role": roles}, unit={"household_id": "hid", "max_records": 2}, once=[]
+    )
+    codec = plan(spec).get_compositions()
+    assert (codec.encode_members(codec.members) == range(codec.size)).all()
+
+
 def test_compositions_are_as_many_as_are_listed() -> None:
     codec = plan(make_household_spec()).get_compositions()
     assert codec.size == count_compositions(3, 2, 5) == 19

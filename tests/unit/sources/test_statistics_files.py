@@ -151,3 +151,34 @@ def test_a_file_that_changes_between_two_passes_is_refused(tmp_path: Path) -> No
     feather.write_feather(table.slice(1), str(file))
     with pytest.raises(RequestError, match="changed while it was read"):
         list(source.batches())
+
+
+def test_12_no_warning_shows_a_cell_of_a_workbook(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    """openpyxl warns with the value of a cell that has the format of a day and is none."""
+    write_xlsx(rows(20), tmp_path / "t.xlsx")
+    book = openpyxl.load_workbook(tmp_path / "t.xlsx")
+    for row in (1, 5):
+        book.worksheets[0].cell(row, 6, 98_765_432_123).number_format = "yyyy-mm-dd"
+    book.save(tmp_path / "t.xlsx")
+    recwarn.clear()
+    reader = workbook.WorkbookReader(tmp_path / "t.xlsx")
+    assert sum(batch.num_rows for batch in reader.read(list(COLUMNS), 7, lambda *note: None)) == 20
+    assert [str(w.message) for w in recwarn if "98765432123" in str(w.message)] == []
+
+
+def test_a_time_of_day_beyond_a_day_fails_no_release(tmp_path: Path) -> None:
+    times = pa.array([0, 2**63 - 1, None], pa.int64()).cast(pa.time64("us"))
+    feather.write_feather(pa.table({"at": times}), tmp_path / "t.feather")
+    source = open_source(str(tmp_path / "t.feather"), make_spec({"at": {"kind": "time", "nullable": True}}))
+    assert sum(batch.num_rows for batch in source.batches()) == 3
+
+
+def test_12_a_damaged_dictionary_is_refused_without_its_codes(tmp_path: Path) -> None:
+    cells = pa.DictionaryArray.from_arrays(pa.array([0, 9, 1], pa.int8()), pa.array(["x", "y"]), safe=False)
+    batch = pa.record_batch([cells], names=["a"])
+    with pa.OSFile(str(tmp_path / "t.feather"), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+        writer.write_batch(batch)
+    spec = make_spec({"a": {"kind": "categorical", "values": ["x", "y"]}})
+    with pytest.raises(RequestError, match=r"^data: t\.feather is damaged") as caught:
+        list(open_source(str(tmp_path / "t.feather"), spec).batches())
+    assert caught.value.__context__ is None and "9" not in str(caught.value)
