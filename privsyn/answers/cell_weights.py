@@ -140,7 +140,25 @@ class Cells:
         """Return a condition that ties several columns together, by values drawn evenly inside their cells."""
         held = condition.holds(self.drawn(condition.columns))
         sizes = [self.shape[self.columns.index(c)] for c in condition.columns]
-        return self.broadcast(condition.columns, held.reshape(int(np.prod(sizes)), -1).mean(axis=1))
+        own = held.reshape(int(np.prod(sizes)), -1).mean(axis=1)
+        meet = self._find_meeting_cells(condition.columns)
+        return self.broadcast(condition.columns, np.where(meet, np.clip(own, 1e-9, 1 - 1e-9), own))
+
+    def _find_meeting_cells(self, columns: Clique) -> NDArray[np.bool_]:
+        """Return, flat, in which cells of two columns of numbers both can have one value; drawn values seldom do."""
+        if len(columns) != 2:
+            return np.zeros(int(np.prod([self.released.recode[c].size for c in columns])), dtype=bool)
+        ends = []
+        for column in columns:
+            reach, recode = self.released.reach[column], self.released.recode[column]
+            least, most = np.full(recode.size, np.inf), np.full(recode.size, -np.inf)
+            if reach is not None:
+                fine = recode.kept & np.isfinite(reach[0])
+                np.minimum.at(least, recode.coarse[fine], reach[0][fine])
+                np.maximum.at(most, recode.coarse[fine], reach[1][fine])
+            ends.append((least, most))
+        (low, high), (other_low, other_high) = ends
+        return ((low[:, None] <= other_high) & (other_low <= high[:, None])).ravel()
 
     def drawn(self, columns: Clique) -> dict[str, pa.Array]:
         """Return values drawn evenly inside the cells of some of the columns, in their released types.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
@@ -22,6 +23,7 @@ from privsyn.answers.synthetic_rows import select_rows, sum_rows
 from privsyn.base.errors import RequestError
 from tests.support.answered import released, spec, table
 from tests.support.repeated_noise import renew
+from tests.support.specs import make_spec
 
 ROWS = table(3_000)
 PAIR = ("age", "happy")
@@ -69,6 +71,18 @@ def test_intervals_about_the_population_hold_it_where_those_about_the_table_do_n
             total = answer_counts(Question.of(one, ("happy",), None, population=asked_of), 0.95)
             held_by += [total.low[1] <= 1_000 * real[0] <= total.high[1]]
     assert np.mean(held) > 0.88 and np.mean(of_table) < 0.8
+
+
+def test_how_often_two_columns_are_equal_is_held() -> None:
+    """Values drawn evenly inside cells are hardly ever equal, and rows may all be."""
+    rng = np.random.default_rng(5)
+    wages = rng.integers(0, 20_000, 3_000)
+    rows = pa.table({"wages": wages, "income": np.where(rng.random(3_000) < 0.8, wages, wages + 500)})
+    column = {"kind": "integer", "min": 0, "max": 25_000}
+    asked = make_spec({"wages": column, "income": column}, synthesis={"sweeps": 2})
+    one = released(rows, asked, 0)
+    found = answer_counts(Question.of(one, (), read_condition("wages == income", one.language)), 0.95)
+    assert found.low[0] <= (rows["wages"].to_numpy() == rows["income"].to_numpy()).sum() <= found.high[0]
 
 
 def test_the_combination_is_the_generalized_least_squares_solution() -> None:
