@@ -272,7 +272,7 @@ def test_what_share_several_caps_drop_is_said_in_private() -> None:
     report = check(spec, open_source(table, spec))
     assert report.fit is not None and report.fit.cut == 3
     assert {cap: report.fit.cut_by[cap] for cap in (1, 2, 3, 5)} == {1: 5, 2: 3, 3: 2, 5: 1}
-    assert "1: 71.4%, 2: 42.9%, 3: 28.6%" in " ".join(shown(report).replace("│", " ").split())
+    assert "1: 5 (71.4%), 2: 3 (42.9%), 3: 2 (28.6%)" in " ".join(shown(report).replace("│", " ").split())
 
 
 def test_records_that_cannot_be_read_are_counted_in_private(tmp_path: Path) -> None:
