@@ -9,7 +9,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -56,8 +56,13 @@ class Release:
 
     @property
     def encoding(self) -> EncodingPlan:
-        """A codec for every released column, in the released order: what is compared."""
-        return plan_every_column(self.spec, tuple(self.manifest.column_order), self._evenly_cut)
+        """A codec for every released column, in the released order: what is compared.
+
+        What is counted beside a column without being named, as its weekday, is no column: its rough counts would pass
+        for errors of columns.
+        """
+        every = plan_every_column(self.spec, tuple(self.manifest.column_order), self._evenly_cut)
+        return replace(every, codecs=tuple(codec for codec in every.codecs if codec.chances is None))
 
     @property
     def measured(self) -> EncodingPlan:
