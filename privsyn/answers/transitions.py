@@ -46,10 +46,11 @@ def answer_transitions(released: ReleasedCounts, column: str, level: float) -> T
             "Ask a release whose spec has `order`",
             "query.columns",
         )
-    if column not in plan.following:
+    asked = [name for name in plan.following if name in spec.columns]
+    if column not in asked:
         raise RequestError(
             f"no transitions of {column!r} were measured: it is constant, follows from the order, or is no column",
-            f"Name one of {', '.join(plan.following)}",
+            f"Name one of {', '.join(asked)}",
             "query.columns",
         )
     step = next(s for s in release_steps(released.steps) if s.name == "measure_transitions")

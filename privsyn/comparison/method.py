@@ -40,8 +40,12 @@ class MethodSettings:
 
     @classmethod
     def of(cls, spec: ReleaseSpec) -> MethodSettings:
-        """Return the choices of ``spec``."""
-        return cls(spec.accountant, spec.mechanism, spec.focus, spec.workload)
+        """Return the choices of ``spec``.
+
+        A question counts as the set of its columns, since rows come as codes, and conditions speak of values.
+        """
+        sets = tuple(marginal.model_copy(update={"question": None}) for marginal in spec.workload)
+        return cls(spec.accountant, spec.mechanism, spec.focus, sets)
 
     def as_in_the_paper(self) -> MethodSettings:
         """Return the paper's values, whatever the spec says; rows, seed and public limits on sizes stay the spec's.

@@ -117,7 +117,7 @@ def _list_pairs(run: Run, refs: Mapping[str, StepRefs]) -> tuple[list[RelatedPai
     pairs = list_related_pairs(consistent, codes)
     scored = [step.name for step in list_score_steps(run.steps)]
     receipts, noisy = ([read(step, table) for step in scored] for table in ("receipts", "noisy"))
-    return pairs, list_unmeasured_pairs(receipts, noisy, consistent, pairs, codes)
+    return pairs, list_unmeasured_pairs(receipts, noisy, consistent, pairs, codes, recode, run.request.records)
 
 
 def _add_formats(run: Run) -> Run:

@@ -20,6 +20,7 @@ from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation.noisy import list_all_measured
 from privsyn.tasks.estimation.recode import Recode
+from privsyn.tasks.steps.indif_scores import REFERENCE_SENSITIVITY
 
 
 class RelatedPair(NamedTuple):
@@ -128,12 +129,14 @@ def list_unmeasured_pairs(
     consistent: pa.Table,
     measured: Sequence[RelatedPair],
     column_codes: ColumnCodes,
+    recode: Recode,
+    records: int,
 ) -> list[ScoredPair]:
     """Return every scored pair that is in no measured marginal, by how far its score is above chance.
 
     ``receipts``, ``answers``: the released tables of :func:`list_score_steps`; ``consistent``: the released table
     MARGINALS.  Attributes that a computed column splits (``column_codes``) are left out: their score is of the split
-    codes.
+    codes.  ``recode``: the released one, whose noisy counts scores with the sensitivity ``records`` are distances from.
     """
     counted = {frozenset(pair.columns) for pair in measured}
     singles = {
@@ -150,7 +153,12 @@ def list_unmeasured_pairs(
         if rows > 0:
             score, noise = float(answer[0]) / (2 * rows), query.sigma / (2 * rows)
             shares = [singles[name] / max(float(singles[name].sum()), 1.0) for name in names]
-            chance = _compute_chance(shares[0], shares[1], rows)
+            noisy = query.sensitivity == REFERENCE_SENSITIVITY * records
+            sigmas = [
+                _find_noise(recode, name, len(s), rows) if noisy else 0.0 * s
+                for name, s in zip(names, shares, strict=True)
+            ]
+            chance = _compute_chance(shares, sigmas, rows)
             found.append(ScoredPair((names[0], names[1]), score, chance, noise))
     return sorted(found, key=lambda pair: (round(pair.chance - pair.score, 6), pair.columns))
 
@@ -159,10 +167,20 @@ def _are_columns(names: Clique, known: Collection[str], column_codes: ColumnCode
     return all(name in known and name not in column_codes for name in names)
 
 
-def _compute_chance(first: NDArray[np.float64], second: NDArray[np.float64], rows: float) -> float:
+def _find_noise(recode: Recode, name: str, size: int, rows: float) -> NDArray[np.float64]:
+    """Return the standard deviation of the noise in each of ``size`` codes, as a share; 0 where none is known."""
+    r = recode.get(name)
+    if r is None or r.size != size:
+        return np.zeros(size)
+    return np.sqrt(np.bincount(r.coarse[r.kept], weights=r.variance[r.kept], minlength=size)) / rows
+
+
+def _compute_chance(shares: Sequence[NDArray[np.float64]], sigmas: Sequence[NDArray[np.float64]], rows: float) -> float:
     """Return half the mean L1 distance from the product of the one-ways of so many independent rows, as a share.
 
-    ``first``, ``second``: the shares of the codes.  A cell is about normal with n p q (1 - p) (1 - q) for its variance.
+    ``shares``: of the codes of both columns; ``sigmas``: the noise in those that the distance is from.  A cell is about
+    normal with n p q (1 - p) (1 - q) for its variance, beside that of the noisy product.
     """
-    deviations = [np.sqrt((p * (1 - p)).clip(min=0.0)) for p in (first, second)]
-    return 0.5 * math.sqrt(2 / (math.pi * rows)) * float(deviations[0].sum() * deviations[1].sum())
+    (p, q), (of_p, of_q) = shares, sigmas
+    variance = np.outer(p * (1 - p), q * (1 - q)) / rows + np.outer(of_p**2, q**2) + np.outer(p**2, of_q**2)
+    return 0.5 * math.sqrt(2 / math.pi) * float(np.sqrt(variance.clip(min=0.0)).sum())

@@ -36,7 +36,8 @@ _SYNONYMS = {
 }
 _UNIT_FORMS = (
     "Write `unit: {records_per_person: K}` if it is publicly known that nobody has more than K rows, or "
-    "`unit: {person_id: COLUMN, max_records: K}` to keep at most K rows of each value of COLUMN"
+    "`unit: {person_id: COLUMN, max_records: K}` to keep at most K rows of each value of COLUMN, or the same with "
+    "`household_id` to protect whole households"
 )
 _CURES: dict[str, Text] = {
     "dataset": "Add `dataset: NAME`, the ledger's name for the private data set",
@@ -164,6 +165,9 @@ def _describe_error(entry: Any, place: tuple[str | int, ...]) -> tuple[str, Text
         return "is missing", _suggest_missing(place, kind)
     if type_ == "extra_forbidden":
         return _describe_unknown_field(place, kind)
+    if type_ == "value_error" and place in (("unit",), ("mechanism",)):
+        wrong, cure = describe_refused(entry["ctx"]["error"])
+        return wrong, cure or (_UNIT_FORMS if place == ("unit",) else "")
     if place == ("mechanism",):
         tag = entry.get("ctx", {}).get("tag")
         wrong = f"has the unknown name `{_shorten(tag)}`" if tag else f"is {_show_value(value)}"

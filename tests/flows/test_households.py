@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from privsyn.api.open_release import open_release
+from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.private_evaluation import EvaluationRequest, evaluate
@@ -151,3 +152,5 @@ def test_couples_are_asked_with_intervals(tmp_path: Path) -> None:
     assert len(other) == 2
     assert (other["low"] <= 0.97).all()
     assert (other["high"] >= 0.93).all()
+    with pytest.raises(RequestError, match=r"Name one of age, sex, income\.$"):
+        open_release(folder).transitions("income (rounded to)")  # counted beside its column, and no column itself

@@ -103,7 +103,7 @@ def _build(new: Path, old: Path, manifest: Manifest, certificate: Certificate, s
     names = [{table: new / file.name for table, file in s.published.items()} for s in list_score_steps(plan.steps)]
     scores = [files for files in names if all(file.exists() for file in files.values())]  # nor these
     receipts, noisy = ([pq.read_table(files[table]) for files in scores] for table in ("receipts", "noisy"))
-    unmeasured = list_unmeasured_pairs(receipts, noisy, consistent, pairs, codes)
+    unmeasured = list_unmeasured_pairs(receipts, noisy, consistent, pairs, codes, recode, plan.request.records)
     write_note(new, release_note(plan, certificate, manifest.rows, pairs, unmeasured, private=True), pairs)
     write_descriptions(new, plan, certificate, manifest.rows, manifest.versions)
     asked = spec.public()

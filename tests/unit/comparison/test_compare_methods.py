@@ -86,6 +86,11 @@ def test_the_default_method_is_the_release_row_for_row(spec: ReleaseSpec, change
     assert other.table.rows != expected.rows or not np.array_equal(other.table.columns[0], expected.columns[0])
 
 
+def test_a_question_of_the_workload_is_measured_as_the_set_of_its_columns(spec: ReleaseSpec) -> None:
+    made = METHODS["default"].run(trial(changed(spec, workload=[{"question": "region where age < 40"}]), 7))
+    assert {"age", "region"} in [set(attributes) for attributes in made.marginals]
+
+
 def stub(name: str, run: Callable[[Trial], MethodResult], *, private: bool = True) -> Method:
     return Method(name, name.title(), "for this test", "here", run, private)
 

@@ -163,7 +163,20 @@ def test_independent_columns_score_about_what_stands_under_chance() -> None:
         counts = rng.multinomial(rows, np.outer(*shares).ravel()).reshape(8, 5)
         expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / rows
         found.append(0.5 * np.abs(counts - expected).sum() / rows)
-    assert _compute_chance(*shares, rows) == pytest.approx(np.mean(found), rel=0.1)
+    assert _compute_chance(shares, [np.zeros(8), np.zeros(5)], rows) == pytest.approx(np.mean(found), rel=0.1)
+
+
+def test_noise_in_the_counts_that_scores_are_distances_from_is_chance() -> None:
+    rng, rows, sigma = np.random.default_rng(3), 3_000, 80.0
+    shares = rng.dirichlet(np.full(8, 5.0)), rng.dirichlet(np.full(5, 5.0))
+    found = []
+    for _ in range(100):
+        counts = rng.multinomial(rows, np.outer(*shares).ravel()).reshape(8, 5)
+        ones = [np.maximum(counts.sum(axis=1 - i) + rng.normal(0, sigma, s.size), 0) for i, s in enumerate(shares)]
+        expected = rows * np.outer(*(one / one.sum() for one in ones))
+        found.append(0.5 * np.abs(counts - expected).sum() / rows)
+    noise = [np.full(s.size, sigma / rows) for s in shares]
+    assert _compute_chance(shares, noise, rows) == pytest.approx(np.mean(found), rel=0.1)
 
 
 def test_the_strength_of_a_split_column_is_that_of_the_column(places: Path, save: Save) -> None:

@@ -149,6 +149,21 @@ def test_shared_values_by_anchor() -> None:
             ["unit.person_id", "'pid'"],
         ),
         (
+            HEAD.replace("{records_per_person: 1}", "{household_id: hid}") + COLUMNS,
+            ["unit (line 3)", "`household_id` and `max_records` go together", "`household_id` to protect"],
+        ),
+        (
+            HEAD.replace("{records_per_person: 1}", "{person_id: pid, max_records: 1}")
+            + "order: age\ncolumns: {pid: {kind: drop}, age: {kind: integer, min: 0, max: 99}}\n",
+            ["unit (line 3)", "of one row a person no row follows another", "Keep 2 rows or more"],
+        ),
+        (
+            HEAD.replace("{records_per_person: 1}", "{person_id: pid, max_records: 3}")
+            + "order: age\nmechanism: {name: mst}\n"
+            + "columns: {pid: {kind: drop}, age: {kind: integer, min: 0, max: 99}}\n",
+            ["mechanism (line 7)", "the mechanism 'mst' does not link the rows of a person"],
+        ),
+        (
             HEAD + "columns: {c: {kind: categorical, values: []}}",
             ["is an empty list, but must be a list of at least 1"],
         ),
