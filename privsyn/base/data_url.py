@@ -54,6 +54,8 @@ class DataUrl:
             parts = urlsplit(text.strip())
             port, password, user, host = parts.port, parts.password, parts.username or "", parts.hostname or ""
             given = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+            if "\0" in unquote(text):
+                raise ValueError("no path and no SQL has a byte 0")
         except ValueError:
             raise RequestError("is a URL that cannot be read", f"Write {FORMS}", name) from None
         known = OPTIONS.get(parts.scheme)

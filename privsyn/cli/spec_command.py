@@ -52,7 +52,8 @@ def draft_command(
     encoding: Annotated[str | None, typer.Option(metavar="NAME", help="CSV: utf-8, latin-1, cp1252 ...")] = None,
     quote: Annotated[str | None, typer.Option(metavar="MARK", help="CSV: the quotation mark; '': none.")] = None,
     header: Annotated[
-        bool, typer.Option("--header", help="CSV: the first line is the header, also where it looks like a record.")
+        bool,
+        typer.Option("--header", help="CSV, Excel: the first line is the header, also where it looks like a record."),
     ] = False,
     look: Annotated[
         bool,

@@ -94,14 +94,16 @@ def draft(
     ``dictionary``: a file of public facts (privsyn/specs/dictionaries.py has its forms); ``dataset``: the ledger's
     name, by default made from the file name, or for a table in memory left as a TODO; ``folder``: where the spec will
     be saved, so that ``data`` can be written relative to it; ``csv``: how a CSV file is written, as the spec's ``csv``
-    says it, which the draft then has; ``header``: the first line of a CSV file is the header, also where it looks like
-    a record; ``look``: PRIVATE, guess kinds from values and list the values of a Categorical.  Raises RequestError if
-    the table's structure or the dictionary cannot be read, or ``dataset`` or ``csv`` is not valid.
+    says it, which the draft then has; ``header``: the first line of a CSV file or workbook is the header, also where it
+    looks like a record; ``look``: PRIVATE, guess kinds from values and list the values of a Categorical.
+
+    Raises RequestError if the table's structure or the dictionary cannot be read, or ``dataset`` or ``csv`` is not
+    valid.
     """
     options = _read_csv_options(csv or {})
     try:
         if is_streamed(data):
-            table = _describe_streamed(data, folder)
+            table = _describe_streamed(data, folder, header=header)
         elif isinstance(data, str | os.PathLike):
             table = _describe_files(Path(data), folder, options, header=header, look=look)
         else:
@@ -170,11 +172,13 @@ def _describe_files(data: Path, folder: Path | None, csv: CsvOptions, *, header:
     return replace(table, categories=list_categories(layout.files, types))
 
 
-def _describe_streamed(data: str | Path, folder: Path | None) -> _Table:
+def _describe_streamed(data: str | Path, folder: Path | None, *, header: bool) -> _Table:
     place = resolve_place(data, "draft_spec.data")
     schema = read_schema(place)
-    refuse_repeats(list(schema.names), name_place(place), _Everything())
     known = not place.lower().endswith(".xlsx")  # its cells are text, whatever they mean
+    if not known and not is_url(place) and not header:
+        _refuse_values(schema.names, Path(place))
+    refuse_repeats(list(schema.names), name_place(place), _Everything())
     types = {name: schema.field(name).type if known else None for name in schema.names}
     if not is_url(place):
         line = f"data: {format_scalar(_write_relative(Path(place), folder))}"
@@ -402,17 +406,22 @@ def check_first_line(file: Path, names: Sequence[str], options: CsvOptions) -> N
     It has values among its fields, or fewer fields than most of the lines that follow.  Nothing of the file stands in
     the error: its first line may be a person's record.
     """
-    if any(is_value(name) for name in names):
-        raise RequestError(
-            f"the first line of {file} has numbers, dates or empty fields where names should be: is it a record?",
-            "Put a line of names above it; if these are the names, say so with " + mention("draft_spec.header"),
-            "draft_spec.data",
-        )
+    _refuse_values(names, file)
     most = _count_most_fields(file, options)
     if len(names) < most:
         raise RequestError(
             f"the first line of {file} has fewer fields than most lines after it: are there lines before the header?",
             "Take them out; if it is the header, say so with " + mention("draft_spec.header"),
+            "draft_spec.data",
+        )
+
+
+def _refuse_values(names: Sequence[str], file: Path) -> None:
+    """Raise RequestError, which shows none, where one of a file's ``names`` reads as a value."""
+    if any(is_value(name) for name in names):
+        raise RequestError(
+            f"the first line of {file} has numbers, dates or empty fields where names should be: is it a record?",
+            "Put a line of names above it; if these are the names, say so with " + mention("draft_spec.header"),
             "draft_spec.data",
         )
 

@@ -219,6 +219,12 @@ def test_a_password_in_a_url_is_refused_and_shown_nowhere(tmp_path: Path) -> Non
     assert not any("hunter2" in f.read_text(errors="replace") for f in tmp_path.rglob("*") if f.is_file())
 
 
+@pytest.mark.parametrize("url", ["sqlite:///t%00.db?table=t", "postgresql://h/db?table=t%00"])
+def test_a_url_with_a_byte_0_is_refused(url: str) -> None:
+    with pytest.raises(RequestError, match=r"^data: is a URL that cannot be read"):
+        DataUrl.parse(url)
+
+
 def test_user_and_password_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with postgres.cluster(authentication="scram-sha-256", listen_addresses="127.0.0.1", port="54329") as server:
         databases.write_postgres(people(300), server.url)

@@ -264,6 +264,17 @@ def test_no_rows(tmp_path: Path) -> None:
     assert report.fit is not None and report.fit.rows == 0 and "none" in shown(report)
 
 
+def test_what_share_several_caps_drop_is_said_in_private() -> None:
+    """Four rows of one person, two of another, one of nobody."""
+    table = pa.table({"age": [1] * 7, "pid": ["a"] * 4 + ["b"] * 2 + [None]})
+    columns = {"age": COLUMNS["age"], "pid": COLUMNS["pid"]}
+    spec = spec_of(columns=columns, unit={"person_id": "pid", "max_records": 2})
+    report = check(spec, open_source(table, spec))
+    assert report.fit is not None and report.fit.cut == 3
+    assert {cap: report.fit.cut_by[cap] for cap in (1, 2, 3, 5)} == {1: 5, 2: 3, 3: 2, 5: 1}
+    assert "1: 5 (71.4%), 2: 3 (42.9%), 3: 2 (28.6%)" in " ".join(shown(report).replace("│", " ").split())
+
+
 def test_records_that_cannot_be_read_are_counted_in_private(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(ROWS.encode() + b'1,"ny\n1,2\n5,\xff,2001-01-01,yes,9\n')
     report = check(spec_of(), open_source(tmp_path / "t.csv", spec_of()))

@@ -182,3 +182,14 @@ def test_12_a_damaged_dictionary_is_refused_without_its_codes(tmp_path: Path) ->
     with pytest.raises(RequestError, match=r"^data: t\.feather is damaged") as caught:
         list(open_source(str(tmp_path / "t.feather"), spec).batches())
     assert caught.value.__context__ is None and "9" not in str(caught.value)
+
+
+def test_12_the_first_record_of_a_workbook_without_names_stands_in_no_draft(tmp_path: Path) -> None:
+    book = openpyxl.Workbook()
+    for row in (["Canary Person", 4711], ["B", 2]):
+        book.worksheets[0].append(row)
+    book.save(tmp_path / "t.xlsx")
+    with pytest.raises(RequestError, match="is it a record") as caught:
+        draft(tmp_path / "t.xlsx")
+    assert "Canary" not in str(caught.value) and "4711" not in str(caught.value)
+    assert "Canary Person" in draft(tmp_path / "t.xlsx", header=True)
