@@ -75,10 +75,22 @@ class EncodingPlan:
 
     @property
     def following(self) -> tuple[str, ...]:
-        """The attributes whose code in a person's next row is measured: no figures, and not those that are carried."""
+        """The attributes whose code in a person's next row is measured: those of columns that are not carried.
+
+        What is counted alone beside a column, as its weekday, is drawn for every row by itself (:attr:`drawn_by_row`).
+        """
+        kept = (c for c in self._changing if not isinstance(c, LevelCodec) and c.chances is None)
+        return tuple(c.attribute for c in kept)
+
+    @property
+    def drawn_by_row(self) -> tuple[str, ...]:
+        """The attributes counted alone, with shares by chance, beside columns that change from row to row."""
+        return tuple(c.attribute for c in self._changing if c.chances is not None)
+
+    @property
+    def _changing(self) -> tuple[Codec, ...]:
         carried = frozenset() if self.panel is None else self.panel.carried
-        kept = (c for c in self.of_rows.codecs if not isinstance(c, LevelCodec))
-        return tuple(c.attribute for c in kept if carried.isdisjoint(c.sources))
+        return tuple(c for c in self.of_rows.codecs if carried.isdisjoint(c.sources))
 
     def get_order(self) -> tuple[Panel, Codec]:
         """Return the panel and the codec of its order.  Raises ValueError for a plan that links no rows."""

@@ -165,6 +165,8 @@ class MemberLinker:
                 code, place = (np.concatenate([getattr(m, n)[a] for m in made])[order] for n in ("codes", "places"))
                 fine[a] = self._followed[a].at(code, place)[0]
                 fine[name_stay(a)] = np.zeros(len(code), np.int64)
+            elif a in self._plan.drawn_by_row:
+                fine[a] = self._draws[a](np.zeros(len(household), np.uint8), rng)
             elif a != self._panel.order:
                 fine[a] = self._draws[a](households.coarse[a], rng)[household]
         return LinkedRows(household, households.roles[household, position[order]].astype(np.int64), drawn, fine)

@@ -110,7 +110,7 @@ class Linker:
                 done += 1
                 now = self._make_next(persons, now, left[now.person] - done, rng, forward=forward)
                 made.append(now)
-        return self._join(persons, made)
+        return self._join(persons, made, rng)
 
     def draw_figure(self, name: str, coarse: Mapping[str, Codes], rng: np.random.Generator) -> Integers:
         """Return a figure of each person."""
@@ -161,7 +161,7 @@ class Linker:
         fine = self._plan.get_codec(attribute).encode({attribute: values})[0]
         return np.minimum(recode.coarse[fine], recode.size - 1).astype(choose_code_dtype(recode.size))
 
-    def _join(self, persons: _Persons, made: Sequence[_Rows]) -> LinkedRows:
+    def _join(self, persons: _Persons, made: Sequence[_Rows], rng: np.random.Generator) -> LinkedRows:
         """Return all rows, person by person."""
         person, position, step = (np.concatenate([getattr(r, n) for r in made]) for n in ("person", "position", "step"))
         order = np.lexsort((position, person))
@@ -177,6 +177,8 @@ class Linker:
                 as_before = stays & (position > own)
                 as_before[1:] |= (stays & (position < own))[:-1]  # made from the row after: that one stays
                 fine[name_stay(a)] = as_before.astype(np.int64)
+            elif a in self._plan.drawn_by_row:
+                fine[a] = self._draws[a](np.zeros(len(person), np.uint8), rng)
             elif a != self._panel.order:
                 fine[a] = persons.fine[a][person]
         return LinkedRows(person, step[order], drawn, fine)

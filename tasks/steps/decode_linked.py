@@ -144,8 +144,9 @@ class _Decoder:
 
     def decode(self) -> dict[str, pa.Array]:
         """Return all columns."""
-        following = {a: self._codes[a] for a in self._plan.following}
-        codes = following | {PLACE: np.arange(len(self._number))}
+        following = set(self._plan.following)
+        codes = {a: self._codes[a] for a in (*self._plan.following, *self._plan.drawn_by_row)}
+        codes[PLACE] = np.arange(len(self._number))
         columns = self._make(codes)
         for codec in self._plan.of_rows.codecs:
             if codec.attribute in following:

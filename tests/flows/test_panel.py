@@ -17,6 +17,7 @@ from privsyn.api.open_release import open_release
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.request import Request
 from privsyn.evaluation.private_evaluation import EvaluationRequest, evaluate
 from privsyn.evaluation.quality_release import publish_quality
 from privsyn.forecasts.forecast import forecast
@@ -201,3 +202,26 @@ def test_transitions_are_asked_with_intervals(tmp_path: Path) -> None:
     assert set(release.transitions("income")["source"]) <= {"measured", "not known"}
     with pytest.raises(RequestError, match="no transitions of 'sex' were measured"):
         release.transitions("sex")
+
+
+def test_what_is_counted_beside_a_column_has_no_transitions(tmp_path: Path) -> None:
+    """Weekdays and round amounts are drawn for every row: they take no part of the transitions' budget."""
+    rng, table = np.random.default_rng(0), make_panel(900)
+    days = np.datetime64("2020-01-04") + 7 * rng.integers(0, 100, table.num_rows)  # Saturdays
+    pay = pa.array(100 * rng.integers(0, 900, table.num_rows))
+    table = table.append_column("seen", pa.array(days)).append_column("pay", pay)
+    added = {
+        "seen": {"kind": "date", "min": "2020-01-01", "max": "2022-12-31"},
+        "pay": {"kind": "integer", "min": 0, "max": 99_999},
+    }
+    spec = make_panel_spec(data=save(tmp_path, table), columns={**PANEL_COLUMNS, **added}, **LARGE, **QUICK)
+    plan = Request(spec, tuple(spec.released_columns)).encoding
+    assert {"seen", "pay"} < set(plan.following)
+    assert plan.drawn_by_row == ("seen (weekday)", "pay (rounded to)")
+    made = run(spec)
+    receipts = released(made, "marginals/transitions_receipts.parquet")
+    asked = {a for names in receipts["attributes"].to_pylist() for a in names}
+    assert asked and not any("weekday" in a or "rounded" in a for a in asked)
+    rows = released(made, "synthetic.parquet").to_pandas()
+    saturdays = pd.to_datetime(rows.seen).dt.day_of_week == 5
+    assert saturdays.mean() > 0.7 and (rows.pay % 100 == 0).mean() > 0.7
