@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from queue import SimpleQueue
 from types import FrameType
 from typing import TypeVar
 
@@ -37,7 +38,8 @@ class _Deferred:
         self.handlers = {n: h for n in numbers if callable(h := signal.getsignal(n)) and not isinstance(h, int)}
         self.grace, self.since, self.closed = grace, 0.0, False
         self.waiting: list[int] = []
-        self.changed, self.ended = threading.Event(), threading.Event()
+        self.changed: SimpleQueue[None] = SimpleQueue()  # a handler may put while the main thread puts: it has no lock
+        self.ended = threading.Event()
         self.watcher = threading.Thread(target=self.resend, name="deferred interrupts", daemon=True)
 
     def note(self, number: int, frame: FrameType | None) -> None:
@@ -49,7 +51,7 @@ class _Deferred:
         if self.closed:
             return
         if (first and self.grace > 0) or _is_importing(frame, lately=time.monotonic() - self.since < GRACE):
-            self.changed.set()
+            self.changed.put(None)
             return
         self.waiting.clear()
         self.handlers[signal.Signals(number)](number, frame)
@@ -62,8 +64,8 @@ class _Deferred:
 
     def resend(self) -> None:
         """Send a signal again that still waits, until it is delivered; ends with the block."""
-        while self.changed.wait() and not self.ended.is_set():
-            self.changed.clear()
+        while not self.ended.is_set():
+            self.changed.get()
             delay = self.grace or _AGAIN
             while not self.ended.wait(delay) and self.waiting:
                 signal.pthread_kill(threading.main_thread().ident or 0, self.waiting[0])
@@ -73,7 +75,7 @@ class _Deferred:
         """Give the handlers back, with the signals that wait."""
         self.closed = True
         self.ended.set()
-        self.changed.set()
+        self.changed.put(None)
         self.watcher.join()  # what it sent is noted by now
         for number, handler in self.handlers.items():
             signal.signal(number, handler)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -253,3 +254,21 @@ def test_all_that_counting_imports_is_there_before_its_threads(module: Any, monk
         else list(counting.count_all(table, cliques, threads=2))
     )
     assert before == [True] and [int(c.sum()) for c in counts] == [4, 4, 4]
+
+
+def test_a_signal_that_comes_while_one_is_noted_waits_for_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both come in an import, the second inside the first one's handler, wherever that is in waking the watcher."""
+    deferred = interrupts._Deferred(3.0)
+    importing: Any = SimpleNamespace(f_code=SimpleNamespace(co_filename="<frozen importlib._bootstrap>"), f_back=None)
+    notify = threading.Condition.notify_all
+
+    def notify_and_note(condition: threading.Condition) -> None:
+        if condition is getattr(deferred.changed, "_cond", None):  # of an event, whose lock is held here
+            deferred.note(signal.SIGINT, importing)
+        notify(condition)
+
+    monkeypatch.setattr(threading.Condition, "notify_all", notify_and_note)
+    noting = threading.Thread(target=deferred.note, args=(signal.SIGINT, importing), daemon=True)
+    noting.start()
+    noting.join(5)
+    assert not noting.is_alive()
