@@ -141,6 +141,8 @@ class Cells:
         held = condition.holds(self.drawn(condition.columns))
         sizes = [self.shape[self.columns.index(c)] for c in condition.columns]
         own = held.reshape(int(np.prod(sizes)), -1).mean(axis=1)
+        if not condition.compares_columns:
+            return self.broadcast(condition.columns, own)
         meet = self._find_meeting_cells(condition.columns)
         return self.broadcast(condition.columns, np.where(meet, np.clip(own, 1e-9, 1 - 1e-9), own))
 

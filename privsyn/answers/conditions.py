@@ -61,6 +61,11 @@ class Condition:
         """Conditions that hold together where this one does, each on columns of its own."""
         return [self]
 
+    @property
+    def compares_columns(self) -> bool:
+        """Whether a value of one column is compared with one of another."""
+        return False
+
 
 @dataclass(frozen=True)
 class AllOf(Condition):
@@ -76,6 +81,11 @@ class AllOf(Condition):
     def holds(self, values: Values) -> Bools:
         """Return whether every one holds."""
         return np.logical_and.reduce([each.holds(values) for each in self.conditions])
+
+    @property
+    def compares_columns(self) -> bool:
+        """Whether one of them compares columns."""
+        return any(each.compares_columns for each in self.conditions)
 
     def parts(self) -> list[Condition]:
         """Return the parts of the condition; parts that share columns are one."""
@@ -134,6 +144,11 @@ class Parsed(Condition):
     def columns(self) -> tuple[str, ...]:  # type: ignore[override]
         """Every attribute behind the condition, once."""
         return self.language.list_attributes(self.node.columns)
+
+    @property
+    def compares_columns(self) -> bool:
+        """Whether a part that nothing joins is about several columns."""
+        return any(len(n.columns) > 1 for n in self.node.walk() if n.op not in ("and", "or", "not"))
 
     def holds(self, values: Values) -> Bools:
         """Return whether it is true, row by row; a row for which it is unknown, by a null, is none."""

@@ -373,7 +373,8 @@ def test_the_page_from_postgresql_to_a_published_folder(tmp_path: Path, postgres
         'table=survey"', 'table=survey&user=privsyn"'
     )
     folders = [Path(sys.executable).parent, *filter(None, [postgres.programs()]), os.environ["PATH"]]
-    environment = {**os.environ, "PATH": os.pathsep.join(map(str, folders))}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    environment |= {"PATH": os.pathsep.join(map(str, folders)), "PREFECT_HOME": str(tmp_path / "prefect")}
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     (released,) = (tmp_path / "out" / "released").iterdir()
