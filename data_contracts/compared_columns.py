@@ -9,6 +9,7 @@ from privsyn.data_contracts.columns.number_columns import IntegerColumn, NumberC
 from privsyn.data_contracts.columns.shared_fields import Binned
 from privsyn.data_contracts.columns.time_columns import RESOLUTION_SECONDS, DatetimeColumn
 from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.spec_checks import check_same_unit
 
 NUMBERS = (IntegerColumn, NumberColumn)
 
@@ -77,10 +78,7 @@ def _check_alike(first: str, one: Any, second: str, other: Any, place: tuple[str
         raise FieldError(
             f"{first!r} is {one.kind!r} and {second!r} is {other.kind!r}", "Name columns of the same kind", place
         )
-    if one.unit and other.unit and one.unit != other.unit:
-        raise FieldError(
-            f"{first!r} is in {one.unit!r} and {second!r} in {other.unit!r}", "Name columns of the same unit", place
-        )
+    check_same_unit(first, one, second, other, place)
     if get_step(one) != get_step(other) or getattr(one, "per_day", 0) != getattr(other, "per_day", 0):
         raise FieldError(
             f"values of {first!r} and {second!r} have other steps",

@@ -177,6 +177,14 @@ def _check_grouped_column(
         )
 
 
+def check_same_unit(first: str, one: Binned, second: str, other: Binned, place: Place) -> None:
+    """Raise FieldError, at ``place``, for two columns whose units are stated and differ."""
+    if one.unit and other.unit and one.unit != other.unit:
+        raise FieldError(
+            f"{first!r} is in {one.unit!r} and {second!r} in {other.unit!r}", "Name columns of the same unit", place
+        )
+
+
 def _check_alike(first: str, one: Binned, second: str, other: Binned, place: tuple[str | int, ...]) -> None:
     """Raise FieldError unless both columns have one kind, one unit, and bins at the same places, about."""
     kinds = [getattr(column, "kind", "") for column in (one, other)]
@@ -184,10 +192,7 @@ def _check_alike(first: str, one: Binned, second: str, other: Binned, place: tup
         raise FieldError(
             f"{first!r} is {kinds[0]!r} and {second!r} is {kinds[1]!r}", "Name columns of the same kind", place
         )
-    if one.unit and other.unit and one.unit != other.unit:
-        raise FieldError(
-            f"{first!r} is in {one.unit!r} and {second!r} in {other.unit!r}", "Name columns of the same unit", place
-        )
+    check_same_unit(first, one, second, other, place)
     bins = [list(pairwise(column.edge_values())) for column in (one, other)]
     if len(bins[0]) != len(bins[1]) or any(_compute_overlap(a, b) < MIN_OVERLAP for a, b in zip(*bins, strict=True)):
         raise FieldError(

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from privsyn.data_contracts.columns import DatetimeColumn, IntegerColumn
+from privsyn.data_contracts.compared_columns import get_step
 from privsyn.data_contracts.panels import Panel
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.codec import Codes
-from privsyn.tasks.codecs.dates_and_times import RESOLUTION_SECONDS
 from privsyn.tasks.codecs.numbers import IntegerCodec
 
 MOST_BINS = 32
@@ -52,9 +52,7 @@ def build_person_figures(panel: Panel, order: Any) -> tuple[PersonFigureCodec, .
 
 def get_unit(order: Any) -> int:
     """Return the smallest step of an order, in the numbers of its codec."""
-    if isinstance(order, DatetimeColumn):
-        return 86_400 if order.type == "date" else RESOLUTION_SECONDS[order.resolution]
-    return getattr(order, "step", None) or 1
+    return int(get_step(order) or 1)
 
 
 def count_steps(order: Any) -> int:

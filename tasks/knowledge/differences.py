@@ -60,8 +60,9 @@ def keep_difference(
         fits = codec.find_codes(*now) == wanted[left]
         for own, either, part in zip(now, moved, parts, strict=True):
             # A move out of codes that one bound forbids would only ever go the other way, and shift all values there.
-            fits &= part.can_hold(either) if last else part.keeps_code(left, own)
-            fits &= part.can_hold(own)
+            cells = part.find_cells(own)
+            fits &= cells >= 0
+            fits &= part.find_cells(either) >= 0 if last else part.keeps_code(left, cells)
         rows = left[fits]
         for own, new, marks in zip(numbers, now, changed, strict=True):
             own[rows], marks[rows] = new[fits], True
@@ -81,15 +82,12 @@ class _Part:
         self.fixed = codec.stands_alone[fine]
         self._code = self._coarse_of[fine]
 
-    def can_hold(self, numbers: Floats) -> NDArray[np.bool_]:
-        """Return whether ``numbers`` are values of an interval of the column."""
+    def find_cells(self, numbers: Floats) -> NDArray[np.int64]:
+        """Return the fine code of each number, -1 of one that is in no interval of the column."""
         low, high = self.codec.bounds
-        return (numbers >= low) & (numbers <= high) & ~self.codec.stands_alone[self._find_fine(numbers)]
+        fine = self.codec.encode({self.codec.attribute: self.codec.release_numbers(numbers)})[0].astype(np.int64)
+        return np.where((numbers >= low) & (numbers <= high) & ~self.codec.stands_alone[fine], fine, -1)
 
-    def keeps_code(self, rows: NDArray[np.int64], numbers: Floats) -> NDArray[np.bool_]:
-        """Return whether ``numbers`` are in the codes of ``rows``."""
-        return np.asarray(self._coarse_of[self._find_fine(numbers)] == self._code[rows])
-
-    def _find_fine(self, numbers: Floats) -> NDArray[np.int64]:
-        fine = self.codec.encode({self.codec.attribute: self.codec.release_numbers(numbers)})[0]
-        return np.asarray(fine).astype(np.int64)
+    def keeps_code(self, rows: NDArray[np.int64], cells: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return whether these fine codes are in the codes of ``rows``."""
+        return np.asarray(self._coarse_of[cells] == self._code[rows])
