@@ -12,48 +12,28 @@ import pytest
 from privsyn.engine.request import Request
 from privsyn.engine.step import release_steps
 from privsyn.pipelines.registry import build_steps
-from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.panels import choose_rows
 from privsyn.tasks.panels.choose_rows import KeptRuns
 from privsyn.tasks.panels.transition_codes import build_transition_codes
 from privsyn.tasks.steps import encode
-from privsyn.tasks.steps.pair_rows import pair_rows
+from tests.support.linked_records import count_encoded, count_paired, identity_recode
 from tests.support.panels import make_panel, make_panel_spec
 
 REQUEST = Request(make_panel_spec(), ("year", "sex", "age", "income", "job"))
 PERSONS = 30
 
 
-def identity_recode() -> dict[str, AttributeRecode]:
-    """Every fine code is a code."""
-    found = {}
-    for a, size in zip(REQUEST.encoding.domain.attributes, REQUEST.encoding.domain.sizes, strict=True):
-        codes = np.arange(size, dtype=np.int32)
-        found[a] = AttributeRecode(codes, codes >= 0, np.ones(size), np.ones(size), np.ones(size))
-    return found
-
-
-CODES = build_transition_codes(REQUEST.encoding, identity_recode(), REQUEST.total_rho)
+CODES = build_transition_codes(REQUEST.encoding, identity_recode(REQUEST), REQUEST.total_rho)
 
 
 def count_records(table: pa.Table) -> Counter[tuple[int, ...]]:
     """The records that one-ways, scores and marginals are counted over."""
-
-    def batches(repairs: object = None) -> list[pa.RecordBatch]:
-        return table.to_batches(max_chunksize=17)
-
-    made = encode.encode(batches, REQUEST.encoding, REQUEST.spec.unit, encode.Repairs())
-    return Counter(row for batch in made for row in zip(*(c.to_pylist() for c in batch.columns), strict=True))
+    return count_encoded(table, REQUEST)
 
 
 def count_pairs(table: pa.Table) -> Counter[tuple[int, ...]]:
     """The records that transitions are counted over."""
-
-    def batches() -> list[pa.RecordBatch]:
-        return table.to_batches(max_chunksize=17)
-
-    made = pair_rows(batches, REQUEST.encoding, CODES)
-    return Counter(row for batch in made for row in zip(*(c.to_pylist() for c in batch.columns), strict=True))
+    return count_paired(table, REQUEST, CODES)
 
 
 def largest_change(table: pa.Table, count: object) -> int:
