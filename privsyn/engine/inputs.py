@@ -18,8 +18,7 @@ from privsyn.data_contracts.step_options import Compression
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.codecs.binning import Binning
 from privsyn.tasks.estimation import noisy
-from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, pool_one_ways, recode_from_table
-from privsyn.tasks.estimation.recompress import recompress
+from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, pool_one_ways, recode_from_table, recompress
 from privsyn.tasks.estimation.smooth_counts import smooth_one_ways
 from privsyn.tasks.kernels.counting import CodeTable, Countable
 from privsyn.tasks.steps import encode
