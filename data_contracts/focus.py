@@ -1,4 +1,7 @@
-"""Targets: which columns and marginals count more than others where budget is shared.  Public, as all of the spec."""
+"""Targets: which columns and marginals count more than others where budget is shared.  Public, as all of the spec.
+
+A question as one line of text: ``sex, income where age >= 65``, ``mean(age) by income``, ``share(happy) by sex``.
+"""
 
 from __future__ import annotations
 

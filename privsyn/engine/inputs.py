@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.counting.engine import Engine
-from privsyn.counting.local_engine import LocalEngine
+from privsyn.counting.engine import Engine, LocalEngine
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression

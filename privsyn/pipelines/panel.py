@@ -96,7 +96,7 @@ def _plan_transitions(request: Request, inputs: Inputs, rho: Fraction) -> list[Q
     panel = plan.get_order()[0]
     domain = pair_rows.build_pair_domain(_build_codes(request, inputs), plan)
     kinds = (panel.kind_of_pair,) if panel.household else ()
-    return pair_rows.plan_queries(plan.following, domain, rho, request.records, kinds)
+    return pair_rows.plan_transition_queries(plan.following, domain, rho, request.records, kinds)
 
 
 def _count_transitions(

@@ -438,6 +438,10 @@ def recompress(
 ) -> Recode:
     """Return recode with fine counts by a new decision on all one-ways, for attributes that ``queries`` asked again.
 
+    Not in the paper.  Rows were recoded by the first look, so codes stay; but a value that was low in the noise of that
+    look may stand out once the one-way was measured again.  Where no larger marginal was measured, nothing else speaks
+    of the codes: their counts are those of the new decision, too.
+
     pooled: codes of the first look with all one-ways pooled in (:func:`privsyn.tasks.estimation.recode.pool_one_ways`);
     queries: of all later looks.  Without ``settings.neighbours`` (the paper) nothing changes.
     """

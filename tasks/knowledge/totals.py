@@ -1,7 +1,8 @@
 """Known totals in codes: public counts that take the place of noisy ones.
 
 Not in the paper.  A column whose counts are known is not measured, so the others share its budget; its codes follow
-from the public counts.  Nothing here is asked of a private row.
+from the public counts.  Nothing here is asked of a private row.  That rows can have them beside rules is checked by the
+public spec alone, before anything is spent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Step *pair rows* (transform): of each person with two rows and more one row and the next one, in codes.
+"""Step *pair rows* (transform): of each person with two rows and more a row and the next one, in codes; their queries.
 
 Not in the paper.  The pair is drawn by a public rule from the person's own rows (tasks/panels/choose_rows.py), so one
 person is one record of the result, however many rows it has.
@@ -102,7 +102,7 @@ def _put_back(values: NDArray[Any], order: NDArray[np.int64]) -> NDArray[Any]:
     return found
 
 
-def plan_queries(
+def plan_transition_queries(
     attributes: Sequence[str], domain: Domain, rho: Fraction, records: int, kinds: Sequence[str] = ()
 ) -> list[Query]:
     """Return one query per attribute: its codes by those of the next row, each at rho_i = ``rho`` / d.
