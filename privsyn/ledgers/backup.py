@@ -1,7 +1,7 @@
 """A ledger in a file: a copy, checked before it counts, a ledger made from it, and JSON or CSV for a notebook.
 
-The copy is taken while others write.  It is an SQLite ledger whatever the database is, so PostgreSQL needs no other program, and no password but the
-settings' own.
+The copy is taken while others write.  It is an SQLite ledger whatever the database is, so PostgreSQL needs no other
+program, and no password but the settings' own.
 """
 
 from __future__ import annotations

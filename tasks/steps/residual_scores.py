@@ -1,4 +1,4 @@
-"""Step *residual scores* (release, a part of rho3): where the rows so far are farthest from the private ones; what is asked next.
+"""Step *residual scores* (release, a part of rho3): where the rows so far are farthest from the private ones.
 
 Not in the paper.  The idea of asking the present model for its worst marginals is AIM's (McKenna and others 2022),
 which asks for one at a time by the exponential mechanism.  Here all candidates are scored at once, and synthetic rows
