@@ -30,7 +30,7 @@ from privsyn.pipelines.named_sets import build_set_steps, compute_share, list_se
 from privsyn.pipelines.privsyn import RECODE_ROWS, build_choice_step, build_first_measurement, build_scores_step
 from privsyn.pipelines.synthesis_steps import build_row_steps
 from privsyn.tasks.knowledge.public_knowledge import Part
-from privsyn.tasks.steps import residual_scores
+from privsyn.tasks.steps import worst_marginals
 
 TREE_WIDTH_NOTE = (
     "The rows keep the relations of few columns, those that were measured in rounds; any others only as far as they "
@@ -91,7 +91,7 @@ def _build_choice(n: int, scores: ReleaseStep, measure: ReleaseStep) -> Step:
 
     def choose(request: Request, inputs: Inputs) -> list[Clique]:
         queries, answers = inputs.noisy(scores.name)
-        return residual_scores.choose_worst_marginals(
+        return worst_marginals.choose_worst_marginals(
             [q.attributes for q in queries],
             [float(y[0]) for y in answers],
             queries[0].sigma if queries else 0.0,

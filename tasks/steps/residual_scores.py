@@ -7,7 +7,6 @@ stand in for the model, so that no candidate is too large for it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from heapq import nlargest
@@ -148,42 +147,3 @@ def reselect_cliques(
     taken, shares, _ = choose_worth_measuring(departures, candidates, rho, records, rivals)
     weights = {cliques[i]: float(share) / rho for i, share in zip(taken, shares, strict=True)}
     return with_one_ways(weights, 1 - sum(weights.values()), fine)
-
-
-NORMAL_MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
-DISTANCE_CAUTION = 2.0
-"""Standard deviations of a distance's noise that are taken off it."""
-
-
-def choose_worst_marginals(
-    cliques: Sequence[Clique],
-    distances: Sequence[float],
-    noise: float,
-    domain: Domain,
-    at_once: int,
-    rho: float,
-    records: int,
-    targets: Targets = NO_TARGETS,
-) -> list[Clique]:
-    """Return the ``at_once`` cliques of largest score, those above 0 only, in the order of ``cliques``.
-
-    McKenna, Mullins, Sheldon, Miklau: *AIM*, PVLDB 15(11), 2022, Algorithm 2: the score of a marginal r is
-    w_r (|M_r(D) - M_r(D')|_1 - sqrt(2/pi) sigma n_r), what its rows are off by less what its own noise would be.  The
-    paper draws one marginal a round by the exponential mechanism; here the distances have noise already, so the choice
-    costs no budget.  Among many noisy distances the largest are those whose noise was largest, hence DISTANCE_CAUTION.
-
-    distances: noisy L1 distances of the private counts to those of the rows so far, in records, one per clique;
-    noise: their standard deviation; rho: of the round's measurement, which the chosen share in equal parts; records:
-    of one person at most.  The weight w_r of a clique of k attributes is k, as for the workload of all pairs or triples
-    (which gives every clique of one size the same, in the ratio of the sizes), times its weight among the ``targets``.
-    """
-    sigma = records * math.sqrt(at_once / (2 * rho))
-    weights = targets.weights(cliques)
-    score = {
-        i: len(c)
-        * float(weights[i])
-        * (distances[i] - DISTANCE_CAUTION * noise - NORMAL_MEAN_ABSOLUTE * sigma * domain.cells(c))
-        for i, c in enumerate(cliques)
-    }
-    best = sorted((i for i in score if score[i] > 0), key=lambda i: (-score[i], i))[:at_once]
-    return [cliques[i] for i in sorted(best)]
