@@ -22,6 +22,9 @@ FILE_SCHEMES = ("sqlite", "duckdb")
 STORE_SCHEMES = ("s3", "gs", "abfs")
 """Object stores: the URL has a bucket and the key of an object, or of the folder that holds a table's objects."""
 
+LAKE_SCHEMES = ("delta", *(f"delta+{scheme}" for scheme in STORE_SCHEMES), "iceberg")
+"""Delta: a folder here or in a store; Iceberg: a catalog and the table's name in it, or a metadata file here."""
+
 _ROWS = ("table", "query")
 _SERVER_OPTIONS = ("host", "port", "user", "sslmode", "sslrootcert", "sslcert", "sslkey", "connect_timeout")
 """What a PostgreSQL URL may say of the connection; what else there is comes from the environment."""
@@ -30,6 +33,8 @@ OPTIONS = {
     "postgresql": (*_ROWS, *_SERVER_OPTIONS),
     **dict.fromkeys(FILE_SCHEMES, _ROWS),
     **dict.fromkeys(STORE_SCHEMES, ()),
+    **dict.fromkeys(LAKE_SCHEMES, ("version",)),
+    "iceberg": ("snapshot",),
 }
 """Scheme -> the options after its question mark."""
 
@@ -40,7 +45,7 @@ _KEY_CURE = "Take it out: a store's keys come from the environment, or from the 
 
 @dataclass(frozen=True)
 class DataUrl:
-    """A table of a database or an object store.
+    """A table of a database, an object store or a lake.
 
     ``host``: a server's, with its port if the URL has one (empty: the environment says it), or a store's bucket;
     ``path``: the file, the name of the server's database, or a key in the bucket; ``options``: what follows the
@@ -62,6 +67,7 @@ class DataUrl:
         try:
             parts = urlsplit(text.strip())
             port, password, user, host = parts.port, parts.password, parts.username or "", parts.hostname or ""
+            host = f"[{host}]" if ":" in host else host  # an IPv6 address
             given = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
             if "\0" in unquote(text):
                 raise ValueError("no path and no SQL has a byte 0")
@@ -71,27 +77,30 @@ class DataUrl:
         if known is None:
             problem = f"is a URL ({parts.scheme}://), and tables are not read from there"
             raise RequestError(problem, f"Name a file or folder here, or {FORMS}", name)
-        in_store = parts.scheme in STORE_SCHEMES
-        if password is not None or "password" in dict(given) or (user and parts.scheme in ("s3", "gs")):
-            cure = _KEY_CURE if in_store else _PASSWORD_CURE
+        needs_rows = needs_rows and _ROWS[0] in known
+        has_user = parts.scheme == "postgresql" or parts.scheme.endswith("abfs")
+        if password is not None or "password" in dict(given) or (user and not has_user):
+            cure = _PASSWORD_CURE if parts.scheme == "postgresql" else _KEY_CURE
             raise RequestError("holds a password or a key, and specs and notes are kept", cure, name)
         _check_options(parts.scheme, [option for option, _ in given], name, needs_rows=needs_rows)
         if parts.fragment:
             raise RequestError("has a mark #, which ends a URL", "Write %23 in its place", name)
-        if parts.scheme in FILE_SCHEMES and host:
+        if parts.scheme in (*FILE_SCHEMES, "delta") and host:
             problem = f"names the host {host!r}, and {parts.scheme} is a file here"
             raise RequestError(problem, f"Write {parts.scheme}:///FILE with three slashes, four before a root", name)
         path = unquote(parts.path).removeprefix("/")
-        if in_store and (not host or port):
+        url = cls(parts.scheme, unquote(user), f"{host}:{port}" if port else host, path, dict(given))
+        if url.in_store and (not host or port):
             raise RequestError("names no bucket", f"Write {parts.scheme}://BUCKET/KEY", name)
-        if not path and needs_rows and not in_store:
-            raise RequestError("names no database", f"Write {FORMS}", name)
-        return cls(parts.scheme, unquote(user), f"{host}:{port}" if port else host, path, dict(given))
+        if not path and (needs_rows or parts.scheme in ("delta", "iceberg")):
+            what = "table" if parts.scheme in LAKE_SCHEMES else "database"
+            raise RequestError(f"names no {what}", f"Write {FORMS}", name)
+        return url
 
     @property
     def is_file(self) -> bool:
-        """Whether the database is a file here."""
-        return self.scheme in FILE_SCHEMES
+        """Whether the table is in a file here, or a folder of the table's own."""
+        return self.scheme in (*FILE_SCHEMES, "delta") or (self.scheme == "iceberg" and not self.host)
 
     @property
     def file(self) -> Path:
@@ -101,7 +110,7 @@ class DataUrl:
     @property
     def in_store(self) -> bool:
         """Whether the table lies in an object store."""
-        return self.scheme in STORE_SCHEMES
+        return self.scheme.rpartition("+")[2] in STORE_SCHEMES
 
     @property
     def bucket(self) -> str:
@@ -126,7 +135,7 @@ class DataUrl:
     @property
     def where(self) -> str:
         """The table, as errors name it."""
-        if self.in_store:
+        if self.in_store or self.scheme in LAKE_SCHEMES:
             return f"{self.scheme}://{self.bucket}/{self.path}"
         return f"the table {self.table!r}" if self.query is None else "the query's table"
 
@@ -148,27 +157,26 @@ class DataUrl:
             return False
         if self.in_store or other.in_store:
             above, below = other.path.strip("/"), self.path.strip("/")
-            same = (self.scheme, self.user, self.host) == (other.scheme, other.user, other.host)
-            return same and (not above or f"{below}/".startswith(f"{above}/")) and ".." not in below.split("/")
+            stores = {(url.scheme.rpartition("+")[2], url.user, url.host) for url in (self, other)}
+            is_below = not above or f"{below}/".startswith(f"{above}/")
+            return len(stores) == 1 and is_below and ".." not in below.split("/")
         whole = other.path in ("", self.path) and (other.query is None or other.query == self.query)
         return whole and self._server == other._server and (other.table is None or other.table == self.table)
 
     @property
     def _server(self) -> tuple[str, str, str]:
-        name, _, port = self.host.rpartition(":") if ":" in self.host else (self.host, "", "")
+        name, _, port = self.host.rpartition(":") if re.search(r":\d+$", self.host) else (self.host, "", "")
         host, port = self.options.get("host", name), self.options.get("port", port)
         return self.scheme, host.lower(), port or "5432"
 
 
 def _check_options(scheme: str, given: list[str], name: str, *, needs_rows: bool) -> None:
-    in_store = scheme in STORE_SCHEMES
     for option in given:
         if option not in OPTIONS[scheme] or given.count(option) > 1:
             problem = f"has the option {option[:40]!r}" + (" twice" if given.count(option) > 1 else "")
-            known = f"Known are {', '.join(OPTIONS[scheme])}; PostgreSQL reads others from the environment"
-            cure = f"{scheme}:// takes none: address and region come from the environment" if in_store else known
-            raise RequestError(problem, cure, name)
-    if in_store:
+            known = ", ".join(OPTIONS[scheme]) or "none"
+            raise RequestError(problem, f"Known are {known}; others are read from the environment", name)
+    if _ROWS[0] not in OPTIONS[scheme]:
         return
     rows = [option for option in given if option in _ROWS]
     if len(rows) != 1 and (needs_rows or rows):

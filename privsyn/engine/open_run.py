@@ -97,7 +97,7 @@ def _write_private_note(candidate: Candidate) -> None:
     fingerprint, *file_fingerprints = candidate.fingerprints
     note = {
         "run": run.name,
-        "data": spec.place,
+        "data": candidate.source.pin(spec.place),
         "fingerprint": fingerprint,
         "file_fingerprints": file_fingerprints,
         "files": list(candidate.source.names),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import pyarrow as pa
 
-from privsyn.base.data_url import DataUrl, is_object_url, is_url
+from privsyn.base.data_url import LAKE_SCHEMES, DataUrl, is_object_url, is_url
 from privsyn.base.errors import RequestError
 from privsyn.base.wording import mention
 from privsyn.data_contracts.columns import Column
@@ -76,6 +76,10 @@ def _open_database(url: DataUrl) -> Reader:
         from privsyn.sources.readers.postgresql import PostgresReader
 
         return PostgresReader(url)
+    if url.scheme in LAKE_SCHEMES:
+        from privsyn.sources.readers.lake import DeltaReader, IcebergReader
+
+        return IcebergReader(url) if url.scheme == "iceberg" else DeltaReader(url)
     if url.scheme == "duckdb":
         from privsyn.sources.readers.duckdb_file import DuckdbReader
 
@@ -144,7 +148,8 @@ class StreamSource(Source):
             reader.close()
             raise
         snapshot = _Snapshot(reader)
-        source = cls(columns, read, types, str(place), lambda: open_reader(place, spec.columns), snapshot)
+        pinned = reader.place or str(place)
+        source = cls(columns, read, types, pinned, lambda: open_reader(pinned, spec.columns), snapshot)
         weakref.finalize(source, snapshot.close)
         return source
 
@@ -152,6 +157,10 @@ class StreamSource(Source):
     def names(self) -> tuple[str, ...]:
         """The path, or the URL, which holds no password."""
         return (self.place,)
+
+    def pin(self, place: str) -> str:
+        """Return the place with the version that is read."""
+        return self.place
 
     def fingerprint(self, store: Store) -> str:
         """HMAC (hex) of the columns that are read, by the private root's key, of the rows that every pass is held to.

@@ -26,6 +26,8 @@ class Reader(ABC):
     """One snapshot of a table: its columns with their types, and passes over its rows."""
 
     schema: pa.Schema
+    place: str | None = None
+    """The URL with the version that is read, where the table has versions."""
 
     @abstractmethod
     def read(self, columns: Sequence[str], batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
@@ -39,7 +41,7 @@ class Reader(ABC):
 
 
 @dataclass(frozen=True)
-class _Problem:
+class Problem:
     """What an error that matches ``pattern`` is called, the cure, and whose field it is."""
 
     pattern: str
@@ -48,8 +50,8 @@ class _Problem:
     field: str = "data"
 
 
-_AGAIN = "; the same request then goes on where it stopped"
-_VALUE = _Problem(
+AGAIN = "; the same request then goes on where it stopped"
+_VALUE = Problem(
     r"^(ConversionException|OutOfRangeException)\b|invalid input syntax|out of range|division by zero|malformed JSON",
     "cannot be read to its end (PRIVATE: a value may be why); no budget is lost",
     "Let the query compute and convert nothing: the spec says what is done with each value",
@@ -57,55 +59,55 @@ _VALUE = _Problem(
 )
 _PROBLEMS = (
     _VALUE,
-    _Problem(
+    Problem(
         r"password|authentication|role \"[^\"]*\" does not exist|pg_hba",
         "cannot be read: the database refuses the user or the password",
         "Set PGUSER and PGPASSWORD, or write a line into the file that PGPASSFILE names (~/.pgpass)",
     ),
-    _Problem(
+    Problem(
         r"certificate|SSL (error|connection|is not)|does not support SSL",
         "cannot be read: the database cannot be reached as safely as the URL asks",
         "Look at sslmode and sslrootcert in the URL, and at the server's certificate",
     ),
-    _Problem(
+    Problem(
         r"translate host name|Name or service not known", "is on a computer that cannot be found", "Correct the host"
     ),
-    _Problem(r"database \"[^\"]*\" does not exist", "is in a database that does not exist", "Correct its name"),
-    _Problem(r"too many (connections|clients)|connection slots", "is in a database without a free connection", "Wait"),
-    _Problem(
+    Problem(r"database \"[^\"]*\" does not exist", "is in a database that does not exist", "Correct its name"),
+    Problem(r"too many (connections|clients)|connection slots", "is in a database without a free connection", "Wait"),
+    Problem(
         r"42P01|no such table|Table with name .* does not exist",
         "is not there",
         "Correct the name: it is case-sensitive",
         "query",
     ),
-    _Problem(r"42501|permission denied", "may not be read by this user", "GRANT it SELECT on the table", "query"),
-    _Problem(r"25006|read-only", "would be written by the query", "Write a SELECT", "query"),
-    _Problem(
+    Problem(r"42501|permission denied", "may not be read by this user", "GRANT it SELECT on the table", "query"),
+    Problem(r"25006|read-only", "would be written by the query", "Write a SELECT", "query"),
+    Problem(
         r"external access|disabled (by|through) configuration|PermissionException|Permission Error",
         "is not in the database: files and extensions are not opened",
         "Read tables and views of the database only",
         "query",
     ),
-    _Problem(
+    Problem(
         r"locked|Conflicting lock", "is in a database that another program has locked", "Wait, or end that program"
     ),
-    _Problem(
+    Problem(
         r"unable to open|Cannot open",
         "is in a file that cannot be opened",
         "Check its path and permissions",
     ),
-    _Problem(
+    Problem(
         r"not a database|not a valid DuckDB|malformed|corrupt",
         "is in a file that is not such a database",
         "Check the file",
     ),
-    _Problem(
+    Problem(
         r"refused|No such file|starting up|shutting down|terminating connection|closed the connection|reset by peer"
         r"|no connection|SSL SYSCALL|timeout|timed out|57P0|08\d\d\d|could not (send|receive)|not accepting",
         "does not answer, or broke off; no budget is lost",
-        "Start the database, or correct its address" + _AGAIN,
+        "Start the database, or correct its address" + AGAIN,
     ),
-    _Problem(
+    Problem(
         r"\b42\w{3}\b|syntax|Parser Error|Binder Error|Catalog Error|no such column",
         "cannot be read: the database does not take the SQL",
         "Try it in the database's own shell; it has to be one SELECT",
@@ -116,22 +118,25 @@ _PROBLEMS = (
 
 
 @contextmanager
-def translate_errors(url: DataUrl) -> Iterator[None]:
-    """Raise RequestError for what a driver raises."""
+def translate_errors(
+    url: DataUrl, problems: Sequence[Problem] = (), otherwise: Problem | None = None
+) -> Iterator[None]:
+    """Raise RequestError for what a driver raises; ``otherwise``: what is none of the ``problems``."""
     found = None
     try:
         yield
     except (RequestError, GeneratorExit, KeyboardInterrupt, MemoryError):
         raise
     except Exception as error:  # drivers raise errors of many kinds
-        found = _describe(url, f"{type(error).__name__} {getattr(error, 'sqlstate', '')} {error}")
+        words = f"{type(error).__name__} {getattr(error, 'sqlstate', '')} {error}"
+        found = _describe(url, words, problems or _PROBLEMS, otherwise or _VALUE)
     if found is not None:
         raise found
 
 
-def _describe(url: DataUrl, text: str) -> RequestError:
+def _describe(url: DataUrl, text: str, problems: Sequence[Problem], otherwise: Problem) -> RequestError:
     plain = re.sub(r'"[^"]*"', '""', text)  # a value is quoted, and says nothing of what is wrong
-    problem = next((p for p in _PROBLEMS if re.search(p.pattern, plain, re.IGNORECASE)), _VALUE)
+    problem = next((p for p in problems if re.search(p.pattern, plain, re.IGNORECASE)), otherwise)
     return RequestError(f"{url.where} {problem.words}", problem.cure, _name_field(url, problem.field))
 
 
