@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -58,8 +59,12 @@ def _hash_column(array: pa.Array) -> Hashes:
         return np.full(len(array), _NULL)
     if pa.types.is_boolean(kind) or (pa.types.is_integer(kind) and kind != pa.uint64()):
         hashes = _hash_integers(array.cast(pa.int64()))
-    elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        numbers = pc.fill_null(array.cast(pa.float64(), safe=False), 0).to_numpy(zero_copy_only=False)
+    elif pa.types.is_integer(kind):
+        hashes = _hash_unsigned(array)
+    elif pa.types.is_decimal(kind):
+        hashes = _hash_decimals(array)
+    elif pa.types.is_floating(kind):
+        numbers = _to_floats(array)
         valid = valid & ~np.isnan(numbers)
         hashes = _hash_floats(np.where(valid, numbers, 0))
     elif pa.types.is_time(kind):
@@ -73,6 +78,28 @@ def _hash_column(array: pa.Array) -> Hashes:
 
 def _hash_integers(array: pa.Array) -> Hashes:
     return mix_bits(pc.fill_null(array, 0).to_numpy(zero_copy_only=False).view(np.uint64) + GAMMA)
+
+
+def _to_floats(array: pa.Array) -> NDArray[np.float64]:
+    return pc.fill_null(array.cast(pa.float64(), safe=False), 0).to_numpy(zero_copy_only=False)
+
+
+def _hash_unsigned(array: pa.Array) -> Hashes:
+    """Return hashes of numbers up to 2^64: those of the same floats where floats hold them."""
+    values = pc.fill_null(array, 0).to_numpy(zero_copy_only=False)
+    floats = values.astype(np.float64)
+    exact = floats.astype(np.longdouble) == values.astype(np.longdouble)
+    large = np.where(exact, _hash_floats(floats), mix_bits(~values))
+    return np.where(values < 1 << 63, mix_bits(values + GAMMA), large)
+
+
+def _hash_decimals(array: pa.Array) -> Hashes:
+    """Return hashes of decimals: of whole ones those of integers, of others those of floats, as which they are read."""
+    floats, zero = _to_floats(array), pa.scalar(Decimal(0), array.type)
+    values = pc.fill_null(array, zero)
+    whole = np.asarray(pc.equal(pc.trunc(values), values)) & (np.abs(floats) < _INT64)
+    integers = pc.if_else(pa.array(whole), pc.trunc(values), zero).cast(pa.int64())
+    return np.where(whole, _hash_integers(integers), _hash_floats(floats))
 
 
 def _hash_floats(numbers: NDArray[np.float64]) -> Hashes:

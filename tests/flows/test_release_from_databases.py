@@ -107,6 +107,8 @@ def test_a_query_stands_beside_its_database(database: Any, save: Any) -> None:
         with pytest.raises(RequestError) as caught:
             open_source(few(url, query=bad).place, spec)
         assert caught.value.field in ("query", "columns") and "nothing" not in str(caught.value.problem)
+    with pytest.raises(RequestError, match=r"^query: the query's table is not there"):
+        open_source(few(url, query="SELECT * FROM persons").place, spec)
     assert open_source(spec.place, spec).columns == tuple(table.column_names)
 
 
@@ -219,6 +221,13 @@ def test_a_password_in_a_url_is_refused_and_shown_nowhere(tmp_path: Path) -> Non
     assert not any("hunter2" in f.read_text(errors="replace") for f in tmp_path.rglob("*") if f.is_file())
 
 
+def test_an_address_of_the_internet_s_sixth_version_stays_whole() -> None:
+    for text in ("postgresql://me@[2001:db8::1]:5433/main?table=t", "postgresql://[::1]/main?table=t"):
+        assert str(DataUrl.parse(text)) == text
+    url = DataUrl.parse("postgresql://[::1]:5432/main?table=t")
+    assert url.is_within(["postgresql://[::1]/main"]) and not url.is_within(["postgresql://[::2]/main"])
+
+
 @pytest.mark.parametrize("url", ["sqlite:///t%00.db?table=t", "postgresql://h/db?table=t%00"])
 def test_a_url_with_a_byte_0_is_refused(url: str) -> None:
     with pytest.raises(RequestError, match=r"^data: is a URL that cannot be read"):
@@ -329,6 +338,10 @@ def test_postgres_types_are_read_as_a_spec_means_them(postgres_database: str) ->
             "INSERT INTO typed VALUES ('c0aff88b-6d4c-4276-9ca0-8670de925d80', 12.50, 1e400, 'high', "
             "'2020-01-01 10:00+02', '2020-01-01', 3), (NULL, 'NaN', 2.5, NULL, NULL, NULL, NULL)"
         )
+        connection.exec_driver_sql(
+            "INSERT INTO typed (amount, free, at, day) VALUES (NULL, 'Infinity', 'infinity', '-infinity'), "
+            "('NaN', '-Infinity', '-infinity', 'infinity')"
+        )
     engine.dispose()
     years = {"min": "2010-01-01", "max": "2030-01-01", "bins": 10, "nullable": True}
     columns: dict[str, Any] = {
@@ -358,8 +371,10 @@ def test_postgres_types_are_read_as_a_spec_means_them(postgres_database: str) ->
         "date32[day]",
         "int16",
     ]
-    assert rows["id"].to_pylist()[0] == columns["id"]["values"][0] and rows["mood"].to_pylist() == ["high", None]
-    assert [str(v) for v in rows["amount"].to_pylist()] == ["12.50", "None"] and rows["free"].to_pylist()[1] == 2.5
+    assert rows["id"].to_pylist()[0] == columns["id"]["values"][0] and rows["mood"].to_pylist() == ["high", *[None] * 3]
+    assert [str(v) for v in rows["amount"].to_pylist()] == ["12.50", *["None"] * 3]
+    assert rows["free"].to_pylist()[1:] == [2.5, None, None]
+    assert rows["at"].null_count == rows["day"].null_count == 3
 
 
 def test_the_page_from_postgresql_to_a_published_folder(tmp_path: Path, postgres_database: str) -> None:
@@ -410,6 +425,7 @@ def test_a_policy_names_the_databases_that_are_read(places: Path, monkeypatch: p
     assert is_refused(server)
     allow(server)
     assert is_refused(url) and not is_refused(server) and not is_refused(server.replace("org/", "org:5432/"))
+    assert is_refused(server.replace("db.example.org", "[::1]"))
     assert not is_refused("postgresql:///main?host=DB.example.org&table=people&user=me")
     for other in (
         server.replace("people", "persons"),

@@ -57,6 +57,7 @@ class PostgresReader(Reader):
             raise
         fields = [pa.field(f.name, pa.string() if f.name in texts else _choose_type(f)) for f in stored]
         self._texts, self.schema = texts, pa.schema(fields)
+        self._moments = {f.name for f in self.schema if pa.types.is_date(f.type) or pa.types.is_timestamp(f.type)}
 
     def _fetch(self, sql: str) -> pa.Table:
         with closing(self._connection.cursor()) as cursor:
@@ -70,12 +71,15 @@ class PostgresReader(Reader):
         wanted = {*names.column(0).to_pylist(), *(f"unnamed<oid:{oid}>" for oid in names.column(1).to_pylist())}
         return frozenset(f.name for f in stored if _name_type(f) in wanted and not pa.types.is_string(f.type))
 
+    def _select(self, quoted: str, name: str) -> str:
+        """Return the SQL of a column; null in the place of a day or moment that is infinite."""
+        if name in self._texts:
+            return f"{quoted}::text AS {quoted}"
+        return f"CASE WHEN isfinite({quoted}) THEN {quoted} END AS {quoted}" if name in self._moments else quoted
+
     def read(self, columns: Sequence[str], batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
         """Yield the rows as the server sends them."""
-        wanted = [
-            f"{quote_name(name)}::text AS {quote_name(name)}" if name in self._texts else quote_name(name)
-            for name in columns
-        ]
+        wanted = [self._select(quote_name(name), name) for name in columns]
         with translate_errors(self._url), closing(self._connection.cursor()) as cursor:
             cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
             cursor.execute(build_select(wanted, name_rows(self._url)))
@@ -118,6 +122,7 @@ def _read_numeric(array: Any, type_: pa.DataType) -> pa.Array:
     """Return numbers that PostgreSQL sends as text; null what is no number."""
     texts = array.storage if isinstance(array, pa.ExtensionArray) else array
     numbers, _ = to_numbers(texts)
+    finite = np.isfinite(numbers)
     if not pa.types.is_decimal(type_):
-        return pa.array(numbers, from_pandas=True)
-    return pc.if_else(pa.array(np.isfinite(numbers)), texts, pa.scalar(None, texts.type)).cast(type_)
+        return pa.array(numbers, mask=~finite)
+    return pc.if_else(pa.array(finite), texts, pa.scalar(None, texts.type)).cast(type_)
