@@ -17,12 +17,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from privsyn.base.data_url import DataUrl, resolve_place
 from privsyn.base.errors import RequestError
 from privsyn.base.wording import mention
 from privsyn.data_contracts.certificate import Manifest
 from privsyn.pipelines.release_plan import plan_release
-from privsyn.publish.databases import FIELD, Database, NewTable, check_names, make_foreign_error, open_database
+from privsyn.publish.databases import (
+    FIELD,
+    Database,
+    NewTable,
+    check_names,
+    make_foreign_error,
+    open_database,
+    parse_database,
+)
 from privsyn.publish.formats.described import Described, add_unmeasured, format_meaning, list_ranges
 from privsyn.storage.released_files import (
     check_released_file,
@@ -54,10 +61,7 @@ def publish_tables(
     something else now; another release under these names is replaced only with ``replace``, and a table that was not
     published never.  Raises RequestError, with nothing written.
     """
-    url = DataUrl.parse(resolve_place(database, FIELD, needs_rows=False), FIELD, needs_rows=False)
-    if url.table is not None or url.query is not None or not url.path:
-        words = "names a table or a query" if url.path else "names no database"
-        raise RequestError(words, "Write the database alone; " + mention("publish.prefix") + " names tables", FIELD)
+    url = parse_database(database)
     tables = _list_tables(folder, prefix)
     for table in tables:
         check_names(url, table.name, table.schema.names)

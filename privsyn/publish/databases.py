@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from privsyn.base.data_url import DataUrl
+from privsyn.base.data_url import DataUrl, is_url, resolve_place
 from privsyn.base.errors import RequestError
 from privsyn.base.wording import mention
 from privsyn.sources.readers.duckdb_file import CONFIGURATION
@@ -224,6 +224,19 @@ class _Sqlite(Database):
 
 
 _DATABASES: dict[str, type[Any]] = {"postgresql": _Postgres, "duckdb": _Duckdb, "sqlite": _Sqlite}
+
+
+def parse_database(text: str) -> DataUrl:
+    """Return the URL of a database, its file from the working folder.  Raises RequestError for anything else."""
+    form = "Write postgresql://HOST/NAME, duckdb:///FILE or sqlite:///FILE"
+    place = resolve_place(text, FIELD, needs_rows=False)
+    url = DataUrl.parse(place, FIELD, needs_rows=False) if is_url(place) else None
+    if url is None or url.scheme not in _DATABASES or not url.path:
+        raise RequestError("names no database", form, FIELD)
+    if url.table is not None or url.query is not None:
+        cure = "Write the database alone; " + mention("publish.prefix") + " names tables"
+        raise RequestError("names a table or a query", cure, FIELD)
+    return url
 
 
 @contextmanager

@@ -231,6 +231,8 @@ def test_what_is_no_place_for_a_release_is_said(spec: ReleaseSpec, tmp_path: Pat
         ("postgresql://me:hunter2@db/main", "holds a password"),
         ("postgresql://db/main?table=people", "names a table or a query.*prefix names tables"),
         ("postgresql://db", "names no database"),
+        ("s3://bucket/key", "names no database"),
+        ("people.sqlite", r"names no database. Write postgresql://HOST/NAME, duckdb"),
         ("mysql://db/main", r"is a URL \(mysql://\)"),
         (f"sqlite:///{tmp_path}/none/a.sqlite", "file that cannot be opened"),
         (f"duckdb:///{tmp_path}/none/a.duckdb", "file that cannot be opened"),
@@ -262,8 +264,9 @@ def test_a_user_who_may_not_write_is_told(spec: ReleaseSpec, postgres_database: 
             connection.exec_driver_sql(f"DROP ROLE {quoted}")
 
 
-def test_the_command_says_what_it_wrote(spec: ReleaseSpec, tmp_path: Path) -> None:
+def test_the_command_says_what_it_wrote(spec: ReleaseSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = open_made(spec)
+    monkeypatch.chdir(tmp_path)
     command = ["publish", made.run, "duckdb:///here.duckdb", "--json"]
     done = [CliRunner().invoke(app, command) for _ in range(2)]
     assert [d.exit_code for d in done] == [0, 0], done[0].output
