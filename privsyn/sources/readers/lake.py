@@ -81,7 +81,7 @@ class DeltaReader(Reader):
     """A Delta table in a folder here or in an object store, by deltalake."""
 
     def __init__(self, url: DataUrl) -> None:
-        with need_package("deltalake", "Delta tables", "delta"):
+        with need_package("deltalake", "reading Delta tables", "delta"):
             import deltalake
         version = _read_number(url, "version")
         plain = replace(url, scheme=url.scheme.removeprefix("delta+"), options={})
@@ -119,7 +119,7 @@ class IcebergReader(Reader):
     """An Iceberg table, by pyiceberg: of a catalog that its own configuration names, or of one metadata file here."""
 
     def __init__(self, url: DataUrl) -> None:
-        with need_package("pyiceberg", "Iceberg tables", "iceberg"):
+        with need_package("pyiceberg", "reading Iceberg tables", "iceberg"):
             from pyiceberg.catalog import load_catalog
             from pyiceberg.table import StaticTable
         snapshot = _read_number(url, "snapshot")
