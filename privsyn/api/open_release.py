@@ -171,7 +171,8 @@ def open_release(release: str | Path, *, out: str | Path | None = None) -> Relea
     """Open a release that is there: no table, ledger or private folder is needed.
 
     Args:
-        release: A run's name in the released root, or the path of a released folder, wherever it lies.
+        release: A run's name in the released root, or the path of a released folder, wherever it lies; or its URL in
+            an object store (``s3://``, ``gs://``, ``abfs://``), from which it is fetched, each file checked by hash.
         out: The folder with ``released/``; default: ``PRIVSYN_OUT``, else ``privsyn-out`` in the working folder.
 
     Returns:

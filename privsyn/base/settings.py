@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from privsyn.base.database_url import check_ledger_url, check_server_url
 from privsyn.base.errors import RequestError
 from privsyn.base.paths import expand_path, refuse_undecodable
+from privsyn.base.wording import mention
 
 PREFIX = "PRIVSYN_"
 
@@ -24,6 +26,11 @@ class Settings(BaseSettings):
     out: Path = Field(default=Path("privsyn-out"), description="Folder that holds both zones.")
     released: Path | None = Field(default=None, description="Root of published runs; default: released/ in `out`.")
     private: Path | None = Field(default=None, description="Root of private artifacts; default: private/ in `out`.")
+    released_store: str = Field(
+        default="",
+        description="Folder of an object store to which each released folder is copied, whole or not at all, such as "
+        "s3://bucket/released; keys are in the environment.  Default: none.",
+    )
     released_url: str = Field(
         default="",
         pattern=r"^(https?://\S+)?$",
@@ -110,6 +117,10 @@ class Settings(BaseSettings):
     def _root(self, own: Path | None, name: str) -> Path:
         """Return the root's own setting, or its folder in ``out``; RequestError that names the setting."""
         field = f"settings.{name if own else 'out'}"
+        if re.match(r"(s3|gs|abfs):/", str(own or self.out)):
+            problem = "is in an object store, and releases are made in a folder here"
+            cure = "Name a folder, and the store as " + mention("settings.released_store") + ": it gets a copy of each"
+            raise RequestError(problem, cure, field)
         root = (expand_path(own, field) if own else expand_path(self.out, field) / name).absolute()
         refuse_undecodable(root, field)
         return root

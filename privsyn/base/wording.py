@@ -26,8 +26,8 @@ _ARGUMENTS = {
     "backup": "file",
     "deploy": "file",
     "init": "folder",
-    "settings": "out released private released_url database_url database_password_file ledger dask dask_ca "
-    "dask_certificate dask_key policy login_file metrics history_days traces lineage threads",
+    "settings": "out released private released_store released_url database_url database_password_file ledger dask "
+    "dask_ca dask_certificate dask_key policy login_file metrics history_days traces lineage threads",
 }
 """Request -> the fields of it that errors name: its arguments; ``settings``: those of the environment."""
 

@@ -14,7 +14,11 @@ from privsyn.cli.common import AsJson, Debug, RunsFolder, open_results, print_an
 def publish_command(
     release: Annotated[str, typer.Argument(metavar="RELEASE", help="Run name, or a released folder.")],
     database: Annotated[
-        str, typer.Argument(metavar="DATABASE", help="postgresql://HOST/NAME, duckdb:///FILE or sqlite:///FILE.")
+        str,
+        typer.Argument(
+            metavar="DATABASE",
+            help="postgresql://HOST/NAME, duckdb:///FILE or sqlite:///FILE; or s3://BUCKET/FOLDER, for a copy there.",
+        ),
     ],
     prefix: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Begins every table's name; the data set's and _ by default.")
@@ -30,10 +34,20 @@ def publish_command(
     Only the released folder is read.  The password is in PGPASSWORD or the file that PGPASSFILE names.
     """
     with print_errors(debug=debug, out=out):
+        from privsyn.base.data_url import is_object_url
         from privsyn.publish.database_tables import publish_tables
         from privsyn.storage.released_files import release_folder
 
         folder = release_folder(release, read_settings(out), "publish.release")
+        if is_object_url(database):
+            from privsyn.storage.released_store import copy_released
+
+            copied = copy_released(folder, database, "publish.database")
+            if as_json:
+                print_answer(json.dumps(asdict(copied)))
+            said = "Published" if copied.written else "Nothing to do: it already is"
+            open_results(as_json=as_json).print(f"{said} {copied.place}. Cost: nothing.", soft_wrap=True)
+            return
         made = publish_tables(folder, database, prefix=prefix, schema=schema, replace=replace)
         if as_json:
             print_answer(json.dumps(asdict(made)))

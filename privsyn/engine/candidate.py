@@ -65,7 +65,8 @@ class Candidate:
     @cached_property
     def store(self) -> Store:
         """The step artifacts of the data set."""
-        return Store(self.settings.private_root, self.settings.released_root, self.spec.dataset)
+        settings = self.settings
+        return Store(settings.private_root, settings.released_root, self.spec.dataset, settings.released_store)
 
     @cached_property
     def records(self) -> Records:

@@ -177,11 +177,23 @@ def locate_folder(run: Run, build: Callable[[Path], None]) -> Path:
         run.store.released.recover(run.name)
         if not is_whole(folder) or not _matches_request(folder, run.request):
             folder = run.store.released.publish(run.name, build, replace=True)
+        copy_to_store(folder, run.store)
     else:
         folder = run.private_folder / "not-private"
         folder.mkdir(exist_ok=True)
         build(folder)
     return folder
+
+
+def copy_to_store(folder: Path, store: Store) -> None:
+    """Copy a released folder into the settings' object store, if they name one; one that is there stays.
+
+    Raises PrivsynError where that fails; the folder here is whole, and the same request tries again.
+    """
+    if store.released_store:
+        from privsyn.storage.released_store import copy_released
+
+        copy_released(folder, store.released_store, "settings.released_store")
 
 
 def summarize(run: Run, published: Published) -> ReleaseSummary:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from privsyn.base.data_url import DataUrl
+from privsyn.base.data_url import DataUrl, is_object_url
 from privsyn.base.errors import RequestError
 from privsyn.base.wording import mention
 
@@ -124,6 +124,13 @@ def _read_mark(opened: Any, scheme: str) -> str:
     return mark.decode() if isinstance(mark, bytes) else str(mark)
 
 
+def check_store(place: str, field: str) -> DataUrl:
+    """Return the parts of a store's URL.  Raises RequestError about ``field`` for any other, and for a key in it."""
+    if not is_object_url(place):
+        raise RequestError("names no folder of an object store", "Write s3://BUCKET/FOLDER", field)
+    return DataUrl.parse(place, field)
+
+
 def open_filesystem(url: DataUrl) -> Any:
     """Return the store of a URL, by Arrow, with what the environment says of keys, region and address."""
     from pyarrow import fs  # here: most runs read files
@@ -163,5 +170,5 @@ def make_store_error(scheme: str, where: str, words: str, field: str = "data") -
     if "NO_SUCH_BUCKET" in words or re.search(r"Bucket '[^']*' not found", words):
         return RequestError(f"{where} is in a bucket that does not exist", "Correct its name", field)
     if _DENIED.search(words):
-        return RequestError(f"{where} may not be read: the store refuses the user", _CREDENTIALS[scheme], field)
+        return RequestError(f"{where} is refused to this user by the store", _CREDENTIALS[scheme], field)
     return RequestError(f"{where} {_LOST}", _AGAIN, field)

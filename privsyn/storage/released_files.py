@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
+from privsyn.base.data_url import is_object_url
 from privsyn.base.errors import RequestError
 from privsyn.base.paths import expand_path, make_safe_name
 from privsyn.base.settings import Settings
@@ -63,10 +64,14 @@ def check_measured(manifest: Manifest, spec: ReleaseSpec, field: str) -> None:
 
 
 def release_folder(release: str, settings: Settings, field: str) -> Path:
-    """Return a release's folder, by its run's name in the released root or by its path.
+    """Return a release's folder, by its run's name in the released root or by its path; of a URL, a copy.
 
     Raises RequestError if there is none.
     """
+    if is_object_url(release):
+        from privsyn.storage.released_store import fetch_released
+
+        return fetch_released(release, field)
     path = expand_path(release, field)
     for folder in (settings.released_root / path, path):
         if (folder / "manifest.json").is_file():

@@ -34,6 +34,7 @@ from privsyn.base.paths import make_safe_name
 from privsyn.base.wording import mention
 from privsyn.data_contracts.artifacts import ArtifactRef, Zone
 from privsyn.storage.disk import remove_parts, replace_file, replace_folder, translate_os_errors
+from privsyn.storage.objects import check_store
 from privsyn.storage.released_root import ReleasedRoot, ZoneError, is_released_name
 from privsyn.storage.table_files import StoredTable, open_parquet
 from privsyn.storage.zones import get_roots, make_private_root
@@ -56,7 +57,9 @@ Stamp = tuple[int, int, int, int, int]
 class Store:
     """The artifacts of one data set under a private and a released root, on the same file system or not."""
 
-    def __init__(self, private_root: Path, released_root: Path, dataset: str = "default") -> None:
+    def __init__(
+        self, private_root: Path, released_root: Path, dataset: str = "default", released_store: str = ""
+    ) -> None:
         """Create the roots (private: mode 0700) and the key if they are missing.
 
         Raises RequestError if one root lies inside the other.  Raises PrivsynError if the disk refuses, or if the key
@@ -72,6 +75,9 @@ class Store:
             with filelock.FileLock(self.private_root / "locks" / ".key.lock"):
                 self._key = load_key(self.private_root)
         self.released = ReleasedRoot(self.released_root, self.private_root / "locks")
+        self.released_store = released_store
+        if released_store:
+            check_store(released_store, "settings.released_store")
 
     # fingerprints
 

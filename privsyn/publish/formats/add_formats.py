@@ -18,7 +18,7 @@ from privsyn.data_contracts.publication import Format, check_known_formats
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.policy_checks import check_formats
 from privsyn.pipelines.release_plan import plan_release
-from privsyn.publish.folder import is_whole, read_added_formats
+from privsyn.publish.folder import copy_to_store, is_whole, read_added_formats
 from privsyn.publish.formats.described import list_files
 from privsyn.publish.formats.writing import write_descriptions, write_note, write_tables
 from privsyn.publish.related_pairs import find_column_codes, list_related_pairs, list_score_steps, list_unmeasured_pairs
@@ -50,7 +50,7 @@ def add_formats(release: str, formats: Sequence[Format], settings: Settings) -> 
     folder = _locate_folder(release, settings)
     dataset = read_public_spec(read_manifest(folder), FIELD).dataset
     check_formats(dataset, formats, settings)
-    store = Store(settings.private_root, settings.released_root, dataset)
+    store = Store(settings.private_root, settings.released_root, dataset, settings.released_store)
     with store.lock(f"release-{dataset}"):
         manifest, certificate = read_manifest(folder), read_certificate(folder)  # a run may have just written them
         if folder.name != manifest.run or not is_whole(folder):
@@ -62,6 +62,7 @@ def add_formats(release: str, formats: Sequence[Format], settings: Settings) -> 
                 manifest.run, lambda new: _build(new, folder, manifest, certificate, spec), replace=True
             )
         read_added_formats(Records(settings.private_root, dataset), manifest.run, formats)
+        copy_to_store(folder, store)
         return AddedFormats(folder, tuple(sorted(set(list_files(folder)) - set(manifest.files))))
 
 
