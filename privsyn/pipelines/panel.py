@@ -31,6 +31,12 @@ from privsyn.pipelines.common_steps import (
 )
 from privsyn.pipelines.privsyn import build_up_to_measurement
 from privsyn.pipelines.synthesis_steps import CODES, MARGINALS, build_row_steps, get_synthesis, pool_one_ways
+from privsyn.pipelines.without_rows import (
+    LIST_WITHOUT_ROWS,
+    MAKE_WITHOUT_ROWS,
+    MEASURE_WITHOUT_ROWS,
+    WITHOUT_ROWS_SHARE,
+)
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.recode import build_coarse_domain
 from privsyn.tasks.estimation.tails import with_tails
@@ -57,13 +63,16 @@ def build_steps(request: Request) -> tuple[Step, ...]:
     """Return the steps of a release of linked rows."""
     options = get_options_as(request, PrivSyn)
     follows = bool(request.encoding.following)
-    part = 1 - TRANSITIONS_SHARE if follows else Fraction(1)
+    above = request.encoding.get_order()[0].above
+    part = 1 - (TRANSITIONS_SHARE if follows else 0) - (WITHOUT_ROWS_SHARE if above else 0)
     *row_steps, _ = build_row_steps(STAGES)
     return (
-        *build_up_to_measurement(options, options.split.exact()[2], part),
+        *build_up_to_measurement(options, options.split.exact()[2], Fraction(part)),
         *((PAIR_ROWS, MEASURE_TRANSITIONS) if follows else ()),
+        *((LIST_WITHOUT_ROWS, MEASURE_WITHOUT_ROWS) if above else ()),
         *row_steps,
         build_linking_step(follows=follows),
+        *((MAKE_WITHOUT_ROWS,) if above else ()),
         DECODE,
     )
 
@@ -129,9 +138,9 @@ MEASURE_TRANSITIONS = ReleaseStep(
 
 
 def _key_linking(request: Request) -> dict[str, Any]:
-    spec = request.spec
-    rows = spec.mechanism.synthesis.model_dump(include={"seed", "shard_rows"})
-    return {**rows, "constant": spec.constant, "with_order": spec.with_order}
+    rows = request.spec.mechanism.synthesis.model_dump(include={"seed", "shard_rows"})
+    panel = request.encoding.get_order()[0]
+    return {**rows, "constant": panel.constant, "with_order": panel.with_order}
 
 
 def build_linking_step(*, follows: bool) -> Step:
