@@ -30,9 +30,9 @@ def check_policy(candidate: Candidate) -> None:
     if found is None:
         return
     rules, at = found
-    places = spec.place if isinstance(spec.place, dict) else {"": spec.place}
-    for name, place in places.items():
-        _check_path(rules, at, place or None, f"tables.{name}.data" if name else "data")
+    field, places = ("tables", spec.place.values()) if isinstance(spec.place, dict) else ("data", [spec.place])
+    for place in places:
+        _check_path(rules, at, place or None, field)
     _check_public_inputs(rules, at, spec)
     for field, asked, most in (
         ("budget.epsilon", spec.budget.epsilon, rules.budget.epsilon),

@@ -27,7 +27,7 @@ from privsyn.pipelines.common_steps import (
 from privsyn.tasks.estimation.recode import estimate_total
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import Part
-from privsyn.tasks.steps import list_without_rows, make_without_rows, one_way_marginals
+from privsyn.tasks.steps import list_without_rows, one_way_marginals
 
 WITHOUT_ROWS_SHARE = Fraction(1, 20)
 """Share of the budget of the counts of persons without rows."""
@@ -85,6 +85,8 @@ MEASURE_WITHOUT_ROWS = ReleaseStep(
 
 
 def _make(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    from privsyn.tasks.steps import make_without_rows  # here: it loads SciPy
+
     plan, recode, rows = request.encoding, inputs.recode(), request.spec.mechanism.synthesis.rows
     queries, answers = inputs.noisy("measure_without_rows")
     noisy = [(query, counts.astype(np.float64)) for query, counts in zip(queries, answers, strict=True)]

@@ -64,7 +64,7 @@ class JoinedSource(Source):
                 "release.data",
             )
         key = str(persons.key)
-        one, many = (_open(data[name], name, spec.tables[name], key, spec, open_one) for name in (above, below))
+        one, many = (_open(data[name], spec.tables[name], key, spec, open_one) for name in (above, below))
         row_key = rows.key if spec.unit.household_id is not None else None
         columns = (*one.columns, *(c for c in many.columns if c != key))
         read = {*spec.measured_columns, key}
@@ -111,9 +111,10 @@ class JoinedSource(Source):
         every = pa.chunked_array(keys) if keys else None
         if every is not None and pc.count_distinct(every).as_py() < len(every):
             raise _refuse(
-                self.below[0], "key", "has a key twice, so that one person is in two households or twice in one",
+                self.below[0],
+                "has a key twice, so that one person is in two households or twice in one",
                 "Keep one row of each key",
-            )  # fmt: skip
+            )
         self._checked.append(True)
 
     def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
@@ -129,9 +130,10 @@ class JoinedSource(Source):
             place = pc.index_in(own, value_set=keys)
             if place.null_count > own.null_count:
                 raise _refuse(
-                    self.below[0], "of", f"has rows whose `{self.key}` is not in {self.above[0]}",
+                    self.below[0],
+                    f"has rows whose `{self.key}` is not in {self.above[0]}",
                     f"Take these rows out, or add those whose they are to {self.above[0]}",
-                )  # fmt: skip
+                )
             kept = batch.filter(own.is_valid())
             note("", +Counter({LEFT_OUT: own.null_count}))
             place = place.drop_null()
@@ -158,13 +160,13 @@ class JoinedSource(Source):
         name, source = self.above
         batches = list(source.batches())
         if not batches:
-            raise RequestError(f"{name} has no rows", "Name the whole table", f"tables.{name}")
+            raise RequestError(f"{name} has no rows", "Name the whole table", "tables")
         table = pa.Table.from_batches(batches).combine_chunks()
         keys = to_keys(table[self.key].combine_chunks(), pa.string())
         if keys.null_count:
-            raise _refuse(name, "key", f"has rows without a `{self.key}`", "Take them out, or number them")
+            raise _refuse(name, f"has rows without a `{self.key}`", "Take them out, or number them")
         if pc.count_distinct(keys).as_py() < len(keys):
-            raise _refuse(name, "key", f"has a `{self.key}` twice", "Keep one row of each")
+            raise _refuse(name, f"has a `{self.key}` twice", "Keep one row of each")
         return table
 
     @cached_property
@@ -174,7 +176,6 @@ class JoinedSource(Source):
 
 def _open(
     data: Any,
-    name: str,
     table: LinkedTable,
     key: str,
     spec: ReleaseSpec,
@@ -190,8 +191,8 @@ def _open(
     try:
         return open_one(data, alone)
     except RequestError as error:
-        raise error.about(f"tables.{name}.{'data' if error.field.endswith('data') else error.field}") from None
+        raise error.about("tables") if error.field.endswith("data") else error from None
 
 
-def _refuse(name: str, field_: str, problem: str, cure: str) -> RequestError:
-    return RequestError(f"{name} {problem} {PRIVATE}", cure, f"tables.{name}.{field_}")
+def _refuse(name: str, problem: str, cure: str) -> RequestError:
+    return RequestError(f"{name} {problem} {PRIVATE}", cure, "tables")

@@ -108,7 +108,7 @@ def override_options(
 def _set_data(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
     tables = {}
     for name, table in spec.tables.items():
-        place = _resolve(table.data, f"tables.{name}.data", folder) if table.data else ""
+        place = _resolve(table.data, "tables", folder) if table.data else ""
         tables[name] = table.model_copy(update={"data": place})
     place = _resolve(spec.data, "data", folder, needs_rows=not spec.query) if spec.data else ""
     changes = {"data": place} if spec.data else {"tables": tables} if tables else {}

@@ -94,7 +94,7 @@ def test_05_a_unit_is_one_record_of_those_with_rows_or_of_those_without(name: st
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_05_every_look_declares_one_record(name: str) -> None:
+def test_05_every_look_at_two_tables_declares_one_record(name: str) -> None:
     request = CASES[name].request
     assert request.records == 1
     steps = build_steps(request)
