@@ -84,7 +84,7 @@ def release(
     """
     asked = load_any_spec(spec, {"privacy": {"epsilon": epsilon, "delta": delta}})
     in_memory: AnyPlace | None = None
-    if asked.tables or isinstance(data, Mapping):
+    if asked.tables:
         asked, in_memory = _place_tables(data, asked)
     elif isinstance(data, str | Path):
         if not str(data):
@@ -116,8 +116,8 @@ def _place_tables(data: object, spec: ReleaseSpec) -> tuple[ReleaseSpec, Mapping
     """Return the spec with the places of its tables, and the tables where one is in memory; ``data``: as given."""
     if data is None:
         return spec, None
-    if not spec.tables or not isinstance(data, Mapping) or data.keys() != spec.tables.keys():
-        wanted = f"a mapping with a table each for {' and '.join(spec.tables)}" if spec.tables else "one table"
+    if not isinstance(data, Mapping) or data.keys() != spec.tables.keys():
+        wanted = f"a mapping with a table each for {' and '.join(spec.tables)}"
         raise RequestError("does not fit the spec's tables", f"Hand over {wanted}", "release.data")
     paths = {n: resolve_place(place, "release.data") for n, place in data.items() if isinstance(place, str | Path)}
     tables = {name: t.model_copy(update={"data": paths.get(name, "")}) for name, t in spec.tables.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.file_source import FileSource
@@ -26,7 +26,7 @@ def open_source(data: AnyPlace, spec: ReleaseSpec) -> Source:
     the table.  ``spec.data`` is not looked at.  Of two tables, where the spec has them, a mapping from the name of
     each.  Raises RequestError that names the file, the column or ``data``.
     """
-    if isinstance(data, Mapping):
+    if isinstance(data, Mapping) and spec.tables:
         from privsyn.sources.joined_source import JoinedSource
 
         return JoinedSource.open(data, spec, open_source)
@@ -36,7 +36,7 @@ def open_source(data: AnyPlace, spec: ReleaseSpec) -> Source:
         return FileSource.open(data, spec)
     from privsyn.sources.memory_source import MemorySource  # it loads pandas
 
-    return MemorySource.open(data, spec)
+    return MemorySource.open(cast(SupportsArrowStream, data), spec)
 
 
 def list_table_columns(data: AnyPlace, spec: ReleaseSpec) -> tuple[str, ...]:
@@ -44,7 +44,7 @@ def list_table_columns(data: AnyPlace, spec: ReleaseSpec) -> tuple[str, ...]:
 
     It tells how a CSV's header is written.
     """
-    if isinstance(data, Mapping):
+    if isinstance(data, Mapping) and spec.tables:
         return tuple(name for table in spec.tables.values() for name in table.columns)
     if is_streamed(data):
         return tuple(read_schema(data).names)
@@ -52,4 +52,4 @@ def list_table_columns(data: AnyPlace, spec: ReleaseSpec) -> tuple[str, ...]:
         return read_layout(data, spec.columns, spec.csv).columns
     from privsyn.sources.memory_source import list_column_names
 
-    return list_column_names(data, spec.columns)
+    return list_column_names(cast(SupportsArrowStream, data), spec.columns)
