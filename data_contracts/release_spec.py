@@ -38,12 +38,11 @@ from privsyn.data_contracts.presets import (
 )
 from privsyn.data_contracts.prior import Prior, check_prior
 from privsyn.data_contracts.promise import Guarantee, Unit
-from privsyn.data_contracts.public_file import PublicFile
 from privsyn.data_contracts.publication import About, Format, check_known_formats
 from privsyn.data_contracts.rules import OneOf, Rule, check_rules, list_computed_columns
 from privsyn.data_contracts.spec_checks import check_levels, check_together, check_unmeasured
 from privsyn.data_contracts.step_options import Synthesis
-from privsyn.data_contracts.totals import KnownTotal, check_totals
+from privsyn.data_contracts.totals import KnownTotal, PublicFile, check_totals
 
 MAX_COLUMNS = 5_000
 
@@ -81,7 +80,8 @@ class ReleaseSpec(FrozenModel):
         default="",
         description="CSV or Parquet: a file, or a folder of files with the same columns; an Excel, SPSS, Stata, SAS or "
         "Feather file; or the URL of a database's table, such as `postgresql://host/db?table=people`, "
-        "`sqlite:///people.db?table=people` or `duckdb:///people.duckdb?table=people` (docs/operations/sources.md). "
+        "`sqlite:///people.db?table=people` or `duckdb:///people.duckdb?table=people`, or of an object or a folder of "
+        "a store, such as `s3://bucket/people.parquet` (docs/operations/sources.md). "
         "Empty: the table is handed over in memory.",
     )
     query: str = Field(

@@ -187,7 +187,7 @@ def run_candidate(candidate: Candidate) -> ReleaseSummary:
     with defer_interrupts():
         with pause_gc():
             from privsyn.engine.open_run import open_run
-            from privsyn.engine.runner import run_steps
+            from privsyn.engine.step import run_steps
             from privsyn.publish.folder import publish, summarize
 
         telemetry = Telemetry(candidate.settings)

@@ -20,7 +20,6 @@ from privsyn.cli import compare_command as compare
 from privsyn.cli import epsilon_command as epsilon
 from privsyn.cli import evaluate_command as evaluate
 from privsyn.cli import formats_command as formats
-from privsyn.cli import improve_command as improve
 from privsyn.cli import itemsets_command as itemsets
 from privsyn.cli import ledger_command as ledger
 from privsyn.cli import prune_command as prune
@@ -58,7 +57,7 @@ def show_version(
 
 
 app.command("release")(release.release_command)
-app.command("improve")(improve.improve_command)
+app.command("improve")(release.improve_command)
 app.command("query")(query.query_command)
 app.command("evaluate")(evaluate.evaluate_command)
 app.command("rerun")(rerun.rerun_command)

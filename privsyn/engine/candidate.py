@@ -8,8 +8,7 @@ from functools import cached_property, partial
 
 from privsyn.base.settings import Settings
 from privsyn.counting.dask_engine import DaskEngine
-from privsyn.counting.engine import Engine
-from privsyn.counting.local_engine import LocalEngine
+from privsyn.counting.engine import Engine, LocalEngine
 from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import ReportProgress, Run

@@ -37,7 +37,7 @@ from privsyn.tasks.estimation.tails import with_tails
 from privsyn.tasks.kernels.counting import CodeTable, Countable
 from privsyn.tasks.knowledge.public_knowledge import Part
 from privsyn.tasks.panels.transition_codes import TransitionCodes, build_transition_codes, refine_weights
-from privsyn.tasks.steps import measure_transitions, one_way_marginals, pair_rows
+from privsyn.tasks.steps import one_way_marginals, pair_rows
 from privsyn.tasks.steps.decode_linked import (
     build_linked_domain,
     build_linked_schema,
@@ -96,7 +96,7 @@ def _plan_transitions(request: Request, inputs: Inputs, rho: Fraction) -> list[Q
     panel = plan.get_order()[0]
     domain = pair_rows.build_pair_domain(_build_codes(request, inputs), plan)
     kinds = (panel.kind_of_pair,) if panel.household else ()
-    return measure_transitions.plan_queries(plan.following, domain, rho, request.records, kinds)
+    return pair_rows.plan_transition_queries(plan.following, domain, rho, request.records, kinds)
 
 
 def _count_transitions(

@@ -76,8 +76,9 @@ _PROBLEMS = (
         r"42P01|no such table|Table with name .* does not exist",
         "is not there",
         "Correct the name: it is case-sensitive",
+        "query",
     ),
-    _Problem(r"42501|permission denied", "may not be read by this user", "GRANT it SELECT on the table"),
+    _Problem(r"42501|permission denied", "may not be read by this user", "GRANT it SELECT on the table", "query"),
     _Problem(r"25006|read-only", "would be written by the query", "Write a SELECT", "query"),
     _Problem(
         r"external access|disabled (by|through) configuration|PermissionException|Permission Error",
