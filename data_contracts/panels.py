@@ -120,6 +120,11 @@ def name_stay(attribute: str) -> str:
     return f"{attribute} (as before)"
 
 
+def name_all_rows(attribute: str) -> str:
+    """Return the attribute that is the code of another attribute in every kept row, and not in one row a person."""
+    return f"{attribute} (all rows)"
+
+
 def name_next(attribute: str) -> str:
     """Return the attribute that is the code of another attribute in the person's next row."""
     return f"{attribute} (next row)"

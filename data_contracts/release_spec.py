@@ -39,6 +39,7 @@ from privsyn.data_contracts.presets import (
     PRESET_MECHANISMS,
     RELATIONS,
     fill_preset,
+    fill_split,
     fill_targets,
     find_open_values,
 )
@@ -265,8 +266,9 @@ class ReleaseSpec(FrozenModel):
         options = current["mechanism"]
         if preset == "0.4":
             current |= fill_targets(current)
-        if values and isinstance(options, Mapping) and options["name"] in PRESET_MECHANISMS:
-            current["mechanism"] = fill_preset(options, values)
+        if isinstance(options, Mapping) and options["name"] in PRESET_MECHANISMS:
+            filled = fill_split(options, current.get("focus")) if preset == "0.4" else options
+            current["mechanism"] = fill_preset(filled, values)
         return current
 
     @field_validator("columns")

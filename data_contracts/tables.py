@@ -99,6 +99,9 @@ ENCODED_ROWS = _make_wide_table("encoded_rows", Zone.PRIVATE)
 RECODED_ROWS = _make_wide_table("recoded_rows", Zone.PRIVATE)
 """Private rows as coarse codes; the code ``size`` (one past the end) marks a filtered value."""
 
+KEPT_ROWS = _make_wide_table("kept_rows", Zone.PRIVATE)
+"""All kept rows of persons as coarse codes; one past the end marks a filtered value."""
+
 PAIRED_ROWS = _make_wide_table("paired_rows", Zone.PRIVATE)
 """Of each person one row and the next one as coarse codes; one past the end marks a filtered value."""
 
