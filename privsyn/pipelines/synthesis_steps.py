@@ -115,6 +115,7 @@ def read_consistent_marginals(
         expected=None if expected is None else expected.coarse,
         known=totals,
         pooled=mark_all_ordered_codes(recode, request.encoding.binning) if settings.pooled else None,
+        trend_deviations={} if found is None else found.deviation,
     )
     return recode, consistent, [] if found is None else list_missing_pairs(found, consistent, known.zeros)
 

@@ -35,16 +35,21 @@ FITTED_COEFFICIENTS = 100_000
 _ROUNDS = 60
 _CLOSE = 1e-4  # shares that move by less have settled
 _NOMINAL = 0  # the level of a contrast of codes; those of cosines count from 1
+_TREND = 0  # the kind of the product of two first cosines
 
 
 @dataclass(frozen=True, eq=False)
 class NoisyPair:
-    """Noisy ``counts``, and ``expected`` ones of independence, of one shape; ``variance``: of a cell's noise, > 0."""
+    """Noisy ``counts``, and ``expected`` ones of independence, of one shape; ``variance``: of a cell's noise, > 0.
+
+    ``trend_deviation``: standard deviation of a look at the pair's trend that was pooled into the counts.
+    """
 
     attributes: Clique
     counts: Floats
     expected: Floats
     variance: float
+    trend_deviation: float = np.inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,8 +109,8 @@ class PooledEstimator:
 
         The noise of all cells averages out in a trend, which shrinking cell by cell draws to 0 with them.
         """
-        trend = tuple(basis.level == 1 for basis in (self.coefficients.first, self.coefficients.second))
-        moved = np.where(np.outer(*trend), self._estimate(counts) - self.coefficients.read(estimate), 0.0)
+        own = self._estimate(counts) - self.coefficients.read(estimate)
+        moved = np.where(self.coefficients.kind == _TREND, own, 0.0)
         return estimate + self.coefficients.rebuild(moved) - self.coefficients.expected
 
     def _estimate(self, counts: Floats) -> Floats:
@@ -149,7 +154,8 @@ def _read_pair(pair: NoisyPair, ordered: Mapping[str, NDArray[np.bool_]]) -> _Co
     low, high = np.minimum.outer(first.level, second.level), np.maximum.outer(first.level, second.level)
     octave = np.floor(2 * np.log2(np.maximum(low, 1) * np.maximum(high, 1))).astype(np.int64)
     kind = np.where(low == _NOMINAL, np.where(high == _NOMINAL, -1, -2 - octave), octave)
-    return _Coefficients(first, second, pair.expected, variance, kind)
+    looked = np.where(kind == _TREND, pair.trend_deviation**-2.0, 0.0)
+    return _Coefficients(first, second, pair.expected, 1 / (1 / variance + looked), kind)
 
 
 def _build_basis(counts: Floats, ordered: NDArray[np.bool_] | None) -> _Basis:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -162,6 +163,7 @@ def make_consistent(
     expected: Callable[[Clique], Floats] | None = None,
     known: KnownTotals | None = None,
     pooled: OrderedCodes | None = None,
+    trend_deviations: Mapping[Clique, float] = MappingProxyType({}),
 ) -> list[Marginal]:
     """Consistent, non-negative marginals with one common total: the one-ways, then the measured cliques.
 
@@ -189,6 +191,7 @@ def make_consistent(
 
     ``pooled``: the codes in order; pairs without known zeros are also shrunk by what all pairs together say of their
     coefficients (tasks/estimation/pooled_coefficients.py), and keep their trends.  None: they are not.
+    ``trend_deviations``: standard deviations of looks at trends that were pooled into the pairs' counts.
 
     A measured marginal of merged codes (``merges``) agrees with the others on what both know: sums over its codes of an
     attribute, and of several where another holds these by codes that are parts of its own.  Zeros are not known in it.
@@ -210,7 +213,7 @@ def make_consistent(
     if one_way_weight > 1 or shrink:
         _average(groups, rounds)  # nothing is cut at 0 yet: noise below 0 still cancels noise above
     if shrink:
-        _shrink_all([e for e in larger if e.known is None], expected, pooled)
+        _shrink_all([e for e in larger if e.known is None], expected, pooled, trend_deviations)
     if one_way_weight != 1:
         for e in singles:
             e.variance = e.variance / one_way_weight
@@ -254,26 +257,37 @@ def _average(groups: Sequence[Sequence[Member]], rounds: int, cut: Callable[[], 
 
 
 def _shrink_all(
-    estimates: Sequence[_Estimate], expected: Callable[[Clique], Floats] | None, ordered: OrderedCodes | None
+    estimates: Sequence[_Estimate],
+    expected: Callable[[Clique], Floats] | None,
+    ordered: OrderedCodes | None,
+    trend_deviations: Mapping[Clique, float],
 ) -> None:
     """Shrink each marginal; ``ordered``: the codes in order for pooled coefficients, None: these are not used."""
     with threadpool_limits(1, "blas"):  # sums in one order, whatever the number of cores
         estimators: list[PooledEstimator | None] = [None] * len(estimates)
         if ordered is not None:
-            estimators = _fit_pooled(estimates, ordered)
+            estimators = _fit_pooled(estimates, ordered, trend_deviations)
         for e, estimator in zip(estimates, estimators, strict=True):
             is_pair = len(e.attributes) == 2 and not e.merges
             _shrink(e, expected(e.attributes) if expected and is_pair else None, estimator)
 
 
-def _fit_pooled(estimates: Sequence[_Estimate], ordered: OrderedCodes) -> list[PooledEstimator | None]:
+def _fit_pooled(
+    estimates: Sequence[_Estimate], ordered: OrderedCodes, trend_deviations: Mapping[Clique, float]
+) -> list[PooledEstimator | None]:
     """Return the estimators by pooled coefficients; None of what is no pair, has no noise, no rows or known zeros."""
     fitted = [
         len(e.attributes) == 2 and not e.merges and e.zero is None and e.counts.sum() > 0 and e.variance.max() > 0
         for e in estimates
     ]
     pairs = [
-        NoisyPair(e.attributes, e.counts, remove_interaction(e.counts, float(e.counts.sum())), float(e.variance.mean()))
+        NoisyPair(
+            e.attributes,
+            e.counts,
+            remove_interaction(e.counts, float(e.counts.sum())),
+            float(e.variance.mean()),
+            trend_deviations.get(e.attributes, np.inf),
+        )
         for e, fits in zip(estimates, fitted, strict=True)
         if fits
     ]

@@ -110,11 +110,10 @@ def fit_related_places(codes: CodeTable, recode: Recode, binning: Binning) -> Re
     scores = np.stack([cuts[a].score[sample[a]] for a in names], axis=1) if names else np.zeros((0, 0))
     there = np.stack([ordered[a][sample[a]] for a in names], axis=1).astype(np.float64) if names else scores
     kept = np.array([cuts[a].kept_variance for a in names])
-    correlation = np.eye(len(names))
+    product, correlation = scores.T @ scores / np.maximum(there.T @ there, 1.0), np.eye(len(names))
     for (i, a), (j, b) in combinations(enumerate(names), 2):
-        product = float(scores[:, i] @ scores[:, j]) / max(float(there[:, i] @ there[:, j]), 1.0)
-        correlation[i, j] = correlation[j, i] = _find_correlation(product, cuts[a].hermite * cuts[b].hermite)
-    follows = (np.abs(correlation - np.eye(len(names))) >= LEAST_CORRELATION).any(axis=0) if names else []
+        correlation[i, j] = correlation[j, i] = _find_correlation(product[i, j], cuts[a].hermite * cuts[b].hermite)
+    follows: NDArray[np.bool_] = np.any(np.abs(correlation - np.eye(len(names))) >= LEAST_CORRELATION, axis=0)
     moved = tuple(
         j
         for j, a in enumerate(names)
