@@ -28,8 +28,7 @@ from benchmarks.whole_release import census_spec
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.open_run import open_run
-from privsyn.engine.runner import run_steps
-from privsyn.engine.step import Step
+from privsyn.engine.step import Step, run_steps
 from privsyn.engine.step_tables import StepRefs
 from privsyn.pipelines.release_plan import build_candidate
 from privsyn.publish.folder import publish

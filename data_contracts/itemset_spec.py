@@ -14,8 +14,8 @@ from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.promise import Guarantee
-from privsyn.data_contracts.public_file import PublicFile
 from privsyn.data_contracts.release_spec import DATASET, MAX_COLUMNS
+from privsyn.data_contracts.totals import PublicFile
 
 MAX_ITEMS = 100_000
 """Most items of a universe."""

@@ -35,7 +35,7 @@ _ARITHMETIC: dict[type[ast.operator], str] = {
     ast.FloorDiv: "//",
     ast.Mod: "%",
 }
-_COMPARISONS: dict[type[ast.cmpop], str] = {
+COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Eq: "==",
     ast.NotEq: "!=",
     ast.Lt: "<",
@@ -220,7 +220,7 @@ class _Reader:
         if "null" in (one.op, other.op):
             _refuse(f"`{self._text}` compares with null, which is never true", "Write `is null` or `is not null`")
         one, other = self._match_types(one, other)
-        sign = _COMPARISONS[type(op)]
+        sign = COMPARISONS[type(op)]
         if sign not in ("==", "!=") and one.type in ("text", "truth"):
             _refuse(f"`{self._text}` orders a {one.type}", "A text or a truth value is equal to another, or not")
         return Node(sign, "truth", (one, other))

@@ -271,3 +271,11 @@ def sum_margin(total: KnownTotal, column: str) -> Counter[Any]:
 def list_known_columns(totals: Sequence[KnownTotal]) -> tuple[str, ...]:
     """Return the columns of all totals, each once."""
     return tuple(dict.fromkeys(name for total in totals for name in total.columns))
+
+
+class PublicFile(FrozenModel):
+    """One file, the field that named it, and the SHA-256 of its content."""
+
+    field: str = Field(min_length=1, max_length=200, description="The field that named it.")
+    path: str = Field(min_length=1, description="Where it lay.")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of its content.")

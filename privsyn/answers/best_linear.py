@@ -20,6 +20,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from privsyn.answers.released_counts import Counts, ReleasedCounts
 from privsyn.data_contracts.domain import Clique
@@ -197,3 +198,28 @@ def _find_summing_observation(
     sizes = [shape[axis] for axis in axes]
     target = np.ravel_multi_index([index[axis] for axis in axes], sizes) if axes else np.zeros(cells, dtype=np.int64)
     return sp.csr_matrix((np.ones(cells), (target, np.arange(cells))), shape=(int(np.prod(sizes)), cells))
+
+
+def compute_normal_factor(level: float) -> float:
+    """Half the width of a two-sided normal interval in standard deviations: 1.96 at level 0.95."""
+    return float(ndtri(0.5 + level / 2))
+
+
+def compute_ratio(
+    top: Floats, bottom: Floats, covariances: tuple[Floats, Floats, Floats], z: float
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Top / bottom with its standard error and interval, by Fieller's theorem (1954); of any one shape.
+
+    ``covariances``: var(top), cov(top, bottom), var(bottom).  A ratio r is in the interval where |top - r bottom| is at
+    most z of its standard deviations.  NaN where the bottom is not told from 0: then any ratio is possible.
+    """
+    vt, c, vb = covariances
+    with np.errstate(all="ignore"):
+        estimate = top / bottom
+        a, b, d = bottom**2 - z**2 * vb, top * bottom - z**2 * c, top**2 - z**2 * vt
+        root = np.sqrt(np.maximum(b**2 - a * d, 0.0))
+        known = (a > 0) & (bottom > 0)
+        low, high = np.where(known, (b - root) / a, np.nan), np.where(known, (b + root) / a, np.nan)
+        error = np.sqrt(np.maximum(vt - 2 * estimate * c + estimate**2 * vb, 0.0)) / np.abs(bottom)
+    nothing = ~known
+    return np.where(nothing, np.nan, estimate), np.where(nothing, np.nan, error), low, high

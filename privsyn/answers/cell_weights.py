@@ -20,6 +20,7 @@ from scipy.sparse.csgraph import connected_components
 from privsyn.answers.conditions import AtLevel, Condition, name_codes_attribute
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.data_contracts.domain import Clique
+from privsyn.tasks.codecs.differences import DifferenceCodec
 from privsyn.tasks.codecs.split import SplitCodec
 
 Floats = NDArray[np.float64]
@@ -228,7 +229,7 @@ def compute_fine_fractions(released: ReleasedCounts, condition: Condition) -> Fl
 
 def sample_points(released: ReleasedCounts, attribute: str) -> dict[str, pa.Array]:
     """Return values that stand for each fine code, by released column: POINTS_PER_INTERVAL with both ends."""
-    codec, reach = released.codecs[attribute], released.reach[attribute]
+    codec, reach = released.codecs[attribute], released.reach.get(attribute)
     each = POINTS_PER_INTERVAL if reach is not None and codec.in_order else 1
     if reach is None or each == 1:
         values = codec.decode(np.arange(codec.size), np.random.default_rng(0))
@@ -236,7 +237,7 @@ def sample_points(released: ReleasedCounts, attribute: str) -> dict[str, pa.Arra
         type_ = codec.ranges()[attribute].type
         values = {attribute: as_released(np.linspace(*reach, POINTS_PER_INTERVAL, axis=1).ravel(), type_)}
     own = {name_codes_attribute(attribute): pa.array(np.repeat(np.arange(codec.size), each))}
-    return values | (own if isinstance(codec, SplitCodec) else {})
+    return values | (own if isinstance(codec, SplitCodec | DifferenceCodec) else {})
 
 
 def as_released(numbers: Floats, type_: pa.DataType) -> pa.Array:

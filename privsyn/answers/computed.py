@@ -16,13 +16,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.answers.answer_table import name_label
-from privsyn.answers.cell_weights import Cells
+from privsyn.answers.cell_weights import Cells, as_released
 from privsyn.answers.conditions import (
     AllOf,
     AtLevel,
     Bools,
     Condition,
     Language,
+    Parsed,
     Values,
     make_unknown_column_error,
     match_all_rows,
@@ -91,16 +92,37 @@ def list_levels(released: ReleasedCounts, name: str) -> list[tuple[str, Conditio
 
 
 def state_rule(released: ReleasedCounts, text: str) -> Condition:
-    """Return a condition in words, by the codes that a computed column splits where these decide it.
+    """Return a condition in words, by the codes that were counted for it where these decide it.
 
-    Raises RequestError as :func:`conditions.condition` does.
+    These are the codes that a computed column splits, and those of a measured difference of two columns.  Raises
+    RequestError as :func:`conditions.read_condition` does.
     """
     given = read_condition(text, released.language)
     parts = given.parts()
-    found = [_translate_to_split_codes(released, part) for part in parts]
+    found = [_translate_to_split_codes(released, _translate_to_differences(released, part)) for part in parts]
     if found == parts:
         return given
     return found[0] if len(found) == 1 else AllOf(tuple(found))
+
+
+def _translate_to_differences(released: ReleasedCounts, part: Condition) -> Condition:
+    """Return the condition with comparisons of two columns as codes of their difference, where this was measured."""
+    if isinstance(part, AllOf):
+        return AllOf(tuple(_translate_to_differences(released, one) for one in part.conditions))
+    for codec in released.encoding.differences:
+        pair = (codec.first.attribute, codec.second.attribute)
+        if isinstance(part, Parsed) and part.compares_only(pair):
+            # The signs -1, 0, 1 by an example of each: the pair is (0, 1), (1, 1), (1, 0), in days where it is moments.
+            types = {name: released.codecs[name].ranges()[name].type for name in pair}
+            of_signs = {
+                name: as_released(
+                    np.array(numbers) * (86_400.0 if pa.types.is_temporal(types[name]) else 1.0), types[name]
+                )
+                for name, numbers in zip(pair, ([0, 1, 1], [1, 1, 0]), strict=True)
+            }
+            signs = np.flatnonzero(part.holds(of_signs)) - 1
+            return AtLevel(codec, np.flatnonzero(np.isin(codec.signs, signs)))
+    return part
 
 
 def _translate_to_split_codes(released: ReleasedCounts, part: Condition) -> Condition:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.rule_language import Node, Type, parse_condition
+from privsyn.data_contracts.rule_language import COMPARISONS, Node, Type, parse_condition
 from privsyn.data_contracts.spec_checks import NOT_MEASURED
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.rules import evaluate
@@ -149,6 +149,14 @@ class Parsed(Condition):
     def compares_columns(self) -> bool:
         """Whether a part that nothing joins is about several columns."""
         return any(len(n.columns) > 1 for n in self.node.walk() if n.op not in ("and", "or", "not"))
+
+    def compares_only(self, pair: tuple[str, str]) -> bool:
+        """Return whether it says only which of two columns is the larger, so that their difference decides it."""
+        compared = [n for n in self.node.walk() if n.op not in ("and", "or", "not", "column")]
+        return {*self.node.columns} == {*pair} and all(
+            n.op in COMPARISONS.values() and all(arg.op == "column" for arg in n.args) and len({*n.columns}) == 2
+            for n in compared
+        )
 
     def holds(self, values: Values) -> Bools:
         """Return whether it is true, row by row; a row for which it is unknown, by a null, is none."""

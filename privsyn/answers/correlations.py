@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from privsyn.answers.best_linear import compute_normal_factor
 from privsyn.answers.counted import locate_cells
-from privsyn.answers.intervals import compute_normal_factor
 from privsyn.answers.model_bounds import compute_distance
 from privsyn.answers.question import Question
 from privsyn.answers.released_counts import ReleasedCounts

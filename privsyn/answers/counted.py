@@ -8,11 +8,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from privsyn.answers.best_linear import Linear
+from privsyn.answers.best_linear import Linear, compute_normal_factor, compute_ratio
 from privsyn.answers.cell_weights import Cells
 from privsyn.answers.computed import compute_row_numbers, locate_computed_columns
 from privsyn.answers.conditions import AllOf, Condition
-from privsyn.answers.intervals import compute_normal_factor, compute_ratio
 from privsyn.answers.model_bounds import CONCENTRATION, compute_bounds, compute_distance
 from privsyn.answers.question import Question, compute_left_out, select_shown_answers
 from privsyn.answers.synthetic_rows import read_row_codes, sum_rows

@@ -9,8 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from privsyn.answers.best_linear import compute_normal_factor
 from privsyn.answers.computed import compute_row_numbers
-from privsyn.answers.intervals import compute_normal_factor
 from privsyn.answers.question import Question, select_shown_answers
 from privsyn.answers.synthetic_rows import group_rows, read_row_codes, select_rows
 from privsyn.base.errors import RequestError

@@ -81,7 +81,7 @@ class Question:
     def columns(self) -> Clique:
         """Every counted attribute of the question, in the table's order."""
         named = {*self.by, *self.others, *(self.where.columns if self.where else ())}
-        return tuple(a for a in self.released.attributes if a in named)
+        return tuple(a for a in self.released.codecs if a in named)
 
     @property
     def cells(self) -> Cells:

@@ -1,4 +1,4 @@
-"""Answers to questions that are one line of text each (``data_contracts.question_language``)."""
+"""Answers to questions that are one line of text each (``data_contracts.focus``)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.question_language import ParsedQuestion, parse_names, parse_question
+from privsyn.data_contracts.focus import ParsedQuestion, parse_names, parse_question
 
 if TYPE_CHECKING:
     import pandas as pd

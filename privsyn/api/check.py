@@ -37,8 +37,7 @@ from privsyn.tasks.codecs.differences import DifferenceCodec
 from privsyn.tasks.codecs.encoding_plan import FIGURES
 from privsyn.tasks.codecs.level_codecs import LevelCodec
 from privsyn.tasks.codecs.split import SplitCodec
-from privsyn.tasks.estimation.budget_shares import split_by_weight
-from privsyn.tasks.estimation.expected_error import NORMAL_MEAN_ABSOLUTE
+from privsyn.tasks.estimation.expected_error import NORMAL_MEAN_ABSOLUTE, split_by_weight
 from privsyn.tasks.estimation.merged_codes import CoarseCounts, count_affordable_cells, merge_codes
 from privsyn.tasks.estimation.question_cells import find_starts
 from privsyn.tasks.privacy.accountant import cap_accountant

@@ -2,7 +2,7 @@
 
 An error names fields of the models (a field of the spec, an argument of a function, a setting) and things to do; each
 surface has a vocabulary that says how its readers know them.  The API's is here, the command line's in
-``privsyn/cli/vocabulary.py`` and the run form's in ``flows/form_vocabulary.py``.
+``privsyn/cli/common.py`` and the run form's in ``flows/form_vocabulary.py``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ _ARGUMENTS = {
     "query": "release columns where formula probabilities level population other plot",
     "forecast": "rows epsilons earlier public strength seeds plot",
     "add_formats": "release formats",
+    "publish": "release database prefix schema replace",
     "draft_spec": "data dictionary dataset header csv",
     "ledger": "dataset against",
     "backup": "file",

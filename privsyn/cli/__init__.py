@@ -20,10 +20,10 @@ from privsyn.cli import compare_command as compare
 from privsyn.cli import epsilon_command as epsilon
 from privsyn.cli import evaluate_command as evaluate
 from privsyn.cli import formats_command as formats
-from privsyn.cli import improve_command as improve
 from privsyn.cli import itemsets_command as itemsets
 from privsyn.cli import ledger_command as ledger
 from privsyn.cli import prune_command as prune
+from privsyn.cli import publish_command as publish
 from privsyn.cli import query_command as query
 from privsyn.cli import release_command as release
 from privsyn.cli import rerun_command as rerun
@@ -58,13 +58,14 @@ def show_version(
 
 
 app.command("release")(release.release_command)
-app.command("improve")(improve.improve_command)
+app.command("improve")(release.improve_command)
 app.command("query")(query.query_command)
 app.command("evaluate")(evaluate.evaluate_command)
 app.command("rerun")(rerun.rerun_command)
 app.command("compare")(compare.compare_command)
 app.command("itemsets")(itemsets.itemsets_command)
 app.command("formats")(formats.formats_command)
+app.command("publish")(publish.publish_command)
 app.command("epsilon")(epsilon.epsilon_command)
 app.command("prune")(prune.prune_command)
 app.command("init")(operations.init_command)
@@ -84,7 +85,7 @@ def main() -> None:
         for logger in ("LOGGING", "SERVER_LOGGING", "LOGGING_ROOT", "LOGGING_HANDLERS_CONSOLE"):
             os.environ.setdefault(f"PREFECT_{logger}_LEVEL", "CRITICAL")
     # Loading makes hundreds of thousands of objects that stay: the collector need not look through them again and
-    # again while they come, nor once more at the end.
+    # again while they come, nor once more at the end, unless DuckDB is there, which would list what was not collected.
     gc.set_threshold(100_000, 50, 100)
-    atexit.register(gc.freeze)
+    atexit.register(lambda: None if "duckdb" in sys.modules else gc.freeze())
     app()

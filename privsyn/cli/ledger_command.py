@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from privsyn.cli.common import (
+    COMMAND_LINE,
     Debug,
     RunsFolder,
     Tables,
@@ -21,7 +22,6 @@ from privsyn.cli.common import (
     read_settings,
     write_new,
 )
-from privsyn.cli.vocabulary import COMMAND_LINE
 
 app = typer.Typer(no_args_is_help=True, help="Look into the privacy ledger.")
 
@@ -100,7 +100,7 @@ def export_command(
     with print_errors(debug=debug):
         from privsyn.api.ledger import LedgerView
         from privsyn.base.settings import Settings
-        from privsyn.ledgers.export import export_csv, export_json
+        from privsyn.ledgers.backup import export_csv, export_json
 
         path = parse_path(output, "--output")
         ledger = LedgerView(Settings()).opened(dataset)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from privsyn.api.ledger import HEADINGS, Budgets, LedgerView, Verified
 from privsyn.base.errors import LedgerMissingError
-from privsyn.cli.vocabulary import COMMAND_LINE
+from privsyn.cli.common import COMMAND_LINE
 from privsyn.ledgers.dataset_summary import AT_CAP_DELTA, DatasetSummary
 from privsyn.ledgers.ledger import Ledger
 

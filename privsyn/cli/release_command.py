@@ -1,4 +1,4 @@
-"""``privsyn release``: arguments, progress and the closing summary."""
+"""``privsyn release`` and ``privsyn improve``: arguments, progress and the closing summary."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from rich.table import Table
 from rich.text import Text
 
 from privsyn.cli.common import (
+    COMMAND_LINE,
     AsFlow,
     AsJson,
     Debug,
     OutFolder,
     PrivateTable,
+    RunsFolder,
     SpecEpsilon,
     SpecPath,
     get_command_name,
@@ -46,7 +48,6 @@ from privsyn.cli.first_charge import (
     print_price,
     simulate_sizes,
 )
-from privsyn.cli.vocabulary import COMMAND_LINE
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -333,3 +334,34 @@ def _print_line(line: str) -> None:
 def make_printable(text: str) -> str:
     """Return the text without characters that a terminal would obey."""
     return "".join(c if c.isprintable() else "\ufffd" for c in text)
+
+
+def improve_command(
+    release: Annotated[str, typer.Argument(metavar="RUN", help="A run's name, or its released folder.")],
+    epsilon: Annotated[float, typer.Option(help="What the new looks may cost by themselves.")],
+    data: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Where the unchanged private table lies now.")
+    ] = None,
+    out: RunsFolder = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Draw new noise although this improvement exists; costs budget.")
+    ] = False,
+    as_json: AsJson = False,
+    prefect: AsFlow = False,
+    debug: Debug = False,
+) -> None:
+    """Measure more of the unchanged table of RUN, and make a better table of all that was paid for.
+
+    Only the new looks are charged. The result is a release of its own, whose epsilon is that of all looks together.
+    """
+    start = time.monotonic()
+    with print_errors(debug=debug, out=out):
+        from privsyn.api.improve import build_improved_spec
+        from privsyn.pipelines.release_plan import build_candidate
+
+        table, settings = parse_table(data, "--data"), read_settings(out)
+        request = build_improved_spec(release, settings, epsilon, table)
+        warn_of_epsilon(request.privacy.epsilon)
+        candidate = build_candidate(request, settings, fresh=fresh)
+        summary = run_here_or_in_prefect(candidate, prefect=prefect)
+        show_summary(candidate, summary, start, as_json=as_json)

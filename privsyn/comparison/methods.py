@@ -6,7 +6,7 @@ from functools import partial
 
 from privsyn.comparison import variants
 from privsyn.comparison.method import Method
-from privsyn.comparison.papers import graphical_model, paper_variants, public_views
+from privsyn.comparison.papers import paper_variants, public_views
 from privsyn.comparison.papers.references import REFERENCES
 
 PAPER = "Zhang et al., PrivSyn, USENIX Security 2021"
@@ -127,7 +127,7 @@ _ALL = (
         "PGM, non-private selection",
         "non-private-selection, its rows by the package mbi, where it is installed: NOT private, a reference",
         f"{PAPER}, section 6.5",
-        graphical_model.exact_selection_pgm,
+        paper_variants.exact_selection_pgm,
         private=False,
     ),
     Method(

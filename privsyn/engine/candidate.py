@@ -8,8 +8,7 @@ from functools import cached_property, partial
 
 from privsyn.base.settings import Settings
 from privsyn.counting.dask_engine import DaskEngine
-from privsyn.counting.engine import Engine
-from privsyn.counting.local_engine import LocalEngine
+from privsyn.counting.engine import Engine, LocalEngine
 from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import ReportProgress, Run
@@ -22,15 +21,14 @@ from privsyn.ledgers.known_tables import KnownTable
 from privsyn.ledgers.ledger import Ledger, Line
 from privsyn.ledgers.noted_history import open_noted_ledger
 from privsyn.ledgers.released_periods import PeriodRow
-from privsyn.sources.open_source import open_source
-from privsyn.sources.private_table import Source, SupportsArrowStream
+from privsyn.sources.open_source import AnyPlace, open_source
+from privsyn.sources.private_table import Source
 from privsyn.storage.record_kinds import DataRecord, RequestRecord
 from privsyn.storage.records import Records
 from privsyn.storage.store import Store
-from privsyn.storage.table_files import Place
 from privsyn.tasks.privacy.noise import NoiseSource, OpenDPNoise
 
-OpenTable = Callable[[Place | SupportsArrowStream, ReleaseSpec], Source]
+OpenTable = Callable[[AnyPlace, ReleaseSpec], Source]
 
 
 def ignore_progress(step: str, done: int, total: int) -> None:
@@ -52,7 +50,7 @@ class Candidate:
     plan: Plan
     settings: Settings
     fresh: bool = False
-    data: SupportsArrowStream | None = None
+    data: AnyPlace | None = None
     new_dataset: str | None = None
     opened: OpenTable | None = None
     noise: NoiseSource = field(default_factory=OpenDPNoise)

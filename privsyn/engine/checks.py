@@ -17,7 +17,7 @@ from privsyn.engine.request import Request
 from privsyn.ledgers.ledger import Line
 from privsyn.ledgers.noted_history import open_noted_ledger, refuse_older
 from privsyn.specs.places import format_place
-from privsyn.tasks.knowledge.totals_and_rules import check_totals_possible
+from privsyn.tasks.knowledge.totals import check_totals_possible
 from privsyn.tasks.privacy.accountant import cap_accountant, convert_epsilon_to_rho
 from privsyn.tasks.rules.feasibility import check_feasible
 

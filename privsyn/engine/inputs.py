@@ -10,16 +10,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.counting.engine import Engine
-from privsyn.counting.local_engine import LocalEngine
+from privsyn.counting.engine import Engine, LocalEngine
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.codecs.binning import Binning
 from privsyn.tasks.estimation import noisy
-from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, pool_one_ways, recode_from_table
-from privsyn.tasks.estimation.recompress import recompress
+from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, pool_one_ways, recode_from_table, recompress
 from privsyn.tasks.estimation.smooth_counts import smooth_one_ways
 from privsyn.tasks.kernels.counting import CodeTable, Countable
 from privsyn.tasks.steps import encode

@@ -16,8 +16,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs, PrivateAccess
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
-from privsyn.engine.runner import run_steps
-from privsyn.engine.step import Output, ReleaseStep, RowStream, Step
+from privsyn.engine.step import Output, ReleaseStep, RowStream, Step, run_steps
 from privsyn.tasks.estimation import noisy
 
 Tables = Mapping[str, pa.Table]

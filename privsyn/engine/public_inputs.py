@@ -15,8 +15,8 @@ from pathlib import Path
 
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.columns import Zoned
-from privsyn.data_contracts.public_file import PublicFile
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.totals import PublicFile
 from privsyn.engine.names_of_tables import find_names, map_fingerprints
 from privsyn.ledgers.known_tables import KnownTable
 from privsyn.ledgers.ledger import Ledger

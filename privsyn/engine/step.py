@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -194,3 +194,24 @@ def check_shares(steps: Sequence[Step], request: Request) -> None:
     shares = [step.share(request) for step in release_steps(steps)]
     if sum(shares) != 1 or min(shares, default=Fraction(0)) <= 0:
         raise ValueError(f"the shares of the release steps are {', '.join(map(str, shares))}: they must sum to 1")
+
+
+Outputs = TypeVar("Outputs")
+
+
+class RunStep(Protocol[Outputs]):
+    """Runs one step on the results of its producers, by their names, and returns its own result."""
+
+    def __call__(self, step: Step, inputs: Mapping[str, Outputs]) -> Outputs:
+        """Return the step's result."""
+
+
+def run_steps(steps: Iterable[Step], run: RunStep[Outputs]) -> dict[str, Outputs]:
+    """Run every step in order; returns step name -> its result.
+
+    Raises LookupError for an input that no step made.
+    """
+    left: dict[str, Outputs] = {}
+    for step in steps:
+        left[step.name] = run(step, {name: left[name] for name in step.producers})
+    return left

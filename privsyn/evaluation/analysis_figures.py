@@ -14,8 +14,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.base.errors import RequestError
-from privsyn.data_contracts.analyses import Analysis
 from privsyn.data_contracts.evaluation_results import AnalysisFigure, AnalysisResult
+from privsyn.data_contracts.evaluation_spec import Analysis
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import infer_type

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.analyses import Analysis
+from privsyn.data_contracts.evaluation_spec import Analysis
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.rule_language import Node, Type, parse_condition, parse_expression
 from privsyn.tasks.codecs import EncodingPlan

@@ -29,7 +29,7 @@ from privsyn.sources.transaction_source import iterate_held_items
 from privsyn.tasks.itemsets import basis_marginals, basis_set, estimates, item_counts, pair_counts
 from privsyn.tasks.itemsets.basis_set import Basis
 from privsyn.tasks.itemsets.estimates import Measured
-from privsyn.tasks.itemsets.frequent_items import choose_frequent_items, compute_threshold
+from privsyn.tasks.itemsets.item_counts import choose_frequent_items, compute_threshold
 from privsyn.tasks.itemsets.transactions import ROW_SCHEMA, Transactions, gather_transactions
 from privsyn.tasks.steps.encode import Repairs
 

@@ -58,13 +58,7 @@ from privsyn.tasks.estimation.recode import build_coarse_domain, estimate_total
 from privsyn.tasks.estimation.target_weights import NO_TARGETS
 from privsyn.tasks.kernels.counting import CodeTable, Countable
 from privsyn.tasks.knowledge.public_knowledge import Part
-from privsyn.tasks.steps import (
-    append_attributes,
-    combine_cliques,
-    reselect_cliques,
-    residual_scores,
-    synthesize,
-)
+from privsyn.tasks.steps import append_attributes, combine_cliques, residual_scores, synthesize
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
@@ -233,7 +227,7 @@ def _build_choice(n: int, stages: Sequence[str], scores: ReleaseStep, measure: R
         recode = pool_one_ways(request, inputs, stages)
         fine = drop_attributes(request.encoding.domain, list_roundings(request.encoding.binning))
         queries, answers = inputs.noisy(scores.name)
-        weights = reselect_cliques.reselect_cliques(
+        weights = residual_scores.reselect_cliques(
             queries,
             [float(y[0]) for y in answers],
             recode,

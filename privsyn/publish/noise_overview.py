@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.counting.local_engine import LocalEngine
+from privsyn.counting.engine import LocalEngine
 from privsyn.data_contracts.artifacts import ArtifactRef, Zone
 from privsyn.data_contracts.certificate import explain_missing_relations
 from privsyn.data_contracts.receipts import Query

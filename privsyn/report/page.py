@@ -31,8 +31,8 @@ from privsyn.data_contracts.evaluation_results import (
 )
 from privsyn.report import charts
 from privsyn.report import explanations as words
-from privsyn.report.bins import SHOWN_BINS, Bins
 from privsyn.report.explanations import format_number, format_percent
+from privsyn.report.overview_chart import SHOWN_BINS, Bins
 
 SHOWN_ROWS = 15
 """Rows of a worst-first list that are open; the rest is folded."""

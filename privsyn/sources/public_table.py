@@ -23,9 +23,9 @@ from privsyn.data_contracts.columns import DropColumn
 from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.prior import Prior
 from privsyn.data_contracts.promise import Unit
-from privsyn.data_contracts.public_file import PublicFile
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import build_code_schema
+from privsyn.data_contracts.totals import PublicFile
 from privsyn.sources.open_source import list_table_columns, open_source
 from privsyn.sources.private_table import Source
 from privsyn.storage.released_files import check_measured, check_released_file, read_manifest_if_readable

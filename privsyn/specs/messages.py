@@ -58,7 +58,7 @@ _MUST_BE = {
     "bool_type": "true or false",
     "string_type": "text (put quotation marks around it)",
     "string_unicode": "text without half characters (lone surrogates)",
-    "tuple_type": "a list, such as [1, 2, 3]",
+    "tuple_type": "a list",
     "finite_number": "a finite number",
     "datetime_parsing": "a date or moment, such as 2010-01-31",
     "datetime_type": "a date or moment, such as 2010-01-31",
@@ -201,9 +201,10 @@ def describe_wrong_value(entry: Any, rule: str = "") -> tuple[str, str]:
             f"is {_show_value(value)}, but must be a mapping of fields",
             "Write `{field: value, ...}` or indented `field: value` lines",
         )
+    in_list = f"Write `[{_shorten(value)}]`" if type_ == "tuple_type" and isinstance(value, str | int | float) else ""
     return (
         f"is {_show_value(value)}, but must be {rule or _describe_rule(type_, context, entry['msg'])}",
-        "Correct the value",
+        in_list or "Correct the value",
     )
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns import (
@@ -40,7 +42,6 @@ from privsyn.tasks.codecs.numbers import IntegerCodec, NumberCodec
 from privsyn.tasks.codecs.one_hot import OneHotCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.codecs.person_figures import PersonFigureCodec, build_person_figures, get_unit
-from privsyn.tasks.codecs.random_columns import UnmeasuredColumn
 from privsyn.tasks.codecs.split import split_by_computed
 from privsyn.tasks.rules.compiled_rules import CompiledRules, list_thresholds
 
@@ -371,3 +372,35 @@ def _with_calendar(
     parts = [Part.MINUTE] if isinstance(codec, TimeCodec) else list_parts(codec.smallest)
     free = [part for part in parts if name_calendar_attribute(codec.attribute, part) not in spec.columns]
     return [codec, *codec.count_calendar(free)]
+
+
+class UnmeasuredColumn:
+    """A released column that is drawn from its spec alone: it has no codes and no attribute.
+
+    Listed values are equally likely; numbers, days and times are drawn evenly from their whole public range, whatever
+    its bins.  Null, where the column is nullable, is as likely as one listed value or one bin.
+    """
+
+    def __init__(self, codec: Codec, column: Any) -> None:
+        self.column, self._codec = codec.attribute, codec
+        self._nullable = bool(column.nullable)
+        listed = isinstance(column, CategoricalColumn)
+        self._values = len(column.values) if listed else None
+        bins = int(codec.groups.max()) + 1 - int(self._nullable)
+        self._choices = self._values or bins
+
+    def draw(self, rows: int, rng: np.random.Generator) -> pa.Array:
+        """Return one value a row, in the released type."""
+        chosen = rng.integers(self._choices + int(self._nullable), size=rows)
+        null = chosen == self._choices
+        if not isinstance(self._codec, OrderedCodec):
+            codes = np.where(null, self._codec.size - 1, chosen)
+            return self._codec.decode(codes, rng)[self.column]
+        values = self._codec.draw_anywhere(rows, rng)
+        return pc.if_else(pa.array(null), pa.scalar(None, values.type), values) if self._nullable else values
+
+    def ranges(self) -> dict[str, ValueRange]:
+        """Return the domain of what is drawn: without an ``other`` or a null that only unlisted values become."""
+        domain = self._codec.ranges()[self.column]
+        values = None if domain.values is None or self._values is None else domain.values.slice(0, self._values)
+        return {self.column: replace(domain, nullable=self._nullable, values=values)}

@@ -16,7 +16,10 @@ of one common slope (the Lagrange multiplier), none where even the first slope i
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,3 +131,23 @@ def _allocate_at_slope(logs: Floats, at: Floats, slope: float) -> Floats:
     part = np.where(np.isfinite(second), (first - slope) / np.maximum(first - second, 1e-300), 0.0)
     shares[between] = at[after - 1] * (at[after] / at[after - 1]) ** part
     return np.asarray(shares)
+
+
+def compute_size_weight(cells: int) -> float:
+    """Equation (1): the weight c^(2/3) of a marginal of ``cells`` = c >= 1 cells.
+
+    Shares proportional to it make the summed expected L1 noise, sum_i c_i / sqrt(pi rho_i), least.
+    """
+    return float(cells ** (2 / 3))
+
+
+def split_by_weight(weights: Sequence[float], rho: Fraction) -> list[Fraction]:
+    """rho_i = rho w_i / sum_j w_j for positive weights, exact and summing to exactly ``rho``.
+
+    Weights count with nine digits: the last ones of a power or a logarithm differ from CPU to CPU.
+    """
+    rounded = [float(f"{w:.8e}") for w in weights]
+    times = Counter(rounded)  # many weights are equal, and fractions are slow to add
+    total = sum((Fraction(w) * n for w, n in times.items()), Fraction(0))
+    shares = {w: rho * Fraction(w) / total for w in times}
+    return [shares[w] for w in rounded]

@@ -22,7 +22,7 @@ from privsyn.data_contracts.domain import Domain, Merge
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import RECODE
-from privsyn.tasks.codecs.binning import AttributeBins, Binning, list_level_attributes
+from privsyn.tasks.codecs.binning import AttributeBins, Binning, list_counted_alone, list_level_attributes
 from privsyn.tasks.estimation.fine_weights import STANDS_OUT, find_faint_points, join_points, weigh_inside
 from privsyn.tasks.estimation.level_counts import combine_by_levels, with_levels
 from privsyn.tasks.estimation.marginals import Marginal
@@ -347,8 +347,8 @@ def sum_coarse_one_ways(recode: Recode) -> tuple[list[Marginal], list[Floats]]:
 ROWS_A_CELL = 3.0
 """Rows of a pair's cell in standard deviations of its noise, if every cell had as many."""
 
-LEAST_CODES = 3
-"""Codes of a column at least: with two, a relation that rises and falls cannot be seen."""
+LEAST_CODES = 4
+"""Codes of a column at least: with fewer, a label of a few heavy values shares codes between them."""
 
 ENOUGH_CODES = 8
 """So many codes keep a relation well: a column has them in place of half as many again: finer ones tell more."""
@@ -433,3 +433,49 @@ def _mark_first_of_neighbours(total: Floats, low: NDArray[np.bool_], theta: floa
                 first[begun[-1]] = False
             begun = []
     return first
+
+
+def recompress(
+    pooled: Recode,
+    queries: Sequence[Query],
+    binning: Binning,
+    settings: Compression,
+) -> Recode:
+    """Return recode with fine counts by a new decision on all one-ways, for attributes that ``queries`` asked again.
+
+    Not in the paper.  Rows were recoded by the first look, so codes stay; but a value that was low in the noise of that
+    look may stand out once the one-way was measured again.  Where no larger marginal was measured, nothing else speaks
+    of the codes: their counts are those of the new decision, too.
+
+    pooled: codes of the first look with all one-ways pooled in (:func:`privsyn.tasks.estimation.recode.pool_one_ways`);
+    queries: of all later looks.  Without ``settings.neighbours`` (the paper) nothing changes.
+    """
+    total = estimate_total(pooled)
+    if not settings.enabled or not settings.neighbours or total <= 0:
+        return pooled
+    alone = all(len(q.attributes) == 1 for q in queries)
+    found = dict(pooled)
+    again = dict.fromkeys(q.attributes[0] for q in queries if len(q.attributes) == 1)
+    counted_alone = set(list_counted_alone(binning))
+    for a in (a for a in again if not pooled[a].by_prior and a not in counted_alone):
+        own = compress_attribute(pooled[a].estimate, math.sqrt(pooled[a].noise), binning[a], settings)
+        counts = _smooth_inside(own, pooled[a], total)
+        estimate = counts if alone else pooled[a].estimate
+        found[a] = replace(pooled[a], weight=_weigh_inside(pooled[a], counts), estimate=estimate)
+    return found
+
+
+def _smooth_inside(own: AttributeRecode, recode: AttributeRecode, total: float) -> Floats:
+    """Return fine counts, not negative and of sum ``total``, smoothed inside the codes that the pooled counts make."""
+    code, counts = own.coarse[own.kept], np.zeros(len(own.coarse))
+    sums, cells = np.bincount(code, weights=recode.estimate[own.kept]), np.bincount(code)
+    missing = (total - sums.sum()) * cells / cells.sum()  # by each code's noise variance, as consistency shares it
+    counts[own.kept] = own.weight[own.kept] * apply_norm_sub(sums + missing, total)[code]
+    return counts
+
+
+def _weigh_inside(recode: AttributeRecode, counts: Floats) -> Floats:
+    """Return the share of each fine code in its code by ``counts``; where a code has none, as it was."""
+    kept = np.where(recode.kept, counts, 0.0)
+    sums = np.bincount(recode.coarse, weights=kept, minlength=recode.size)[recode.coarse]
+    return np.divide(kept, sums, out=recode.weight.copy(), where=sums > 0)

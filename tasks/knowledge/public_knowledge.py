@@ -31,8 +31,7 @@ from privsyn.tasks.estimation.reference import Expected, Reference
 from privsyn.tasks.estimation.target_weights import Targets
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge import prior_pairs
-from privsyn.tasks.knowledge.totals import HeldCounts, KnownTotals
-from privsyn.tasks.knowledge.totals_and_rules import list_held_by_rules
+from privsyn.tasks.knowledge.totals import HeldCounts, KnownTotals, list_held_by_rules
 
 KEEPING_RULES = 4
 """The version of how rows come to keep rules; a part of keys where there are rules."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.step_options import Selection
 from privsyn.data_contracts.tables import CLIQUES
-from privsyn.tasks.estimation.budget_shares import compute_size_weight
+from privsyn.tasks.estimation.expected_error import compute_size_weight
 
 if TYPE_CHECKING:
     import networkx as nx

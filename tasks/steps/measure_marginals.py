@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.receipts import Query, compute_sigma
-from privsyn.tasks.estimation.budget_shares import split_by_weight
+from privsyn.tasks.estimation.expected_error import split_by_weight
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.steps import one_way_marginals
 

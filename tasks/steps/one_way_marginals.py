@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query, compute_sigma
-from privsyn.tasks.estimation.budget_shares import compute_size_weight, split_by_weight
+from privsyn.tasks.estimation.expected_error import compute_size_weight, split_by_weight
 from privsyn.tasks.kernels.counting import Countable, count_all
 
 ROUNDING_WEIGHT = 0.2

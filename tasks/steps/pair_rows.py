@@ -1,4 +1,4 @@
-"""Step *pair rows* (transform): of each person with two rows and more one row and the next one, in codes.
+"""Step *pair rows* (transform): of each person with two rows and more a row and the next one, in codes; their queries.
 
 Not in the paper.  The pair is drawn by a public rule from the person's own rows (tasks/panels/choose_rows.py), so one
 person is one record of the result, however many rows it has.
@@ -6,7 +6,8 @@ person is one record of the result, however many rows it has.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.panels import name_next
+from privsyn.data_contracts.receipts import Query, compute_sigma
 from privsyn.data_contracts.tables import build_code_schema
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.compositions import find_kinds
@@ -98,3 +100,21 @@ def _put_back(values: NDArray[Any], order: NDArray[np.int64]) -> NDArray[Any]:
     found = np.empty_like(values)
     found[order] = values
     return found
+
+
+def plan_transition_queries(
+    attributes: Sequence[str], domain: Domain, rho: Fraction, records: int, kinds: Sequence[str] = ()
+) -> list[Query]:
+    """Return one query per attribute: its codes by those of the next row, each at rho_i = ``rho`` / d.
+
+    ``domain``: of the pairs (tasks/steps/pair_rows.py); ``kinds``: the attribute that says of which kind a pair of
+    members of a household is, by which all are counted, too; a household is then what a person is below.
+    Privacy: all answers together are rho-zCDP for adding or removing one person with all rows.  A person is at most
+    ``records`` = 1 record of the pairs, since one pair is drawn from each person by a rule that depends on that person
+    alone.  So each table of transitions has L2 sensitivity 1 and costs 1 / (2 sigma_i^2) <= rho_i (Theorem 3); the
+    rho_i sum to ``rho`` and depend on the public columns only.  One mechanism instance an attribute (Theorem 1).
+    """
+    cliques = [(*kinds, a, name_next(a)) for a in attributes]
+    cells = [domain.cells(c) for c in cliques]
+    sigma = compute_sigma(rho / max(len(cliques), 1), records)
+    return [Query(c, n, records, sigma) for c, n in zip(cliques, cells, strict=True)]

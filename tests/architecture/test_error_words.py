@@ -20,7 +20,7 @@ from typer.main import get_command
 from privsyn import cli
 from privsyn.base.settings import Settings
 from privsyn.base.wording import API, REQUESTS, Vocabulary
-from privsyn.cli.vocabulary import COMMAND_LINE
+from privsyn.cli.common import COMMAND_LINE
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.data_contracts.itemset_spec import ItemsetSpec
 from privsyn.data_contracts.release_spec import ReleaseSpec

@@ -78,6 +78,49 @@ def test_the_note_names_the_pair(save: Save) -> None:
     assert "compared" not in (Path(plain.released) / "README.md").read_text(encoding="utf-8")
 
 
+def test_questions_are_answered_by_the_measured_difference(save: Save) -> None:
+    table = people(6_000)
+    rows = table.to_pandas().dropna(subset=["income"])
+    made = run(make_spec(COLUMNS, data=save(table), compare=[["wages", "income"]], **AMOUNTS))
+    r = privsyn.open_release(made.released)
+    for condition, real in {
+        "wages == income": (rows.wages == rows.income).sum(),
+        "income > wages": (rows.wages < rows.income).sum(),
+        "not (wages < income)": (rows.wages >= rows.income).sum(),
+        "wages < income or wages > income": (rows.wages != rows.income).sum(),
+    }.items():
+        found = r.count(where=condition).iloc[0]
+        assert found.source == "measured" and abs(found.estimate - real) <= 4 * found.std_error < 400
+    share = r.share("wages == income").iloc[0]
+    assert share.source == "measured" and abs(share.estimate - (rows.wages == rows.income).sum() / 6_000) < 0.05
+    within = r.count(where="wages == income and wages >= 10000").iloc[0]
+    assert within.low <= ((rows.wages == rows.income) & (rows.wages >= 10_000)).sum() <= within.high
+    by_age = r.count("age", where="wages == income")
+    assert (by_age.low <= by_age.high).all()
+
+
+@pytest.mark.parametrize("type_", ["date", "timestamp"])
+def test_questions_about_days_and_moments_are_too(save: Save, type_: str) -> None:
+    rng = np.random.default_rng(0)
+    begun = rng.integers(14_600, 14_900, 2_000)
+    ended = begun + np.where(rng.random(2_000) < 0.6, 0, rng.integers(1, 60, 2_000))
+    kind = pa.date32() if type_ == "date" else pa.timestamp("s")
+    days = [
+        pa.array((d if type_ == "date" else d * 86_400).astype("int32" if type_ == "date" else "int64"))
+        for d in (begun, ended)
+    ]
+    column = {"kind": "datetime", "type": type_, "min": "2009-01-01", "max": "2011-01-01"}
+    spec = make_spec(
+        {"begun": column, "ended": column},
+        data=save(pa.table({"begun": days[0].cast(kind), "ended": days[1].cast(kind)})),
+        compare=[["begun", "ended"]],
+        **AMOUNTS,
+    )
+    r = privsyn.open_release(run(spec).released)
+    assert abs(r.count(where="begun == ended").estimate[0] - (begun == ended).sum()) < 100
+    assert abs(r.count(where="begun < ended").estimate[0] - (begun < ended).sum()) < 100
+
+
 def test_rules_bind_where_columns_are_compared(save: Save) -> None:
     rules = [{"never": "wages > income"}]
     kept = release(save(people(3_000)), compare=[["wages", "income"]], rules=rules)

@@ -21,7 +21,7 @@ import privsyn
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.counting.dask_engine import DaskEngine
-from privsyn.counting.local_engine import LocalEngine
+from privsyn.counting.engine import LocalEngine
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.release_spec import ReleaseSpec

@@ -15,7 +15,7 @@ from privsyn.api.release import release_in_process
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.base.wording import API
-from privsyn.cli.vocabulary import COMMAND_LINE
+from privsyn.cli.common import COMMAND_LINE
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.quality_release import publish_quality
 from privsyn.ledgers.ledger import Ledger

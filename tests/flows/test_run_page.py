@@ -350,7 +350,7 @@ def test_a_private_table_is_refused_by_the_overview(spec: ReleaseSpec, monkeypat
     from privsyn.api.release import release_in_process
     from privsyn.data_contracts.artifacts import Zone
     from privsyn.engine.open_run import open_run
-    from privsyn.engine.runner import run_steps
+    from privsyn.engine.step import run_steps
     from privsyn.storage.released_root import ZoneError
 
     release_in_process(spec, Settings())
@@ -368,7 +368,7 @@ def test_the_overview_counts_stored_rows_block_by_block(spec: ReleaseSpec, monke
     """3,000 synthetic rows in blocks of 1,024: the same figures as from all of them in memory, and never more held."""
     from privsyn.api.release import release_in_process
     from privsyn.engine.open_run import open_run
-    from privsyn.engine.runner import run_steps
+    from privsyn.engine.step import run_steps
 
     larger = spec.with_rows(rows=3_000)
     release_in_process(larger, Settings())

@@ -15,7 +15,7 @@ import pytest
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources import file_source
-from privsyn.tasks.codecs.random_columns import UnmeasuredColumn
+from privsyn.tasks.codecs.encoding_plan import UnmeasuredColumn
 from privsyn.tasks.privacy.noise import SeededNoise
 from privsyn.tasks.steps import encode
 from tests.support.releases import run

@@ -16,7 +16,7 @@ from privsyn.base.errors import (
     RequestError,
 )
 from privsyn.base.wording import API, Vocabulary, mention, refer_to_action
-from privsyn.cli.vocabulary import COMMAND_LINE
+from privsyn.cli.common import COMMAND_LINE
 from privsyn.flows.form_vocabulary import FORM
 
 

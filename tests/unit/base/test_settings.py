@@ -6,7 +6,7 @@ import pytest
 
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
-from privsyn.cli.vocabulary import COMMAND_LINE
+from privsyn.cli.common import COMMAND_LINE
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from privsyn.counting import partitions as module
-from privsyn.counting.local_engine import LocalEngine
+from privsyn.counting.engine import LocalEngine
 from privsyn.counting.partitions import add_up, count_partition, list_partitions, read_blocks
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.storage.table_files import StoredTable

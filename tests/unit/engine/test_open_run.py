@@ -16,8 +16,7 @@ from privsyn.base.settings import Settings
 from privsyn.engine.candidate import Candidate
 from privsyn.engine.execute import Run
 from privsyn.engine.open_run import open_run
-from privsyn.engine.runner import run_steps
-from privsyn.engine.step import release_steps
+from privsyn.engine.step import release_steps, run_steps
 from privsyn.pipelines.release_plan import build_candidate
 from tests.support.releases import few
 from tests.support.specs import people

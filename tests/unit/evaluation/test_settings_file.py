@@ -18,7 +18,7 @@ from privsyn.evaluation.settings_file import load_evaluation_spec
     [
         ("mgd: 3", "mgd (line 1): is `3`, but must be a mapping of fields."),
         ("mgd: {tolerence: 1}", "mgd.tolerence (line 1): is not a field of `mgd`. Did you mean `tolerance`?"),
-        ("groups: sex", "groups (line 1): is `sex`, but must be a list,"),
+        ("groups: sex", "groups (line 1): is `sex`, but must be a list. Write `[sex]`, or"),
         ("groups: [1]", "groups[0] (line 1): is `1`, but must be text"),
         ("labels: 3", "labels (line 1): is `3`, but must be `auto` or a list of columns,"),
         ("k: many", "k (line 1): is `many`, but must be a whole number."),
@@ -35,7 +35,7 @@ from privsyn.evaluation.settings_file import load_evaluation_spec
             "mgd.marginals[0].weights.a (line 1): is `x`, but must be a number or `infinite`.",
         ),
         ("mgd: {hierarchies: {a: {b: 3}}}", "mgd.hierarchies.a.b (line 1): is `3`, but must be a list of labels,"),
-        ("mgd: {bins_of_bins: {a: 3}}", "mgd.bins_of_bins.a (line 1): is `3`, but must be a list,"),
+        ("mgd: {bins_of_bins: {a: 3}}", "mgd.bins_of_bins.a (line 1): is `3`, but must be a list. Write `[3]`, or"),
         ("analyses: [{kind: mean}]", "analyses[0].kind (line 1): is `mean`, but must be one of 'regression',"),
         ("analyses: [{kind: share}]", "analyses[0] (line 1): a share needs `of`. Add it, such as `of: income == "),
         ("groups: [a, a]", "groups (line 1): names the column 'a' more than once. Correct it,"),

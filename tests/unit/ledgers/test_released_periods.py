@@ -17,7 +17,7 @@ from privsyn.api.ledger import LedgerView
 from privsyn.base.errors import BudgetRefusedError, LedgerError, PeriodReleasedError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.promise import Guarantee
-from privsyn.ledgers.export import export_json
+from privsyn.ledgers.backup import export_json
 from privsyn.ledgers.ledger import Ledger, Line
 from tests.support.places import FIXTURES
 from tests.support.tampering import raw, tamper

@@ -8,7 +8,7 @@ import pytest
 
 from privsyn.comparison.method import DomainTooLargeError
 from privsyn.comparison.methods import METHODS
-from privsyn.comparison.papers import graphical_model
+from privsyn.comparison.papers import paper_variants
 from tests.unit.comparison.test_methods import l1, trial
 
 NAME = "non-private-selection-pgm"
@@ -33,6 +33,6 @@ def test_its_rows_follow_the_measured_pairs_as_gums_do() -> None:
 
 @needs_mbi
 def test_a_junction_tree_that_is_too_large_is_said_not_to_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphical_model, "MOST_MB", 1e-6)
+    monkeypatch.setattr(paper_variants, "MOST_MB", 1e-6)
     with pytest.raises(DomainTooLargeError, match="junction tree"):
         METHODS[NAME].run(trial())

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from privsyn.tasks.estimation.budget_shares import compute_size_weight, split_by_weight
+from privsyn.tasks.estimation.expected_error import compute_size_weight, split_by_weight
 
 
 def test_allocation_is_the_lagrangian_solution() -> None:

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import LinearConstraint, minimize
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.tasks.estimation.iterative_distribution import (
+from privsyn.tasks.estimation.prior_levels import (
     UNCOUNTED_CELL,
     PartialWorkload,
     estimate,

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.tasks.codecs.binning import AttributeBins
-from privsyn.tasks.estimation.recode import Recode, estimate_total, pool_one_ways
-from privsyn.tasks.estimation.recompress import recompress
+from privsyn.tasks.estimation.recode import Recode, estimate_total, pool_one_ways, recompress
 from privsyn.tasks.steps.compress_domain import compress_domain
 
 TRUE = {"a": np.array([300, 200, 120, 60, 30, 15, 8, 4]), "b": np.array([500, 200, 30, 7])}

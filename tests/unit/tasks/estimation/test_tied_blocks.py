@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from privsyn.tasks.estimation.known_zeros import KnownZeros
+from privsyn.tasks.estimation.known_zeros import KnownZeros, label_blocks
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.estimation.tied_blocks import label_blocks
 from privsyn.tasks.steps.make_consistent import make_consistent
 
 

@@ -11,7 +11,7 @@ from privsyn.tasks.estimation.expected_error import LEAST_GAIN
 from privsyn.tasks.estimation.pair_departures import estimate_clique_departures, estimate_pair_departures
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.estimation.target_weights import Targets
-from privsyn.tasks.steps.reselect_cliques import reselect_cliques
+from privsyn.tasks.steps.residual_scores import reselect_cliques
 from tests.unit.tasks.estimation.test_pair_departures import recoded
 
 COUNTS = {"a": [600, 400], "b": [500, 300, 200], "c": [700, 300], "d": [250, 250, 250, 250]}
