@@ -23,13 +23,13 @@ from privsyn.pipelines.named_sets import (
     read_sets,
 )
 from privsyn.pipelines.trend_steps import read_trends
-from privsyn.tasks.codecs.binning import get_ordered
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.recode import (
     Recode,
     build_coarse_domain,
     drop_unlisted,
     estimate_total,
+    mark_all_ordered_codes,
     sum_coarse_one_ways,
 )
 from privsyn.tasks.estimation.trends import list_missing_pairs
@@ -52,7 +52,7 @@ def get_consistency(request: Request) -> Consistency:
 def key_consistency(request: Request) -> dict[str, Any]:
     """Return the settings of consistency by the names that they have in keys."""
     settings = get_consistency(request)
-    pooled = {"pooled": True} if settings.pooled else {}  # earlier keys have no such field
+    pooled = {"pooled": "with trends"} if settings.pooled else {}  # earlier keys have no such field
     later = {**pooled, **_key_smoothing(request)}
     return {"rounds": settings.rounds, "firm": settings.one_way_weight, "shrink": settings.shrink, **later}
 
@@ -114,8 +114,8 @@ def read_consistent_marginals(
         zeros=known.zeros,
         expected=None if expected is None else expected.coarse,
         known=totals,
-        pooled=settings.pooled,
-        ordered=get_ordered(request.encoding.binning),
+        pooled=mark_all_ordered_codes(recode, request.encoding.binning) if settings.pooled else None,
+        trend_deviations={} if found is None else found.deviation,
     )
     return recode, consistent, [] if found is None else list_missing_pairs(found, consistent, known.zeros)
 
@@ -370,7 +370,7 @@ def build_decoding_step(stages: Sequence[str], name: str = CODES) -> Step:
 
 def _key_decoding(request: Request) -> dict[str, Any]:
     # earlier keys have neither
-    later = {"inside": "related"} if get_synthesis(request).related_inside else {}
+    later = {"inside": "related by products"} if get_synthesis(request).related_inside else {}
     if any(bins.added is not None for bins in request.encoding.binning.values()):
         later |= {"unlisted": "above noise"}
     later |= _key_smoothing(request)

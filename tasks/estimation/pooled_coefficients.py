@@ -3,18 +3,17 @@
 Not in the paper.  Post-processing of released counts with a public sigma costs no budget.
 
 A pair's departure over its expected counts is a sum of products of functions of one attribute each (Lancaster, "The
-Structure of Bivariate Distributions", Annals of Mathematical Statistics 29, 1958).  For an ordered attribute these are
+Structure of Bivariate Distributions", Annals of Mathematical Statistics 29, 1958).  For ordered codes these are
 cosines of the rank, the first of them a trend: a rank correlation is nearly one coefficient, in which many cells'
-noise averages out.  For others they are contrasts of the codes, by falling share.  A coefficient is normal around 0
-with one of a few standard deviations, mixed in unknown shares, and the shares are fitted to those of one kind
-of all pairs at once (empirical Bayes by expectation maximization): one pair cannot tell a weak trend from noise, a
-hundred can tell how strong trends are.
+noise averages out.  Codes beside these, such as null, and those of other attributes have contrasts, by falling share.
+A coefficient is normal around 0 with one of a few standard deviations, mixed in unknown shares, and the shares are
+fitted to those of one kind of all pairs at once (empirical Bayes by expectation maximization): one pair cannot tell a
+weak trend from noise, a hundred can tell how strong trends are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,32 +35,40 @@ FITTED_COEFFICIENTS = 100_000
 _ROUNDS = 60
 _CLOSE = 1e-4  # shares that move by less have settled
 _NOMINAL = 0  # the level of a contrast of codes; those of cosines count from 1
+_TREND = 0  # the kind of the product of two first cosines
 
 
 @dataclass(frozen=True, eq=False)
 class NoisyPair:
-    """Noisy ``counts``, and ``expected`` ones of independence, of one shape; ``variance``: of a cell's noise, > 0."""
+    """Noisy ``counts``, and ``expected`` ones of independence, of one shape; ``variance``: of a cell's noise, > 0.
+
+    ``trend_deviation``: standard deviation of a look at the pair's trend that was pooled into the counts.
+    """
 
     attributes: Clique
     counts: Floats
     expected: Floats
     variance: float
+    trend_deviation: float = np.inf
 
 
 @dataclass(frozen=True, eq=False)
 class _Basis:
     """Functions of an attribute's codes, shape (codes, codes - 1), orthonormal under the shares, shape (codes,).
 
-    ``level``: of each function, shape (codes - 1,); ``spread``: the sum of squares of each less its mean.
+    ``level``: of each function, shape (codes - 1,); ``reach``: square root of the share of the rows that it tells of,
+    by which coefficients are divided: a trend is a correlation of these; ``spread``: the sum of squares of each
+    function less its mean, over its reach in squares.
     """
 
     functions: Floats
     share: Floats
     level: NDArray[np.int64]
+    reach: Floats
 
     @property
     def spread(self) -> Floats:
-        return ((self.functions - self.functions.mean(axis=0)) ** 2).sum(axis=0)
+        return ((self.functions - self.functions.mean(axis=0)) ** 2).sum(axis=0) / self.reach**2
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,19 +84,52 @@ class _Coefficients:
     def read(self, counts: Floats) -> Floats:
         """Return the coefficients of noisy counts."""
         total = float(self.expected.sum())
-        return np.asarray(self.first.functions.T @ (counts - self.expected) @ self.second.functions / total)
+        found = self.first.functions.T @ (counts - self.expected) @ self.second.functions / total
+        return np.asarray(found / np.outer(self.first.reach, self.second.reach))
 
     def rebuild(self, coefficients: Floats) -> Floats:
         """Return the counts that have these coefficients."""
-        left = self.first.share[:, None] * self.first.functions
-        right = self.second.share[:, None] * self.second.functions
+        left, right = (b.share[:, None] * b.functions * b.reach for b in (self.first, self.second))
         return np.asarray(self.expected + float(self.expected.sum()) * left @ coefficients @ right.T)
 
 
-def fit_pooled_coefficients(pairs: Sequence[NoisyPair], ordered: AbstractSet[str]) -> list[Callable[[Floats], Floats]]:
-    """Return an estimator of each pair: from noisy counts to the posterior means of its cells, of the same shape.
+@dataclass(frozen=True, eq=False)
+class PooledEstimator:
+    """Estimates the cells of a pair; ``shares``: of SCALES by the kind of a coefficient."""
 
-    ordered: attributes whose codes have an order; an attribute of two codes needs none.
+    coefficients: _Coefficients
+    shares: Mapping[int, Floats]
+
+    def __call__(self, counts: Floats) -> Floats:
+        """Return the posterior means of the cells of noisy ``counts``, of the same shape."""
+        return self.coefficients.rebuild(self._estimate(counts))
+
+    def keep_trend(self, counts: Floats, estimate: Floats) -> Floats:
+        """Return another ``estimate`` of the cells with the trend that noisy ``counts`` speak for; the rest stays.
+
+        The noise of all cells averages out in a trend, which shrinking cell by cell draws to 0 with them.
+        """
+        own = self._estimate(counts) - self.coefficients.read(estimate)
+        moved = np.where(self.coefficients.kind == _TREND, own, 0.0)
+        return estimate + self.coefficients.rebuild(moved) - self.coefficients.expected
+
+    def _estimate(self, counts: Floats) -> Floats:
+        """Return the posterior means of the coefficients of noisy ``counts``."""
+        found, kinds = self.coefficients.read(counts), self.coefficients.kind
+        for kind in np.unique(kinds):
+            chosen = kinds == kind
+            found[chosen] = compute_posterior_mean(
+                found[chosen], self.coefficients.variance[chosen], self.shares[int(kind)]
+            )
+        return found
+
+
+def fit_pooled_coefficients(
+    pairs: Sequence[NoisyPair], ordered: Mapping[str, NDArray[np.bool_]]
+) -> list[PooledEstimator]:
+    """Return an estimator of each pair.
+
+    ordered: which codes have an order, of the attributes that have such codes; an attribute of two codes needs none.
     """
     read = [_read_pair(pair, ordered) for pair in pairs]
     by_kind: dict[int, list[tuple[Floats, Floats]]] = {}
@@ -102,48 +142,39 @@ def fit_pooled_coefficients(pairs: Sequence[NoisyPair], ordered: AbstractSet[str
         kind: fit_scales(*(np.concatenate(part) for part in zip(*found, strict=True)))
         for kind, found in by_kind.items()
     }
-    return [_build_estimator(coefficients, shares) for coefficients in read]
+    return [PooledEstimator(coefficients, shares) for coefficients in read]
 
 
-def _build_estimator(coefficients: _Coefficients, shares: dict[int, Floats]) -> Callable[[Floats], Floats]:
-    def estimate(counts: Floats) -> Floats:
-        found = coefficients.read(counts)
-        for kind in np.unique(coefficients.kind):
-            chosen = coefficients.kind == kind
-            found[chosen] = compute_posterior_mean(found[chosen], coefficients.variance[chosen], shares[int(kind)])
-        return coefficients.rebuild(found)
-
-    return estimate
-
-
-def _read_pair(pair: NoisyPair, ordered: AbstractSet[str]) -> _Coefficients:
+def _read_pair(pair: NoisyPair, ordered: Mapping[str, NDArray[np.bool_]]) -> _Coefficients:
     first, second = (
-        _build_basis(pair.expected.sum(axis=1 - axis), is_ordered=a in ordered)
-        for axis, a in enumerate(pair.attributes)
+        _build_basis(pair.expected.sum(axis=1 - axis), ordered.get(a)) for axis, a in enumerate(pair.attributes)
     )
     total = float(pair.expected.sum())
     variance = pair.variance / total**2 * np.outer(first.spread, second.spread)
     low, high = np.minimum.outer(first.level, second.level), np.maximum.outer(first.level, second.level)
     octave = np.floor(2 * np.log2(np.maximum(low, 1) * np.maximum(high, 1))).astype(np.int64)
     kind = np.where(low == _NOMINAL, np.where(high == _NOMINAL, -1, -2 - octave), octave)
-    return _Coefficients(first, second, pair.expected, variance, kind)
+    looked = np.where(kind == _TREND, pair.trend_deviation**-2.0, 0.0)
+    return _Coefficients(first, second, pair.expected, 1 / (1 / variance + looked), kind)
 
 
-def _build_basis(counts: Floats, *, is_ordered: bool) -> _Basis:
+def _build_basis(counts: Floats, ordered: NDArray[np.bool_] | None) -> _Basis:
     share = np.maximum(counts / counts.sum(), LEAST_SHARE)
     share = share / share.sum()
     codes = len(share)
-    if is_ordered or codes == 2:
-        rank = np.cumsum(share) - share / 2
-        raw = np.cos(np.pi * np.multiply.outer(rank, np.arange(codes)))
-        level = np.arange(1, codes)
-    else:
-        by_share = np.argsort(-share, kind="stable")
-        raw = np.concatenate([np.ones((codes, 1)), np.eye(codes)[:, by_share[: codes - 1]]], axis=1)
-        level = np.full(codes - 1, _NOMINAL)
+    has_order = np.ones(codes, bool) if codes == 2 else np.zeros(codes, bool) if ordered is None else ordered
+    by_share = np.argsort(-share, kind="stable")
+    contrasts = by_share[~has_order[by_share]][: codes - 1]  # with all of these, and 1, nothing is left to tell apart
+    own = np.where(has_order, share, 0.0)
+    rank = (np.cumsum(own) - own / 2) / max(float(own.sum()), LEAST_SHARE)
+    cosines = np.arange(1, codes - len(contrasts))
+    waves = np.where(has_order[:, None], np.cos(np.pi * np.multiply.outer(rank, cosines)), 0.0)
+    raw = np.concatenate([np.ones((codes, 1)), np.eye(codes)[:, contrasts], waves], axis=1)
     weight = np.sqrt(share)[:, None]
     functions = np.linalg.qr(weight * raw)[0] / weight
-    return _Basis(functions[:, 1:], share, level)
+    level = np.append(np.full(len(contrasts), _NOMINAL), cosines)
+    reach = np.where(level == _NOMINAL, 1.0, np.sqrt(max(float(own.sum()), LEAST_SHARE)))
+    return _Basis(functions[:, 1:], share, level, reach)
 
 
 def _compute_likelihoods(coefficients: Floats, variance: Floats) -> Floats:

@@ -268,6 +268,11 @@ def mark_ordered_codes(recode: AttributeRecode, bins: AttributeBins) -> NDArray[
     return ordered
 
 
+def mark_all_ordered_codes(recode: Recode, binning: Binning) -> dict[str, NDArray[np.bool_]]:
+    """Return which codes stand for intervals, by attribute that has such codes."""
+    return {a: mark_ordered_codes(recode[a], bins) for a, bins in binning.items() if bins.in_order and a in recode}
+
+
 def merge_coarse(recode: AttributeRecode, merge: Merge) -> AttributeRecode:
     """Return the recoding to the merged codes of coarse ones; shares inside these follow the noisy counts."""
     merged = np.append(merge, int(merge.max()) + 1)[recode.coarse].astype(np.int32)

@@ -6,9 +6,9 @@ used: the one-ways of the first stage take part with the weight of their own noi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,15 +19,15 @@ from privsyn.data_contracts.domain import Clique, Domain, Merge, Merges
 from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.estimation.known_zeros import BlockMember, KnownZeros, list_tied_blocks
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.estimation.pooled_coefficients import NoisyPair, fit_pooled_coefficients
+from privsyn.tasks.estimation.pooled_coefficients import NoisyPair, PooledEstimator, fit_pooled_coefficients
 from privsyn.tasks.estimation.projection import apply_norm_sub, fit_to_sums, rake
 from privsyn.tasks.estimation.shrink_departures import choose_nearer, shrink_marginal
 from privsyn.tasks.knowledge.totals import KnownTotals
 
 Floats = NDArray[np.float64]
 
-Estimator = Callable[[Floats], Floats]
-"""From noisy counts to estimates of their cells, of the same shape."""
+OrderedCodes = Mapping[str, NDArray[np.bool_]]
+"""Attribute -> which of its codes have an order; attributes without such codes are left out."""
 
 TOLERANCE = 0.5
 """Rounds end early once no shared count differs by more than half a record between marginals."""
@@ -161,8 +161,8 @@ def make_consistent(
     zeros: KnownZeros | None = None,
     expected: Callable[[Clique], Floats] | None = None,
     known: KnownTotals | None = None,
-    pooled: bool = False,
-    ordered: AbstractSet[str] = frozenset(),
+    pooled: OrderedCodes | None = None,
+    trend_deviations: Mapping[Clique, float] = MappingProxyType({}),
 ) -> list[Marginal]:
     """Consistent, non-negative marginals with one common total: the one-ways, then the measured cliques.
 
@@ -188,8 +188,9 @@ def make_consistent(
     ``known``: public totals. Marginals of these attributes and pairs, with the noise of a known count, stay as they
     are, and all have the total's rows.
 
-    ``pooled``: pairs without known zeros are also shrunk by what all pairs together say of their coefficients
-    (tasks/estimation/pooled_coefficients.py), the attributes ``ordered`` by their order.
+    ``pooled``: the codes in order; pairs without known zeros are also shrunk by what all pairs together say of their
+    coefficients (tasks/estimation/pooled_coefficients.py), and keep their trends.  None: they are not.
+    ``trend_deviations``: standard deviations of looks at trends that were pooled into the pairs' counts.
 
     A measured marginal of merged codes (``merges``) agrees with the others on what both know: sums over its codes of an
     attribute, and of several where another holds these by codes that are parts of its own.  Zeros are not known in it.
@@ -211,7 +212,7 @@ def make_consistent(
     if one_way_weight > 1 or shrink:
         _average(groups, rounds)  # nothing is cut at 0 yet: noise below 0 still cancels noise above
     if shrink:
-        _shrink_all([e for e in larger if e.known is None], expected, ordered if pooled else None)
+        _shrink_all([e for e in larger if e.known is None], expected, pooled, trend_deviations)
     if one_way_weight != 1:
         for e in singles:
             e.variance = e.variance / one_way_weight
@@ -255,26 +256,37 @@ def _average(groups: Sequence[Sequence[Member]], rounds: int, cut: Callable[[], 
 
 
 def _shrink_all(
-    estimates: Sequence[_Estimate], expected: Callable[[Clique], Floats] | None, ordered: AbstractSet[str] | None
+    estimates: Sequence[_Estimate],
+    expected: Callable[[Clique], Floats] | None,
+    ordered: OrderedCodes | None,
+    trend_deviations: Mapping[Clique, float],
 ) -> None:
-    """Shrink each marginal; ``ordered``: the attributes in order for pooled coefficients, None: these are not used."""
+    """Shrink each marginal; ``ordered``: the codes in order for pooled coefficients, None: these are not used."""
     with threadpool_limits(1, "blas"):  # sums in one order, whatever the number of cores
-        estimators: list[Estimator | None] = [None] * len(estimates)
+        estimators: list[PooledEstimator | None] = [None] * len(estimates)
         if ordered is not None:
-            estimators = _fit_pooled(estimates, ordered)
+            estimators = _fit_pooled(estimates, ordered, trend_deviations)
         for e, estimator in zip(estimates, estimators, strict=True):
             is_pair = len(e.attributes) == 2 and not e.merges
             _shrink(e, expected(e.attributes) if expected and is_pair else None, estimator)
 
 
-def _fit_pooled(estimates: Sequence[_Estimate], ordered: AbstractSet[str]) -> list[Estimator | None]:
+def _fit_pooled(
+    estimates: Sequence[_Estimate], ordered: OrderedCodes, trend_deviations: Mapping[Clique, float]
+) -> list[PooledEstimator | None]:
     """Return the estimators by pooled coefficients; None of what is no pair, has no noise, no rows or known zeros."""
     fitted = [
         len(e.attributes) == 2 and not e.merges and e.zero is None and e.counts.sum() > 0 and e.variance.max() > 0
         for e in estimates
     ]
     pairs = [
-        NoisyPair(e.attributes, e.counts, remove_interaction(e.counts, float(e.counts.sum())), float(e.variance.mean()))
+        NoisyPair(
+            e.attributes,
+            e.counts,
+            remove_interaction(e.counts, float(e.counts.sum())),
+            float(e.variance.mean()),
+            trend_deviations.get(e.attributes, np.inf),
+        )
         for e, fits in zip(estimates, fitted, strict=True)
         if fits
     ]
@@ -282,11 +294,10 @@ def _fit_pooled(estimates: Sequence[_Estimate], ordered: AbstractSet[str]) -> li
     return [next(found) if fits else None for fits in fitted]
 
 
-def _shrink(estimate: _Estimate, shares: Floats | None = None, pooled: Estimator | None = None) -> None:
+def _shrink(estimate: _Estimate, shares: Floats | None = None, pooled: PooledEstimator | None = None) -> None:
     """Shrink a marginal, measured with equal noise in all cells, towards what its parts say of it, or ``shares``.
 
-    ``pooled``: one more estimator of its cells.
-
+    ``pooled``: one more estimator of its cells, which knows the trend that these keep.
 
     A faint pair (FAINT_PAIR_NOISE_SHARE) keeps the sums of its rows and columns, which averaging has settled: cells
     that pass for empty would draw those of a rare value off, and in the many pairs of its attribute that adds up.
@@ -299,7 +310,7 @@ def _shrink(estimate: _Estimate, shares: Floats | None = None, pooled: Estimator
         shrunk = shrink_marginal(estimate.counts, expected, variance, pooled)
         if shares is not None and variance > 0:
             shrunk = choose_nearer(estimate.counts, (expected, shrunk), fit_to_sums(shares, parts[::-1]), variance)
-        mean = shrunk.mean
+        mean = shrunk.mean if pooled is None else pooled.keep_trend(estimate.counts, shrunk.mean)
         if mean.ndim == 2 and variance > (FAINT_PAIR_NOISE_SHARE * total) ** 2:
             mean = np.maximum(mean, 0.0) + FAINT_PAIR_INDEPENDENCE_SHARE * expected
             mean = rake(

@@ -3,7 +3,8 @@
 Not in the paper, where values inside a code are drawn apart from all others of the row: over three codes of equal mass
 a tenth of every correlation is lost by that.  The ordered attributes of a row are taken for cuts of one normal vector
 (Pearson's polychoric model: Olsson, "Maximum Likelihood Estimation of the Polychoric Correlation Coefficient",
-Psychometrika 44, 1979).  Its correlations are estimated from the synthetic codes; given its codes, a row's vector is
+Psychometrika 44, 1979).  Its correlations are those by which
+the synthetic codes have the products of scores that they have; given its codes, a row's vector is
 drawn by a Gibbs sampler of truncated normals, and the rank of an entry among those of its code is the value's place
 there, so the values inside a code keep their shares.  Post-processing: only synthetic codes and public order are read.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +39,9 @@ LEAST_KEPT_VARIANCE = 0.4
 MODEL_ROWS = 50_000
 """Rows, at most, by which correlations are estimated."""
 
+_TERMS = 96  # of the power series in a correlation: enough for MOST_CORRELATION
+_CORRELATIONS = MOST_CORRELATION * np.linspace(-1, 1, 197)
+_POWERS = _CORRELATIONS[:, None] ** np.arange(1, _TERMS + 1)
 _GIBBS_SWEEPS = 4
 _LEAST_EIGENVALUE = 0.02
 _RESOLUTION = 2.0**-12  # of the regression weights: last bits of linear algebra differ between CPUs
@@ -47,13 +52,19 @@ _TAIL = 1e-12
 class _NormalIntervals:
     """Ends of each code's interval of a standard normal, and its mean there; without an order, all of it and 0.
 
-    All of shape (codes,).
+    All of shape (codes,).  ``hermite``: coefficients of the score by Hermite polynomials of norm 1 from the first on,
+    shape (_TERMS,).
     """
 
     low: Floats
     high: Floats
     score: Floats
-    kept_variance: float
+    hermite: Floats
+
+    @property
+    def kept_variance(self) -> float:
+        """Variance between the codes, of 1: the first coefficient of scores that are means of their codes."""
+        return float(self.hermite[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,13 +110,10 @@ def fit_related_places(codes: CodeTable, recode: Recode, binning: Binning) -> Re
     scores = np.stack([cuts[a].score[sample[a]] for a in names], axis=1) if names else np.zeros((0, 0))
     there = np.stack([ordered[a][sample[a]] for a in names], axis=1).astype(np.float64) if names else scores
     kept = np.array([cuts[a].kept_variance for a in names])
-    correlation = np.clip(
-        scores.T @ scores / np.maximum(there.T @ there, 1.0) / np.multiply.outer(kept, kept),
-        -MOST_CORRELATION,
-        MOST_CORRELATION,
-    )
-    np.fill_diagonal(correlation, 1.0)
-    follows = (np.abs(correlation - np.eye(len(names))) >= LEAST_CORRELATION).any(axis=0) if names else []
+    product, correlation = scores.T @ scores / np.maximum(there.T @ there, 1.0), np.eye(len(names))
+    for (i, a), (j, b) in combinations(enumerate(names), 2):
+        correlation[i, j] = correlation[j, i] = _find_correlation(product[i, j], cuts[a].hermite * cuts[b].hermite)
+    follows: NDArray[np.bool_] = np.any(np.abs(correlation - np.eye(len(names))) >= LEAST_CORRELATION, axis=0)
     moved = tuple(
         j
         for j, a in enumerate(names)
@@ -123,6 +131,15 @@ def fit_related_places(codes: CodeTable, recode: Recode, binning: Binning) -> Re
     return RelatedPlaces(tuple(names), tuple(cuts[a] for a in names), moved, weights, 1 / np.sqrt(np.diag(precision)))
 
 
+def _find_correlation(product: float, terms: Floats) -> float:
+    """Return the correlation by which two scores have this mean product.
+
+    ``terms``: the products of their Hermite coefficients: the mean product is a power series of them in the correlation
+    (Mehler's formula).
+    """
+    return float(np.interp(product, np.maximum.accumulate(_POWERS @ terms), _CORRELATIONS))
+
+
 def _has_several(recode: AttributeRecode, ordered: NDArray[np.bool_]) -> bool:
     """Return whether an interval stands for several fine codes."""
     return bool((np.bincount(recode.coarse[recode.kept], minlength=recode.size)[ordered] > 1).any())
@@ -136,14 +153,30 @@ def _cut(counts: NDArray[np.int64], ordered: NDArray[np.bool_]) -> _NormalInterv
     whole = mass.sum()
     if whole <= 0:
         free = np.full(len(counts), np.inf)
-        return _NormalIntervals(-free, free, np.zeros(len(counts)), 0.0)
+        return _NormalIntervals(-free, free, np.zeros(len(counts)), np.zeros(_TERMS))
     share = mass / whole
     upper = np.cumsum(share).clip(max=1.0)
     low, high = ndtri((upper - share).clip(0.0, 1.0)), ndtri(upper)
     density = lambda z: np.exp(-np.minimum(z**2, 1400.0) / 2) / np.sqrt(2 * np.pi)  # noqa: E731
     score = np.divide(density(low) - density(high), share, out=np.zeros(len(share)), where=share > 0)
+    hermite = _expand(ndtri(upper[ordered][:-1]), np.diff(score[ordered]))
     low, high = np.where(ordered, low, -np.inf), np.where(ordered, high, np.inf)
-    return _NormalIntervals(low, high, score, float((share * score**2).sum()))
+    return _NormalIntervals(low, high, score, hermite)
+
+
+def _expand(cuts: Floats, rises: Floats) -> Floats:
+    """Return the Hermite coefficients of a function of a standard normal that ``rises`` at these ``cuts`` only.
+
+    Shape (_TERMS,).
+    """
+    inside = np.isfinite(cuts)
+    at, rise = cuts[inside], rises[inside]
+    last, this = np.zeros(len(at)), np.exp(-(at**2) / 2) / np.sqrt(2 * np.pi)
+    found = np.empty(_TERMS)
+    for k in range(_TERMS):  # the integral of the k-th polynomial of norm sqrt(k!) above a cut is this one before it
+        found[k] = rise @ this / np.sqrt(k + 1)
+        last, this = this, (at * this - np.sqrt(k) * last) / np.sqrt(k + 1)
+    return found
 
 
 def _rank_inside(code: NDArray[np.unsignedinteger], value: Floats, rng: np.random.Generator) -> Floats:

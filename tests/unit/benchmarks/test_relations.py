@@ -7,6 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from benchmarks.compare_store import Run
 from benchmarks.relations import (
     CHOOSING,
     MEASURING,
@@ -14,6 +15,7 @@ from benchmarks.relations import (
     describe_column,
     release_in_memory,
     round_outward,
+    summarize,
 )
 from benchmarks.relations_figures import Shape, compare_regressions, compute_figures, compute_share_figures
 
@@ -53,6 +55,17 @@ def test_a_slope_differs_by_so_many_of_its_standard_errors() -> None:
     made = {"x": x, "y": real["y"] + 0.1 * x}
     (_, own) = sorted(compare_regressions(real, made))
     assert own == pytest.approx([10], rel=0.05)  # 0.1 / (1 / sqrt(10,000))
+
+
+def test_slopes_that_noise_alone_moves_count_as_within_two_errors_and_biased_ones_do_not() -> None:
+    def count(centre: float, spread: float, seeds: int) -> float:
+        drawn = np.random.default_rng(4).normal(centre, spread, (seeds, 400))
+        slopes = [{f"regression.0.{i}": float(z) for i, z in enumerate(own)} for own in drawn]
+        return summarize([Run("m", "1", "t", 1.0, s, "done", f, 1, 1) for s, f in enumerate(slopes)])["regressions"]
+
+    assert count(0, 3, 20) == pytest.approx(0.96, abs=0.02)
+    assert count(0, 3, 2) > 0.8  # .7 by the spread about the mean of the two
+    assert count(9, 0.3, 20) == 0
 
 
 def test_columns_have_public_bounds_and_steps_and_no_bins() -> None:

@@ -226,3 +226,18 @@ def test_shrinking_many_faint_pairs_does_not_draw_a_one_way_off() -> None:
             )
             errors[shrink] += float(np.abs(found[0].counts - true).sum())
     assert errors[True] < 1.05 * errors[False]
+
+
+def test_a_pair_keeps_its_trend_although_its_cells_are_shrunk() -> None:
+    scores, shares = np.linspace(-1.5, 1.5, 8), np.full(8, 1 / 8)
+    kept, noisy = [], []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        true = 4_000 * np.outer(shares, shares) * (1 + 0.25 * np.outer(scores, scores))
+        pair = Marginal(("a", "b"), true + rng.normal(0, 25, true.shape))
+        ones = [Marginal((a,), true.sum(axis=1 - axis)) for axis, a in enumerate("ab")]
+        order = {a: np.ones(8, bool) for a in "ab"}
+        found = make_consistent(ones, [np.ones(8)] * 2, [pair], [25.0], 50, 10.0, shrink=True, pooled=order)
+        kept.append(scores @ found[2].counts @ scores)
+        noisy.append(scores @ pair.counts @ scores)
+    assert np.mean(kept) > 0.9 * np.mean(noisy)  # .8 where the trend is shrunk with the cells

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.tasks.codecs.binning import AttributeBins
@@ -53,6 +54,13 @@ def test_a_relation_between_codes_goes_on_inside_them() -> None:
         apart = np.corrcoef(table.column("a"), table.column("b"))[0, 1]
         kept = np.corrcoef(*(np.argsort(np.argsort(made[a])) for a in "ab"))[0, 1]
         assert abs(kept - real) < 0.02 < abs(apart * 8 / 9 - real)
+
+
+def test_a_strong_correlation_of_few_codes_is_found_as_it_is() -> None:
+    for correlation in (0.3, -0.9, 0.97):
+        for codes in (2, 3, 8):
+            model, _ = _fit({n: v for n, v in _draw_normal(correlation).items() if n != "c"}, codes, ("a", "b"))
+            assert model.weights[0, 1] == pytest.approx(correlation, abs=0.03)
 
 
 def test_places_of_every_code_are_spread_evenly() -> None:
