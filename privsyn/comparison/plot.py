@@ -12,7 +12,7 @@ from typing import Any, Literal
 import altair as alt
 import vl_convert
 
-from privsyn.comparison.result_tables import Line, format_heading, list_lines
+from privsyn.comparison.result_tables import MetricLine, format_heading, list_lines
 from privsyn.data_contracts.comparison_results import Comparison
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8B6D00")
@@ -58,7 +58,7 @@ def draw_chart(content: Mapping[str, Any], format_: Literal["svg", "png"]) -> by
     return bytes(vl_convert.vegalite_to_png(dict(content), scale=1.5))
 
 
-def _build_panel(results: Comparison, line: Line) -> dict[str, Any]:
+def _build_panel(results: Comparison, line: MetricLine) -> dict[str, Any]:
     titles = {m.name: m.title for m in results.methods}
     values = [
         {"epsilon": e, "method": titles[m], "mean": c.mean, "low": c.mean - (c.sd or 0), "high": c.mean + (c.sd or 0)}
@@ -85,7 +85,7 @@ def _build_panel(results: Comparison, line: Line) -> dict[str, Any]:
     return {k: v for k, v in panel.to_dict().items() if k not in ("$schema", "config")}
 
 
-def _build_references(line: Line) -> list[Any]:
+def _build_references(line: MetricLine) -> list[Any]:
     """Dashed lines of Majority and NonPriv, with their names."""
     if not line.references:
         return []

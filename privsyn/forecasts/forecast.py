@@ -20,7 +20,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
 from privsyn.forecasts.made_up_rows import MadeUpTable, list_nullable
-from privsyn.forecasts.simulated_release import SHARES, Figures, simulate_figures
+from privsyn.forecasts.simulated_release import SHARES, ReleaseQuality, simulate_figures
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.kernels.counting import CodeTable
 
@@ -266,7 +266,7 @@ def forecast(
     wanted = _check_number(spec, rows, epsilons, seeds)
     stand_in = MadeUpTable.of(_request(spec, spec.privacy.epsilon), rows, earlier, public, strength)
     jobs = list(product(wanted, range(seeds)))
-    found: dict[float, list[Figures]] = {epsilon: [] for epsilon in wanted}
+    found: dict[float, list[ReleaseQuality]] = {epsilon: [] for epsilon in wanted}
     drawn = [(stand_in.table(seed), stand_in.prior(seed)) for seed in range(seeds)]
     for done, (epsilon, seed) in enumerate(jobs):
         progress(done, len(jobs))
@@ -317,7 +317,7 @@ def _check_number(spec: ReleaseSpec, rows: int, epsilons: Sequence[float] | None
 
 
 def _forecast_at(
-    spec: ReleaseSpec, epsilon: float, several: Sequence[Figures], unknown: Sequence[str], *, made_up: bool
+    spec: ReleaseSpec, epsilon: float, several: Sequence[ReleaseQuality], unknown: Sequence[str], *, made_up: bool
 ) -> AtEpsilon:
     first = several[0]
     columns = tuple(
@@ -342,7 +342,7 @@ def _forecast_at(
     )
 
 
-def _list_relations(several: Sequence[Figures]) -> tuple[RelationForecast, ...]:
+def _list_relations(several: Sequence[ReleaseQuality]) -> tuple[RelationForecast, ...]:
     """Return the strongest pairs of all simulated releases."""
     strengths: dict[Clique, list[float]] = {}
     for figures in several:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts import tables
-from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
@@ -35,7 +35,7 @@ from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.recode import build_coarse_domain
 from privsyn.tasks.estimation.tails import with_tails
 from privsyn.tasks.kernels.counting import CodeTable, Countable
-from privsyn.tasks.knowledge.public_knowledge import Part
+from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.panels.transition_codes import TransitionCodes, build_transition_codes, refine_weights
 from privsyn.tasks.steps import one_way_marginals, pair_rows
 from privsyn.tasks.steps.decode_linked import (
@@ -82,11 +82,11 @@ def _pair(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, 
 PAIR_ROWS = Step(
     name="pair_rows",
     title="Pair rows",
-    kind=Kind.TRANSFORM,
+    kind=StepKind.TRANSFORM,
     inputs=("encode.encoded_rows", RECODE),
     outputs={"pairs": tables.PAIRED_ROWS},
     settings=lambda r: {"rho": str(r.total_rho * TRANSITIONS_SHARE), "following": r.encoding.following},
-    inherits=(Part.CODES,),
+    inherits=(KnowledgePart.CODES,),
     run=_pair,
 )
 
@@ -111,7 +111,7 @@ MEASURE_TRANSITIONS = ReleaseStep(
     inputs=(PAIRS, RECODE),
     outputs=RELEASED,
     settings=lambda r: {},
-    inherits=(Part.CODES,),
+    inherits=(KnowledgePart.CODES,),
     plan=_plan_transitions,
     exact=_count_transitions,
     share=lambda r: TRANSITIONS_SHARE,
@@ -186,7 +186,7 @@ def build_linking_step(*, follows: bool) -> Step:
     return Step(
         name="link_rows",
         title="Link rows",
-        kind=Kind.POSTPROCESS,
+        kind=StepKind.POSTPROCESS,
         inputs=(CODES, MARGINALS, RECODE, *list_released_tables(STAGES), *measured),
         outputs={"linked": tables.LINKED_ROWS},
         settings=_key_linking,
@@ -208,11 +208,11 @@ def _decode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
 DECODE = Step(
     name="decode",
     title="Decode",
-    kind=Kind.POSTPROCESS,
+    kind=StepKind.POSTPROCESS,
     inputs=(LINKED, RECODE, *list_released_tables(STAGES)),
     outputs={"synthetic": tables.SYNTHETIC},
     settings=lambda r: {**_key_linking(r), "order": r.column_order, "columns": key_columns(r)},
-    reads=(Part.RULES,),
+    reads=(KnowledgePart.RULES,),
     run=_decode,
     words=lambda r: "codes become values; rows come person by person, with new identifiers, in their order",
 )

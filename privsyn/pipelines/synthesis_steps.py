@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from privsyn.data_contracts import tables
-from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.step_options import Consistency, Synthesis
 from privsyn.engine.inputs import Inputs
@@ -35,7 +35,7 @@ from privsyn.tasks.estimation.recode import (
 from privsyn.tasks.estimation.trends import list_missing_pairs
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge import hold_totals, prior_pairs
-from privsyn.tasks.knowledge.public_knowledge import KnowledgeInCodes, Part
+from privsyn.tasks.knowledge.public_knowledge import KnowledgeInCodes, KnowledgePart
 from privsyn.tasks.steps import append_attributes, decode, make_consistent, synthesize
 from privsyn.tasks.synthesis import shards
 
@@ -146,7 +146,7 @@ def _list_consistent_tables(stages: Sequence[str], trends: Sequence[str]) -> tup
     return (MARGINALS, *((BY_TREND,) if trends else ()), *((SET_MARGINALS, MERGES) if has_sets(stages) else ()))
 
 
-CONSISTENCY_READS = (Part.RULES, Part.PRIOR_PAIRS, Part.TOTALS)
+CONSISTENCY_READS = (KnowledgePart.RULES, KnowledgePart.PRIOR_PAIRS, KnowledgePart.TOTALS)
 """The parts of public knowledge that :func:`read_consistent_marginals` reads."""
 
 
@@ -196,7 +196,7 @@ def build_consistency_step(stages: Sequence[str], trends: Sequence[str] = ()) ->
     return Step(
         name="make_consistent",
         title="Make consistent",
-        kind=Kind.POSTPROCESS,
+        kind=StepKind.POSTPROCESS,
         inputs=(RECODE, *list_measured_tables(stages), *list_released_tables(trends)),
         outputs=dict.fromkeys(files, tables.MARGINALS),
         settings=key_consistency,
@@ -250,7 +250,7 @@ def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = (), tr
     return Step(
         name="synthesize",
         title="Synthesize",
-        kind=Kind.POSTPROCESS,
+        kind=StepKind.POSTPROCESS,
         inputs=(
             *_list_consistent_tables(stages, trends),
             RECODE,
@@ -259,7 +259,7 @@ def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = (), tr
         ),
         outputs={"core_codes": tables.SYNTHETIC_CODES},
         settings=key_synthesis,
-        reads=(Part.RULES, Part.PRIOR_PAIRS, Part.TOTALS),
+        reads=(KnowledgePart.RULES, KnowledgePart.PRIOR_PAIRS, KnowledgePart.TOTALS),
         run=run,
         version=10,
         words=_describe_rows,
@@ -315,11 +315,11 @@ def build_appending_step(scores: tuple[str, ...] = (), stages: Sequence[str] = (
     return Step(
         name="append_attributes",
         title="Append attributes",
-        kind=Kind.POSTPROCESS,
+        kind=StepKind.POSTPROCESS,
         inputs=("synthesize.core_codes", *_list_consistent_tables(stages, trends), RECODE, *scores),
         outputs={"codes": tables.SYNTHETIC_CODES},
         settings=_key_shards,
-        reads=(Part.RULES, Part.PRIOR_PAIRS, Part.TOTALS),
+        reads=(KnowledgePart.RULES, KnowledgePart.PRIOR_PAIRS, KnowledgePart.TOTALS),
         run=partial(_append, stages, trends),
         version=2,
     )
@@ -356,12 +356,12 @@ def build_decoding_step(stages: Sequence[str], name: str = CODES) -> Step:
     return Step(
         name="decode",
         title="Decode",
-        kind=Kind.POSTPROCESS,
+        kind=StepKind.POSTPROCESS,
         inputs=(name, RECODE, *list_released_tables(list_whole_stages(stages))),
         outputs={"synthetic": tables.SYNTHETIC},
         settings=_key_decoding,
-        reads=(Part.RULES, Part.TOGETHER),
-        inherits=(Part.TOTALS,) if name == CODES else (),
+        reads=(KnowledgePart.RULES, KnowledgePart.TOGETHER),
+        inherits=(KnowledgePart.TOTALS,) if name == CODES else (),
         run=run,
         version=6,
         words=lambda r: f"codes become values; {_describe_inside_bins(r)}; rows come in random order",
@@ -416,7 +416,7 @@ def build_drawing_step(
     stages: Sequence[str],
     draw: Draw,
     settings: Callable[[Request], dict[str, Any]],
-    reads: tuple[Part, ...] = (),
+    reads: tuple[KnowledgePart, ...] = (),
     words: str,
 ) -> Step:
     """Return a mechanism's own step in the place of the synthesis: ``draw`` makes rows of what ``stages`` measured."""
@@ -429,7 +429,7 @@ def build_drawing_step(
     return Step(
         name=name,
         title=title,
-        kind=Kind.POSTPROCESS,
+        kind=StepKind.POSTPROCESS,
         inputs=(RECODE, *list_released_tables(stages)),
         outputs={"codes": tables.SYNTHETIC_CODES},
         settings=settings,

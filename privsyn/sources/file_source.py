@@ -24,8 +24,8 @@ from privsyn.sources.csv_fields import as_written
 from privsyn.sources.csv_lines import LineReader, build_text_options
 from privsyn.sources.private_table import LEFT_OUT, Note, Source, check_types, list_columns_to_read, with_valid_text
 from privsyn.storage.table_files import (
-    Layout,
     Place,
+    TableLayout,
     detect_delimiter,
     list_parquet_columns,
     open_parquet,
@@ -52,7 +52,7 @@ _WHOLE: set[tuple[Any, ...]] = set()
 class FileSource(Source):
     """A table in files whose structure fits the spec; ``columns`` are in the first file's order."""
 
-    layout: Layout
+    layout: TableLayout
     spec: ReleaseSpec
 
     @classmethod
@@ -173,7 +173,7 @@ def _make_csv_error(file: Path, words: str) -> RequestError:
     return RequestError(f"{file} breaks off or is not a whole CSV file", "Write or copy it again", "data")
 
 
-def _check_types(layout: Layout, read: tuple[str, ...], spec: ReleaseSpec) -> None:
+def _check_types(layout: TableLayout, read: tuple[str, ...], spec: ReleaseSpec) -> None:
     if layout.types is None:
         return
     for file in layout.files:

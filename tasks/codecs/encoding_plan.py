@@ -30,7 +30,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import OneOf
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.binning import AttributeBins, Binning, Level
-from privsyn.tasks.codecs.calendar import CalendarCodec, Part, list_parts, name_calendar_attribute
+from privsyn.tasks.codecs.calendar import CalendarCodec, CalendarPart, list_parts, name_calendar_attribute
 from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec
 from privsyn.tasks.codecs.codec import Codec, Codes
 from privsyn.tasks.codecs.compositions import CompositionCodec
@@ -369,7 +369,7 @@ def _with_calendar(
     counted = spec.mechanism.compression.calendar and column.leaves_bins_open
     if not counted or codec.attribute in together | {spec.order}:
         return [codec]
-    parts = [Part.MINUTE] if isinstance(codec, TimeCodec) else list_parts(codec.smallest)
+    parts = [CalendarPart.MINUTE] if isinstance(codec, TimeCodec) else list_parts(codec.smallest)
     free = [part for part in parts if name_calendar_attribute(codec.attribute, part) not in spec.columns]
     return [codec, *codec.count_calendar(free)]
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.domain import Clique
 from privsyn.tasks.estimation.expected_error import NORMAL_MEAN_ABSOLUTE, Departures
 from privsyn.tasks.estimation.recode import Recode, sum_coarse_one_ways
-from privsyn.tasks.estimation.reference import Reference
+from privsyn.tasks.estimation.reference import IndependentCounts
 
 Floats = NDArray[np.float64]
 
@@ -72,7 +72,7 @@ def estimate_pair_departures(
     noise of a score, for a pair that is measured in vain does no harm.  ``explained``: pair -> the L1 departure, in
     records, that is known already, by its trend; None where no trends were asked: then that of weak relations is not.
     """
-    reference = Reference.of(recode)
+    reference = IndependentCounts.of(recode)
     _, noise = sum_coarse_one_ways(recode)
     # the last share, that of filtered values, is in no measured pair
     grouped = {a: _group_codes(reference.shares[a][:-1], v) for a, v in zip(recode, noise, strict=True)}
@@ -100,7 +100,7 @@ def estimate_clique_departures(
     scores: distances of cliques from rows made so far, with noise of standard deviation ``sigma``; they are spread over
     the cells in proportion to the counts expected of independence, as a pair's are.
     """
-    reference = Reference.of(recode)
+    reference = IndependentCounts.of(recode)
     _, noise = sum_coarse_one_ways(recode)
     table = np.stack([_group_codes(reference.shares[a][:-1], v) for a, v in zip(recode, noise, strict=True)])
     number = {a: i for i, a in enumerate(recode)}
@@ -119,7 +119,7 @@ def _spread(left: Floats, share: Floats, cells: Floats) -> Departures:
     return Departures(scale[:, None] * share, cells)
 
 
-def _shrink_scores(scores: Sequence[float], sigma: float | Sequence[float], reference: Reference) -> Floats:
+def _shrink_scores(scores: Sequence[float], sigma: float | Sequence[float], reference: IndependentCounts) -> Floats:
     """Return the scores less a multiple of their noise (:func:`compute_caution`, of as many as have it), at least 0.
 
     0 where that hides all (MAX_USABLE_SCORE_NOISE).

@@ -19,7 +19,7 @@ MAX_ROWS = 3_000_000_000
 
 
 @dataclass(frozen=True)
-class Reference:
+class IndependentCounts:
     """The counts of each pair if it were independent, by the noisy one-ways: public once these are released.
 
     ``shares``: attribute -> share of every coarse code and, last, of the filtered values; they sum to 1, or are 0
@@ -30,7 +30,7 @@ class Reference:
     total: float
 
     @classmethod
-    def of(cls, recode: Recode) -> Reference:
+    def of(cls, recode: Recode) -> IndependentCounts:
         """Return the reference that the released recoding implies; negative noisy counts become 0."""
         shares = {}
         for attribute, r in recode.items():
@@ -48,7 +48,7 @@ class Reference:
         return np.rint(np.ldexp(expected, FRACTION_BITS)).astype(np.int64)
 
 
-class Expected(Protocol):
+class ExpectedCounts(Protocol):
     """What counts of pairs are compared with: public once the one-ways are released."""
 
     def counts(self, a: str, b: str) -> NDArray[np.int64]:

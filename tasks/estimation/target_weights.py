@@ -16,7 +16,7 @@ from privsyn.tasks.estimation.expected_error import Departures, Floats
 
 
 @dataclass(frozen=True)
-class Targets:
+class TargetWeights:
     """Weights of the attributes and sets of attributes that a spec names.
 
     ``focus``: attributes whose relations count ``weight`` times; ``named``: sets of attributes with the weight of every
@@ -42,5 +42,5 @@ class Targets:
         return Departures(departures.tau, departures.cells * self.weights(cliques)[:, None])
 
 
-NO_TARGETS = Targets()
+NO_TARGETS = TargetWeights()
 """All marginals count alike."""

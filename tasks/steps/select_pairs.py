@@ -17,7 +17,7 @@ from privsyn.data_contracts.tables import PAIRS
 from privsyn.tasks.estimation.expected_error import Departures, choose_worth_measuring, compute_size_weight
 from privsyn.tasks.estimation.pair_departures import estimate_one_way_departures, estimate_pair_departures
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain
-from privsyn.tasks.estimation.target_weights import NO_TARGETS, Targets
+from privsyn.tasks.estimation.target_weights import NO_TARGETS, TargetWeights
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def select(
     settings: Selection,
     *,
     remeasure_one_ways: bool,
-    targets: Targets = NO_TARGETS,
+    targets: TargetWeights = NO_TARGETS,
     pooled: bool = False,
     once: Collection[str] = (),
     known: Recode | None = None,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from privsyn.comparison.method import Method, MethodResult, Trial
+from privsyn.comparison.method import Method, MethodInput, MethodResult
 from privsyn.comparison.papers import dual_query, exponential_network, full_domain, min_cost_flow, public_views
 from privsyn.tasks.kernels.counting import CodeTable
 
 
-def sampling(trial: Trial) -> MethodResult:
+def sampling(trial: MethodInput) -> MethodResult:
     """Real rows drawn with replacement, as many as there are: NOT private, what sampling alone costs."""
     picked = np.random.default_rng([trial.seed, 0x5A3]).integers(0, max(1, trial.rows.rows), trial.rows.rows)
     fine = CodeTable(trial.rows.domain, tuple(c[picked] for c in trial.rows.columns))
