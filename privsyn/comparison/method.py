@@ -161,7 +161,7 @@ def check_cells(domain: Domain, most: int, what: str) -> None:
 class MethodResult:
     """The result of a method: synthetic rows, and a receipt for every noisy look at the data.
 
-    table: codes of the public bins (``MethodInput.bins``); fine: the same rows in fine codes, where a method makes them;
+    table: codes of the public bins (``MethodInput.bins``); fine: the same rows in fine codes, where a method makes any;
     zcdp, pure: receipts of Gaussian and of Laplace noise; marginals: the attribute sets measured besides the
     one-ways, where the method has such; unpriced: release step -> queries that are in neither receipt;
     choices: receipts of the exponential mechanism.

@@ -148,7 +148,7 @@ def _build_choice(n: int, looks: _Looks, measure: ReleaseStep) -> Step:
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         first, fine, options = inputs.recode(), request.public.measured_again, get_options(request)
-        looked, answers = inputs.measured(one_ways[1:])
+        looked, answers = inputs.measured(one_ways[1:])  # of the first look the recode is
         binning = request.encoding.binning
         known = pool_one_ways(first, looked, answers, binning)
         asked, scored = _list_all(inputs, scores)
@@ -157,7 +157,7 @@ def _build_choice(n: int, looks: _Looks, measure: ReleaseStep) -> Step:
             asked,
             scored,
             first,
-            {a: r for a, r in known.items() if binning[a].chances is None},
+            {a: r for a, r in known.items() if binning[a].chances is None},  # not what values are rounded to
             rho,
             request.records,
             options.selection,

@@ -221,6 +221,7 @@ def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = (), tr
         consistent, sets = _read_consistent(inputs, stages, trends)
         recode = pool_one_ways(request, inputs, stages)
         prior = _follow_prior(request, inputs, recode, consistent)
+        # appended attributes follow the core's rows one by one; what rules, sets or a prior tie is made at once
         together = known.tied | list_attributes(sets) if prior is None else frozenset(domain.attributes)
         core = append_attributes.select_core_marginals(consistent, domain, together)
         totals, settings = request.public.totals, get_synthesis(request)

@@ -88,7 +88,7 @@ def sweep(
             if settings.sweeps > len(FIRST_SWEEP_BLOCKS)
             else np.zeros(0, int)
         )
-        if stuck.size:
+        if stuck.size:  # every move that lowers the sum is made: only one that raises it leads further
             for t, heat in enumerate(TEMPERATURES):
                 shuffle(stuck, derive_stream(settings.seed, _ORDER, component, _WARM, t))
                 sweeper.sweep(stuck, FIRST_SWEEP_BLOCKS[-1], False, settings.seed, _WARM, component, t, heat=heat)
