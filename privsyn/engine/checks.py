@@ -70,8 +70,8 @@ def check_keepable(request: Request) -> None:
             )
     try:
         check_feasible(request.encoding)
-        if request.public.totals is not None:
-            check_totals_possible(request.spec.totals, request.public.totals, request.encoding)
+        if (totals := request.public.totals) is not None:
+            check_totals_possible(request.spec.totals, totals, request.encoding)
     except FieldError as error:
         raise RequestError(error.problem, error.cure, format_place(error.place)) from None
 

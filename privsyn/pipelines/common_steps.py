@@ -204,10 +204,10 @@ def build_one_way_step(share: Fraction, division: str) -> ReleaseStep:
 
 def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     queries, answers = inputs.noisy("one_way_marginals")
-    prior = request.public.prior
+    public, prior = request.public, request.public.prior
     compress = compress_domain.compress_domain if prior is None else partial(compress_domain.compress_towards, prior)
     recode = compress(answers, queries, request.encoding.binning, request.spec.mechanism.compression)
-    return {"recode": recode_to_table(request.public.add_known_codes(recode), request.encoding.labels())}
+    return {"recode": recode_to_table(public.add_known_codes(recode), request.encoding.labels())}
 
 
 COMPRESS_DOMAIN = Step(

@@ -145,15 +145,15 @@ def _build_plan(measure: ReleaseStep, shares: Shares) -> Step:
     searched = ("triple_scores", "indif_scores") if shares.found else ()
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        recode, named = inputs.recode(), request.public.measured_sets
+        recode, public = inputs.recode(), request.public
         found = _find_sets(request, inputs) if searched else []
         sets = named_sets.plan_sets(
-            _weigh(named, found, shares),
+            _weigh(public.measured_sets, found, shares),
             recode,
             get_ordered(request.encoding.binning),
             measure.rho(request),
             request.records,
-            request.public.on(recode).starts,
+            public.on(recode).starts,
         )
         return {"merges": named_sets.tabulate_merges(sets)}
 

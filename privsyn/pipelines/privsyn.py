@@ -110,11 +110,12 @@ RECODE_ROWS = Step(
 def _plan_scores(selection: Selection, request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
     noisy_reference = selection.scores == "one_ways"
     sensitivity = indif_scores.REFERENCE_SENSITIVITY if noisy_reference else indif_scores.SENSITIVITY
-    domain, known = inputs.domain(), set(request.public.known_pairs)
+    domain, public = inputs.domain(), request.public
+    known = set(public.known_pairs)
     alone = set(list_counted_alone(request.encoding.binning))  # of one code, and so related to nothing
     known |= {pair for pair in combinations(domain.attributes, 2) if alone & {*pair}}
-    more = request.public.scored_more
-    return indif_scores.plan_queries(domain, rho, request.records, sensitivity, selection.max_cells, known, more)
+    cells, more = selection.max_cells, public.scored_more
+    return indif_scores.plan_queries(domain, rho, request.records, sensitivity, cells, known, more)
 
 
 def _score_exactly(

@@ -97,7 +97,7 @@ def read_consistent_marginals(
     one_way, variance = sum_coarse_one_ways(recode)
     measured = make_consistent.build_measured_marginals(*inputs.measured(list_whole_stages(stages)), domain)
     settings, known = get_consistency(request), request.public.on(recode)
-    found, totals = read_trends(request, inputs, recode, trends), request.public.totals
+    found, totals = read_trends(request, inputs, recode, trends), known.public.totals
     if found is not None:
         one_way = [m if totals is not None and totals.has(m.attributes) else found.pool_in(m) for m in one_way]
         measured = [found.pool_in(m) for m in measured]
@@ -167,11 +167,11 @@ def trusts_prior(known: KnowledgeInCodes, inputs: Inputs) -> bool:
 
 
 def _follow_prior(
-    request: Request, inputs: Inputs, recode: Recode, consistent: Sequence[marginals.Marginal]
+    known: KnowledgeInCodes, inputs: Inputs, recode: Recode, consistent: Sequence[marginals.Marginal]
 ) -> prior_pairs.PriorGuide | None:
-    """Return what rows take from the prior, if the scores trust it."""
-    expected = request.public.on(recode).prior_pairs
-    if expected is None or not trusts_prior(request.public.on(inputs.recode()), inputs):
+    """Return what rows take from the prior, if the scores trust it; ``known``: in the codes of the first look."""
+    expected = known.public.on(recode).prior_pairs
+    if expected is None or not trusts_prior(known, inputs):
         return None
     return prior_pairs.choose_followed(expected, recode, consistent)
 
@@ -220,11 +220,11 @@ def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = (), tr
         known = request.public.on(inputs.recode())
         consistent, sets = _read_consistent(inputs, stages, trends)
         recode = pool_one_ways(request, inputs, stages)
-        prior = _follow_prior(request, inputs, recode, consistent)
+        prior = _follow_prior(known, inputs, recode, consistent)
         # appended attributes follow the core's rows one by one; what rules, sets or a prior tie is made at once
         together = known.tied | list_attributes(sets) if prior is None else frozenset(domain.attributes)
         core = append_attributes.select_core_marginals(consistent, domain, together)
-        totals, settings = request.public.totals, get_synthesis(request)
+        settings, totals = get_synthesis(request), known.public.totals
         total = estimate_total(recode) if totals is None else totals.rows
         wanted = shards.plan_shards(synthesize.compute_output_rows(total, settings), settings)
 
