@@ -79,7 +79,8 @@ class ReleaseSpec(FrozenModel):
         default="",
         description="CSV or Parquet: a file, or a folder of files with the same columns; an Excel, SPSS, Stata, SAS or "
         "Feather file; or the URL of a database's table, such as `postgresql://host/db?table=people`, "
-        "`sqlite:///people.db?table=people` or `duckdb:///people.duckdb?table=people` (docs/operations/sources.md). "
+        "`sqlite:///people.db?table=people` or `duckdb:///people.duckdb?table=people`, or of an object or a folder of "
+        "a store, such as `s3://bucket/people.parquet` (docs/operations/sources.md). "
         "Empty: the table is handed over in memory.",
     )
     query: str = Field(

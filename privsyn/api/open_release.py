@@ -108,6 +108,20 @@ class Release(Questions):
         names = [name for name in sorted(self.manifest.files) if name.startswith("marginals/")]
         return {Path(name).stem: pq.read_table(self._checked(name)) for name in names}
 
+    def publish(
+        self, database: str, *, prefix: str | None = None, schema: str | None = None, replace: bool = False
+    ) -> tuple[str, ...]:
+        """Write the release into a database as tables with comments: rows, noisy counts and note, all of them or none.
+
+        ``database``: ``postgresql://HOST/NAME``, ``duckdb:///FILE`` or ``sqlite:///FILE``; a password is in
+        ``PGPASSWORD`` or in the file that ``PGPASSFILE`` names.  ``prefix`` begins every table's name (None: the data
+        set's and ``_``); ``schema`` is made where there is none.  The same release is not written twice; another one of
+        these names is replaced with ``replace``.  Returns the tables' names; RequestError with nothing written.
+        """
+        from privsyn.publish.database_tables import publish_tables
+
+        return publish_tables(self.folder, database, prefix=prefix, schema=schema, replace=replace).tables
+
     @property
     def cost(self) -> str:
         """What the release costs, in one sentence."""

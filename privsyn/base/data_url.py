@@ -1,4 +1,4 @@
-"""Where a private table is: a path, or the URL of a table in a database.
+"""Where a private table is: a path, or the URL of a table in a database or an object store.
 
 No message holds a URL: somebody may have written a password into it.
 """
@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeGuard
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from privsyn.base.errors import RequestError
@@ -19,23 +19,32 @@ _URL = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)
 FILE_SCHEMES = ("sqlite", "duckdb")
 """Databases that are one file."""
 
+STORE_SCHEMES = ("s3", "gs", "abfs")
+"""Object stores: the URL has a bucket and the key of an object, or of the folder that holds a table's objects."""
+
 _ROWS = ("table", "query")
 _SERVER_OPTIONS = ("host", "port", "user", "sslmode", "sslrootcert", "sslcert", "sslkey", "connect_timeout")
 """What a PostgreSQL URL may say of the connection; what else there is comes from the environment."""
 
-OPTIONS = {"postgresql": (*_ROWS, *_SERVER_OPTIONS), **dict.fromkeys(FILE_SCHEMES, _ROWS)}
+OPTIONS = {
+    "postgresql": (*_ROWS, *_SERVER_OPTIONS),
+    **dict.fromkeys(FILE_SCHEMES, _ROWS),
+    **dict.fromkeys(STORE_SCHEMES, ()),
+}
 """Scheme -> the options after its question mark."""
 
-FORMS = "postgresql://HOST/DATABASE?table=NAME, sqlite:///FILE?table=NAME or duckdb:///FILE?table=NAME"
+FORMS = "postgresql://HOST/DATABASE?table=NAME, sqlite:///FILE?table=NAME, duckdb:///FILE?table=NAME or s3://BUCKET/KEY"
 _PASSWORD_CURE = "Take it out, and set PGPASSWORD, or write it into the file that PGPASSFILE names (~/.pgpass)"  # noqa: S105
+_KEY_CURE = "Take it out: a store's keys come from the environment, or from the files of the provider's own programs"
 
 
 @dataclass(frozen=True)
 class DataUrl:
-    """A table of a database.
+    """A table of a database or an object store.
 
-    ``host``: a server's, with its port if the URL has one (empty: the environment says it); ``path``: the file, or the
-    name of the server's database; ``options``: what follows the question mark, one of ``table`` and ``query`` in it.
+    ``host``: a server's, with its port if the URL has one (empty: the environment says it), or a store's bucket;
+    ``path``: the file, the name of the server's database, or a key in the bucket; ``options``: what follows the
+    question mark, for a database one of ``table`` and ``query`` in it.
     """
 
     scheme: str
@@ -62,8 +71,10 @@ class DataUrl:
         if known is None:
             problem = f"is a URL ({parts.scheme}://), and tables are not read from there"
             raise RequestError(problem, f"Name a file or folder here, or {FORMS}", name)
-        if password is not None or "password" in dict(given):
-            raise RequestError("holds a password, and specs and notes are kept", _PASSWORD_CURE, name)
+        in_store = parts.scheme in STORE_SCHEMES
+        if password is not None or "password" in dict(given) or (user and parts.scheme in ("s3", "gs")):
+            cure = _KEY_CURE if in_store else _PASSWORD_CURE
+            raise RequestError("holds a password or a key, and specs and notes are kept", cure, name)
         _check_options(parts.scheme, [option for option, _ in given], name, needs_rows=needs_rows)
         if parts.fragment:
             raise RequestError("has a mark #, which ends a URL", "Write %23 in its place", name)
@@ -71,7 +82,9 @@ class DataUrl:
             problem = f"names the host {host!r}, and {parts.scheme} is a file here"
             raise RequestError(problem, f"Write {parts.scheme}:///FILE with three slashes, four before a root", name)
         path = unquote(parts.path).removeprefix("/")
-        if not path and needs_rows:
+        if in_store and (not host or port):
+            raise RequestError("names no bucket", f"Write {parts.scheme}://BUCKET/KEY", name)
+        if not path and needs_rows and not in_store:
             raise RequestError("names no database", f"Write {FORMS}", name)
         return cls(parts.scheme, unquote(user), f"{host}:{port}" if port else host, path, dict(given))
 
@@ -86,6 +99,21 @@ class DataUrl:
         return Path(self.path)
 
     @property
+    def in_store(self) -> bool:
+        """Whether the table lies in an object store."""
+        return self.scheme in STORE_SCHEMES
+
+    @property
+    def bucket(self) -> str:
+        """The bucket of an object store, or the container, which stands before its account."""
+        return self.user or self.host
+
+    @property
+    def account(self) -> str:
+        """The account of the container, if the URL says it."""
+        return self.host.partition(".")[0] if self.user else ""
+
+    @property
     def table(self) -> str | None:
         """The table's name; None where a query is asked."""
         return self.options.get("table")
@@ -98,6 +126,8 @@ class DataUrl:
     @property
     def where(self) -> str:
         """The table, as errors name it."""
+        if self.in_store:
+            return f"{self.scheme}://{self.bucket}/{self.path}"
         return f"the table {self.table!r}" if self.query is None else "the query's table"
 
     def __str__(self) -> str:
@@ -116,6 +146,10 @@ class DataUrl:
     def _is_within(self, other: DataUrl) -> bool:
         if self.is_file or other.is_file:
             return False
+        if self.in_store or other.in_store:
+            above, below = other.path.strip("/"), self.path.strip("/")
+            same = (self.scheme, self.user, self.host) == (other.scheme, other.user, other.host)
+            return same and (not above or f"{below}/".startswith(f"{above}/")) and ".." not in below.split("/")
         whole = other.path in ("", self.path) and (other.query is None or other.query == self.query)
         return whole and self._server == other._server and (other.table is None or other.table == self.table)
 
@@ -127,20 +161,29 @@ class DataUrl:
 
 
 def _check_options(scheme: str, given: list[str], name: str, *, needs_rows: bool) -> None:
+    in_store = scheme in STORE_SCHEMES
     for option in given:
         if option not in OPTIONS[scheme] or given.count(option) > 1:
             problem = f"has the option {option[:40]!r}" + (" twice" if given.count(option) > 1 else "")
-            known = ", ".join(OPTIONS[scheme])
-            raise RequestError(problem, f"Known are {known}; PostgreSQL reads others from the environment", name)
+            known = f"Known are {', '.join(OPTIONS[scheme])}; PostgreSQL reads others from the environment"
+            cure = f"{scheme}:// takes none: address and region come from the environment" if in_store else known
+            raise RequestError(problem, cure, name)
+    if in_store:
+        return
     rows = [option for option in given if option in _ROWS]
     if len(rows) != 1 and (needs_rows or rows):
         cure = "End it with ?table=NAME, or write the SQL as `query` beside it, and not both"
         raise RequestError(f"names {'a table and a query' if rows else 'no table'}", cure, name)
 
 
-def is_url(place: object) -> bool:
+def is_url(place: object) -> TypeGuard[str]:
     """Return whether ``place`` is text that begins as a URL does."""
     return isinstance(place, str) and _URL.match(place.strip()) is not None
+
+
+def is_object_url(place: object) -> TypeGuard[str]:
+    """Return whether ``place`` is the URL of an object store."""
+    return is_url(place) and place.strip().partition("://")[0].lower() in STORE_SCHEMES
 
 
 def resolve_place(place: str | Path, name: str, folder: Path | None = None, *, needs_rows: bool = True) -> str:

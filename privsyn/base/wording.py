@@ -20,6 +20,7 @@ _ARGUMENTS = {
     "query": "release columns where formula probabilities level population other plot",
     "forecast": "rows epsilons earlier public strength seeds plot",
     "add_formats": "release formats",
+    "publish": "release database prefix schema replace",
     "draft_spec": "data dictionary dataset header csv",
     "ledger": "dataset against",
     "backup": "file",

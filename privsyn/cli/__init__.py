@@ -23,6 +23,7 @@ from privsyn.cli import formats_command as formats
 from privsyn.cli import itemsets_command as itemsets
 from privsyn.cli import ledger_command as ledger
 from privsyn.cli import prune_command as prune
+from privsyn.cli import publish_command as publish
 from privsyn.cli import query_command as query
 from privsyn.cli import release_command as release
 from privsyn.cli import rerun_command as rerun
@@ -64,6 +65,7 @@ app.command("rerun")(rerun.rerun_command)
 app.command("compare")(compare.compare_command)
 app.command("itemsets")(itemsets.itemsets_command)
 app.command("formats")(formats.formats_command)
+app.command("publish")(publish.publish_command)
 app.command("epsilon")(epsilon.epsilon_command)
 app.command("prune")(prune.prune_command)
 app.command("init")(operations.init_command)
@@ -83,7 +85,7 @@ def main() -> None:
         for logger in ("LOGGING", "SERVER_LOGGING", "LOGGING_ROOT", "LOGGING_HANDLERS_CONSOLE"):
             os.environ.setdefault(f"PREFECT_{logger}_LEVEL", "CRITICAL")
     # Loading makes hundreds of thousands of objects that stay: the collector need not look through them again and
-    # again while they come, nor once more at the end.
+    # again while they come, nor once more at the end, unless DuckDB is there, which would list what was not collected.
     gc.set_threshold(100_000, 50, 100)
-    atexit.register(gc.freeze)
+    atexit.register(lambda: None if "duckdb" in sys.modules else gc.freeze())
     app()

@@ -264,6 +264,8 @@ _OTHER_WORDS = {
     "forecast.rows": "--rows-about",
     "add_formats.release": "RELEASE",
     "add_formats.formats": "--to",
+    "publish.release": "RELEASE",
+    "publish.database": "DATABASE",
     "draft_spec.data": "DATA",
     "draft_spec.csv": "--delimiter, --decimal, --thousands, --encoding or --quote",
     "ledger.dataset": "DATASET",

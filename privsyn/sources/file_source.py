@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,7 +22,9 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.csv_fields import as_written
 from privsyn.sources.csv_lines import LineReader, build_text_options
 from privsyn.sources.private_table import LEFT_OUT, Note, Source, check_types, list_columns_to_read, with_valid_text
+from privsyn.storage.objects import StoredObject
 from privsyn.storage.table_files import (
+    File,
     Place,
     TableLayout,
     detect_delimiter,
@@ -32,6 +33,7 @@ from privsyn.storage.table_files import (
     open_stream,
     read_csv_header,
     read_layout,
+    refuse_store_error,
     skip_bytes,
 )
 
@@ -72,7 +74,7 @@ class FileSource(Source):
         return cls(layout.columns, read, types, layout, spec)
 
     @property
-    def files(self) -> tuple[Path, ...]:
+    def files(self) -> tuple[File, ...]:
         """The table's files, in the order in which they are read."""
         return self.layout.files
 
@@ -82,12 +84,12 @@ class FileSource(Source):
         return tuple(str(file) for file in self.files)
 
     def fingerprint(self, store: Store) -> str:
-        """HMAC (hex) of the files' bytes, by the private root's key."""
-        return store.fingerprint(self.files)
+        """HMAC (hex) of the files' bytes, or of what a store says of its objects' contents, by the root's key."""
+        return store.fingerprint_of_macs([_mark(file, store) for file in self.files])
 
     def fingerprints(self, store: Store) -> tuple[str, ...]:
         """Return the table's fingerprint, and those of its files, each as a table of its own, where it has several."""
-        macs = [store.mac(file) for file in self.files]
+        macs = [_mark(file, store) for file in self.files]
         single = [store.fingerprint_of_macs([mac]) for mac in macs] if len(macs) > 1 else []
         return (store.fingerprint_of_macs(macs), *single)
 
@@ -96,8 +98,7 @@ class FileSource(Source):
 
         Files that were read whole are not read again in this process unless one was written since.
         """
-        stamps = tuple((str(f), (s := f.stat()).st_dev, s.st_ino, s.st_size, s.st_mtime_ns) for f in self.files)
-        key = (stamps, self.read, self.spec.csv)
+        key = (tuple(_stamp(file) for file in self.files), self.read, self.spec.csv)
         if key not in _WHOLE:
             for _ in self.batches():
                 pass
@@ -109,8 +110,10 @@ class FileSource(Source):
                 yield from self._csv(file, note)
             else:
                 yield from self._parquet(file, batch_rows, note)
+            if isinstance(file, StoredObject):
+                file.refuse_changed()
 
-    def _csv(self, file: Path, note: Note) -> Iterator[pa.RecordBatch]:
+    def _csv(self, file: File, note: Note) -> Iterator[pa.RecordBatch]:
         options = self.spec.csv
         header, mark = read_csv_header(file, options), options.delimiter or detect_delimiter(file) or ","
         failure = None
@@ -124,7 +127,7 @@ class FileSource(Source):
                 for batch in batches:
                     yield as_written(batch, self.spec)
         except _BROKEN as error:
-            failure = _make_csv_error(file, str(error))
+            failure = _find_store_error(file, error) or _make_csv_error(file, str(error))
         if failure is not None:  # raised here, so that the parser's error is not even its context
             raise failure
 
@@ -149,20 +152,45 @@ class FileSource(Source):
             if "Empty CSV file" not in str(error)[:60]:  # that is a header line without records
                 raise
 
-    def _parquet(self, file: Path, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
-        whole = False
+    def _parquet(self, file: File, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
+        failure = None
         try:
             with open_parquet(file) as table:
                 for batch in table.iter_batches(batch_size=batch_rows, columns=list(self.read)):
                     yield with_valid_text(batch.select(self.read), note)
-            whole = True
-        except _BROKEN:
-            pass
-        if not whole:
-            raise RequestError(f"{file} breaks off or is damaged", "Write or copy the Parquet file again", "data")
+        except _BROKEN as error:
+            damaged = RequestError(f"{file} breaks off or is damaged", "Write or copy the Parquet file again", "data")
+            failure = _find_store_error(file, error) or damaged
+        if failure is not None:
+            raise failure
 
 
-def _make_csv_error(file: Path, words: str) -> RequestError:
+def _mark(file: File, store: Store) -> str:
+    """Return what tells a file from others: the HMAC of its bytes, or of the mark that a store gives to an object."""
+    if not isinstance(file, StoredObject):
+        return store.mac(file)
+    file.refuse_changed()
+    return store.mark("object", file.mark)
+
+
+def _stamp(file: File) -> tuple[Any, ...]:
+    if isinstance(file, StoredObject):
+        return (str(file), file.mark)
+    stat = file.stat()
+    return (str(file), stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+
+
+def _find_store_error(file: File, error: Exception) -> RequestError | None:
+    """Return the error of a store, or of an object that changed; None where the object itself is damaged."""
+    try:
+        refuse_store_error(file, error)
+    except RequestError as found:
+        found.__context__ = found.__cause__ = None  # the parser's and the store's words may hold a row or a key
+        return found
+    return None
+
+
+def _make_csv_error(file: File, words: str) -> RequestError:
     """Return which of the known failures the parser's words mean; the words themselves may hold a row."""
     if words.startswith("straddling"):
         return RequestError(

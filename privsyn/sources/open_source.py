@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.file_source import FileSource
@@ -16,7 +15,7 @@ def open_source(data: Place | SupportsArrowStream, spec: ReleaseSpec) -> Source:
     """Check that the table ``data`` is readable and has exactly the spec's columns; no row is encoded.
 
     ``data``: the path of a file or of a folder of files (CSV or Parquet), or of an Excel, SPSS,
-    Stata, SAS or Feather file, the URL of a table or query of a database, or
+    Stata, SAS or Feather file, the URL of a table or query of a database or of a store's object or folder, or
     a table in memory: a pyarrow Table or RecordBatch, a pandas or polars DataFrame, or any object that exports a table
     as an Arrow stream (``__arrow_c_stream__``) as often as it is asked.  The index of a pandas DataFrame is not part of
     the table.  ``spec.data`` is not looked at.  Raises RequestError that names the file, the column or ``data``.
@@ -24,7 +23,7 @@ def open_source(data: Place | SupportsArrowStream, spec: ReleaseSpec) -> Source:
     if is_streamed(data):
         return StreamSource.open(data, spec)
     if isinstance(data, str | os.PathLike | tuple):
-        return FileSource.open(data if isinstance(data, tuple) else Path(data) if data else "", spec)
+        return FileSource.open(data, spec)
     from privsyn.sources.memory_source import MemorySource  # it loads pandas
 
     return MemorySource.open(data, spec)

@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 from pydantic import ValidationError
 
-from privsyn.base.data_url import DataUrl, is_url, resolve_place
+from privsyn.base.data_url import DataUrl, is_object_url, is_url, resolve_place
 from privsyn.base.errors import RequestError
 from privsyn.base.wording import mention
 from privsyn.data_contracts.columns import INTEGER_TYPES
@@ -40,6 +40,7 @@ from privsyn.specs.proposed_rules import propose_rules
 from privsyn.specs.spec_file import find_todos
 from privsyn.specs.yaml_file import parse_yaml
 from privsyn.storage.table_files import (
+    File,
     detect_delimiter,
     open_stream,
     read_csv_header,
@@ -105,7 +106,7 @@ def draft(
         if is_streamed(data):
             table = _describe_streamed(data, folder, header=header)
         elif isinstance(data, str | os.PathLike):
-            table = _describe_files(Path(data), folder, options, header=header, look=look)
+            table = _describe_files(os.fspath(data), folder, options, header=header, look=look)
         else:
             table = _describe_memory_table(data, look=look)
     except RequestError as error:
@@ -157,14 +158,16 @@ def _read_csv_options(given: Mapping[str, Any]) -> CsvOptions:
         raise RequestError(text, found.cure, "draft_spec.csv") from None
 
 
-def _describe_files(data: Path, folder: Path | None, csv: CsvOptions, *, header: bool, look: bool) -> _Table:
+def _describe_files(data: str, folder: Path | None, csv: CsvOptions, *, header: bool, look: bool) -> _Table:
     layout = read_layout(data, (), csv)  # no name is shown in an error: it may be a field of the first record
     if layout.format == "csv" and not header:
         for file in layout.files:
             check_first_line(file, read_csv_header(file, csv).names, csv)
-    place = _write_relative(data.absolute(), folder)
+    in_store = is_object_url(data)
+    place = str(DataUrl.parse(data)) if in_store else _write_relative(Path(data).absolute(), folder)
     types = {column: layout.type_of(column) for column in layout.columns}
-    table = _Table(data.name, data.name.split(".")[0], f"data: {format_scalar(place)}", types)
+    name = place.rstrip("/").rpartition("/")[2] if in_store else Path(data).name
+    table = _Table(name, name.split(".")[0], f"data: {format_scalar(place)}", types)
     if not look:
         return table
     if layout.format == "csv":
@@ -400,7 +403,7 @@ _VALUES = (
 """How numbers, days, moments and times of day are written."""
 
 
-def check_first_line(file: Path, names: Sequence[str], options: CsvOptions) -> None:
+def check_first_line(file: File, names: Sequence[str], options: CsvOptions) -> None:
     """Raise RequestError where the first line of a CSV file, with the fields ``names``, is not a header, it seems.
 
     It has values among its fields, or fewer fields than most of the lines that follow.  Nothing of the file stands in
@@ -416,7 +419,7 @@ def check_first_line(file: Path, names: Sequence[str], options: CsvOptions) -> N
         )
 
 
-def _refuse_values(names: Sequence[str], file: Path) -> None:
+def _refuse_values(names: Sequence[str], file: File) -> None:
     """Raise RequestError, which shows none, where one of a file's ``names`` reads as a value."""
     if any(is_value(name) for name in names):
         raise RequestError(
@@ -432,7 +435,7 @@ def is_value(field: str) -> bool:
     return not text or any(pattern.fullmatch(text) for pattern in _VALUES)
 
 
-def _count_most_fields(file: Path, options: CsvOptions) -> int:
+def _count_most_fields(file: File, options: CsvOptions) -> int:
     """Return how many fields most of the first lines after the first one have; 0 where there are none."""
     with open_stream(file, options.encoding) as stream:
         head = stream.read(_HEAD_BYTES).decode(errors="replace")

@@ -7,19 +7,17 @@ head, and bounds are never among it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from privsyn.data_contracts.csv_options import USUAL_NULLS, CsvOptions
 from privsyn.sources.csv_fields import drop_null_texts, parse_numbers
 from privsyn.sources.csv_lines import LineReader
 from privsyn.sources.private_table import forget
-from privsyn.storage.table_files import detect_delimiter, open_stream, read_csv_header, skip_bytes
+from privsyn.storage.table_files import File, detect_delimiter, open_parquet, open_stream, read_csv_header, skip_bytes
 from privsyn.tasks.codecs import parsing
 
 LOOKED_ROWS = 100_000
@@ -30,7 +28,7 @@ _DAY = r"^\s*[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}\s*$"
 _MOMENT = r"^\s*[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}[Tt ]"
 
 
-def guess_csv_kinds(file: Path, options: CsvOptions) -> dict[str, str]:
+def guess_csv_kinds(file: File, options: CsvOptions) -> dict[str, str]:
     """PRIVATE: return the kind of each column of a CSV file that its values suggest.
 
     A column without a value in the first LOOKED_ROWS records is left out.
@@ -112,7 +110,7 @@ def list_categories(data: Any, types: Mapping[str, pa.DataType | None]) -> dict[
 
 def _read_column(data: Any, name: str) -> pa.ChunkedArray:
     if isinstance(data, tuple):
-        return pa.chunked_array([c for file in data for c in pq.read_table(file, columns=[name]).column(0).chunks])
+        return pa.chunked_array([c for file in data for c in open_parquet(file).read(columns=[name]).column(0).chunks])
     if isinstance(data, pa.Table | pa.RecordBatch):
         return pa.table({name: data.column(name)}).column(0)
     return pa.table(data[[name]] if hasattr(data, "columns") else data).column(name)  # pandas, polars

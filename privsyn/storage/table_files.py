@@ -19,10 +19,12 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from privsyn.base.data_url import is_object_url
 from privsyn.base.errors import RequestError
 from privsyn.base.wording import mention
 from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.unicode import is_unicode
+from privsyn.storage.objects import StoredObject, list_objects
 
 DELIMITERS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
 PARQUET = (".parquet", ".pq")
@@ -31,7 +33,10 @@ _HEADER_BYTES = 1 << 22
 _DEFAULTS = CsvOptions()
 
 Place: TypeAlias = str | Path | tuple[Path, ...]
-"""Where a table lies: a file, a folder of files, or files (one or more) of one table."""
+"""Where a table lies: a file, a folder of files, an object store's URL, or files (one or more) of one table."""
+
+File: TypeAlias = Path | StoredObject
+"""A file here, or an object of a store."""
 
 _CSV_CURE = "Save the table as CSV in UTF-8 with one header line, or as Parquet"
 _LINE = re.compile(rb"[^\r\n]*+(?:\r\n|[\r\n]|\Z)")
@@ -49,7 +54,7 @@ class TableLayout:
     ``types`` maps a column to its Arrow type in the first Parquet file; None for CSV, which is all text.
     """
 
-    files: tuple[Path, ...]
+    files: tuple[File, ...]
     format: Literal["csv", "parquet"]
     columns: tuple[str, ...]
     types: dict[str, pa.DataType] | None
@@ -82,7 +87,7 @@ def read_layout(path: Place, known: Collection[str], csv: CsvOptions = _DEFAULTS
     left out; every file must be of one format and have the same columns, in any order.
     Raises RequestError; looks at headers and schemas only.
     """
-    files = path if isinstance(path, tuple) else _list_files(Path(path))
+    files = path if isinstance(path, tuple) else _list_files(path)
     parquet = {is_parquet(f) for f in files}
     if len(parquet) > 1:
         raise RequestError(f"{path} mixes CSV and Parquet files", "Keep one format in the folder", "data")
@@ -101,24 +106,25 @@ def read_layout(path: Place, known: Collection[str], csv: CsvOptions = _DEFAULTS
     return first
 
 
-def is_parquet(file: Path) -> bool:
+def is_parquet(file: File) -> bool:
     """Return whether the file's name is that of a Parquet file."""
     return file.name.lower().endswith(PARQUET)
 
 
-def detect_delimiter(file: Path) -> str | None:
+def detect_delimiter(file: File) -> str | None:
     """Return the field delimiter that the file's name stands for; None if it is not a CSV name."""
     name = file.name.lower()
     return next((d for ending, d in DELIMITERS.items() if name.endswith(ending)), None)
 
 
-def open_stream(file: Path, encoding: str = "utf-8") -> Any:
+def open_stream(file: File, encoding: str = "utf-8") -> Any:
     """Return a stream of the file's bytes, decompressed if its name ends in .gz, as UTF-8.
 
     ``encoding``: UTF-8 or one of one byte a character; a byte that stands for none becomes U+FFFD.
     """
     compression: Any = "gzip" if file.name.lower().endswith(".gz") else None
-    stream = pa.input_stream(str(file), compression=compression)
+    opened = file.open_stream() if isinstance(file, StoredObject) else str(file)
+    stream = pa.input_stream(opened, compression=compression)
     return stream if encoding == "utf-8" else io.BufferedReader(_Utf8Stream(stream, encoding), _BUFFER)
 
 
@@ -149,9 +155,10 @@ class _Utf8Stream(io.RawIOBase):
         super().close()
 
 
-def open_parquet(file: str | Path) -> Any:
+def open_parquet(file: str | File) -> Any:
     """Return a Parquet file to be read as a stream: without Arrow's read-ahead, which would hold the whole file."""
-    return pq.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER)
+    opened = file.open_file() if isinstance(file, StoredObject) else file
+    return pq.ParquetFile(opened, pre_buffer=False, buffer_size=_BUFFER)
 
 
 def join_names(names: Sequence[str]) -> str:
@@ -168,13 +175,14 @@ class CsvHeader:
     size: int
 
 
-def read_csv_header(file: Path, csv_options: CsvOptions = _DEFAULTS) -> CsvHeader:
+def read_csv_header(file: File, csv_options: CsvOptions = _DEFAULTS) -> CsvHeader:
     """Yield the header of a CSV file: its first line that is not empty.  Raises RequestError."""
     separator = csv_options.delimiter or detect_delimiter(file) or ","
     try:
         with open_stream(file, csv_options.encoding) as stream:
             head = stream.read(_HEADER_BYTES)
-    except (OSError, EOFError, pa.ArrowException):
+    except (OSError, EOFError, pa.ArrowException) as error:
+        refuse_store_error(file, error)
         cure = "Check its permissions, and that it was copied whole"
         raise RequestError(f"{file} cannot be read", cure, "data") from None
     size = len(BOM_UTF8) if head.startswith(BOM_UTF8) else 0
@@ -210,11 +218,13 @@ def _detect_quoting(csv_options: CsvOptions) -> dict[str, Any]:
     return {"quotechar": csv_options.quote} if csv_options.quote else {"quoting": csv.QUOTE_NONE}
 
 
-def list_parquet_columns(file: Path) -> tuple[tuple[str, ...], dict[str, pa.DataType]]:
+def list_parquet_columns(file: File) -> tuple[tuple[str, ...], dict[str, pa.DataType]]:
     """Return column names and stored types of a Parquet file; raises RequestError."""
     try:
-        schema = pq.read_schema(file)
-    except (OSError, EOFError, ValueError, KeyError, pa.ArrowException):
+        with open_parquet(file) as opened:
+            schema = opened.schema_arrow
+    except (OSError, EOFError, ValueError, KeyError, pa.ArrowException) as error:
+        refuse_store_error(file, error)
         cure = "Check its permissions, and write or copy it again"
         raise RequestError(f"{file} is not a whole, readable Parquet file", cure, "data") from None
     return tuple(schema.names), dict(zip(schema.names, schema.types, strict=True))
@@ -232,7 +242,18 @@ def refuse_url(path: Path, field: str) -> None:
         raise RequestError(f"is a URL ({scheme}//), and URLs are not read", cure, field)
 
 
-def _list_files(path: Path) -> tuple[Path, ...]:
+def refuse_store_error(file: File, error: Exception) -> None:
+    """Raise RequestError if an object could not be read because of its store, or is another one by now."""
+    if isinstance(file, StoredObject):
+        file.refuse_failed(error)
+
+
+def _list_files(place: str | Path) -> tuple[File, ...]:
+    if is_object_url(place):
+        objects = list_objects(place)
+        _refuse_other_names(objects)
+        return objects
+    path = Path(place)
     try:
         if path.is_dir():
             return _list_folder_files(path)
@@ -271,6 +292,11 @@ def _refuse_other_formats(files: Sequence[Path], where: Path) -> None:
             raise RequestError(f"{where} holds {file.name!r}, whose name is not UTF-8 text", "Rename the file", "data")
         if not file.is_file():
             raise RequestError(f"{where} holds {file.name}, which is not a file", "Put all files in one folder", "data")
+    _refuse_other_names(files)
+
+
+def _refuse_other_names(files: Sequence[File]) -> None:
+    for file in files:
         if not is_parquet(file) and detect_delimiter(file) is None:
             raise RequestError(f"{file} is of no known format", f"Save it as {FORMATS}, or move it elsewhere", "data")
 

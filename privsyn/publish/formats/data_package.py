@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from privsyn.data_contracts.columns import BooleanColumn, Zoned
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.publish.formats.csv_file import CsvStyle, choose_style
-from privsyn.publish.formats.described import Described, add_unmeasured, get_kind
+from privsyn.publish.formats.described import Described, add_unmeasured, format_meaning, get_kind
 
 NAME = "datapackage.json"
 SCHEMA = "schema.json"
@@ -134,7 +133,7 @@ def _describe_field(release: Described, name: str, domain: ValueRange, style: Cs
     field: dict[str, Any] = {
         "name": name,
         "type": get_kind(domain.type),
-        "description": add_unmeasured(_format_meaning(column), column),
+        "description": add_unmeasured(format_meaning(column), column),
         "constraints": constraints,
     }
     if field["type"] == "boolean":
@@ -144,12 +143,6 @@ def _describe_field(release: Described, name: str, domain: ValueRange, style: Cs
     if field["type"] == "number" and style.decimal != ".":
         field["decimalChar"] = style.decimal
     return {key: value for key, value in field.items() if value}
-
-
-def _format_meaning(column: Any) -> str:
-    """Return the spec's description with its unit."""
-    unit = "" if isinstance(column, BooleanColumn | Zoned) else getattr(column, "unit", "")
-    return f"{column.description} ({unit})" if column.description and unit else column.description or unit
 
 
 def _describe_bounds(domain: ValueRange, format_: str) -> tuple[Any, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from privsyn.data_contracts.certificate import Certificate, ManifestFile, StageCost
+from privsyn.data_contracts.columns import BooleanColumn, Zoned
 from privsyn.data_contracts.publication import About
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.spec_checks import NOT_MEASURED
@@ -141,6 +142,12 @@ def get_kind(type_: pa.DataType) -> str:
 
 TELLS_NOTHING = f"This column {NOT_MEASURED}."
 """What machine-readable descriptions say beside the column."""
+
+
+def format_meaning(column: Any) -> str:
+    """Return the spec's description with its unit."""
+    unit = "" if isinstance(column, BooleanColumn | Zoned) else getattr(column, "unit", "")
+    return f"{column.description} ({unit})" if column.description and unit else column.description or unit
 
 
 def add_unmeasured(words: str, column: Any) -> str:

@@ -18,10 +18,11 @@ from privsyn.sources.readers.reader import (
     name_rows,
     need_package,
     quote_name,
+    quote_text,
     translate_errors,
 )
 
-_CONFIGURATION: dict[str, str | bool | int | float | list[str]] = {
+CONFIGURATION: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "allow_community_extensions": "false",
@@ -36,15 +37,15 @@ class DuckdbReader(Reader):
     """A table, a view or a query of a DuckDB file, in one snapshot."""
 
     def __init__(self, url: DataUrl) -> None:
-        with need_package("duckdb", "DuckDB"):
+        with need_package("duckdb", "reading DuckDB"):
             import duckdb
         if not url.file.is_file():
             raise RequestError(f"there is no file {url.file}", "Check the path", "data")
         self._url = url
         with translate_errors(url):
-            self._connection = duckdb.connect(":memory:", config=_CONFIGURATION)
-            file = str(url.file.absolute()).replace("'", "''")
-            for statement in (f"ATTACH '{file}' AS private (READ_ONLY, TYPE duckdb)", "USE private", *_CLOSE):
+            self._connection = duckdb.connect(":memory:", config=CONFIGURATION)
+            file = quote_text(str(url.file.absolute()))
+            for statement in (f"ATTACH {file} AS private (READ_ONLY, TYPE duckdb)", "USE private", *_CLOSE):
                 self._connection.execute(statement)
             stored = self._open(build_select("*", f"{name_rows(url)} LIMIT 0"), 1).schema
         self.schema = pa.schema([(f.name, _plain_type(f.type)) for f in stored])

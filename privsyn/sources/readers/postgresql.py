@@ -40,11 +40,11 @@ class PostgresReader(Reader):
     """A table, a view or a query of a PostgreSQL database, in one snapshot."""
 
     def __init__(self, url: DataUrl) -> None:
-        with need_package("adbc-driver-postgresql", "PostgreSQL"):
+        with need_package("adbc-driver-postgresql", "reading PostgreSQL"):
             from adbc_driver_postgresql import dbapi
         self._url = url
         with translate_errors(url):
-            self._connection = dbapi.connect(_format_address(url))
+            self._connection = dbapi.connect(format_address(url))
         try:
             with translate_errors(url):
                 for statement in _BEGIN:
@@ -95,7 +95,7 @@ class PostgresReader(Reader):
         self._connection.close()
 
 
-def _format_address(url: DataUrl) -> str:
+def format_address(url: DataUrl) -> str:
     """Return the address for libpq: that of the URL without the table."""
     options = {name: value for name, value in url.options.items() if name not in ("table", "query")}
     return str(DataUrl(url.scheme, url.user, url.host, url.path, options))

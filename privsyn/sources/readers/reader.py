@@ -39,8 +39,11 @@ class Reader(ABC):
 
 
 @dataclass(frozen=True)
-class _Problem:
-    """What an error that matches ``pattern`` is called, the cure, and whose field it is."""
+class Problem:
+    """What an error that matches ``pattern`` is called, the cure, and whose field it is.
+
+    ``words`` without a subject of their own, "the database", follow the name of what was read or written.
+    """
 
     pattern: str
     words: str
@@ -49,89 +52,96 @@ class _Problem:
 
 
 _AGAIN = "; the same request then goes on where it stopped"
-_VALUE = _Problem(
+_VALUE = Problem(
     r"^(ConversionException|OutOfRangeException)\b|invalid input syntax|out of range|division by zero|malformed JSON",
     "cannot be read to its end (PRIVATE: a value may be why); no budget is lost",
     "Let the query compute and convert nothing: the spec says what is done with each value",
     "query",
 )
-_PROBLEMS = (
-    _VALUE,
-    _Problem(
+REFUSED_BY_DATABASE = (
+    Problem(
         r"password|authentication|role \"[^\"]*\" does not exist|pg_hba",
-        "cannot be read: the database refuses the user or the password",
+        "the database refuses the user or the password",
         "Set PGUSER and PGPASSWORD, or write a line into the file that PGPASSFILE names (~/.pgpass)",
     ),
-    _Problem(
+    Problem(
         r"certificate|SSL (error|connection|is not)|does not support SSL",
-        "cannot be read: the database cannot be reached as safely as the URL asks",
+        "the database cannot be reached as safely as the URL asks",
         "Look at sslmode and sslrootcert in the URL, and at the server's certificate",
     ),
-    _Problem(
-        r"translate host name|Name or service not known", "is on a computer that cannot be found", "Correct the host"
+    Problem(
+        r"translate host name|Name or service not known",
+        "the database is on a computer that cannot be found",
+        "Correct the host",
     ),
-    _Problem(r"database \"[^\"]*\" does not exist", "is in a database that does not exist", "Correct its name"),
-    _Problem(r"too many (connections|clients)|connection slots", "is in a database without a free connection", "Wait"),
-    _Problem(
+    Problem(r"database \"[^\"]*\" does not exist", "the database does not exist", "Correct its name"),
+    Problem(r"too many (connections|clients)|connection slots", "the database has no free connection", "Wait"),
+    Problem(r"locked|Conflicting lock", "the database is locked by another program", "Wait, or end that program"),
+    Problem(
+        r"unable to open|Cannot open",
+        "the database is in a file that cannot be opened",
+        "Check its path and permissions",
+    ),
+    Problem(
+        r"not a database|not a valid DuckDB|malformed|corrupt",
+        "the database is in a file that is not such a database",
+        "Check the file",
+    ),
+    Problem(
+        r"refused|No such file|starting up|shutting down|terminating connection|closed the connection|reset by peer"
+        r"|no connection|SSL SYSCALL|timeout|timed out|57P0|08\d\d\d|could not (send|receive)|not accepting",
+        "the database does not answer, or broke off; no budget is lost",
+        "Start the database, or correct its address" + _AGAIN,
+    ),
+)
+"""What stands between a program and a database, whatever is read or written, in the order to look for it."""
+
+_READING = (
+    _VALUE,
+    Problem(
         r"42P01|no such table|Table with name .* does not exist",
         "is not there",
         "Correct the name: it is case-sensitive",
+        "query",
     ),
-    _Problem(r"42501|permission denied", "may not be read by this user", "GRANT it SELECT on the table"),
-    _Problem(r"25006|read-only", "would be written by the query", "Write a SELECT", "query"),
-    _Problem(
+    Problem(r"42501|permission denied", "may not be read by this user", "GRANT it SELECT on the table", "query"),
+    Problem(r"25006|read-only", "would be written by the query", "Write a SELECT", "query"),
+    Problem(
         r"external access|disabled (by|through) configuration|PermissionException|Permission Error",
         "is not in the database: files and extensions are not opened",
         "Read tables and views of the database only",
         "query",
     ),
-    _Problem(
-        r"locked|Conflicting lock", "is in a database that another program has locked", "Wait, or end that program"
-    ),
-    _Problem(
-        r"unable to open|Cannot open",
-        "is in a file that cannot be opened",
-        "Check its path and permissions",
-    ),
-    _Problem(
-        r"not a database|not a valid DuckDB|malformed|corrupt",
-        "is in a file that is not such a database",
-        "Check the file",
-    ),
-    _Problem(
-        r"refused|No such file|starting up|shutting down|terminating connection|closed the connection|reset by peer"
-        r"|no connection|SSL SYSCALL|timeout|timed out|57P0|08\d\d\d|could not (send|receive)|not accepting",
-        "does not answer, or broke off; no budget is lost",
-        "Start the database, or correct its address" + _AGAIN,
-    ),
-    _Problem(
+    *REFUSED_BY_DATABASE,
+    Problem(
         r"\b42\w{3}\b|syntax|Parser Error|Binder Error|Catalog Error|no such column",
         "cannot be read: the database does not take the SQL",
         "Try it in the database's own shell; it has to be one SELECT",
         "query",
     ),
 )
-"""In the order in which they are looked for."""
 
 
 @contextmanager
 def translate_errors(url: DataUrl) -> Iterator[None]:
-    """Raise RequestError for what a driver raises."""
+    """Raise RequestError for what a driver raises while a table is read."""
     found = None
     try:
         yield
     except (RequestError, GeneratorExit, KeyboardInterrupt, MemoryError):
         raise
     except Exception as error:  # drivers raise errors of many kinds
-        found = _describe(url, f"{type(error).__name__} {getattr(error, 'sqlstate', '')} {error}")
+        found = find_problem(error, _READING, _VALUE)
     if found is not None:
-        raise found
+        words = found.words if found.words.startswith("the database") else f"{url.where} {found.words}"
+        raise RequestError(words, found.cure, _name_field(url, found.field))
 
 
-def _describe(url: DataUrl, text: str) -> RequestError:
+def find_problem(error: Exception, known: Sequence[Problem], other: Problem) -> Problem:
+    """Return the first of the problems that a driver's error is, else ``other``."""
+    text = f"{type(error).__name__} {getattr(error, 'sqlstate', '')} {error}"
     plain = re.sub(r'"[^"]*"', '""', text)  # a value is quoted, and says nothing of what is wrong
-    problem = next((p for p in _PROBLEMS if re.search(p.pattern, plain, re.IGNORECASE)), _VALUE)
-    return RequestError(f"{url.where} {problem.words}", problem.cure, _name_field(url, problem.field))
+    return next((p for p in known if re.search(p.pattern, plain, re.IGNORECASE)), other)
 
 
 def _name_field(url: DataUrl, field: str) -> str:
@@ -153,21 +163,26 @@ def refuse_damaged(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def need_package(package: str, what: str, extra: str = "databases") -> Iterator[None]:
-    """Raise RequestError with the extra to install where the block's import fails."""
+def need_package(package: str, what: str, extra: str = "databases", field: str = "data") -> Iterator[None]:
+    """Raise RequestError about ``field``, with the extra to install, where the block's import fails."""
     try:
         yield
     except ImportError:
         raise RequestError(
-            f"reading {what} needs the package {package}, which is not installed",
+            f"{what} needs the package {package}, which is not installed",
             f"Install it with: pip install 'privsyn-flows[{extra}]'",
-            "data",
+            field,
         ) from None
 
 
 def quote_name(name: str) -> str:
     """Return a name as SQL quotes it."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def quote_text(text: str) -> str:
+    """Return a text as SQL quotes it."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def build_select(columns: Sequence[str], rows: str) -> str:

@@ -58,7 +58,7 @@ class SqliteReader(Reader):
     """A table, a view or a query of an SQLite file, in one snapshot."""
 
     def __init__(self, url: DataUrl) -> None:
-        with need_package("adbc-driver-sqlite", "SQLite"):
+        with need_package("adbc-driver-sqlite", "reading SQLite"):
             from adbc_driver_sqlite import dbapi
         if not url.file.is_file():
             raise RequestError(f"there is no file {url.file}", "Check the path", "data")

@@ -31,7 +31,7 @@ class StatisticsReader(Reader):
     """The table of one file; ``columns`` are the spec's, None for a draft."""
 
     def __init__(self, path: Path, columns: Mapping[str, Any] | None) -> None:
-        with need_package("pyreadstat", "Stata, SPSS and SAS files", "codebooks"):
+        with need_package("pyreadstat", "reading Stata, SPSS and SAS files", "codebooks"):
             import pyreadstat
         self._path = path
         self._read = getattr(pyreadstat, READERS[path.suffix.lower()])

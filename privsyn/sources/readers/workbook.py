@@ -27,7 +27,7 @@ class WorkbookReader(Reader):
     """The one sheet of a workbook."""
 
     def __init__(self, path: Path) -> None:
-        with need_package("openpyxl", "Excel workbooks", "codebooks"):
+        with need_package("openpyxl", "reading Excel workbooks", "codebooks"):
             import openpyxl
         self._path, self._load = path, openpyxl.load_workbook
         with refuse_damaged(path):

@@ -1,0 +1,172 @@
+"""A released folder as tables of a database, with comments: rows, noisy counts, and a table that says what they are.
+
+Only the released folder is read, and every file of it is checked first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from privsyn.base.errors import RequestError
+from privsyn.base.wording import mention
+from privsyn.data_contracts.certificate import Manifest
+from privsyn.pipelines.release_plan import plan_release
+from privsyn.publish.databases import (
+    FIELD,
+    Database,
+    NewTable,
+    check_names,
+    make_foreign_error,
+    open_database,
+    parse_database,
+)
+from privsyn.publish.formats.described import Described, add_unmeasured, format_meaning, list_ranges
+from privsyn.storage.released_files import (
+    check_released_file,
+    list_synthetic_names,
+    read_certificate,
+    read_manifest,
+    read_public_spec,
+)
+
+_RELEASE = "publish.release"
+_BATCH_ROWS = 50_000
+
+
+@dataclass(frozen=True)
+class PublishedTables:
+    """The tables of a release in a database, and whether they were written now: False where all was there."""
+
+    database: str
+    tables: tuple[str, ...]
+    written: bool
+
+
+def publish_tables(
+    folder: Path, database: str, *, prefix: str | None = None, schema: str | None = None, replace: bool = False
+) -> PublishedTables:
+    """Write a released folder into a database, in one transaction: all of its tables are there, or none.
+
+    ``prefix`` begins every name (None: the data set's name); the same release is written again only if its folder says
+    something else now; another release under these names is replaced only with ``replace``, and a table that was not
+    published never.  Raises RequestError, with nothing written.
+    """
+    url = parse_database(database)
+    tables = _list_tables(folder, prefix)
+    for table in tables:
+        check_names(url, table.name, table.schema.names)
+    names, told = tuple(table.name for table in tables), tables[-1]
+    with open_database(url, schema) as opened:
+        there = opened.list_tables()
+        earlier = _read_earlier(opened, told.name) if told.name in there else None
+        (asked,) = pa.Table.from_batches(told.rows).to_pylist()
+        if earlier is not None and earlier[:2] == (asked["run"], asked["manifest_sha256"]) and there.issuperset(names):
+            return PublishedTables(str(url), names, written=False)
+        if earlier is not None and earlier[0] != asked["run"] and not replace:
+            problem = f"holds the release {earlier[0]} under these names"
+            cure = "Publish it with " + mention("publish.replace") + ", or choose another " + mention("publish.prefix")
+            raise RequestError(problem, cure, FIELD)
+        own = earlier[2] if earlier else ()
+        taken = next((name for name in names if name in there and name not in own), None)
+        if taken is not None:
+            raise make_foreign_error(taken)
+        for name in own:
+            if name in there:
+                opened.fetch(f"DROP TABLE {opened.name(name)}")
+        for table in tables:
+            opened.create(table)
+    return PublishedTables(str(url), names, written=True)
+
+
+def _read_earlier(database: Database, table: str) -> tuple[str, str, tuple[str, ...]]:
+    """Return run, digest and tables of what is published under these names."""
+    try:
+        ((run, digest, tables),) = database.select(("run", "manifest_sha256", "tables"), database.name(table))
+        return str(run), str(digest), tuple(map(str, json.loads(tables)))
+    except (ValueError, TypeError):
+        raise make_foreign_error(table) from None
+
+
+def _list_tables(folder: Path, prefix: str | None) -> list[NewTable]:
+    """Return the tables of a released folder, the last of which says what the release is."""
+    manifest, certificate = read_manifest(folder), read_certificate(folder)
+    spec = read_public_spec(manifest, _RELEASE)
+    plan = plan_release(spec, column_order=tuple(manifest.column_order))
+    release = Described(
+        plan, certificate, list_ranges(plan.request), manifest.rows, manifest.files, dict(manifest.versions)
+    )
+    start = re.sub(r"\W", "_", spec.dataset) + "_" if prefix is None else prefix
+    words = {file.name: file.words for step in plan.steps for file in step.published.values()}
+    source = f"{release.title} (data set {certificate.dataset}, release {manifest.run})"
+    told = f"Note, certificate and manifest: table {start}release."
+    columns = {
+        name: add_unmeasured(format_meaning(column), column)
+        for name in release.ranges
+        for column in [spec.get_published_column(name)]
+    }
+    comment = f"{source}. {release.promise} {told}"
+    tables = [_read_table(folder, manifest, list_synthetic_names(manifest), f"{start}synthetic", comment, columns)]
+    for name in sorted(name for name in manifest.files if name.startswith("marginals/")):
+        about = f"{name}: {words[name]}" if words.get(name) else name
+        comment = f"{source}, {about}. Made from the private table with {_state_promise(release)} {told}"
+        tables.append(_read_table(folder, manifest, [name], f"{start}{Path(name).stem}", comment))
+    names = [table.name for table in tables] + [f"{start}release"]
+    row = {
+        "run": manifest.run,
+        "dataset": certificate.dataset,
+        "epsilon": certificate.epsilon,
+        "delta": certificate.delta,
+        "unit_of_protection": certificate.unit_of_protection,
+        "rows": manifest.rows,
+        "note": check_released_file(folder, manifest, "README.md", _RELEASE).read_text(encoding="utf-8"),
+        "certificate": check_released_file(folder, manifest, "certificate.json", _RELEASE).read_text(encoding="utf-8"),
+        "manifest": (folder / "manifest.json").read_text(encoding="utf-8"),
+        "manifest_sha256": hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest(),
+        "tables": json.dumps(names),
+    }
+    made = pa.Table.from_pylist([row])
+    made = made.cast(pa.schema([f.with_nullable(False) for f in made.schema]))
+    comment = f"{source}. {release.promise} One row: what was promised, and the note."
+    return [*tables, NewTable(names[-1], made.schema, made.to_batches(), comment)]
+
+
+def _state_promise(release: Described) -> str:
+    c = release.certificate
+    return f"({c.epsilon:g}, {c.delta:g})-differential privacy for adding or removing {c.unit_of_protection}."
+
+
+def _read_table(
+    folder: Path,
+    manifest: Manifest,
+    files: Sequence[str],
+    name: str,
+    comment: str,
+    columns: Mapping[str, str] = MappingProxyType({}),
+) -> NewTable:
+    paths = [check_released_file(folder, manifest, file, _RELEASE) for file in files]
+    stored = pq.read_schema(paths[0])
+    schema = pa.schema([pa.field(f.name, _plain_type(f.type), f.nullable) for f in stored])
+    told = {name: words for name, words in columns.items() if words}
+    return NewTable(name, schema, _read_rows(paths, schema), comment, told)
+
+
+def _read_rows(files: Sequence[Path], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for file in files:
+        with pq.ParquetFile(file) as opened:
+            for batch in opened.iter_batches(batch_size=_BATCH_ROWS):
+                yield batch.cast(schema)
+
+
+def _plain_type(type_: Any) -> Any:
+    """Return the type of the values: those of a dictionary are text."""
+    return type_.value_type if pa.types.is_dictionary(type_) else type_

@@ -1,0 +1,311 @@
+"""A database that tables are written into, in one transaction: PostgreSQL, DuckDB or SQLite.
+
+SQLite has no comments on tables: there they stand in the statement that made the table, which SQLite keeps as it is.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from privsyn.base.data_url import DataUrl, is_url, resolve_place
+from privsyn.base.errors import RequestError
+from privsyn.base.wording import mention
+from privsyn.sources.readers.duckdb_file import CONFIGURATION
+from privsyn.sources.readers.postgresql import format_address
+from privsyn.sources.readers.reader import (
+    REFUSED_BY_DATABASE,
+    Problem,
+    build_select,
+    find_problem,
+    need_package,
+    quote_name,
+    quote_text,
+)
+
+FIELD = "publish.database"
+
+_TYPES = (
+    (pa.types.is_boolean, "BOOLEAN"),
+    (lambda t: pa.types.is_integer(t) and t.bit_width - pa.types.is_signed_integer(t) < 16, "SMALLINT"),
+    (lambda t: pa.types.is_integer(t) and t.bit_width - pa.types.is_signed_integer(t) < 32, "INTEGER"),
+    (pa.types.is_integer, "BIGINT"),
+    (pa.types.is_float32, "REAL"),
+    (pa.types.is_floating, "DOUBLE PRECISION"),
+    (pa.types.is_date, "DATE"),
+    (pa.types.is_time, "TIME"),
+    (lambda t: pa.types.is_timestamp(t) and t.tz is not None, "TIMESTAMP WITH TIME ZONE"),
+    (pa.types.is_timestamp, "TIMESTAMP"),
+)
+"""What an Arrow type is -> the type of a column in SQL; any other is text."""
+
+_OTHER = Problem("", "the database does not take the tables", "Look at what the database itself logs")
+_WRITING = (
+    Problem(
+        r"already exists|23505|could not serialize|Conflict on|write-write",
+        "another program made a table of such a name meanwhile",
+        "Try again",
+    ),
+    Problem(
+        r"42703|no such column|Binder Error",
+        "a table of such a name was not published by this program",
+        "Choose another prefix",
+    ),
+    Problem(r"2BP01|depend", "the tables cannot be replaced: other objects, such as views, need them", "Drop those"),
+    Problem(
+        r"42501|25006|permission denied|must be owner|read-?only",
+        "the tables may not be written by this user",
+        "GRANT it CREATE on the schema, or let the owner of the tables publish",
+    ),
+    Problem(r"53\d00|disk|No space", "the database's disk is full or failing", "Free some space"),
+    *REFUSED_BY_DATABASE,
+)
+
+
+@dataclass(frozen=True)
+class NewTable:
+    """A table as it is to be: columns by ``schema``, comments on it and on some of its columns, its rows."""
+
+    name: str
+    schema: pa.Schema
+    rows: Iterable[pa.RecordBatch]
+    comment: str
+    of_columns: Mapping[str, str] = field(default_factory=dict)
+
+
+class Database(ABC):
+    """An open transaction, which is undone unless it is committed."""
+
+    schema = ""
+    """The schema that the tables are in; empty where there are none."""
+
+    @abstractmethod
+    def fetch(self, sql: str) -> list[tuple[Any, ...]]:
+        """Return what a statement finds; of others, nothing."""
+
+    def select(self, columns: Sequence[str], rows: str) -> list[tuple[Any, ...]]:
+        """Return some columns, or expressions, of what stands behind FROM."""
+        return self.fetch(build_select(columns, rows))
+
+    @abstractmethod
+    def insert(self, table: NewTable) -> None:
+        """Write the rows into the table."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Make the transaction last."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the connection, and what was not committed."""
+
+    def list_tables(self) -> set[str]:
+        """Return the names of the schema's tables and views."""
+        where = f"WHERE table_schema = {quote_text(self.schema)}"
+        return {name for (name,) in self.select(["table_name"], f"information_schema.tables {where}")}
+
+    def create(self, table: NewTable) -> None:
+        """Make the table with its comments and rows."""
+        where = self.name(table.name)
+        columns = ", ".join(describe_column(f) for f in table.schema)
+        self.fetch(f"CREATE TABLE {where} ({columns})")
+        self.fetch(f"COMMENT ON TABLE {where} IS {quote_text(table.comment)}")
+        for name, words in table.of_columns.items():
+            self.fetch(f"COMMENT ON COLUMN {where}.{quote_name(name)} IS {quote_text(words)}")
+        self.insert(table)
+
+    def name(self, table: str) -> str:
+        """Return a table's name as SQL has it."""
+        return f"{quote_name(self.schema)}.{quote_name(table)}" if self.schema else quote_name(table)
+
+    def choose_schema(self, schema: str | None) -> None:
+        """Write into a schema, which is made if it is not there; None: the database's own choice."""
+        if schema is None:
+            ((found,),) = self.fetch("SELECT current_schema()")
+            if found is None:
+                raise RequestError("the user's search path has no schema", "Name one", "publish.schema")
+        else:
+            found, where = schema, f"WHERE schema_name = {quote_text(schema)}"
+            if not self.select(["1"], f"information_schema.schemata {where}"):
+                self.fetch(f"CREATE SCHEMA {quote_name(schema)}")
+        self.schema = found
+
+
+class _Postgres(Database):
+    def __init__(self, url: DataUrl, schema: str | None) -> None:
+        with need_package("adbc-driver-postgresql", "publishing to PostgreSQL", field=FIELD):
+            from adbc_driver_postgresql import dbapi
+        self._connection = dbapi.connect(format_address(url))
+        self.fetch("SET LOCAL standard_conforming_strings = on")
+        self.fetch("SELECT pg_advisory_xact_lock(hashtext('privsyn publish'))::text")
+        self.choose_schema(schema)
+
+    def fetch(self, sql: str) -> list[tuple[Any, ...]]:
+        with closing(self._connection.cursor()) as cursor:
+            cursor.execute(sql)
+            return list(cursor.fetchall()) if cursor.description else []
+
+    def insert(self, table: NewTable) -> None:
+        rows = pa.RecordBatchReader.from_batches(table.schema, table.rows)
+        with closing(self._connection.cursor()) as cursor:
+            cursor.adbc_ingest(table.name, rows, mode="append", db_schema_name=self.schema)
+
+    def commit(self) -> None:
+        self._connection.commit()
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class _Duckdb(Database):
+    def __init__(self, url: DataUrl, schema: str | None) -> None:
+        with need_package("duckdb", "publishing to DuckDB", field=FIELD):
+            import duckdb
+        self._connection = duckdb.connect(str(url.file), config=CONFIGURATION)
+        self.fetch("BEGIN TRANSACTION")
+        self.choose_schema(schema)
+
+    def fetch(self, sql: str) -> list[tuple[Any, ...]]:
+        return list(self._connection.execute(sql).fetchall())
+
+    def insert(self, table: NewTable) -> None:
+        self._connection.register("rows_to_publish", pa.RecordBatchReader.from_batches(table.schema, table.rows))
+        self.fetch(f"INSERT INTO {self.name(table.name)} {build_select(['*'], 'rows_to_publish')}")
+        self._connection.unregister("rows_to_publish")
+
+    def commit(self) -> None:
+        self.fetch("COMMIT")
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class _Sqlite(Database):
+    def __init__(self, url: DataUrl, schema: str | None) -> None:
+        import sqlite3
+
+        if schema is not None:
+            raise RequestError("is for PostgreSQL and DuckDB: SQLite has no schemas", "Leave it out", "publish.schema")
+        self._connection = sqlite3.connect(url.file, isolation_level=None)
+        self.fetch("BEGIN IMMEDIATE")
+
+    def fetch(self, sql: str) -> list[tuple[Any, ...]]:
+        return self._connection.execute(sql).fetchall()
+
+    def list_tables(self) -> set[str]:
+        return {name for (name,) in self.select(["name"], "sqlite_master WHERE type IN ('table', 'view')")}
+
+    def create(self, table: NewTable) -> None:
+        lines = [
+            f"  {describe_column(f, lists=False)}{',' if number < len(table.schema) else ''}"
+            + _comment(table.of_columns.get(f.name, ""))
+            for number, f in enumerate(table.schema, 1)
+        ]
+        head = f"CREATE TABLE {self.name(table.name)} ({_comment(table.comment)}"
+        self.fetch("\n".join([head, *lines, ")"]))
+        self.insert(table)
+
+    def insert(self, table: NewTable) -> None:
+        places = ", ".join("?" * len(table.schema))
+        rows = (row for batch in table.rows for row in zip(*map(_list_plain, batch.columns), strict=True))
+        self._connection.executemany(f"INSERT INTO {self.name(table.name)} VALUES ({places})", rows)  # noqa: S608
+
+    def commit(self) -> None:
+        self.fetch("COMMIT")
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+_DATABASES: dict[str, type[Any]] = {"postgresql": _Postgres, "duckdb": _Duckdb, "sqlite": _Sqlite}
+
+
+def parse_database(text: str) -> DataUrl:
+    """Return the URL of a database, its file from the working folder.  Raises RequestError for anything else."""
+    form = "Write postgresql://HOST/NAME, duckdb:///FILE or sqlite:///FILE"
+    place = resolve_place(text, FIELD, needs_rows=False)
+    url = DataUrl.parse(place, FIELD, needs_rows=False) if is_url(place) else None
+    if url is None or url.scheme not in _DATABASES or not url.path:
+        raise RequestError("names no database", form, FIELD)
+    if url.table is not None or url.query is not None:
+        cure = "Write the database alone; " + mention("publish.prefix") + " names tables"
+        raise RequestError("names a table or a query", cure, FIELD)
+    return url
+
+
+@contextmanager
+def open_database(url: DataUrl, schema: str | None) -> Iterator[Database]:
+    """Give a transaction, which is committed at the end of the block: all that it wrote is there, or nothing.
+
+    A database in a file is made where there is none.  Raises RequestError for what the database refuses.
+    """
+    is_new, done, found = url.is_file and not url.file.exists(), False, None
+    try:
+        with closing(_DATABASES[url.scheme](url, schema)) as database:
+            yield database
+            database.commit()
+            done = True
+    except (RequestError, GeneratorExit, KeyboardInterrupt, MemoryError):
+        raise
+    except Exception as error:  # drivers raise errors of many kinds
+        found = find_problem(error, _WRITING, _OTHER)
+    finally:
+        if is_new and not done:
+            url.file.unlink(missing_ok=True)
+    if found is not None:
+        raise RequestError(f"{found.words}; nothing was published", found.cure, FIELD)
+
+
+def describe_column(column: Any, *, lists: bool = True) -> str:
+    """Return a column as CREATE TABLE has it; without ``lists``, one of lists is of text."""
+    is_list = pa.types.is_list(column.type)
+    type_ = _name_type(column.type.value_type) + "[]" if is_list and lists else _name_type(column.type)
+    return f"{quote_name(column.name)} {type_}{'' if column.nullable else ' NOT NULL'}"
+
+
+def _name_type(type_: pa.DataType) -> str:
+    if pa.types.is_decimal(type_):
+        return f"NUMERIC({type_.precision}, {type_.scale})"
+    return next((name for fits, name in _TYPES if fits(type_)), "TEXT")
+
+
+def _comment(words: str) -> str:
+    return f" -- {' '.join(words.split())}" if words else ""
+
+
+def _list_plain(array: pa.Array) -> list[Any]:
+    """Return cells as SQLite takes them: numbers and texts; a list as JSON."""
+    type_ = array.type
+    if pa.types.is_list(type_):
+        return [None if value is None else json.dumps(value) for value in array.to_pylist()]
+    plain = pa.types.is_boolean(type_) or pa.types.is_integer(type_) or pa.types.is_floating(type_)
+    return array.to_pylist() if plain else array.cast(pa.string()).to_pylist()
+
+
+def check_names(url: DataUrl, table: str, columns: Iterable[str]) -> None:
+    """Raise RequestError for names that the database would cut or take for the same."""
+    longest = 63
+    if url.scheme == "postgresql":
+        if len(table.encode()) > longest:
+            problem = f"makes {table!r}, and names of PostgreSQL have at most {longest} bytes"
+            raise RequestError(problem, "Choose a shorter one", "publish.prefix")
+        if any(len(name.encode()) > longest for name in columns):
+            problem = f"cannot hold the release: it has a column whose name is longer than {longest} bytes"
+            raise RequestError(problem, "Publish it in DuckDB or SQLite, or release it with shorter names", FIELD)
+        return
+    names = [name.lower() for name in columns]
+    if len({*names}) < len(names):
+        problem = "cannot hold the release: two of its columns differ in the case of letters only"
+        raise RequestError(problem, "Publish it in PostgreSQL, or release it with other names", FIELD)
+
+
+def make_foreign_error(table: str) -> RequestError:
+    """Return the error about a table that is in the way."""
+    problem = f"has a table {table!r} that was not published by this program"
+    return RequestError(problem, "Choose another " + mention("publish.prefix"), FIELD)

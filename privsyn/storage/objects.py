@@ -1,0 +1,167 @@
+"""Objects of a store as files of a table: S3 and what speaks as it does, Google Cloud Storage, Azure Blob Storage.
+
+Keys come from the environment or from the files that the provider's own programs read, and so does the address of a
+store that is not the provider's.  A store's own words can hold a key or a request, and are never passed on.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from privsyn.base.data_url import DataUrl
+from privsyn.base.errors import RequestError
+from privsyn.base.wording import mention
+
+_READ_AHEAD = 1 << 22
+_MARKS = {"gs": ("md5Hash", "generation"), "s3": ("ETag",), "abfs": ("ETag",)}
+"""What a store says of an object's content; Google's own ETag is also one of what stands beside it."""
+
+_CREDENTIALS = {
+    "s3": "Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, of a role that may list and read there",
+    "gs": "Set GOOGLE_APPLICATION_CREDENTIALS to the file of a role that may list and read there",
+    "abfs": "Sign in with `az login`, or set AZURE_STORAGE_ACCOUNT_KEY, or AZURE_CLIENT_ID and those beside it",
+}
+_DENIED = re.compile(r"ACCESS_DENIED|FORBIDDEN|\b40[13]\b|INVALID_ACCESS_KEY|SIGNATURE|credential|permission", re.I)
+_IN_STORE = re.compile(r"\bAWS Error|curlCode|google::cloud|Azure|timed? ?out|connection", re.I)
+_LOST = "does not answer, or broke off; no budget is lost"
+_AGAIN = "Look at the connection and at the store's address; the same request then goes on where it stopped"
+
+
+@dataclass(frozen=True)
+class StoredObject:
+    """An object as it was when the table was opened: each later look at it has to find the same ``mark``.
+
+    ``path``: bucket and key; ``mark``: the store's ETag, or the generation.
+    """
+
+    scheme: str
+    path: str
+    mark: str
+    filesystem: Any = field(repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        """The last part of the key."""
+        return self.path.rpartition("/")[2]
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.path}"
+
+    def open_file(self) -> Any:
+        """Return the object for reads at any place.  Raises RequestError if it is another one by now."""
+        with translate_store_errors(self.scheme, str(self)):
+            return self._hold(self.filesystem.open_input_file(self.path))
+
+    def open_stream(self) -> Any:
+        """Return the object's bytes as a stream.  Raises RequestError if it is another one by now."""
+        with translate_store_errors(self.scheme, str(self)):
+            return self._hold(self.filesystem.open_input_stream(self.path, None, _READ_AHEAD))
+
+    def refuse_changed(self) -> None:
+        """Raise RequestError if the object is another one by now, or cannot be reached."""
+        self.open_file().close()
+
+    def refuse_failed(self, error: Exception) -> None:
+        """Raise RequestError for an error in the middle of a read, unless the object is there, whole and the same."""
+        self.refuse_changed()
+        if _IN_STORE.search(str(error)):
+            raise make_store_error(self.scheme, str(self), str(error))
+
+    def _hold(self, opened: Any) -> Any:
+        if _read_mark(opened, self.scheme) != self.mark:
+            opened.close()
+            problem = "the private table changed while it was read"
+            raise RequestError(problem, "Run again once it is complete", "release.data")
+        return opened
+
+
+def list_objects(place: str, field: str = "data") -> tuple[StoredObject, ...]:
+    """Return the objects of the URL: one object, or those of a folder in the order of their names.
+
+    Names that start with ``.`` or ``_`` are left out.  Raises RequestError about ``field``.
+    """
+    url = DataUrl.parse(place, field)
+    path = f"{url.bucket}/{url.path}".rstrip("/")
+    with translate_store_errors(url.scheme, url.where, field):
+        from pyarrow import fs
+
+        filesystem = open_filesystem(url)
+        found = filesystem.get_file_info(path)
+        if found.type == fs.FileType.Directory:
+            entries = sorted(filesystem.get_file_info(fs.FileSelector(path)), key=lambda entry: entry.base_name)
+            shown = [entry for entry in entries if not entry.base_name.startswith((".", "_"))]
+        elif found.type == fs.FileType.NotFound:
+            bucket = filesystem.get_file_info(url.bucket).type != fs.FileType.NotFound
+            what = f"no object or folder {url.path!r} in {url.bucket!r}" if bucket else f"no bucket {url.bucket!r}"
+            another = "Check the name, or give another table with " + mention("release.data")
+            raise RequestError(f"there is {what}", another, field)
+        else:
+            shown = [found]
+        if folder := next((entry.base_name for entry in shown if entry.type != fs.FileType.File), None):
+            raise RequestError(f"{url.where} holds {folder!r}, which is a folder", "Put all objects in one", field)
+        return tuple(_find_object(filesystem, url.scheme, entry.path) for entry in shown)
+
+
+def _find_object(filesystem: Any, scheme: str, path: str) -> StoredObject:
+    with filesystem.open_input_file(path) as opened:
+        return StoredObject(scheme, path, _read_mark(opened, scheme), filesystem)
+
+
+def _read_mark(opened: Any, scheme: str) -> str:
+    """Return what the store says of the content.  Raises RequestError where it says nothing."""
+    said = opened.metadata() or {}
+    mark = next((said[key] for key in _MARKS[scheme] if said.get(key)), None)
+    if mark is None:
+        problem = "lies in a store that says no ETag, by which a changed object is known"
+        raise RequestError(problem, "Copy the table to a file or folder here", "data")
+    return mark.decode() if isinstance(mark, bytes) else str(mark)
+
+
+def open_filesystem(url: DataUrl) -> Any:
+    """Return the store of a URL, by Arrow, with what the environment says of keys, region and address."""
+    from pyarrow import fs  # here: most runs read files
+
+    if url.scheme == "gs":
+        return fs.GcsFileSystem()
+    if url.scheme == "abfs":
+        account = url.account or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
+        if not account:
+            cure = "Write abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER, or set AZURE_STORAGE_ACCOUNT_NAME"
+            raise RequestError("names no storage account", cure, "data")
+        key, token = (os.environ.get(f"AZURE_STORAGE_{name}") for name in ("ACCOUNT_KEY", "SAS_TOKEN"))
+        return fs.AzureFileSystem(account, account_key=key, sas_token=None if key else token)
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if not region and not endpoint:
+        region = fs.resolve_s3_region(url.bucket)
+    return fs.S3FileSystem(region=region, endpoint_override=endpoint, connect_timeout=10, request_timeout=60)
+
+
+@contextmanager
+def translate_store_errors(scheme: str, where: str, field: str = "data") -> Iterator[None]:
+    """Raise RequestError for what a store's filesystem raises."""
+    found = None
+    try:
+        yield
+    except FileNotFoundError:
+        found = RequestError(f"{where} is not there any more, or not for this user", _CREDENTIALS[scheme], field)
+    except (OSError, pa.ArrowException) as error:
+        found = make_store_error(scheme, where, str(error), field)
+    if found is not None:
+        raise found
+
+
+def make_store_error(scheme: str, where: str, words: str, field: str = "data") -> RequestError:
+    """Return what a store's words mean: that it refuses the user, or does not answer."""
+    if "NO_SUCH_BUCKET" in words or re.search(r"Bucket '[^']*' not found", words):
+        return RequestError(f"{where} is in a bucket that does not exist", "Correct its name", field)
+    if _DENIED.search(words):
+        return RequestError(f"{where} may not be read: the store refuses the user", _CREDENTIALS[scheme], field)
+    return RequestError(f"{where} {_LOST}", _AGAIN, field)
