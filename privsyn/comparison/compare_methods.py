@@ -270,7 +270,8 @@ def _describe_machine() -> str:
 
 def _write(results: Comparison, settings: Settings) -> Path:
     """results.json, table.md and the plots, in a new folder ``private/compare/<dataset>-<number>/``."""
-    from privsyn.comparison.plot import build_chart, draw_chart  # here: drawing packages load slowly
+    from privsyn.base.pictures import draw_chart
+    from privsyn.comparison.plot import build_chart  # here: drawing packages load slowly
 
     plots = build_chart(results)
     contents = {

@@ -6,11 +6,10 @@ What is drawn is private, and says so on top unless the caller, whose table is p
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any
 
 import altair as alt
-import vl_convert
 
 from privsyn.comparison.result_tables import MetricLine, format_heading, list_lines
 from privsyn.data_contracts.comparison_results import Comparison
@@ -49,13 +48,6 @@ def build_chart(results: Comparison, only: Sequence[str] | None = None, title: s
             "legend": {"orient": "bottom", "columns": 4, "title": None, "symbolStrokeWidth": 3, "labelLimit": 300},
         },
     }
-
-
-def draw_chart(content: Mapping[str, Any], format_: Literal["svg", "png"]) -> bytes:
-    """Return the picture of a chart."""
-    if format_ == "svg":
-        return str(vl_convert.vegalite_to_svg(dict(content))).encode()
-    return bytes(vl_convert.vegalite_to_png(dict(content), scale=1.5))
 
 
 def _build_panel(results: Comparison, line: MetricLine) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
@@ -14,6 +15,7 @@ import numpy as np
 
 from privsyn.base.errors import RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
+from privsyn.base.pictures import write_picture
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -34,6 +36,8 @@ MOST_ROWS = 1_000_000
 MOST_EPSILONS, MOST_SEEDS = 12, 20
 SURE, ROUGH = 0.02, 0.1
 """A column is sure where at most this share of its rows would be in a wrong bin, rough up to the second one."""
+
+_COLORS = {"columns sure": "#009E73", "pairs measured": "#0072B2", "worth a random sample of": "#D55E00"}
 
 READING_NOTE = (
     f"A column is sure where at most {SURE:.0%} of the rows would be in a wrong bin, rough up to {ROUGH:.0%}; ± is the "
@@ -215,9 +219,7 @@ class Forecast:
 
     def plot(self, path: str | Path) -> None:
         """Draw it into a .png or .svg file.  RequestError for another ending or a place that cannot be written."""
-        from privsyn.forecasts.forecast_plot import write_plot
-
-        write_plot(self, Path(path))
+        write_picture(build_chart(self), Path(path), "forecast.plot")
 
     def __repr__(self) -> str:
         return f"<Forecast of {self.rows:,} rows at epsilon {', '.join(f'{a.epsilon:g}' for a in self.at)}>"
@@ -388,3 +390,43 @@ def _describe_sample(share: float) -> str:
     if share <= SHARES[0] * 1.001:
         return f"at most {format_percent(SHARES[0])}"
     return "all rows" if share >= 1 else format_percent(share)
+
+
+def build_chart(forecast: Forecast) -> dict[str, Any]:
+    """Return one line each for three shares, 0 to 100 per cent, over epsilon (logarithmic); as Vega-Lite."""
+    import altair as alt  # here: it loads slowly
+
+    rows: list[dict[str, Any]] = []
+    for a in forecast.at:
+        shares = {
+            "columns sure": a.of("sure") / len(a.columns),
+            "pairs measured": a.pairs / a.all_pairs if a.all_pairs else None,
+            "worth a random sample of": a.sample,
+        }
+        rows += [{"epsilon": a.epsilon, "what": k, "share": v} for k, v in shares.items() if v is not None]
+    known = [name for name in _COLORS if any(row["what"] == name for row in rows)]
+    epsilons = [a.epsilon for a in forecast.at]
+    title = alt.Title(
+        f"Forecast for about {forecast.rows:,} rows",
+        subtitle=textwrap.wrap(f"Assumed: {forecast.assumption}", 80),
+        anchor="start",
+    )
+    lines = (
+        alt.Chart(alt.Data(values=rows))
+        .mark_line(point=alt.OverlayMarkDef(size=50), strokeWidth=2)
+        .encode(
+            x=alt.X(
+                "epsilon:Q",
+                scale=alt.Scale(type="log", nice=False, padding=12),
+                axis=alt.Axis(values=epsilons, format="~g", title="epsilon"),
+            ),
+            y=alt.Y("share:Q", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%", title=None)),
+            color=alt.Color(
+                "what:N",
+                scale=alt.Scale(domain=known, range=[_COLORS[name] for name in known]),
+                legend=alt.Legend(orient="bottom", title=None, symbolStrokeWidth=3, labelLimit=300),
+            ),
+        )
+    )
+    content: dict[str, Any] = lines.properties(width=440, height=260, title=title).to_dict()
+    return content

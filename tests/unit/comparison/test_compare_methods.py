@@ -16,11 +16,12 @@ import pytest
 
 from privsyn.api.release import release_in_process
 from privsyn.base.errors import RequestError
+from privsyn.base.pictures import draw_chart
 from privsyn.base.settings import Settings
 from privsyn.comparison.compare_methods import CompareRequest, compare, run_all, run_method
 from privsyn.comparison.method import LaplaceQuery, Method, MethodInput, MethodResult, MethodSettings
 from privsyn.comparison.methods import METHODS
-from privsyn.comparison.plot import build_chart, draw_chart
+from privsyn.comparison.plot import build_chart
 from privsyn.comparison.result_tables import (
     SECONDS,
     build_table,
