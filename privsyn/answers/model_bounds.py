@@ -26,7 +26,7 @@ from privsyn.answers.cell_weights import Cells
 from privsyn.answers.conditions import Condition
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.data_contracts.domain import Clique
-from privsyn.tasks.estimation.reference import IndependentCounts
+from privsyn.tasks.estimation.pair_departures import IndependentCounts
 
 Floats = NDArray[np.float64]
 

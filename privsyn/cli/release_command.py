@@ -137,7 +137,7 @@ def _print_dry_run(ahead: FirstCharge, rows_about: int | None, *, as_json: bool)
 def run_here_or_in_prefect(candidate: Candidate, *, prefect: bool) -> ReleaseSummary:
     """Return the release as a Prefect flow, where that is asked for or a server is configured, else in this process."""
     from privsyn.engine.admission import check_request
-    from privsyn.server.configured import is_server_configured
+    from privsyn.server.environment import is_server_configured
 
     if not (prefect or is_server_configured()):
         return _run_here(candidate)

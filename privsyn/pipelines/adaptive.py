@@ -54,8 +54,8 @@ from privsyn.pipelines.synthesis_steps import (
 )
 from privsyn.pipelines.trend_steps import list_trends, share_trends
 from privsyn.tasks.codecs.binning import list_roundings
+from privsyn.tasks.estimation.expected_error import NO_TARGETS
 from privsyn.tasks.estimation.recode import build_coarse_domain, estimate_total
-from privsyn.tasks.estimation.target_weights import NO_TARGETS
 from privsyn.tasks.kernels.counting import CodeTable, Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import append_attributes, combine_cliques, residual_scores, synthesize

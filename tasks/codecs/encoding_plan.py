@@ -31,7 +31,7 @@ from privsyn.data_contracts.rules import OneOf
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.binning import AttributeBins, Binning, Level
 from privsyn.tasks.codecs.calendar import CalendarCodec, CalendarPart, list_parts, name_calendar_attribute
-from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec
+from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec, OneHotCodec
 from privsyn.tasks.codecs.codec import Codec, Codes
 from privsyn.tasks.codecs.compositions import CompositionCodec
 from privsyn.tasks.codecs.dates_and_times import CalendarColumnCodec, DateCodec, DatetimeCodec, TimeCodec
@@ -39,7 +39,6 @@ from privsyn.tasks.codecs.differences import DifferenceCodec
 from privsyn.tasks.codecs.heaping import HeapingCodec
 from privsyn.tasks.codecs.level_codecs import LevelCodec, add_level_codecs
 from privsyn.tasks.codecs.numbers import IntegerCodec, NumberCodec
-from privsyn.tasks.codecs.one_hot import OneHotCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.codecs.person_figures import PersonFigureCodec, build_person_figures, get_unit
 from privsyn.tasks.codecs.split import split_by_computed

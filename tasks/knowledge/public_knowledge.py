@@ -19,16 +19,16 @@ from privsyn.data_contracts.domain import Clique, Domain, drop_attributes
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.binning import list_roundings
+from privsyn.tasks.codecs.categories import OneHotCodec
 from privsyn.tasks.codecs.encoding_plan import list_asked_thresholds
 from privsyn.tasks.codecs.level_codecs import LevelCodec
-from privsyn.tasks.codecs.one_hot import OneHotCodec
 from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation import known_zeros
+from privsyn.tasks.estimation.expected_error import TargetWeights
 from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.pair_departures import ExpectedCounts, IndependentCounts
 from privsyn.tasks.estimation.question_cells import NO_STARTS, Starts, find_starts
 from privsyn.tasks.estimation.recode import Recode
-from privsyn.tasks.estimation.reference import ExpectedCounts, IndependentCounts
-from privsyn.tasks.estimation.target_weights import TargetWeights
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge import prior_pairs
 from privsyn.tasks.knowledge.totals import HeldCounts, KnownTotals, list_held_by_rules

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.receipts import Query, compute_sigma
-from privsyn.tasks.estimation.reference import FRACTION_BITS, MAX_ROWS, ExpectedCounts
+from privsyn.tasks.estimation.pair_departures import FRACTION_BITS, MAX_ROWS, ExpectedCounts
 from privsyn.tasks.kernels.counting import Countable, count_all
 
 SENSITIVITY = 4

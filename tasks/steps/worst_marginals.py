@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 
 from privsyn.data_contracts.domain import Clique, Domain
-from privsyn.tasks.estimation.target_weights import NO_TARGETS, TargetWeights
+from privsyn.tasks.estimation.expected_error import NO_TARGETS, TargetWeights
 
 NORMAL_MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
 

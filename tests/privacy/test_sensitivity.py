@@ -21,7 +21,7 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, RowStream, release_steps
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.estimation import noisy
-from privsyn.tasks.estimation.reference import IndependentCounts
+from privsyn.tasks.estimation.pair_departures import IndependentCounts
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.steps import (
     indif_scores,

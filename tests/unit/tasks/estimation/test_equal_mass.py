@@ -12,6 +12,7 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.tasks.codecs.binning import AttributeBins
+from privsyn.tasks.estimation.pair_departures import IndependentCounts
 from privsyn.tasks.estimation.recode import (
     LEAST_CODES,
     are_worth_joining,
@@ -20,7 +21,6 @@ from privsyn.tasks.estimation.recode import (
     count_codes,
     mark_first_of_equal_mass,
 )
-from privsyn.tasks.estimation.reference import IndependentCounts
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps import indif_scores
 from privsyn.tasks.steps.compress_domain import compress_domain

@@ -18,13 +18,13 @@ from privsyn.tasks.estimation.pair_departures import (
     ONE_WAY_ERROR_WEIGHT,
     POOLED_ONE_WAY_ERROR_WEIGHT,
     REFERENCE_SCORE_COUNT,
+    IndependentCounts,
     compute_caution,
     estimate_clique_departures,
     estimate_one_way_departures,
     estimate_pair_departures,
 )
 from privsyn.tasks.estimation.recode import Recode, sum_coarse_one_ways
-from privsyn.tasks.estimation.reference import IndependentCounts
 from privsyn.tasks.steps.compress_domain import compress_domain
 
 MEAN = math.sqrt(2 / math.pi)

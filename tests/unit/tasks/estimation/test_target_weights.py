@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privsyn.tasks.estimation.expected_error import Departures
-from privsyn.tasks.estimation.target_weights import NO_TARGETS, TargetWeights
+from privsyn.tasks.estimation.expected_error import NO_TARGETS, Departures, TargetWeights
 from privsyn.tasks.steps.select_pairs import select_by_expected_error
 
 PAIRS = [("a", "b"), ("a", "c"), ("b", "c"), ("c", "d")]

@@ -9,8 +9,8 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import sum_rho
+from privsyn.tasks.estimation.pair_departures import MAX_ROWS, IndependentCounts
 from privsyn.tasks.estimation.recode import AttributeRecode
-from privsyn.tasks.estimation.reference import MAX_ROWS, IndependentCounts
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps import indif_scores
 from privsyn.tasks.steps.indif_scores import REFERENCE_SENSITIVITY, compute_indif, compute_l1_distance

@@ -7,10 +7,9 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
-from privsyn.tasks.estimation.expected_error import LEAST_GAIN
+from privsyn.tasks.estimation.expected_error import LEAST_GAIN, TargetWeights
 from privsyn.tasks.estimation.pair_departures import estimate_clique_departures, estimate_pair_departures
 from privsyn.tasks.estimation.recode import Recode
-from privsyn.tasks.estimation.target_weights import TargetWeights
 from privsyn.tasks.steps.residual_scores import reselect_cliques
 from tests.unit.tasks.estimation.test_pair_departures import recoded
 

@@ -11,7 +11,7 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import sum_rho
-from privsyn.tasks.estimation.target_weights import TargetWeights
+from privsyn.tasks.estimation.expected_error import TargetWeights
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps.residual_scores import (
     MOST_ROWS,

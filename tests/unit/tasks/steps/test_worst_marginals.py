@@ -9,7 +9,7 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.mechanism_options import Aim
-from privsyn.tasks.estimation.target_weights import TargetWeights
+from privsyn.tasks.estimation.expected_error import TargetWeights
 from privsyn.tasks.steps.worst_marginals import choose_worst_marginals
 
 DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 4, 50))
