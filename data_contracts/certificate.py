@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 NO_RELATION_MEASURED: Final = "no relation was measured: columns are independent of each other"
 """What a release says of itself where no two columns were counted together."""
@@ -106,10 +106,13 @@ class Certificate(_Model):
     guarantee: Literal["(epsilon, delta)-differential privacy"] = "(epsilon, delta)-differential privacy"
     epsilon: float
     delta: float
-    neighbours: Literal["add or remove one person"] = "add or remove one person"
+    neighbours: str = Field(default="add or remove one person", pattern=r"^add or remove one (person|household)$")
     unit_of_protection: str
     records_per_person: int
-    sensitivity: Literal["L2 norm under adding or removing one person"] = "L2 norm under adding or removing one person"
+    sensitivity: str = Field(
+        default="L2 norm under adding or removing one person",
+        pattern=r"^L2 norm under adding or removing one (person|household)$",
+    )
     price: str
     composition: str
     accountant: Literal["gaussian", "tight", "paper"]

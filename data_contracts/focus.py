@@ -54,7 +54,8 @@ class Focus(FrozenModel):
     scores: bool = Field(
         default=False,
         description="Whether half of the budget of the scores is for the pairs with one of these, where they are fewer "
-        "than the others; `privsyn` and `adaptive` only. The preset `0.4` does so.",
+        "than the others; `privsyn` and `adaptive` only. The preset `0.4` does so, and gives scores 6 % of rho, unless "
+        "`split` says otherwise.",
     )
 
     @field_validator("columns")

@@ -31,7 +31,8 @@ class Panel:
     ``most``: the rows of a person that are kept at most; ``order``: the column that they are in order of; ``constant``:
     the columns that are the same in every row of a person; ``with_order``: those that grow as the order does.
     ``household``: whether the person is a household, the rows its members, and the order the column of their roles;
-    ``once``: the places of roles that one member has at most.
+    ``once``: the places of roles that one member has at most.  ``above``: whether persons are rows of a table of their
+    own, so that some have no row.
     """
 
     person: str
@@ -41,6 +42,7 @@ class Panel:
     with_order: tuple[str, ...] = ()
     household: bool = False
     once: tuple[int, ...] = ()
+    above: bool = False
 
     @property
     def rows(self) -> str:
@@ -106,9 +108,21 @@ def describe_identifier(description: str, panel: Panel) -> IntegerColumn:
     return IntegerColumn(kind="integer", min=1, max=MOST_PERSONS, description=text)
 
 
+def describe_row_key(description: str) -> IntegerColumn:
+    """Return the column of new keys of rows; ``description``: the spec's of the private one."""
+    words = "New number of a synthetic row; it says nothing of the private keys."
+    text = f"{description}. {words}" if description else words
+    return IntegerColumn(kind="integer", min=1, max=MOST_PERSONS, description=text)
+
+
 def name_stay(attribute: str) -> str:
     """Return the column of linked codes that says whether a value is that of the person's row before."""
     return f"{attribute} (as before)"
+
+
+def name_all_rows(attribute: str) -> str:
+    """Return the attribute that is the code of another attribute in every kept row, and not in one row a person."""
+    return f"{attribute} (all rows)"
 
 
 def name_next(attribute: str) -> str:

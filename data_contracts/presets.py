@@ -26,6 +26,9 @@ RELATIONS: dict[str, Any] = {
 }
 """Values of the options of ``privsyn`` since 0.4.0 for tables with numbers or moments whose bins are left open."""
 
+SCORES_FOR_FOCUS: dict[str, float] = {"one_way": 0.25, "selection": 0.06, "measurement": 0.69}
+"""The split since 0.4.0 where half of the scores' budget is for the pairs of a focus and a spec gives no share."""
+
 ORDERED_KINDS = frozenset({"integer", "number", "datetime", "date", "time"})
 """Kinds of columns that have bins."""
 
@@ -62,6 +65,14 @@ def fill_targets(content: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(workload, list | tuple):
         found["workload"] = [{"measured": True, **m} if _can_be_measured(m) else m for m in workload]
     return found
+
+
+def fill_split(options: Mapping[str, Any], focus: Any) -> dict[str, Any]:
+    """Return ``options`` with SCORES_FOR_FOCUS, where ``focus`` asks for ``scores`` and no share of it is given."""
+    split = options.get("split", {})
+    if not isinstance(focus, Mapping) or focus.get("scores") is not True or not isinstance(split, Mapping):
+        return dict(options)
+    return dict(options) if {*SCORES_FOR_FOCUS} & {*split} else {**options, "split": {**SCORES_FOR_FOCUS, **split}}
 
 
 def _can_be_measured(marginal: Any) -> bool:

@@ -23,8 +23,15 @@ from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.focus import Focus, NamedMarginal, check_targets
 from privsyn.data_contracts.form import Schema, leave_options, leave_to_preset, merge_into_one_object
 from privsyn.data_contracts.frozen_model import FrozenModel
+from privsyn.data_contracts.linked_tables import (
+    LinkedTable,
+    check_tables,
+    fold_tables,
+    get_below,
+    list_constant_columns,
+)
 from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, PrivSyn
-from privsyn.data_contracts.panels import Panel, check_panel, describe_identifier
+from privsyn.data_contracts.panels import Panel, check_panel, describe_identifier, describe_row_key
 from privsyn.data_contracts.pooled_releases import Improvement, check_poolable
 from privsyn.data_contracts.presets import (
     PAPER,
@@ -32,6 +39,7 @@ from privsyn.data_contracts.presets import (
     PRESET_MECHANISMS,
     RELATIONS,
     fill_preset,
+    fill_split,
     fill_targets,
     find_open_values,
 )
@@ -68,6 +76,7 @@ class ReleaseSpec(FrozenModel):
             "with_order",
             "once",
             "compare",
+            "tables",
         }
     )
 
@@ -100,6 +109,13 @@ class ReleaseSpec(FrozenModel):
         '`privsyn spec json SPEC` makes of a YAML spec: `{"age": {"kind": "integer", "min": 18, "max": 89}, "region": '
         '{"kind": "categorical", '
         '"values": ["north", "south"]}, "caseid": {"kind": "drop"}}`'
+    )
+    tables: dict[str, LinkedTable] = Field(
+        default={},
+        description="Two tables in place of `data`: one of persons (or households) with its `key`, and one of their "
+        "rows, which is `of` it: `{persons: {data: persons.parquet, key: pid, columns: {...}}, visits: {data: "
+        "visits.parquet, of: persons, order: date, max: 20, columns: {...}}}` (docs/tables.md). In a form describe the "
+        "columns in `columns`, and list their names in the tables.",
     )
     order: str | None = Field(
         default=None,
@@ -242,7 +258,7 @@ class ReleaseSpec(FrozenModel):
     def _spelled(cls, content: Any) -> Any:
         if not isinstance(content, Mapping):
             return content
-        current = translate_to_current(content)
+        current = fold_tables(translate_to_current(content))
         preset = current.get("preset", cls.model_fields["preset"].default)
         values = find_open_values(preset, current.get("columns"))
         if preset == "paper":
@@ -250,8 +266,9 @@ class ReleaseSpec(FrozenModel):
         options = current["mechanism"]
         if preset == "0.4":
             current |= fill_targets(current)
-        if values and isinstance(options, Mapping) and options["name"] in PRESET_MECHANISMS:
-            current["mechanism"] = fill_preset(options, values)
+        if isinstance(options, Mapping) and options["name"] in PRESET_MECHANISMS:
+            filled = fill_split(options, current.get("focus")) if preset == "0.4" else options
+            current["mechanism"] = fill_preset(filled, values)
         return current
 
     @field_validator("columns")
@@ -295,6 +312,7 @@ class ReleaseSpec(FrozenModel):
 
     @model_validator(mode="after")
     def _panel_fits(self) -> ReleaseSpec:
+        check_tables(self)
         check_panel(self)
         return self
 
@@ -389,7 +407,8 @@ class ReleaseSpec(FrozenModel):
         roles = getattr(self.columns.get(self.order), "values", ())
         once = tuple(roles.index(role) for role in self.once if role in roles)
         household = self.unit.household_id is not None
-        return Panel(pid, most, self.order, self.constant, self.with_order, household, once)
+        constant = list_constant_columns(self) if self.tables else self.constant
+        return Panel(pid, most, self.order, constant, self.with_order, household, once, bool(self.tables))
 
     @property
     def records(self) -> int:
@@ -409,6 +428,8 @@ class ReleaseSpec(FrozenModel):
     def get_published_column(self, name: str) -> Column:
         """Return a column of the synthetic table, which has new identifiers where rows are linked."""
         column = self.columns[name]
+        if self.tables and name == get_below(self.tables)[1].key:
+            return describe_row_key(column.description)
         if self.panel is None or name != self.panel.person:
             return column
         return describe_identifier(column.description, self.panel)
@@ -450,8 +471,13 @@ class ReleaseSpec(FrozenModel):
         return not isinstance(rows, Synthesis) or rows.method == "sweep"
 
     @property
-    def place(self) -> str:
-        """Where the private table is: ``data``, with the query in the URL where one stands beside it."""
+    def place(self) -> str | dict[str, str]:
+        """Where the private table is: ``data``, with the query in the URL where one stands beside it.
+
+        Of two tables the place of each by its name.
+        """
+        if self.tables:
+            return {name: table.data for name, table in self.tables.items()}
         return f"{self.data}{'&' if '?' in self.data else '?'}query={quote(self.query)}" if self.query else self.data
 
     def targets(self) -> dict[str, Any]:
@@ -488,5 +514,6 @@ class ReleaseSpec(FrozenModel):
         ``csv`` and ``rules`` are in it only where they were chosen: manifests of before know no such fields.
         """
         unchosen = {name for name, same in (("csv", self.csv == CsvOptions()), ("rules", not self.rules)) if same}
-        content = self.model_dump(mode="json", exclude={"data", "query", "engine", "prior", "public_files", *unchosen})
+        hidden = dict.fromkeys(("data", "query", "engine", "prior", "public_files", *unchosen), True)
+        content = self.model_dump(mode="json", exclude={**hidden, "tables": {"__all__": {"data"}}})
         return content if self.prior is None else {**content, "prior": self.prior.public()}

@@ -99,8 +99,14 @@ ENCODED_ROWS = _make_wide_table("encoded_rows", Zone.PRIVATE)
 RECODED_ROWS = _make_wide_table("recoded_rows", Zone.PRIVATE)
 """Private rows as coarse codes; the code ``size`` (one past the end) marks a filtered value."""
 
+KEPT_ROWS = _make_wide_table("kept_rows", Zone.PRIVATE)
+"""All kept rows of persons as coarse codes; one past the end marks a filtered value."""
+
 PAIRED_ROWS = _make_wide_table("paired_rows", Zone.PRIVATE)
 """Of each person one row and the next one as coarse codes; one past the end marks a filtered value."""
+
+WITHOUT_ROWS = _make_wide_table("without_rows", Zone.PRIVATE)
+"""Persons of a table above that have no row, as coarse codes of its columns."""
 
 REPAIRS = _make_long_table(
     "repairs",
@@ -233,6 +239,9 @@ LINKED_ROWS = _make_wide_table("linked_rows", Zone.RELEASED)
 
 SYNTHETIC = _make_wide_table("synthetic", Zone.RELEASED)
 """Synthetic rows: the source's names and column order, the spec's types."""
+
+SYNTHETIC_WITHOUT_ROWS = _make_wide_table("without_rows", Zone.RELEASED)
+"""Synthetic persons of a table above that have no row: its released columns."""
 
 
 def build_code_schema(domain: Domain, *, padded: bool = False) -> pa.Schema:

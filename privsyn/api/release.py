@@ -7,11 +7,11 @@ what is wrong with which argument or field, and how to mend it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from privsyn.api.arguments import check_arguments
 from privsyn.api.open_release import Release
@@ -24,7 +24,8 @@ from privsyn.base.notebook import is_in_notebook
 from privsyn.base.settings import Settings, load_settings
 from privsyn.base.telemetry import Telemetry
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.sources.private_table import SupportsArrowStream, Table
+from privsyn.sources.open_source import AnyPlace
+from privsyn.sources.private_table import Table
 from privsyn.specs.spec_file import AnySpec, load_any_spec
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def release(
     The same request on the same table finds its release, draws nothing and spends nothing.
 
     Args:
-        data: The private table; None: the file that the spec names.
+        data: The private table, or a mapping of the spec's two tables by their names; None: what the spec names.
         spec: What may be released, and the domain of every column, from public sources.
         epsilon: In place of the spec's ``privacy.epsilon``, > 0.
         delta: In place of the spec's ``privacy.delta``, in (0, 1).
@@ -82,8 +83,10 @@ def release(
     what the spec's ``unit`` says.  The ledger reserves the whole price before anything is counted.
     """
     asked = load_any_spec(spec, {"privacy": {"epsilon": epsilon, "delta": delta}})
-    in_memory = None
-    if isinstance(data, str | Path):
+    in_memory: AnyPlace | None = None
+    if asked.tables:
+        asked, in_memory = _place_tables(data, asked)
+    elif isinstance(data, str | Path):
         if not str(data):
             raise RequestError("names no table", "Give a path, or hand over a table in memory", "release.data")
         asked = asked.model_copy(update={"data": resolve_place(data, "release.data"), "query": ""})
@@ -107,6 +110,19 @@ def release(
 
 
 _make_release = release
+
+
+def _place_tables(data: object, spec: ReleaseSpec) -> tuple[ReleaseSpec, Mapping[str, Any] | None]:
+    """Return the spec with the places of its tables, and the tables where one is in memory; ``data``: as given."""
+    if data is None:
+        return spec, None
+    if not isinstance(data, Mapping) or data.keys() != spec.tables.keys():
+        wanted = f"a mapping with a table each for {' and '.join(spec.tables)}"
+        raise RequestError("does not fit the spec's tables", f"Hand over {wanted}", "release.data")
+    paths = {n: resolve_place(place, "release.data") for n, place in data.items() if isinstance(place, str | Path)}
+    tables = {name: t.model_copy(update={"data": paths.get(name, "")}) for name, t in spec.tables.items()}
+    placed = spec.model_copy(update={"tables": tables})
+    return placed, None if len(paths) == len(tables) else {**data, **paths}
 
 
 @check_arguments
@@ -159,7 +175,7 @@ def release_in_process(
     spec: ReleaseSpec,
     settings: Settings,
     *,
-    data: SupportsArrowStream | None = None,
+    data: AnyPlace | None = None,
     fresh: bool = False,
     period: str | None = None,
     new_dataset: str | None = None,

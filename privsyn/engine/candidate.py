@@ -21,15 +21,14 @@ from privsyn.ledgers.known_tables import KnownTable
 from privsyn.ledgers.ledger import ChargeLine, Ledger
 from privsyn.ledgers.noted_history import open_noted_ledger
 from privsyn.ledgers.released_periods import PeriodRow
-from privsyn.sources.open_source import open_source
-from privsyn.sources.private_table import Source, SupportsArrowStream
+from privsyn.sources.open_source import AnyPlace, open_source
+from privsyn.sources.private_table import Source
 from privsyn.storage.record_kinds import DataRecord, RequestRecord
 from privsyn.storage.records import Records
 from privsyn.storage.store import Store
-from privsyn.storage.table_files import Place
 from privsyn.tasks.privacy.noise import NoiseSource, OpenDPNoise
 
-OpenTable = Callable[[Place | SupportsArrowStream, ReleaseSpec], Source]
+OpenTable = Callable[[AnyPlace, ReleaseSpec], Source]
 
 
 def ignore_progress(step: str, done: int, total: int) -> None:
@@ -51,7 +50,7 @@ class Candidate:
     plan: Plan
     settings: Settings
     fresh: bool = False
-    data: SupportsArrowStream | None = None
+    data: AnyPlace | None = None
     new_dataset: str | None = None
     opened: OpenTable | None = None
     noise: NoiseSource = field(default_factory=OpenDPNoise)

@@ -21,7 +21,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import Run
 from privsyn.engine.plan import Plan
 from privsyn.engine.step import release_steps
-from privsyn.storage.released_files import read_manifest_if_readable, read_public_spec
+from privsyn.storage.released_files import hide_places, read_manifest_if_readable, read_public_spec
 
 FIELDS_WITHOUT_NOISE = frozenset({"data", "query", "engine", "formats", "like", "about", "preset"})
 """Fields that no noise depends on, besides the words of a column and what :func:`_list_free_fields` finds."""
@@ -95,7 +95,8 @@ def _describe_origin(run: Mapping[str, Any], settings: Settings) -> tuple[str | 
     """
     if "version" in run and "spec" in run:
         try:
-            return str(run["version"]), ReleaseSpec.model_validate({**run["spec"], "data": "not-known"})
+            asked = {**run["spec"], **hide_places(run["spec"].get("tables"))}
+            return str(run["version"]), ReleaseSpec.model_validate(asked)
         except ValidationError:  # of a version with other fields
             return None, None
     manifest = read_manifest_if_readable(settings.released_root / str(run.get("run", "")))

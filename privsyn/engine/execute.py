@@ -151,7 +151,7 @@ class Run:
     def _ledger_detail(self, step: Step) -> dict[str, str]:
         spec, privacy = self.request.spec, self.request.spec.improves or self.request.spec.privacy
         return {
-            "neighbours": "add or remove one person",
+            "neighbours": f"add or remove one {spec.unit.one}",
             "unit": spec.describe_unit(),
             "release_epsilon": repr(privacy.epsilon),
             "release_delta": repr(privacy.delta),

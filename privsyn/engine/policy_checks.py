@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -34,7 +34,9 @@ def check_policy(candidate: Candidate) -> None:
     if found is None:
         return
     rules, at = found
-    _check_path(rules, at, spec.place or None, "data")
+    field, places = ("tables", spec.place.values()) if isinstance(spec.place, dict) else ("data", [spec.place])
+    for place in places:
+        _check_path(rules, at, place or None, field)
     _check_public_inputs(rules, at, spec)
     for field, asked, most in (
         ("budget.epsilon", spec.budget.epsilon, rules.budget.epsilon),
@@ -71,7 +73,8 @@ def check_table(dataset: str, table: object, settings: Settings, field: str) -> 
     """
     found = _list_rules(dataset, settings)
     if found is not None:
-        _check_path(*found, str(table) if isinstance(table, str | Path) else None, field)
+        for one in table.values() if isinstance(table, Mapping) else (table,):
+            _check_path(*found, str(one) if isinstance(one, str | Path) else None, field)
 
 
 def check_public_inputs(spec: ReleaseSpec, settings: Settings) -> None:

@@ -28,8 +28,8 @@ from privsyn.data_contracts.certificate import Manifest
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.sources.open_source import list_table_columns, open_source
-from privsyn.sources.private_table import Source, SupportsArrowStream
+from privsyn.sources.open_source import AnyPlace, list_table_columns, open_source
+from privsyn.sources.private_table import Source
 from privsyn.storage.released_files import VersionError, check_table, list_synthetic_names, read_manifest, request_of
 from privsyn.storage.table_files import Place
 from privsyn.tasks.codecs import EncodingPlan, find_evenly_cut_columns, plan, plan_every_column
@@ -52,7 +52,7 @@ class Release:
     folder: Path
     manifest: Manifest
     spec: ReleaseSpec
-    private_table: Place | SupportsArrowStream
+    private_table: AnyPlace
 
     @property
     def encoding(self) -> EncodingPlan:
@@ -87,9 +87,7 @@ class Release:
         return tuple(self.folder / name for name in list_synthetic_names(self.manifest))
 
 
-def open_release(
-    release: str | Path, settings: Settings, data: str | Path | SupportsArrowStream | None = None
-) -> Release:
+def open_release(release: str | Path, settings: Settings, data: AnyPlace | None = None) -> Release:
     """Return the release of that run name or folder; ``data`` replaces the private table that the run remembers.
 
     Raises RequestError that names the argument when there is no whole release, or no private table is known.
@@ -110,6 +108,8 @@ def open_release(
         data = _read_remembered(manifest.run, settings)
     elif isinstance(data, str | os.PathLike):
         data = resolve_place(str(data), "evaluate.data")
+    elif isinstance(data, Mapping):
+        data = {n: resolve_place(str(t), "evaluate.data") if isinstance(t, str | Path) else t for n, t in data.items()}
     spec = request_of(manifest, "evaluate.release")
     where = data if isinstance(data, str) else ""
     return Release(folder, manifest, spec.model_copy(update={"data": where}), data)
@@ -125,17 +125,18 @@ def _locate_folder(release: str | Path, settings: Settings) -> Path:
     return settings.released_root / path.name if named else path.absolute()
 
 
-def _read_remembered(run: str, settings: Settings) -> str:
+def _read_remembered(run: str, settings: Settings) -> str | dict[str, str]:
     note = settings.private_root / "runs" / run / "run.json"
     try:
-        data = str(json.loads(note.read_text(encoding="utf-8"))["data"])
+        known = json.loads(note.read_text(encoding="utf-8"))["data"]
+        data = {n: str(place) for n, place in known.items()} if isinstance(known, dict) else str(known)
     except (OSError, ValueError, KeyError):
         raise RequestError(
             f"where the private table of {run} lies is not known here (there is no {note})",
             "Name it with " + mention("evaluate.data"),
             "evaluate.data",
         ) from None
-    if not data:
+    if not data or (isinstance(data, dict) and not all(data.values())):
         raise RequestError(
             f"the private table of {run} was handed over in memory, not as a file",
             "Hand it over again, or name a file of it, with " + mention("evaluate.data"),
@@ -179,7 +180,7 @@ ALL_ROWS = Unit(records_per_person=1)
 
 
 def open_table(
-    table: Place | SupportsArrowStream,
+    table: AnyPlace,
     encoding: EncodingPlan,
     spec: ReleaseSpec,
     field: str,

@@ -29,7 +29,7 @@ from privsyn.evaluation.settings_file import check_settings
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.pipelines.trend_steps import list_trends
 from privsyn.report.page import render
-from privsyn.sources.private_table import SupportsArrowStream
+from privsyn.sources.private_table import Table
 from privsyn.storage.disk import replace_file, translate_os_errors
 from privsyn.storage.zones import get_roots, locate_private_folder
 from privsyn.tasks.codecs import EncodingPlan
@@ -39,7 +39,6 @@ Result = TypeVar("Result")
 RunStage = Callable[[str, Callable[[], Result]], Result]
 """Runs one named stage of the evaluation; the flow makes it a Prefect task."""
 
-Table = str | Path | SupportsArrowStream
 """The path of a table, or a table in memory."""
 
 REPORT, FIGURES = "report.html", "evaluation.json"

@@ -152,7 +152,8 @@ def _key_encoding(request: Request) -> dict[str, Any]:
 def _key_panel(spec: ReleaseSpec) -> dict[str, Any]:
     """Return by what a person's rows are one record; nothing where they are not: earlier keys have no such field."""
     once = {"once": spec.once} if spec.once else {}
-    return {} if spec.panel is None else {"record_by": spec.panel.order, **once}
+    above = {"above": spec.panel.constant} if spec.panel is not None and spec.panel.above else {}
+    return {} if spec.panel is None else {"record_by": spec.panel.order, **once, **above}
 
 
 ENCODE = Step(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.mechanism_options import PrivSyn
+from privsyn.data_contracts.panels import name_all_rows
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
@@ -31,13 +32,19 @@ from privsyn.pipelines.common_steps import (
 )
 from privsyn.pipelines.privsyn import build_up_to_measurement
 from privsyn.pipelines.synthesis_steps import CODES, MARGINALS, build_row_steps, get_synthesis, pool_one_ways
+from privsyn.pipelines.without_rows import (
+    LIST_WITHOUT_ROWS,
+    MAKE_WITHOUT_ROWS,
+    MEASURE_WITHOUT_ROWS,
+    WITHOUT_ROWS_SHARE,
+)
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.recode import build_coarse_domain
 from privsyn.tasks.estimation.tails import with_tails
 from privsyn.tasks.kernels.counting import CodeTable, Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.panels.transition_codes import TransitionCodes, build_transition_codes, refine_weights
-from privsyn.tasks.steps import one_way_marginals, pair_rows
+from privsyn.tasks.steps import keep_rows, one_way_marginals, pair_rows
 from privsyn.tasks.steps.decode_linked import (
     build_linked_domain,
     build_linked_schema,
@@ -49,21 +56,28 @@ from privsyn.tasks.synthesis import shards
 TRANSITIONS_SHARE = Fraction(3, 20)
 """Share of the budget of the transitions (docs/panels.md has the table that it was chosen by)."""
 
-PAIRS, LINKED = "pair_rows.pairs", "link_rows.linked"
+ROWS_SHARE = Fraction(1, 4)
+"""Share of the budget of the counts of all rows (likewise)."""
+
+KEPT, PAIRS, LINKED = "keep_rows.kept", "pair_rows.pairs", "link_rows.linked"
 STAGES = ["measure_marginals"]
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
     """Return the steps of a release of linked rows."""
     options = get_options_as(request, PrivSyn)
-    follows = bool(request.encoding.following)
-    part = 1 - TRANSITIONS_SHARE if follows else Fraction(1)
+    panel = request.encoding.get_order()[0]
+    follows, of_persons = bool(request.encoding.following), not panel.household
+    part = 1 - TRANSITIONS_SHARE * follows - ROWS_SHARE * of_persons - WITHOUT_ROWS_SHARE * panel.above
     *row_steps, _ = build_row_steps(STAGES)
     return (
-        *build_up_to_measurement(options, options.split.exact()[2], part),
+        *build_up_to_measurement(options, options.split.exact()[2], Fraction(part)),
         *((PAIR_ROWS, MEASURE_TRANSITIONS) if follows else ()),
+        *((KEEP_ROWS, MEASURE_ROWS) if of_persons else ()),
+        *((LIST_WITHOUT_ROWS, MEASURE_WITHOUT_ROWS) if panel.above else ()),
         *row_steps,
-        build_linking_step(follows=follows),
+        build_linking_step(follows=follows, of_persons=of_persons),
+        *((MAKE_WITHOUT_ROWS,) if panel.above else ()),
         DECODE,
     )
 
@@ -128,15 +142,70 @@ MEASURE_TRANSITIONS = ReleaseStep(
 )
 
 
+def _keep(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    plan, recode = request.encoding, inputs.recode()
+    rows = check_unchanged(keep_rows.keep_rows(inputs.private.rows, plan, request.spec.unit, recode), inputs)
+    return {"kept": stream_codes(rows, keep_rows.build_kept_domain(plan, recode), padded=True)}
+
+
+KEEP_ROWS = Step(
+    name="keep_rows",
+    title="Keep rows",
+    kind=StepKind.TRANSFORM,
+    inputs=("encode.encoded_rows", RECODE),
+    outputs={"kept": tables.KEPT_ROWS},
+    settings=lambda r: {},
+    inherits=(KnowledgePart.CODES,),
+    run=_keep,
+)
+
+
+def _plan_rows(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
+    domain, most = keep_rows.build_kept_domain(request.encoding, inputs.recode()), request.spec.unit.records
+    return one_way_marginals.plan_queries(domain, rho, most, equal=False)
+
+
+MEASURE_ROWS = ReleaseStep(
+    name="measure_rows",
+    title="Measure rows",
+    inputs=(KEPT, RECODE),
+    outputs=RELEASED,
+    settings=lambda r: {"most": r.spec.unit.records},
+    inherits=(KnowledgePart.CODES,),
+    plan=_plan_rows,
+    exact=lambda r, i, rows, queries: one_way_marginals.count_exactly(rows, queries, r.threads),
+    share=lambda r: ROWS_SHARE,
+    look=Look(
+        what="counts of every column over all rows",
+        reason=lambda r: f"K: all {r.spec.unit.records} rows that are kept of a person may fall into one cell",
+        noise_of="a count of rows",
+    ),
+    rows=KEPT,
+    rows_domain=lambda r, i: keep_rows.build_kept_domain(r.encoding, i.recode()),
+    padded=True,
+    published=publish_noisy("rows", "has for every column how many rows have each code, over all rows of all persons"),
+)
+
+
 def _key_linking(request: Request) -> dict[str, Any]:
-    spec = request.spec
-    rows = spec.mechanism.synthesis.model_dump(include={"seed", "shard_rows"})
-    return {**rows, "constant": spec.constant, "with_order": spec.with_order}
+    rows = request.spec.mechanism.synthesis.model_dump(include={"seed", "shard_rows"})
+    panel = request.encoding.get_order()[0]
+    return {**rows, "constant": panel.constant, "with_order": panel.with_order}
 
 
-def build_linking_step(*, follows: bool) -> Step:
-    """Return the step that makes persons with linked rows of their records; ``follows``: whether columns change."""
-    measured = list_released_tables(["measure_transitions"]) if follows else ()
+def _read_rows(inputs: Inputs) -> dict[str, tuple[NDArray[np.float64], float]]:
+    """Return by column the noisy counts of rows, and their noise."""
+    answers = zip(*inputs.noisy("measure_rows"), strict=True)
+    found = {query.attributes[0]: (counts.astype(np.float64), query.sigma) for query, counts in answers}
+    return {a: found[name_all_rows(a)] for a in inputs.domain().attributes if name_all_rows(a) in found}
+
+
+def build_linking_step(*, follows: bool, of_persons: bool) -> Step:
+    """Return the step that makes persons with linked rows of their records.
+
+    ``follows``: whether columns change; ``of_persons``: whether rows are of persons, and not members of households.
+    """
+    looks = [*(["measure_transitions"] if follows else []), *(["measure_rows"] if of_persons else [])]
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         from privsyn.tasks.panels.link_members import MemberLinker  # these here: compiled code loads slowly
@@ -171,15 +240,16 @@ def build_linking_step(*, follows: bool) -> Step:
         if household:
             linker = MemberLinker(plan, recode, consistent, codes, transitions, ahead, request.threads)
         else:
-            linker = Linker(plan, recode, consistent, codes, transitions, request.threads)
+            linker = Linker(plan, recode, consistent, codes, transitions, _read_rows(inputs), request.threads)
         parts = shards.plan_shards(inputs.stored(CODES).num_rows, request.spec.mechanism.synthesis)
 
         def rows() -> Batches:
             first = 0
             for s, part in shards.iterate_shards(inputs.batches(CODES), parts):
                 progress(s.number, s.of)
-                yield linked_to_arrow(linker.link(CodeTable.from_arrow(part, domain), s.own_seed), plan, first)
-                first += s.rows
+                linked = linker.link(CodeTable.from_arrow(part, domain), s.own_seed)
+                yield linked_to_arrow(linked, plan, first)
+                first += int(linked.person.max(initial=-1)) + 1
 
         return {"linked": stream_codes(rows(), build_linked_domain(plan))}
 
@@ -187,7 +257,7 @@ def build_linking_step(*, follows: bool) -> Step:
         name="link_rows",
         title="Link rows",
         kind=StepKind.POSTPROCESS,
-        inputs=(CODES, MARGINALS, RECODE, *list_released_tables(STAGES), *measured),
+        inputs=(CODES, MARGINALS, RECODE, *list_released_tables(STAGES), *list_released_tables(looks)),
         outputs={"linked": tables.LINKED_ROWS},
         settings=_key_linking,
         run=run,

@@ -9,7 +9,7 @@ from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
 from privsyn.ledgers.calendar_periods import check_period
 from privsyn.pipelines.registry import build_steps
-from privsyn.sources.private_table import SupportsArrowStream
+from privsyn.sources.open_source import AnyPlace
 
 NO_REDRAW = "release another period: one period is drawn once"
 """What a release of a period says where its noise is lost."""
@@ -32,7 +32,7 @@ def build_candidate(
     spec: ReleaseSpec,
     settings: Settings,
     *,
-    data: SupportsArrowStream | None = None,
+    data: AnyPlace | None = None,
     fresh: bool = False,
     period: str | None = None,
     new_dataset: str | None = None,

@@ -103,6 +103,8 @@ def build_certificate(run: Run, refs: Mapping[str, StepRefs]) -> Certificate:
         dataset=spec.dataset,
         epsilon=spec.privacy.epsilon,
         delta=spec.privacy.delta,
+        neighbours=f"add or remove one {spec.unit.one}",
+        sensitivity=f"L2 norm under adding or removing one {spec.unit.one}",
         unit_of_protection=spec.describe_unit(),
         records_per_person=spec.records,
         price=PRICE[run.request.pricing],

@@ -27,7 +27,8 @@ from privsyn.engine.step import Step, list_published_files
 from privsyn.engine.step_tables import StepRefs
 from privsyn.publish.certificate_of_run import build_certificate
 from privsyn.publish.formats.described import list_files
-from privsyn.publish.formats.writing import write_descriptions, write_note, write_tables
+from privsyn.publish.formats.linked_files import write_linked_files
+from privsyn.publish.formats.writing import write_descriptions, write_note, write_synthetic_files, write_tables
 from privsyn.publish.related_pairs import (
     RelatedPair,
     ScoredPair,
@@ -158,6 +159,9 @@ def fill(
     rows, private = run.store.stored(table).num_rows, run.noise.private
     _add_tables(run.store, run.steps, refs, table, folder)
     packages = versions()
+    if run.request.spec.tables:
+        without = run.store.read_batches(refs["make_without_rows"].tables["without_rows"])
+        write_linked_files(folder, run.request, write_synthetic_files(folder), without)
     write_tables(folder, run.request)
     (folder / "certificate.json").write_text(certificate.model_dump_json(indent=2) + "\n", encoding="utf-8")
     pairs, unmeasured = _list_pairs(run, refs)

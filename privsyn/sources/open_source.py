@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from typing import TypeAlias, cast
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.file_source import FileSource
@@ -10,34 +12,44 @@ from privsyn.sources.private_table import Source, SupportsArrowStream
 from privsyn.sources.stream_source import StreamSource, is_streamed, read_schema
 from privsyn.storage.table_files import Place, read_layout
 
+AnyPlace: TypeAlias = Place | SupportsArrowStream | Mapping[str, Place | SupportsArrowStream]
+"""Where a table is, or the table in memory; of two tables a mapping from the name of each."""
 
-def open_source(data: Place | SupportsArrowStream, spec: ReleaseSpec) -> Source:
+
+def open_source(data: AnyPlace, spec: ReleaseSpec) -> Source:
     """Check that the table ``data`` is readable and has exactly the spec's columns; no row is encoded.
 
     ``data``: the path of a file or of a folder of files (CSV or Parquet), or of an Excel, SPSS,
     Stata, SAS or Feather file, the URL of a table or query of a database or of a store's object or folder, or
     a table in memory: a pyarrow Table or RecordBatch, a pandas or polars DataFrame, or any object that exports a table
     as an Arrow stream (``__arrow_c_stream__``) as often as it is asked.  The index of a pandas DataFrame is not part of
-    the table.  ``spec.data`` is not looked at.  Raises RequestError that names the file, the column or ``data``.
+    the table.  ``spec.data`` is not looked at.  Of two tables, where the spec has them, a mapping from the name of
+    each.  Raises RequestError that names the file, the column or ``data``.
     """
+    if isinstance(data, Mapping) and spec.tables:
+        from privsyn.sources.joined_source import JoinedSource
+
+        return JoinedSource.open(data, spec, open_source)
     if is_streamed(data):
         return StreamSource.open(data, spec)
     if isinstance(data, str | os.PathLike | tuple):
         return FileSource.open(data, spec)
     from privsyn.sources.memory_source import MemorySource  # it loads pandas
 
-    return MemorySource.open(data, spec)
+    return MemorySource.open(cast(SupportsArrowStream, data), spec)
 
 
-def list_table_columns(data: Place | SupportsArrowStream, spec: ReleaseSpec) -> tuple[str, ...]:
+def list_table_columns(data: AnyPlace, spec: ReleaseSpec) -> tuple[str, ...]:
     """Return the names of the table's columns, whatever the spec says of them.
 
     It tells how a CSV's header is written.
     """
+    if isinstance(data, Mapping) and spec.tables:
+        return tuple(name for table in spec.tables.values() for name in table.columns)
     if is_streamed(data):
         return tuple(read_schema(data).names)
     if isinstance(data, str | os.PathLike | tuple):
         return read_layout(data, spec.columns, spec.csv).columns
     from privsyn.sources.memory_source import list_column_names
 
-    return list_column_names(data, spec.columns)
+    return list_column_names(cast(SupportsArrowStream, data), spec.columns)

@@ -46,9 +46,10 @@ class SupportsArrowStream(Protocol):
         """Return a PyCapsule with an ArrowArrayStream of the table's rows."""
 
 
-Table: TypeAlias = str | Path | SupportsArrowStream
+Table: TypeAlias = str | Path | SupportsArrowStream | Mapping[str, str | Path | SupportsArrowStream]
 """A private table: a path (CSV or Parquet, a file or a folder), the URL of a database's table, or a table in memory
-(pandas, pyarrow, polars, or any object that exports an Arrow stream as often as it is asked)."""
+(pandas, pyarrow, polars, or any object that exports an Arrow stream as often as it is asked).  Of a spec of two tables
+a mapping from the name of each."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,8 +15,9 @@ from privsyn.base.errors import RequestError
 from privsyn.data_contracts.itemset_spec import ItemsetSpec, ListLayout, PairsLayout
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.file_source import FileSource
-from privsyn.sources.private_table import SupportsArrowStream, check_valid_text, forget, is_readable
-from privsyn.storage.table_files import Place, join_names, list_parquet_columns, read_layout
+from privsyn.sources.open_source import AnyPlace
+from privsyn.sources.private_table import check_valid_text, forget, is_readable
+from privsyn.storage.table_files import join_names, list_parquet_columns, read_layout
 
 _TRUE = ("1", "1.0", "true", "t", "yes", "y")
 """Texts, in small letters, of a cell whose item is held."""
@@ -33,7 +34,7 @@ def list_columns_read(asked: ItemsetSpec) -> tuple[str, ...]:
     return (layout.transaction, layout.item) if isinstance(layout, PairsLayout) else asked.items
 
 
-def open_transactions(place: Place | SupportsArrowStream, spec: ReleaseSpec, asked: ItemsetSpec) -> FileSource:
+def open_transactions(place: AnyPlace, spec: ReleaseSpec, asked: ItemsetSpec) -> FileSource:
     """Return the table at ``place``; no row is read.
 
     Raises RequestError for a missing column or one of another type.

@@ -106,11 +106,19 @@ def override_options(
 
 
 def _set_data(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
-    if not spec.data:
-        return spec
-    if "\0" in spec.data:
-        raise RequestError("holds a character that no path can have", "Correct the path", "data")
-    return spec.model_copy(update={"data": resolve_place(spec.data, "data", folder, needs_rows=not spec.query)})
+    tables = {}
+    for name, table in spec.tables.items():
+        place = _resolve(table.data, "tables", folder) if table.data else ""
+        tables[name] = table.model_copy(update={"data": place})
+    place = _resolve(spec.data, "data", folder, needs_rows=not spec.query) if spec.data else ""
+    changes = {"data": place} if spec.data else {"tables": tables} if tables else {}
+    return spec.model_copy(update=changes) if changes else spec
+
+
+def _resolve(place: str, field: str, folder: Path, *, needs_rows: bool = True) -> str:
+    if "\0" in place:
+        raise RequestError("holds a character that no path can have", "Correct the path", field)
+    return resolve_place(place, field, folder, needs_rows=needs_rows)
 
 
 def _validate(document: Document) -> ReleaseSpec:

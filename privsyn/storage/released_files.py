@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -28,6 +28,9 @@ SYNTHETIC = "synthetic.parquet"
 """The synthetic table in a released folder; one in parts is ``synthetic/part-00000.parquet`` .. instead."""
 
 _PART = re.compile(r"synthetic/part-[0-9]+\.parquet")
+
+NOT_KNOWN = "not-known"
+"""What a request says of a released folder's private table."""
 
 ITEMSETS = "itemsets"
 """The last step of a release of itemsets."""
@@ -113,7 +116,7 @@ def request_of(manifest: Manifest, field: str = "") -> ReleaseSpec:
 
     ``synthesis.kappa``, which versions before 0.3.0 had, is left out: rows made with it are not made again.
     """
-    content = {**manifest.spec, "data": "not-known"}
+    content = {**manifest.spec, **hide_places(manifest.spec.get("tables"))}
     if isinstance(content.get("prior"), dict):  # a received folder does not choose which file is read here
         content["prior"] = {name: v for name, v in content["prior"].items() if name not in ("table", "release")}
     if isinstance(content.get("synthesis"), dict):
@@ -124,6 +127,13 @@ def request_of(manifest: Manifest, field: str = "") -> ReleaseSpec:
         problem = f"the manifest of {manifest.run} was written by another version of this program"
         cure = f"Use the version that it names: privsyn-flows {manifest.versions.get('privsyn-flows', '?')}"
         raise RequestError(problem, cure, field) from None
+
+
+def hide_places(tables: Any) -> dict[str, Any]:
+    """Return where the private table is, or each of two, in words that say that it is not known."""
+    if not isinstance(tables, dict) or not tables:
+        return {"data": NOT_KNOWN}
+    return {"tables": {n: {**t, "data": NOT_KNOWN} if isinstance(t, dict) else t for n, t in tables.items()}}
 
 
 def read_manifest(folder: Path) -> Manifest:

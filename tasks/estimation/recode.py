@@ -342,8 +342,8 @@ def sum_coarse_one_ways(recode: Recode) -> tuple[list[Marginal], list[Floats]]:
 ROWS_A_CELL = 3.0
 """Rows of a pair's cell in standard deviations of its noise, if every cell had as many."""
 
-LEAST_CODES = 3
-"""Codes of a column at least: with two, a relation that rises and falls cannot be seen."""
+LEAST_CODES = 4
+"""Codes of a column at least: with fewer, a label of a few heavy values shares codes between them."""
 
 ENOUGH_CODES = 8
 """So many codes keep a relation well: a column has them in place of half as many again: finer ones tell more."""

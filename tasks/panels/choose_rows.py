@@ -8,7 +8,7 @@ matters, nor the order in which rows are stored.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +34,7 @@ class KeptRuns:
     ``place``: of the row in the table; ``number``: where it stands in the order, in steps; ``first``: whether a person
     begins; ``rows`` and ``before``: the person's kept rows, and those before this one; ``drawn``: whether it is the one
     that stands for the person; ``pair``: whether it is the first one of the pair, where that is another (None: the
-    drawn one is).
+    drawn one is); ``without``: the places of a row each of the persons of whose rows none has a place in the order.
     """
 
     place: NDArray[np.int64]
@@ -43,6 +43,7 @@ class KeptRuns:
     before: NDArray[np.int64]
     drawn: NDArray[np.bool_]
     pair: NDArray[np.bool_] | None = None
+    without: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     @property
     def first(self) -> NDArray[np.bool_]:
@@ -80,27 +81,54 @@ def iterate_runs(passes: Passes, plan: EncodingPlan, group_rows: int, hash_rows:
 
     ``hash_rows``: what decides between rows of a person at one place of the order.
 
-    Rows without an identifier or without a place in the order are left out.  Which rows are kept does not depend on the
-    groups.
+    Rows without an identifier or without a place in the order are left out; persons who have no others are told where
+    persons are a table of their own.  Which rows are kept does not depend on the groups.
     """
     groups = max(1, -(-sum(batch.num_rows for batch in passes()) // group_rows))
+    panel = plan.get_order()[0]
     for group in range(groups):
-        yield _choose(*_locate_rows(passes(), plan, group, groups, hash_rows), plan.get_order()[0])
+        place, person, key, number, row_hash = _locate_rows(passes(), plan, group, groups, hash_rows)
+        if not panel.above:
+            yield _choose(place, person, key, number, row_hash, panel)
+            continue
+        placed = number >= 0
+        runs = _choose(place[placed], person[placed], key[placed], number[placed], row_hash[placed], panel)
+        yield replace(runs, without=_find_persons_without(place, person, row_hash, placed))
+
+
+def _find_persons_without(
+    place: NDArray[np.int64], person: NDArray[np.int32], row_hash: NDArray[np.uint64], placed: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """Return the place of one row of each person none of whose rows is ``placed``: that of the least hash."""
+    lacking = np.flatnonzero(~placed)
+    if not len(lacking):
+        return lacking
+    has_rows = np.zeros(int(person.max()) + 1, bool)
+    has_rows[person[placed]] = True
+    lacking = lacking[~has_rows[person[lacking]]]
+    lacking = lacking[np.lexsort((row_hash[lacking], person[lacking]))]
+    return place[lacking[np.flatnonzero(np.diff(person[lacking], prepend=-1))]]
 
 
 def _locate_rows(
     batches: Iterable[pa.RecordBatch], plan: EncodingPlan, group: int, groups: int, hash_rows: HashRows
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint64], NDArray[np.int64], NDArray[np.uint64]]:
-    """Return place, person's number and hash, place in the order and row hash of the rows of one group of persons."""
+    """Return place, person's number and hash, place in the order and row hash of the rows of one group of persons.
+
+    A row without a place in the order has -1, and is among them where persons are a table of their own.  Places count
+    from the first one.
+    """
     from privsyn.tasks.kernels.text_hash import hash_texts  # here: compiled code loads slowly
 
     (panel, _), order, start = plan.get_order(), open_order(plan), 0
+    low = order.bounds[0]
     places, persons, keys = [np.empty(0, np.int64)], [pa.array([], pa.string())], [np.empty(0, np.uint64)]
     numbers, hashes = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
     for batch in batches:
         identifiers = to_keys(batch.column(panel.person), pa.string())
         known, steps = order.locate(batch.column(panel.order))
-        mine = np.asarray(identifiers.is_valid()) & known
+        steps = np.where(known, steps - low, -1)
+        mine = np.asarray(identifiers.is_valid()) & (known | panel.above)
         key = hash_texts(identifiers)
         if groups > 1:
             mine = mine & (key % np.uint64(groups) == group)

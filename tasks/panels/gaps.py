@@ -53,9 +53,13 @@ class OrderSteps:
 
 @dataclass(frozen=True, eq=False)
 class RoleSteps:
-    """The order by roles: a step is the code of a role."""
+    """The order by roles: a step is the code of a role.
+
+    ``known``: whether a value that is null has no place, and is not one of the column's.
+    """
 
     codec: Codec
+    known: bool = False
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -63,9 +67,10 @@ class RoleSteps:
         return 0, self.codec.size - 1
 
     def locate(self, values: pa.Array) -> tuple[NDArray[np.bool_], Integers]:
-        """Return which values have a place, all of them, and their places."""
+        """Return which values have a place, and their places."""
         codes, _ = self.codec.encode({self.codec.sources[0]: values})
-        return np.ones(len(codes), bool), codes.astype(np.int64)
+        placed = np.asarray(values.is_valid()) if self.known else np.ones(len(codes), bool)
+        return placed, codes.astype(np.int64)
 
     def release(self, steps: Integers) -> pa.Array:
         """Return the column's values at these steps."""
@@ -74,8 +79,8 @@ class RoleSteps:
 
 def open_order(plan: EncodingPlan) -> OrderSteps | RoleSteps:
     """Return the order of the rows of a person."""
-    codec = plan.get_order()[1]
-    return OrderSteps(codec, plan.order_unit) if isinstance(codec, OrderedCodec) else RoleSteps(codec)
+    panel, codec = plan.get_order()
+    return OrderSteps(codec, plan.order_unit) if isinstance(codec, OrderedCodec) else RoleSteps(codec, panel.above)
 
 
 class Gaps:

@@ -26,6 +26,7 @@ from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
 from privsyn.tasks.kernels.updater import TargetMarginal
+from privsyn.tasks.panels.choose_persons import NoisyCounts, choose_persons
 from privsyn.tasks.panels.gaps import Gaps, OrderSteps
 from privsyn.tasks.panels.transition_codes import TransitionCodes
 from privsyn.tasks.panels.transitions import Transition, Transitions
@@ -69,7 +70,7 @@ class Linker:
     """Makes linked rows of persons' records, by released counts only.
 
     ``marginals``: consistent, over the records' attributes in coarse codes; ``codes`` and ``transitions``: of the
-    attributes that are followed.  The same seed gives the same rows.
+    attributes that are followed; ``noisy_rows``: by column the counts of all rows.  The same seed gives the same rows.
     """
 
     def __init__(
@@ -79,10 +80,12 @@ class Linker:
         marginals: Sequence[Marginal],
         codes: Mapping[str, TransitionCodes],
         transitions: Transitions,
+        noisy_rows: NoisyCounts,
         threads: int = 0,
     ) -> None:
         """Take what was released; see the class."""
         self._plan, self._recode, self._threads = plan, recode, choose_thread_count(threads)
+        self._noisy_rows = noisy_rows
         self._panel, codec = plan.get_order()
         assert isinstance(codec, OrderedCodec)  # noqa: S101 - the spec has checked its kind
         self._order = OrderSteps(codec, plan.order_unit)
@@ -97,10 +100,21 @@ class Linker:
         self._relations = [recode_relation(m, codes) for m in related]
 
     def link(self, records: CodeTable, seed: int) -> LinkedRows:
-        """Return the linked rows of these records, coarse codes of the plan's attributes; persons in random order."""
+        """Return the linked rows of these records, coarse codes of the plan's attributes; persons in random order.
+
+        Persons are left out, and records made into a second person, so that rows have the measured shares of codes.
+        """
         rng = np.random.default_rng([seed, 0x11D3])
         order = rng.permutation(records.rows)
         coarse = {a: records.column(a)[order] for a in records.domain.attributes}
+        linked, codes = self._link(coarse, rng)
+        times = choose_persons(linked.person, codes, self._noisy_rows, seed)
+        again = np.repeat(np.arange(len(times)), np.maximum(times - 1, 0))
+        kept = linked.take(times > 0)
+        return kept.join(self._link({a: code[again] for a, code in coarse.items()}, rng)[0]) if len(again) else kept
+
+    def _link(self, coarse: dict[str, Codes], rng: np.random.Generator) -> tuple[LinkedRows, dict[str, Codes]]:
+        """Return a person for each record, and the coarse codes of the rows in the columns that were counted."""
         persons = _Persons(self, coarse, rng)
         made = [persons.own]
         for forward in (True, False):
@@ -157,12 +171,16 @@ class Linker:
         return held
 
     def _encode(self, attribute: str, values: pa.Array) -> Codes:
+        return self._to_coarse(attribute, self._plan.get_codec(attribute).encode({attribute: values})[0])
+
+    def _to_coarse(self, attribute: str, fine: Integers) -> Codes:
         recode = self._recode[attribute]
-        fine = self._plan.get_codec(attribute).encode({attribute: values})[0]
         return np.minimum(recode.coarse[fine], recode.size - 1).astype(choose_code_dtype(recode.size))
 
-    def _join(self, persons: _Persons, made: Sequence[_Rows], rng: np.random.Generator) -> LinkedRows:
-        """Return all rows, person by person."""
+    def _join(
+        self, persons: _Persons, made: Sequence[_Rows], rng: np.random.Generator
+    ) -> tuple[LinkedRows, dict[str, Codes]]:
+        """Return all rows, person by person, and their codes as in :meth:`_link`."""
         person, position, step = (np.concatenate([getattr(r, n) for r in made]) for n in ("person", "position", "step"))
         order = np.lexsort((position, person))
         drawn = (np.arange(len(person)) < len(persons.own.person))[order]
@@ -181,7 +199,15 @@ class Linker:
                 fine[a] = self._draws[a](np.zeros(len(person), np.uint8), rng)
             elif a != self._panel.order:
                 fine[a] = persons.fine[a][person]
-        return LinkedRows(person, step[order], drawn, fine)
+        step, codes = step[order], {}
+        for a in self._noisy_rows:
+            if a == self._panel.order:
+                codes[a] = self._encode(a, self._order.release(step))
+            elif a in self._panel.with_order:
+                codes[a] = self._encode(a, persons.grow(a, person, step))
+            else:
+                codes[a] = self._to_coarse(a, fine[a])
+        return LinkedRows(person, step, drawn, fine), codes
 
 
 class _Persons:
@@ -388,3 +414,19 @@ class LinkedRows:
     step: Integers
     drawn: NDArray[np.bool_]
     fine: dict[str, Integers]
+
+    def take(self, persons: NDArray[np.bool_]) -> LinkedRows:
+        """Return the rows of some persons, with numbers from 0."""
+        rows, number = persons[self.person], np.cumsum(persons) - 1
+        fine = {a: code[rows] for a, code in self.fine.items()}
+        return LinkedRows(number[self.person[rows]], self.step[rows], self.drawn[rows], fine)
+
+    def join(self, others: LinkedRows) -> LinkedRows:
+        """Return these rows and then those of other persons."""
+        first = int(self.person.max(initial=-1)) + 1
+        return LinkedRows(
+            np.concatenate([self.person, others.person + first]),
+            np.concatenate([self.step, others.step]),
+            np.concatenate([self.drawn, others.drawn]),
+            {a: np.concatenate([code, others.fine[a]]) for a, code in self.fine.items()},
+        )

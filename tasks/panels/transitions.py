@@ -93,8 +93,8 @@ def estimate_transition(counts: Floats, sigma: float, shares: Floats, pairs: flo
     rows = project_to_sum(by_row, total)
     stays = _average(same, 1, expected - rows, 1 + spread)
     alike = (pairs - total) / pairs * (rows + np.maximum(stays, 0.0))
-    stays = project_to_sum(_shrink(stays, alike, sigma), pairs - total)
-    moved = _shrink(moved, model_moves(moved, rows, rows, ordered), sigma)
+    stays = project_to_sum(shrink_counts(stays, alike, sigma), pairs - total)
+    moved = shrink_counts(moved, model_moves(moved, rows, rows, ordered), sigma)
     found = np.stack([project_to_sum(row, sum_) for row, sum_ in zip(moved, rows, strict=True)])
     sums = rows + stays
     known = np.maximum(sums, 1e-9)
@@ -139,7 +139,7 @@ def estimate_pairs(
     return Transition(rows / pairs, found, np.zeros(k), sigma / pairs)
 
 
-def _shrink(counts: Floats, expected: Floats, sigma: float) -> Floats:
+def shrink_counts(counts: Floats, expected: Floats, sigma: float) -> Floats:
     """Return counts drawn towards what is expected, by James and Stein: less where they are far off."""
     distance = float(((counts - expected) ** 2).sum())
     kept = max(0.0, 1 - counts.size * sigma**2 / distance) if distance > 0 else 0.0

@@ -86,7 +86,9 @@ def test_the_folder_says_what_is_linked_and_what_was_counted(tmp_path: Path) -> 
     _, _, folder = make(tmp_path, persons=300, formats=["parquet", "csv"])
     certificate = json.loads((folder / "certificate.json").read_text())
     assert certificate["records_per_person"] == 1
-    assert {g["sensitivity"] for stage in certificate["stages"] for g in stage["groups"]} == {1}
+    sensitivities = {s["step"]: {g["sensitivity"] for g in s["groups"]} for s in certificate["stages"]}
+    assert sensitivities.pop("measure_rows") == {5}  # all rows of a person may have one code
+    assert {1} == set().union(*sensitivities.values())
     assert "measure_transitions" in {stage["step"] for stage in certificate["stages"]}
     note = (folder / "README.md").read_text()
     assert "Rows with the same `pid` are one synthetic person's" in note
@@ -196,8 +198,10 @@ def test_transitions_are_asked_with_intervals(tmp_path: Path) -> None:
     assert len(asked) == 9
     assert np.allclose(asked.groupby("job of a row")["estimate"].sum(), 1.0, atol=0.1)
     stays = asked[asked["job of a row"] == asked["job of the next row"]]
-    assert (stays["low"] <= 0.9334).all()  # 0.9, and one in three of those who draw anew
-    assert (stays["high"] >= 0.9333).all()
+    expected = 0.9 + 0.1 / 3  # one in three of those who draw anew
+    drawn = 4 * np.sqrt(expected * (1 - expected) / 400)  # intervals are of the noise: about 430 pairs begin in each
+    assert (stays["low"] <= expected + drawn).all()
+    assert (stays["high"] >= expected - drawn).all()
     assert (stays["source"] == "measured").all()
     assert set(release.transitions("income")["source"]) <= {"measured", "not known"}
     with pytest.raises(RequestError, match="no transitions of 'sex' were measured"):

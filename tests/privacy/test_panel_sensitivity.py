@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import release_steps
+from privsyn.pipelines.panel import MEASURE_ROWS
 from privsyn.pipelines.registry import build_steps
+from privsyn.tasks.estimation.recode import recode_to_table
 from privsyn.tasks.panels import choose_rows
 from privsyn.tasks.panels.choose_rows import KeptRuns
 from privsyn.tasks.panels.transition_codes import build_transition_codes
-from privsyn.tasks.steps import encode
-from tests.support.linked_records import count_encoded, count_paired, identity_recode
+from privsyn.tasks.steps import encode, keep_rows
+from tests.support.linked_records import count_encoded, count_kept, count_paired, identity_recode
 from tests.support.panels import make_panel, make_panel_spec
 
 REQUEST = Request(make_panel_spec(), ("year", "sex", "age", "income", "job"))
@@ -34,6 +38,11 @@ def count_records(table: pa.Table) -> Counter[tuple[int, ...]]:
 def count_pairs(table: pa.Table) -> Counter[tuple[int, ...]]:
     """The records that transitions are counted over."""
     return count_paired(table, REQUEST, CODES)
+
+
+def count_rows(table: pa.Table) -> Counter[tuple[int, ...]]:
+    """The rows that columns are counted over beside the records."""
+    return count_kept(table, REQUEST)
 
 
 def largest_change(table: pa.Table, count: object) -> int:
@@ -55,11 +64,29 @@ def test_05_a_person_with_all_rows_is_one_record(seed: int) -> None:
     assert largest_change(table, count_pairs) == 1
 
 
-def test_05_every_look_declares_one_record() -> None:
+@pytest.mark.parametrize("seed", range(3))
+def test_05_a_person_has_no_more_kept_rows_than_the_cap(seed: int) -> None:
+    """Counts of all rows have the sensitivity 5: a person adds that many at most, and moves nobody else's."""
+    assert largest_change(make_panel(PERSONS, seed, most=10), count_rows) == REQUEST.spec.unit.records == 5
+
+
+def test_05_mutant_rows_beyond_the_cap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted mutant: all rows of a person are counted, at the price of five."""
+    monkeypatch.setattr(keep_rows, "iterate_kept_batches", lambda batches, *_: batches())
+    assert largest_change(make_panel(PERSONS, most=10), count_rows) > REQUEST.spec.unit.records
+
+
+def test_05_every_look_declares_the_records_of_a_person() -> None:
     spec = make_panel_spec()
-    assert spec.unit.records == 5
     request = Request(spec, REQUEST.column_order)
     assert request.records == 1
+    recode = identity_recode(request)
+    table = recode_to_table(recode, request.encoding.labels())
+    rows = keep_rows.build_kept_domain(request.encoding, recode)
+    queries = MEASURE_ROWS.plan(request, Inputs({"compress_domain.recode": lambda: table}), Fraction(1, 10))
+    assert [q.attributes[0] for q in queries] == [*rows.attributes]
+    assert {q.sensitivity for q in queries} == {spec.unit.records}
+    assert sum(q.rho for q in queries) <= Fraction(1, 10)
     assert sum(step.share(request) for step in release_steps(build_steps(request))) == 1
 
 
@@ -97,6 +124,7 @@ def test_14_the_order_of_stored_rows_changes_nothing(seed: int) -> None:
     shuffled = table.take(np.random.default_rng(seed).permutation(table.num_rows))
     assert count_records(shuffled) == count_records(table)
     assert count_pairs(shuffled) == count_pairs(table)
+    assert count_rows(shuffled) == count_rows(table)
 
 
 def test_15_the_groups_of_persons_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

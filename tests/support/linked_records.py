@@ -12,6 +12,7 @@ from privsyn.engine.request import Request
 from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.panels.transition_codes import TransitionCodes
 from privsyn.tasks.steps import encode
+from privsyn.tasks.steps.keep_rows import keep_rows
 from privsyn.tasks.steps.pair_rows import pair_rows
 
 
@@ -31,6 +32,16 @@ def count_encoded(table: pa.Table, request: Request) -> Counter[tuple[int, ...]]
         return table.to_batches(max_chunksize=17)
 
     made = encode.encode(batches, request.encoding, request.spec.unit, encode.Repairs())
+    return Counter(row for batch in made for row in zip(*(c.to_pylist() for c in batch.columns), strict=True))
+
+
+def count_kept(table: pa.Table, request: Request) -> Counter[tuple[int, ...]]:
+    """The kept rows that columns are counted over."""
+
+    def batches(repairs: object = None) -> list[pa.RecordBatch]:
+        return table.to_batches(max_chunksize=17)
+
+    made = keep_rows(batches, request.encoding, request.spec.unit, identity_recode(request))
     return Counter(row for batch in made for row in zip(*(c.to_pylist() for c in batch.columns), strict=True))
 
 

@@ -47,7 +47,7 @@ def make_spec(columns: dict[str, Any] | None = None, **changes: Any) -> ReleaseS
         "unit": {"records_per_person": 1},
         "privacy": {"epsilon": 1.0, "delta": 1e-9},
         "budget": {"epsilon": 10.0, "delta": 1e-8},
-        "columns": columns or COLUMNS,
+        "columns": COLUMNS if columns is None else columns,
     }
     return ReleaseSpec.model_validate({**content, **changes})
 

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from privsyn.data_contracts.linked_tables import get_above, get_below
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.publish.formats.csv_file import CsvStyle, choose_style
 from privsyn.publish.formats.described import Described, add_unmeasured, format_meaning, get_kind
+from privsyn.publish.formats.linked_files import list_linked_ranges, name_linked_files
 
 NAME = "datapackage.json"
 SCHEMA = "schema.json"
@@ -35,7 +37,7 @@ def build_data_package(release: Described) -> dict[str, Any]:
         "description": release.description,
         **_describe_publication(release),
         "keywords": list_keywords(release),
-        "resources": [*_describe_synthetic(release), *_describe_marginals(release)],
+        "resources": [*_describe_linked(release), *_describe_synthetic(release), *_describe_marginals(release)],
         "differentialPrivacy": _describe_promise(release),
     }
     return {key: value for key, value in package.items() if value}
@@ -85,6 +87,9 @@ def _describe_synthetic(release: Described) -> list[dict[str, Any]]:
     """Return one resource a file, CSV before Parquet: the CSV is what a checker reads against the schema."""
     schema = SCHEMA if SCHEMA in release.files else build_table_schema(release)
     about = f"The synthetic table, {release.rows:,} rows in random order."
+    if release.spec.panel is not None:
+        one = release.spec.unit.one
+        about = f"The synthetic table, {release.rows:,} rows, {one} by {one} and in their order."
     found = []
     for kind in ("csv", "parquet"):
         for name in release.tables(kind):
@@ -92,6 +97,34 @@ def _describe_synthetic(release: Described) -> list[dict[str, Any]]:
             if kind == "csv":
                 resource["dialect"] = _describe_dialect(choose_style(release.spec, release.ranges))
                 resource["encoding"] = choose_style(release.spec, release.ranges).encoding
+                resource["profile"] = "tabular-data-resource"
+            found.append(resource)
+    return found
+
+
+def _describe_linked(release: Described) -> list[dict[str, Any]]:
+    """Return one resource a file of both tables, of which the lower one refers to the other; none of one table."""
+    spec = release.spec
+    if not spec.tables:
+        return []
+    (_, persons), (_, rows) = get_above(spec.tables), get_below(spec.tables)
+    one, key, found = spec.unit.one, str(persons.key), []
+    words = f"Synthetic {one}s, with and without rows.", f"The rows of synthetic {one}s, of each in their order."
+    for kind in ("csv", "parquet"):
+        names = [name for name in name_linked_files(spec, kind) if name in release.files]
+        for name, ranges, about, row_key in zip(
+            names, list_linked_ranges(release.plan.request), words, (key, rows.key), strict=False
+        ):
+            style = choose_style(spec, ranges)
+            fields = [_describe_field(release, column, domain, style) for column, domain in ranges.items()]
+            schema: dict[str, Any] = {"fields": fields, "missingValues": [style.null]}
+            schema |= {} if row_key is None else {"primaryKey": row_key}
+            if name == names[-1]:
+                refers = {"resource": _describe_file(release, names[0], kind)["name"], "fields": key}
+                schema["foreignKeys"] = [{"fields": key, "reference": refers}]
+            resource = {**_describe_file(release, name, kind), "description": about, "schema": schema}
+            if kind == "csv":
+                resource |= {"dialect": _describe_dialect(style), "encoding": style.encoding}
                 resource["profile"] = "tabular-data-resource"
             found.append(resource)
     return found

@@ -106,6 +106,13 @@ VALUES: dict[str, Any] = {
     "budget.delta": 1e-7,
     "order": "age",
     "constant": ["region"],
+    "tables": {
+        "data": "",
+        "tables": {
+            "people": {"key": "pid", "columns": ["region", "happy"]},
+            "rows": {"of": "people", "columns": ["age", "income", "seen", "born", "leaves", "died", "caseid"]},
+        },
+    },
     "with_order": ["income"],
     "once": ["north"],
     "null_values": ["", "NA"],

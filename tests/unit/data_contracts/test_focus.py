@@ -92,6 +92,20 @@ def test_the_preset_measures_sets_of_few_columns_and_looks_for_triples() -> None
     assert not aim.looks_for_triples and not aim.scores_focus_more
 
 
+@pytest.mark.parametrize("name", ["privsyn", "adaptive"])
+def test_the_preset_gives_scores_more_where_they_are_asked_of_a_focus(name: str) -> None:
+    def read_share(focus: dict[str, Any], **more: Any) -> float:
+        options = make_spec(**{"focus": focus, "mechanism": name, **more}).mechanism
+        return float(getattr(options, "split").selection)  # noqa: B009 - of the two mechanisms that have it
+
+    own = {"one_way": 0.3, "selection": 0.02, "measurement": 0.68}
+    focus = {"columns": ["income"]}
+    assert read_share(focus) == 0.06
+    assert read_share(focus, mechanism={"name": name, "split": {"trends": 0.1}}) == 0.06
+    assert read_share(focus, mechanism={"name": name, "split": own}) == 0.02
+    assert read_share({**focus, "scores": False}) == read_share(focus, preset="0.3") == 0.02
+
+
 def test_sets_that_cannot_be_measured_are_refused_in_a_sentence() -> None:
     many = {**COLUMNS, "spent": COLUMNS["income"]}
     columns = [name for name in many if name != "caseid"]

@@ -1,0 +1,114 @@
+"""Persons of a table above that have no row: counted by its columns, and made beside the linked ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts import tables
+from privsyn.data_contracts.artifacts import StepKind
+from privsyn.data_contracts.linked_tables import get_above
+from privsyn.data_contracts.receipts import Query
+from privsyn.engine.inputs import Inputs
+from privsyn.engine.request import Request
+from privsyn.engine.step import Look, Output, Progress, ReleaseStep, RowStream, Step
+from privsyn.pipelines.common_steps import (
+    RECODE,
+    RELEASED,
+    check_unchanged,
+    key_columns,
+    list_released_tables,
+    publish_noisy,
+    stream_codes,
+)
+from privsyn.tasks.estimation.recode import estimate_total
+from privsyn.tasks.kernels.counting import Countable
+from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
+from privsyn.tasks.steps import list_without_rows, one_way_marginals
+
+WITHOUT_ROWS_SHARE = Fraction(1, 20)
+"""Share of the budget of the counts of persons without rows."""
+
+ROWS, MADE = "list_without_rows.without_rows", "make_without_rows.without_rows"
+
+
+def _list(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    recode, plan = inputs.recode(), request.encoding
+    rows = check_unchanged(list_without_rows.list_without_rows(inputs.private.rows, plan, recode), inputs)
+    return {"without_rows": stream_codes(rows, list_without_rows.build_without_domain(recode, plan))}
+
+
+LIST_WITHOUT_ROWS = Step(
+    name="list_without_rows",
+    title="List persons without rows",
+    kind=StepKind.TRANSFORM,
+    inputs=("encode.encoded_rows", RECODE),
+    outputs={"without_rows": tables.WITHOUT_ROWS},
+    settings=lambda r: {"by": list_without_rows.list_attributes(r.encoding)},
+    inherits=(KnowledgePart.CODES,),
+    run=_list,
+)
+
+
+def _plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
+    domain = list_without_rows.build_without_domain(inputs.recode(), request.encoding)
+    return one_way_marginals.plan_queries(domain, rho, request.records)
+
+
+def _count(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
+    return one_way_marginals.count_exactly(rows, queries, request.threads)
+
+
+MEASURE_WITHOUT_ROWS = ReleaseStep(
+    name="measure_without_rows",
+    title="Measure persons without rows",
+    inputs=(ROWS, RECODE),
+    outputs=RELEASED,
+    settings=lambda r: {},
+    inherits=(KnowledgePart.CODES,),
+    plan=_plan,
+    exact=_count,
+    share=lambda r: WITHOUT_ROWS_SHARE,
+    look=Look(
+        what="counts of those of the table above that have no row, by each of its columns",
+        reason=lambda r: f"1: a {r.spec.unit.one} without rows is one record, which depends on that {r.spec.unit.one}",
+        noise_of="a count of those without rows",
+    ),
+    rows=ROWS,
+    rows_domain=lambda r, i: list_without_rows.build_without_domain(i.recode(), r.encoding),
+    published=publish_noisy("without_rows", "counts those that have no row by each column of the table above"),
+    limit="Those of the table above that have no row were counted by one column at a time.",
+)
+
+
+def _make(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    from privsyn.tasks.steps import make_without_rows  # here: it loads SciPy
+
+    plan, recode, rows = request.encoding, inputs.recode(), request.spec.mechanism.synthesis.rows
+    queries, answers = inputs.noisy("measure_without_rows")
+    noisy = [(query, counts.astype(np.float64)) for query, counts in zip(queries, answers, strict=True)]
+    scale = 1.0 if rows == "auto" else rows / max(estimate_total(recode), 1.0)
+    above, order = get_above(request.spec.tables)[1].columns, request.column_order
+    seed = request.spec.mechanism.synthesis.seed
+    made = make_without_rows.make_without_rows(
+        inputs.batches("link_rows.linked"), plan, recode, noisy, order, above, seed, scale
+    )
+    ranges = make_without_rows.list_ranges(plan, order, above)
+    profile = lambda batches: tables.make_value_profile(batches, ranges)  # noqa: E731
+    return {"without_rows": RowStream(make_without_rows.build_schema(plan, order, above), made, profile)}
+
+
+MAKE_WITHOUT_ROWS = Step(
+    name="make_without_rows",
+    title="Make persons without rows",
+    kind=StepKind.POSTPROCESS,
+    inputs=("link_rows.linked", RECODE, *list_released_tables(["measure_without_rows"])),
+    outputs={"without_rows": tables.SYNTHETIC_WITHOUT_ROWS},
+    settings=lambda r: {"seed": r.spec.mechanism.synthesis.seed, "order": r.column_order, "columns": key_columns(r)},
+    reads=(KnowledgePart.RULES,),
+    run=_make,
+    words=lambda r: "those without rows are like the others, in the shares of their own noisy counts",
+)

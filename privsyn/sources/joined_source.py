@@ -1,0 +1,198 @@
+"""Two private tables, one of persons and one of their rows, read as one: each row with its person's columns beside it.
+
+The table above is held in memory; rows are streamed.  A person without rows is one row that has no place in the order.
+Where the tables do not fit together the release is refused, in words that hold no value; whoever reads them learns
+something of rows, so they say that they are private.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from privsyn.base.errors import RequestError
+from privsyn.data_contracts.columns import CategoricalColumn
+from privsyn.data_contracts.linked_tables import LinkedTable, get_above, get_below
+from privsyn.data_contracts.promise import Unit
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.sources.private_table import BATCH_ROWS, LEFT_OUT, Note, Source, forget
+from privsyn.tasks.codecs.parsing import to_keys
+
+if TYPE_CHECKING:
+    from privsyn.storage.store import Store
+
+PRIVATE = "(PRIVATE: it is about rows; pass it on to nobody); nothing was spent"
+"""What an error about rows ends with."""
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedSource(Source):
+    """Two tables whose structure fits the spec.
+
+    ``above`` and ``below``: the tables, by name; ``key``: the column that says whose each row is; ``row_key``: that
+    identifies a row below, where it is checked; ``all_persons``: whether persons without rows are read, too.
+    """
+
+    above: tuple[str, Source]
+    below: tuple[str, Source]
+    key: str
+    row_key: str | None
+    all_persons: bool
+    _checked: list[bool] = field(default_factory=list, repr=False)
+
+    @classmethod
+    def open(
+        cls, data: Mapping[str, Any], spec: ReleaseSpec, open_one: Callable[[Any, ReleaseSpec], Source]
+    ) -> JoinedSource:
+        """Check that both tables are readable and have exactly the columns that the spec lists for them.
+
+        ``data``: table's name -> where it is, or the table in memory; ``open_one``: opens one of them.  Raises
+        RequestError that names the table and the column.
+        """
+        (above, persons), (below, rows) = get_above(spec.tables), get_below(spec.tables)
+        if set(data) != {above, below}:
+            raise RequestError(
+                f"is of {', '.join(map(str, data)) or 'no table'}, and the spec's tables are {above} and {below}",
+                f"Hand over a mapping with a table each for {above} and {below}",
+                "release.data",
+            )
+        key = str(persons.key)
+        one, many = (_open(data[name], spec.tables[name], key, spec, open_one) for name in (above, below))
+        row_key = rows.key if spec.unit.household_id is not None else None
+        columns = (*one.columns, *(c for c in many.columns if c != key))
+        read = {*spec.measured_columns, key}
+        types = {**many.types, **one.types}
+        return cls(
+            columns,
+            tuple(c for c in columns if c in read),
+            {c: t for c, t in types.items() if c in read},
+            (above, one),
+            (below, many),
+            key,
+            row_key,
+            spec.unit.identifier is not None,
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Where both tables are."""
+        return (*self.above[1].names, *self.below[1].names)
+
+    def fingerprint(self, store: Store) -> str:
+        """HMAC (hex) of both tables' content, by the private root's key."""
+        return self.fingerprints(store)[0]
+
+    def fingerprints(self, store: Store) -> tuple[str, ...]:
+        """Return the fingerprint of both, and those of each table and of its files, as tables of their own."""
+        found = [source.fingerprints(store) for _, source in (self.above, self.below)]
+        both = store.fingerprint_of_table(f"{name}\0".encode() for name in ("above and below", *(f[0] for f in found)))
+        return (both, *found[0], *found[1])
+
+    def close(self) -> None:
+        """End what is held open between passes."""
+        for _, source in (self.above, self.below):
+            source.close()
+
+    def check_rows(self) -> None:
+        """Read every row once; RequestError as of :meth:`batches`, and where one row is in two households."""
+        if self._checked:
+            return
+        keys = [] if self.row_key is None else [pa.array([], pa.string())]
+        for batch in self._join(BATCH_ROWS, forget):
+            if self.row_key is not None:
+                keys.append(to_keys(batch.column(self.row_key), pa.string()).drop_null())
+        every = pa.chunked_array(keys) if keys else None
+        if every is not None and pc.count_distinct(every).as_py() < len(every):
+            raise _refuse(
+                self.below[0],
+                "has a key twice, so that one person is in two households or twice in one",
+                "Keep one row of each key",
+            )
+        self._checked.append(True)
+
+    def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
+        for batch in self._join(batch_rows, note):
+            yield batch.select(self.read)
+
+    def _join(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
+        """Yield the rows below beside the columns above, then those above of which there was none."""
+        persons, keys = self._persons, self._keys
+        seen, schema = np.zeros(len(keys), bool), None
+        for batch in self.below[1]._stream(batch_rows, note):
+            own = to_keys(batch.column(self.key), pa.string())
+            place = pc.index_in(own, value_set=keys)
+            if place.null_count > own.null_count:
+                raise _refuse(
+                    self.below[0],
+                    f"has rows whose `{self.key}` is not in {self.above[0]}",
+                    f"Take these rows out, or add those whose they are to {self.above[0]}",
+                )
+            kept = batch.filter(own.is_valid())
+            note("", +Counter({LEFT_OUT: own.null_count}))
+            place = place.drop_null()
+            seen[np.asarray(place)] = True
+            joined = self._lay_beside(persons.take(place), kept)
+            schema = joined.schema
+            yield joined
+        without = persons.take(pa.array(np.flatnonzero(~seen)))
+        if self.all_persons and without.num_rows:
+            types = {name: pa.string() if t is None else t for name, t in self.below[1].types.items()}
+            types |= {} if schema is None else {name: schema.field(name).type for name in types if name != self.key}
+            nulls = {name: pa.nulls(without.num_rows, t) for name, t in types.items() if name != self.key}
+            yield self._lay_beside(without, pa.RecordBatch.from_pydict(nulls))
+
+    def _lay_beside(self, persons: pa.Table, rows: pa.RecordBatch) -> pa.RecordBatch:
+        columns = {name: persons.column(name).combine_chunks() for name in persons.column_names}
+        columns |= {name: rows.column(name) for name in rows.schema.names if name != self.key}
+        arrays = {n: a.combine_chunks() if isinstance(a, pa.ChunkedArray) else a for n, a in columns.items()}
+        return pa.RecordBatch.from_pydict(arrays)
+
+    @cached_property
+    def _persons(self) -> pa.Table:
+        """The table above, in memory."""
+        name, source = self.above
+        batches = list(source.batches())
+        if not batches:
+            raise RequestError(f"{name} has no rows", "Name the whole table", "tables")
+        table = pa.Table.from_batches(batches).combine_chunks()
+        keys = to_keys(table[self.key].combine_chunks(), pa.string())
+        if keys.null_count:
+            raise _refuse(name, f"has rows without a `{self.key}`", "Take them out, or number them")
+        if pc.count_distinct(keys).as_py() < len(keys):
+            raise _refuse(name, f"has a `{self.key}` twice", "Keep one row of each")
+        return table
+
+    @cached_property
+    def _keys(self) -> pa.Array:
+        return to_keys(self._persons[self.key].combine_chunks(), pa.string())
+
+
+def _open(
+    data: Any,
+    table: LinkedTable,
+    key: str,
+    spec: ReleaseSpec,
+    open_one: Callable[[Any, ReleaseSpec], Source],
+) -> Source:
+    """Open one of the tables with the spec of its columns; its key is read, too, where rows have one."""
+    columns = {column: spec.columns[column] for column in table.columns if column in spec.columns}
+    if table.of is not None and table.key is not None and spec.unit.household_id is not None:
+        columns[table.key] = CategoricalColumn(kind="categorical", values=("-",))
+    alone = spec.model_copy(
+        update={"columns": columns, "unit": Unit(person_id=key, max_records=1), "tables": {}, "order": None}
+    )
+    try:
+        return open_one(data, alone)
+    except RequestError as error:
+        raise error.about("tables") if error.field.endswith("data") else error from None
+
+
+def _refuse(name: str, problem: str, cure: str) -> RequestError:
+    return RequestError(f"{name} {problem} {PRIVATE}", cure, "tables")

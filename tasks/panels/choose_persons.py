@@ -1,0 +1,216 @@
+"""How often synthetic persons are taken, so that their rows have the measured shares of every column's codes.
+
+The record of a person is a sample of the person's rows, and rows that follow from noisy transitions drift.  So all kept
+rows are counted, too, and persons are calibrated to these counts, as a survey is by weights: each is wanted as often as
+the exponential of a sum over its rows says, which is rounded to whole persons.  Post-processing of released counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from privsyn.tasks.panels.transitions import project_to_sum, shrink_counts
+
+Floats: TypeAlias = NDArray[np.float64]
+Integers: TypeAlias = NDArray[np.int64]
+Codes: TypeAlias = NDArray[Any]
+NoisyCounts: TypeAlias = Mapping[str, tuple[Floats, float]]
+"""Column -> the noisy count of rows of each code, and the noise of one."""
+
+SAMPLE = 20_000
+"""Persons by whom the slopes are found, at most."""
+
+BLOCK = 1 << 16
+"""Persons that are rounded at once."""
+
+MOST_CELLS = 1_000
+"""Codes of all columns that persons are calibrated to, at most: the columns with the fewest come first."""
+
+ROUNDS = 20
+"""Steps of Newton's method at most."""
+
+SLACK, LEAST = 0.02, 5.0
+"""Variance of a wanted count: as a share of the count and of the noise's variance, and at least."""
+
+MOST_TIMES = 3.0
+"""How often a person is wanted at most."""
+
+
+def choose_persons(person: Integers, codes: Mapping[str, Codes], noisy: NoisyCounts, seed: int) -> Integers:
+    """Return how often each person is taken, shape (persons,); in all about as often as there are persons.
+
+    ``person``: its number for each row, from 0 and ascending; ``codes``: of each row by column.  Counts of rows say the
+    more, the less noise they have beside what they say; where that is nothing every person is taken once.
+    """
+    starts = np.append(np.flatnonzero(np.diff(person, prepend=-1)), len(person))
+    rows = np.diff(starts)
+    have, wanted, slack = _find_wanted(codes, noisy, rows)
+    if not wanted or all((wanted[a] == have[a]).all() for a in wanted):
+        return np.ones(len(rows), np.int64)
+    cells = _Cells(codes, {a: len(counts) for a, counts in have.items()}, starts, int(rows.max()))
+    of_rows = np.bincount(rows - 1).astype(np.float64)
+    target, own = (np.concatenate([of_rows, *of.values()]) for of in (wanted, have))
+    give = np.concatenate([SLACK * of_rows + LEAST, *slack.values()])
+    rng = np.random.default_rng([seed, 0xCA1B])
+    slopes = _find_slopes(cells, target, own, give, rng)
+    times, off = np.empty(len(rows)), -target
+    for first in range(0, len(rows), BLOCK):
+        block = cells.take(np.arange(first, min(first + BLOCK, len(rows))))
+        times[first : first + BLOCK] = np.minimum(np.exp(_sum_slopes(*block, slopes)), MOST_TIMES)
+        _add(*block, times[first : first + BLOCK], off)
+    found = np.empty(len(rows), np.int64)
+    order = rng.permutation(len(rows))
+    for first in range(0, len(rows), BLOCK):
+        chosen = order[first : first + BLOCK]
+        found[chosen] = _round(*cells.take(chosen), times[chosen], 1.0 / give, off)
+    return found
+
+
+def _find_wanted(
+    codes: Mapping[str, Codes], noisy: NoisyCounts, rows: Integers
+) -> tuple[dict[str, Floats], dict[str, Floats], dict[str, Floats]]:
+    """Return by column how many rows there are of each code, how many are wanted, and the variance of that."""
+    have: dict[str, Floats] = {}
+    wanted: dict[str, Floats] = {}
+    slack: dict[str, Floats] = {}
+    number, precision = float(rows.sum()), {a: 1.0 / (len(counts) * sigma**2) for a, (counts, sigma) in noisy.items()}
+    total = sum(precision[a] * float(counts.sum()) for a, (counts, _) in noisy.items())
+    total /= max(sum(precision.values()), 1e-300)
+    if total <= 0 or number <= 0:
+        return have, wanted, slack
+    scale, cells = number / total, int(rows.max())
+    for a in sorted(noisy, key=lambda a: len(noisy[a][0])):
+        counts, sigma = noisy[a]
+        cells += len(counts)
+        if cells > MOST_CELLS:
+            break
+        have[a] = np.bincount(codes[a], minlength=len(counts)).astype(np.float64)
+        found = shrink_counts(counts * scale, have[a], sigma * scale)
+        wanted[a] = project_to_sum(found, number)
+        slack[a] = SLACK * (wanted[a] + (sigma * scale) ** 2) + LEAST
+    return have, wanted, slack
+
+
+class _Cells:
+    """The cells of persons: of each of their rows the code of every column, and of the person its number of rows.
+
+    ``sizes``: of each column its number of codes; ``most``: rows of a person at most.
+    """
+
+    def __init__(self, codes: Mapping[str, Codes], sizes: Mapping[str, int], starts: Integers, most: int) -> None:
+        first = np.cumsum([most, *sizes.values()])[:-1]
+        self._columns = [(codes[a], offset) for a, offset in zip(sizes, first, strict=True)]
+        self._starts = starts
+
+    @property
+    def persons(self) -> int:
+        """The number of persons."""
+        return len(self._starts) - 1
+
+    def take(self, persons: Integers) -> tuple[NDArray[np.int32], Integers]:
+        """Return the cells of the rows of these persons, one after the other, and where each person's begin."""
+        first, rows = self._starts[persons], self._starts[persons + 1] - self._starts[persons]
+        starts = np.append(0, np.cumsum(rows))
+        places = np.repeat(first - starts[:-1], rows) + np.arange(starts[-1])
+        return np.stack([codes[places].astype(np.int32) + first for codes, first in self._columns], axis=1), starts
+
+
+def _find_slopes(cells: _Cells, target: Floats, own: Floats, slack: Floats, rng: np.random.Generator) -> Floats:
+    """Return by cell what a row adds to the logarithm of how often its person is wanted.
+
+    The dual of least entropy with sums near those wanted, by Newton's method, on some of the persons: these are to
+    change as all are.
+    """
+    some = np.sort(rng.permutation(cells.persons)[:SAMPLE])
+    counts = np.zeros((len(some), len(target)), np.float32)
+    _tabulate(*cells.take(some), counts)
+    share = len(some) / cells.persons
+    wanted = counts.sum(axis=0, dtype=np.float64) + (target - own) * share
+    slack = slack * share
+    slopes, times = np.zeros(len(target)), np.ones(len(some))
+    value = times.sum()
+    for _ in range(ROUNDS):
+        slope = counts.T @ times - wanted + slack * slopes
+        curve = (counts * times[:, None].astype(np.float32)).T @ counts + np.diag(slack)
+        step = -np.linalg.solve(curve.astype(np.float64), slope)
+        size = 1.0
+        while True:
+            moved = slopes + size * step
+            found = np.exp(np.minimum(counts @ moved, 10.0))
+            less = value - (found.sum() - wanted @ moved + 0.5 * slack @ moved**2)
+            if less > 0 or size < 1e-3:
+                break
+            size /= 2
+        if less <= 0:
+            break
+        slopes, times, value = moved, found, value - less
+        if less < 1e-6 * len(some):
+            break
+    return slopes
+
+
+@njit(nogil=True, cache=True)
+def _tabulate(table, starts, counts):  # type: ignore[no-untyped-def]
+    """Count the cells of each person."""
+    for person in range(len(starts) - 1):
+        counts[person, starts[person + 1] - starts[person] - 1] = 1
+        for row in range(starts[person], starts[person + 1]):
+            for cell in table[row]:
+                counts[person, cell] += 1
+
+
+@njit(nogil=True, cache=True)
+def _sum_slopes(table, starts, slopes):  # type: ignore[no-untyped-def]
+    """Return the sum of the slopes of each person's cells."""
+    found = np.empty(len(starts) - 1)
+    for person in range(len(found)):
+        total = slopes[starts[person + 1] - starts[person] - 1]
+        for row in range(starts[person], starts[person + 1]):
+            for cell in table[row]:
+                total += slopes[cell]
+        found[person] = total
+    return found
+
+
+@njit(nogil=True, cache=True)
+def _add(table, starts, times, off):  # type: ignore[no-untyped-def]
+    """Add each person's cells as often as it is wanted."""
+    for person in range(len(times)):
+        off[starts[person + 1] - starts[person] - 1] += times[person]
+        for row in range(starts[person], starts[person + 1]):
+            for cell in table[row]:
+                off[cell] += times[person]
+
+
+@njit(nogil=True, cache=True)
+def _round(table, starts, times, scale, off):  # type: ignore[no-untyped-def]
+    """Return whole numbers of each person, rounded up or down by what brings ``off`` nearer to 0, which follows."""
+    found = np.empty(len(times), np.int64)
+    own = np.zeros(len(off))
+    for person in range(len(times)):
+        whole = np.floor(times[person])
+        part = times[person] - whole
+        rows = starts[person + 1] - starts[person] - 1
+        own[rows] = 1.0
+        slope, curve = off[rows] * scale[rows], scale[rows]
+        for row in range(starts[person], starts[person + 1]):
+            for cell in table[row]:
+                curve += scale[cell] * (2.0 * own[cell] + 1.0)  # of the square of the person's rows there
+                own[cell] += 1.0
+                slope += off[cell] * scale[cell]
+        up = 2.0 * slope * (1.0 - part) + curve * (1.0 - part) ** 2
+        down = curve * part**2 - 2.0 * slope * part
+        move = 1.0 - part if up < down and part > 0.0 else -part
+        found[person] = np.int64(round(times[person] + move))
+        own[rows] = 0.0
+        off[rows] += move
+        for row in range(starts[person], starts[person + 1]):
+            for cell in table[row]:
+                own[cell] = 0.0
+                off[cell] += move
+    return found

@@ -1,0 +1,166 @@
+"""Step *make persons without rows* (postprocess): rows of the table above for synthetic persons that have no row.
+
+Not in the paper.  They are like the synthetic persons with rows, in other shares: those of the noisy counts of persons
+without rows, one attribute at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.receipts import Query
+from privsyn.data_contracts.tables import ValueRange
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.estimation.recode import Recode
+from privsyn.tasks.panels.transitions import project_to_sum, shrink_counts
+from privsyn.tasks.rules.compiled_rules import CompiledRules
+from privsyn.tasks.steps.decode import BATCH_ROWS, as_released, build_released_schema
+
+Floats: TypeAlias = NDArray[np.float64]
+Integers: TypeAlias = NDArray[np.int64]
+
+ROUNDS = 20
+"""Rounds in which the weights of persons are brought to the noisy counts."""
+
+DRAWS = 20
+"""How often a row that breaks a rule is drawn anew before it is left out."""
+
+MOST_HEAVIER = 100.0
+"""How many times as likely as on average one synthetic person may be to be the model of one without rows."""
+
+
+def list_ranges(plan: EncodingPlan, column_order: Sequence[str], above: Sequence[str]) -> dict[str, ValueRange]:
+    """Return the public domain of the released columns of the table above, in the table's order."""
+    ranges = plan.ranges()
+    return {name: ranges[name] for name in column_order if name in above}
+
+
+def build_schema(plan: EncodingPlan, column_order: Sequence[str], above: Sequence[str]) -> pa.Schema:
+    """Return names, types and nullability of the rows, by the public spec alone."""
+    ranges = list_ranges(plan, column_order, above)
+    return build_released_schema(ranges, list(ranges))
+
+
+def make_without_rows(
+    linked: Iterable[pa.RecordBatch],
+    plan: EncodingPlan,
+    recode: Recode,
+    noisy: Sequence[tuple[Query, Floats]],
+    column_order: Sequence[str],
+    above: Sequence[str],
+    seed: int,
+    scale: float = 1.0,
+) -> Iterator[pa.RecordBatch]:
+    """Yield rows of the columns ``above``; no row breaks a rule about these columns alone.
+
+    ``linked``: the synthetic rows, as codes; ``noisy``: the counts of persons without rows; ``scale``: how many
+    synthetic persons one of these is.
+    """
+    ranges, rng = list_ranges(plan, column_order, above), np.random.default_rng([seed, 0x0BA5E])
+    persons = _read_persons(linked, plan)
+    expected, weights = _weigh(persons, recode, noisy)
+    left = round(expected * scale) if len(weights) else 0
+    drawing = _Drawing(plan, above, persons, weights, rng)
+    schema = build_released_schema(ranges, list(ranges))
+    while left > 0:
+        rows = min(left, BATCH_ROWS)
+        columns = drawing.draw(rows)
+        arrays = [as_released(columns[name], domain) for name, domain in ranges.items()]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        left -= rows
+
+
+def _read_persons(linked: Iterable[pa.RecordBatch], plan: EncodingPlan) -> dict[str, Integers]:
+    """Return the fine codes of every person's constant attributes, shape (persons,)."""
+    panel = plan.get_order()[0]
+    names = [c.attribute for c in plan.of_rows.codecs if {*c.sources} <= {*panel.constant}]
+    parts: dict[str, list[Integers]] = {name: [np.empty(0, np.int64)] for name in names}
+    for batch in linked:
+        drawn = np.asarray(batch.column(panel.rows)) > 0
+        for name, found in parts.items():
+            found.append(np.asarray(batch.column(name))[drawn].astype(np.int64))
+    return {name: np.concatenate(found) for name, found in parts.items()}
+
+
+def _weigh(persons: dict[str, Integers], recode: Recode, noisy: Sequence[tuple[Query, Floats]]) -> tuple[float, Floats]:
+    """Return the number of persons without rows, by noisy counts, and how likely each person is one's model."""
+    precision = np.array([1 / (len(counts) * query.sigma**2) for query, counts in noisy])
+    total = max(float(precision @ [counts.sum() for _, counts in noisy] / precision.sum()), 0.0)
+    codes, wanted = [], []
+    for query, counts in noisy:
+        (a,) = query.attributes
+        code = np.minimum(recode[a].coarse[persons[a]], len(counts) - 1)
+        shares = np.bincount(code, minlength=len(counts)) / max(len(code), 1)
+        codes.append(code)
+        wanted.append(project_to_sum(shrink_counts(counts, total * shares, query.sigma), total))
+    weights = np.ones(len(next(iter(persons.values()))))
+    for _ in range(ROUNDS):
+        for code, target in zip(codes, wanted, strict=True):
+            sums = np.bincount(code, weights=weights, minlength=len(target))
+            weights *= (target / np.maximum(sums, 1e-300))[code]
+        weights = np.minimum(weights, MOST_HEAVIER * max(float(weights.mean()), 1e-300))
+    return total, weights / max(float(weights.sum()), 1e-300)
+
+
+class _Drawing:
+    """Draws rows of the table above."""
+
+    def __init__(
+        self,
+        plan: EncodingPlan,
+        above: Sequence[str],
+        persons: dict[str, Integers],
+        weights: Floats,
+        rng: np.random.Generator,
+    ) -> None:
+        held = tuple(c for c in plan.of_rows.codecs if c.attribute in persons)
+        computed = tuple(c for c in plan.computed if c.attribute in above)
+        drawn = tuple(c for c in plan.unmeasured if c.column in above)
+        rules = None if plan.rules is None else _keep_rules(plan.rules, above)
+        self._plan = EncodingPlan(held, computed, rules, (), drawn)
+        self._persons, self._rng = persons, rng
+        self._order = np.lexsort([*persons.values()])
+        self._cumulative = np.cumsum(weights[self._order])
+
+    def draw(self, rows: int) -> dict[str, pa.Array]:
+        """Return ``rows`` rows that break no rule, or fewer."""
+        columns = self._draw(rows)
+        rules = self._plan.rules
+        if rules is None or not rules.conditions:
+            return columns
+        for _ in range(DRAWS):
+            broken = rules.find_broken_rows(columns).any(axis=0)
+            if not broken.any():
+                return columns
+            anew, place = self._draw(int(broken.sum())), np.arange(rows)
+            place[broken] = rows + np.arange(int(broken.sum()))
+            columns = {
+                name: pa.chunked_array([array, anew[name]]).combine_chunks().take(pa.array(place))
+                for name, array in columns.items()
+            }
+        whole = pa.array(~rules.find_broken_rows(columns).any(axis=0))
+        return {name: array.filter(whole) for name, array in columns.items()}
+
+    def _draw(self, rows: int) -> dict[str, pa.Array]:
+        marks = (self._rng.permutation(rows) + self._rng.random()) / rows  # each person as often as expected
+        chosen = np.searchsorted(self._cumulative, marks * self._cumulative[-1], side="right")
+        chosen = self._order[np.minimum(chosen, len(self._order) - 1)]
+        return self._plan.decode({a: codes[chosen] for a, codes in self._persons.items()}, self._rng)
+
+
+def _keep_rules(rules: CompiledRules, above: Sequence[str]) -> CompiledRules:
+    """Return the rules about columns of the table above alone."""
+    known = {*above}
+    return replace(
+        rules,
+        conditions=tuple(c for c in rules.conditions if {*c.node.columns} <= known),
+        derived={name: node for name, node in rules.derived.items() if name in known},
+        looked_up={name: table for name, table in rules.looked_up.items() if name in known},
+        order=tuple(name for name in rules.order if name in known),
+    )

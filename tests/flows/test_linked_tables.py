@@ -1,0 +1,188 @@
+"""Releases of two tables: keys that join, persons without rows, words, copies in other formats, and refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import privsyn
+from privsyn.base.errors import RequestError
+from privsyn.base.settings import Settings
+from privsyn.evaluation.private_evaluation import EvaluationRequest, evaluate
+from privsyn.ledgers.ledger import Ledger
+from tests.support.linked_tables import (
+    Tables,
+    make_members,
+    make_members_content,
+    make_tables_spec,
+    make_visits,
+    make_visits_content,
+    save_tables,
+)
+from tests.support.releases import QUICK, run
+
+pytestmark = pytest.mark.usefixtures("places")
+LARGE = {"privacy": {"epsilon": 50, "delta": 1e-9}, "budget": {"epsilon": 200, "delta": 1e-8}}
+
+
+def make(folder: Path, persons: int = 1_000, **changes: Any) -> tuple[Tables, Path]:
+    """A release of persons and visits with little noise: the private tables and the released folder."""
+    tables = make_visits(persons)
+    spec = make_tables_spec(save_tables(folder, tables, make_visits_content()), **{**LARGE, **QUICK, **changes})
+    return tables, Path(run(spec).released)
+
+
+def read(folder: Path, *names: str) -> list[pd.DataFrame]:
+    return [pq.read_table(folder / "tables" / f"{name}.parquet").to_pandas() for name in names]
+
+
+def test_keys_join_and_some_persons_have_no_row(tmp_path: Path) -> None:
+    tables, folder = make(tmp_path)
+    persons, visits = read(folder, "persons", "visits")
+    assert list(persons) == ["pid", "sex"]
+    assert list(visits) == ["visit", "pid", "year", "age", "income", "job"]
+    assert persons["pid"].is_unique
+    assert visits["visit"].is_unique
+    assert visits["pid"].isin(persons["pid"]).all()
+    assert not visits.isna().any(axis=None)
+    assert visits.groupby("pid").size().max() == 5
+    assert (visits.groupby("pid")["year"].diff().dropna() > 0).all()
+    real = tables["persons"].to_pandas()
+    for made, of in ((persons, visits), (real, tables["visits"].to_pandas())):
+        made["none"] = ~made["pid"].isin(of["pid"])
+    assert abs(len(persons) - len(real)) < 30
+    assert persons["none"].mean() == pytest.approx(real["none"].mean(), abs=0.03)
+    for sex in ("f", "m"):
+        shares = [table["none"][table["sex"].astype(str) == sex].mean() for table in (persons, real)]
+        assert shares[0] == pytest.approx(shares[1], abs=0.04)
+
+
+def test_all_persons_with_rows_leave_next_to_nobody_without(tmp_path: Path) -> None:
+    tables = make_visits(600, without=0.0)
+    spec = make_tables_spec(save_tables(tmp_path, tables, make_visits_content()), **LARGE, **QUICK)
+    persons, visits = read(Path(run(spec).released), "persons", "visits")
+    assert (~persons["pid"].isin(visits["pid"])).sum() < 10
+
+
+def test_both_tables_are_described_and_written_as_csv(tmp_path: Path) -> None:
+    _, folder = make(tmp_path, formats=["parquet", "csv"])
+    package = json.loads((folder / "datapackage.json").read_text())
+    resources = {resource["path"]: resource for resource in package["resources"]}
+    assert resources["tables/persons.csv"]["schema"]["primaryKey"] == "pid"
+    (refers,) = resources["tables/visits.parquet"]["schema"]["foreignKeys"]
+    named = {resource["name"]: path for path, resource in resources.items()}
+    assert named[refers["reference"]["resource"]] == "tables/persons.parquet"
+    assert (refers["fields"], refers["reference"]["fields"]) == ("pid", "pid")
+    csv, (parquet,) = pd.read_csv(folder / "tables" / "visits.csv"), read(folder, "visits")
+    assert csv["pid"].tolist() == parquet["pid"].tolist()
+    note = (folder / "README.md").read_text()
+    assert "`tables/persons.parquet`: the synthetic persons, also those without rows" in note
+    with duckdb.connect() as database:
+        found = database.sql(_place_files(note.split("```sql\n")[1].split("```")[0], folder))
+        assert found.df().shape[0] == 5
+
+
+def _place_files(statements: str, folder: Path) -> str:
+    """The note's statements with the places of its files."""
+    return statements.replace("'synthetic", f"'{folder}/synthetic").replace("'tables/", f"'{folder}/tables/")
+
+
+def test_it_is_found_again_and_made_again(tmp_path: Path) -> None:
+    tables = make_visits(400)
+    spec = make_tables_spec(save_tables(tmp_path, tables, make_visits_content()), **LARGE, **QUICK)
+    folder = Path(run(spec).released)
+    assert Path(run(spec).released) == folder
+    assert privsyn.rerun(folder).agrees
+
+
+def test_tables_in_memory_are_a_mapping(tmp_path: Path) -> None:
+    tables = make_visits(400)
+    spec = make_tables_spec(make_visits_content(), **LARGE, **QUICK)
+    release = privsyn.release(tables, spec)
+    assert (release.folder / "tables" / "visits.parquet").is_file()
+    with pytest.raises(RequestError, match="Hand over a mapping with a table each for persons and visits"):
+        privsyn.release(tables["visits"], spec)
+
+
+def test_households_without_members(tmp_path: Path) -> None:
+    tables = make_members(1_500)
+    spec = make_tables_spec(save_tables(tmp_path, tables, make_members_content()), **LARGE, **QUICK)
+    folder = Path(run(spec).released)
+    homes, members = read(folder, "homes", "members")
+    assert list(homes) == ["hid", "region"]
+    assert list(members) == ["pid", "hid", "role", "age", "sex", "income"]
+    assert members["hid"].isin(homes["hid"]).all()
+    empty = (~homes["hid"].isin(members["hid"])).mean()
+    real = 1 - tables["members"].to_pandas()["hid"].nunique() / 1_500
+    assert empty == pytest.approx(real, abs=0.02)
+    for role in ("head", "partner"):
+        assert (members["role"] == role).groupby(members["hid"]).sum().max() == 1
+    certificate = json.loads((folder / "certificate.json").read_text())
+    assert certificate["neighbours"] == "add or remove one household"
+    assert "one household" in json.loads((folder / "datapackage.json").read_text())["differentialPrivacy"]["neighbours"]
+    assert "the synthetic households, also those without rows" in (folder / "README.md").read_text()
+
+
+def test_the_private_report_and_answers_are_of_rows_and_their_persons(tmp_path: Path) -> None:
+    tables, folder = make(tmp_path)
+    report = evaluate(EvaluationRequest(str(folder)), Settings())
+    assert {f.name for f in report.evaluation.panel} >= {"rows per person", "transitions, and the share that stays"}
+    answer = privsyn.open_release(folder).count("sex")
+    with_rows = tables["visits"].to_pandas()["pid"].nunique()
+    assert answer["estimate"].sum() == pytest.approx(with_rows, abs=30)
+
+
+def change(tables: Tables, name: str, column: str, values: list[Any]) -> Tables:
+    """The tables with the first cells of a column replaced."""
+    table = tables[name]
+    kept = [*values, *table[column].to_pylist()[len(values) :]]
+    place = table.column_names.index(column)
+    return {**tables, name: table.set_column(place, column, pa.array(kept, table.schema.field(column).type))}
+
+
+BAD: dict[str, tuple[str, str, list[Any], str]] = {
+    "a child without a parent": ("visits", "pid", ["nobody"], "visits has rows whose `pid` is not in persons"),
+    "a parent twice": ("persons", "pid", ["p1", "p1"], "persons has a `pid` twice"),
+    "a parent without a key": ("persons", "pid", [None], "persons has rows without a `pid`"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_tables_that_do_not_fit_together_are_refused_before_anything_is_spent(case: str, tmp_path: Path) -> None:
+    name, column, values, words = BAD[case]
+    tables = change(make_visits(100), name, column, values)
+    spec = make_tables_spec(save_tables(tmp_path, tables, make_visits_content()), **QUICK)
+    with pytest.raises(RequestError, match=words) as caught:
+        run(spec)
+    assert "PRIVATE" in str(caught.value)
+    assert "nobody" not in str(caught.value).replace("pass it on to nobody", "")
+    assert Ledger(Settings().ledger, create=True).entries() == []
+
+
+def test_a_person_in_two_households_is_refused(tmp_path: Path) -> None:
+    tables = change(make_members(100), "members", "pid", ["m1", "m1"])
+    spec = make_tables_spec(save_tables(tmp_path, tables, make_members_content()), **QUICK)
+    with pytest.raises(RequestError, match="one person is in two households or twice in one"):
+        run(spec)
+    assert Ledger(Settings().ledger, create=True).entries() == []
+
+
+def test_rows_of_nobody_and_of_no_time_are_left_out(tmp_path: Path) -> None:
+    """A person whose rows have no place in the order is one without rows."""
+    tables = make_visits(300, without=0.0)
+    first = tables["visits"]["pid"].to_pylist()[0]
+    years = [
+        None if pid == first else year
+        for pid, year in zip(tables["visits"]["pid"].to_pylist(), tables["visits"]["year"].to_pylist(), strict=True)
+    ]
+    changed = change(change(tables, "visits", "year", years), "visits", "pid", [first, None])
+    spec = make_tables_spec(save_tables(tmp_path, changed, make_visits_content()), **LARGE, **QUICK)
+    persons, visits = read(Path(run(spec).released), "persons", "visits")
+    assert visits["pid"].isin(persons["pid"]).all()
