@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -121,7 +121,7 @@ class _Run:
 
     def plain(self, step: Step) -> None:
         """Run a transform on both sides, post-processing once on public tables only."""
-        if step.kind is Kind.TRANSFORM:
+        if step.kind is StepKind.TRANSFORM:
             for side in self.private:
                 side.add(_made(step, self.release.request, self.public.joined(side)))
         else:

@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.tables import FOLDER, available, measured_only, table_spec
 from privsyn.comparison import variants
-from privsyn.comparison.method import MethodSettings, Trial
+from privsyn.comparison.method import MethodInput, MethodSettings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.coded_tables import CodedTable, encode_table
 from privsyn.sources.open_source import open_source
@@ -120,7 +120,7 @@ def errors(name: str, changes: Mapping[str, Any], seeds: int) -> np.ndarray:
     workloads = [list_all_cliques(domain, 1), list_all_cliques(domain, 2), draw_cliques(domain, 3, RANDOM_TRIPLES, 0)]
     found = []
     for seed in range(seeds):
-        trial = Trial(
+        trial = MethodInput(
             rows.fine, encoding.binning, spec.privacy.epsilon, spec.privacy.delta, records, SeededNoise(seed), seed,
             settings=MethodSettings.of(spec),
         )  # fmt: skip

@@ -26,7 +26,7 @@ from benchmarks.compare_store import Run, Store
 from benchmarks.compare_tables import Given, figures, given, real_figures
 from benchmarks.peers import PEERS, SHORT, PeerError
 from benchmarks.tables import available
-from privsyn.comparison.method import Method, Trial
+from privsyn.comparison.method import Method, MethodInput
 from privsyn.comparison.methods import METHODS
 from privsyn.pipelines.privsyn import STEPS
 from privsyn.tasks.kernels.counting import CodeTable
@@ -119,7 +119,7 @@ def _ours(job: Job, table: Given, blank: Run) -> Run:
     return measured(METHODS[job.method], table, table.trial(job.epsilon, job.seed), blank)
 
 
-def measured(method: Method, table: Given, trial: Trial, blank: Run) -> Run:
+def measured(method: Method, table: Given, trial: MethodInput, blank: Run) -> Run:
     """Return a run of one of this project's methods, compiled by a run on few rows before its time is taken."""
     few = CodeTable(table.train.domain, tuple(c[:WARM_UP_ROWS].copy() for c in table.train.columns))
     method.run(replace(trial, rows=few))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from benchmarks.accuracy import rows_of
 from benchmarks.tables import LABELS, table_spec
-from privsyn.comparison.method import MethodSettings, Trial
+from privsyn.comparison.method import MethodInput, MethodSettings
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.codecs.binning import AttributeBins, Binning
@@ -45,10 +45,10 @@ class Given:
     settings: MethodSettings = field(default_factory=MethodSettings)
     binning: Binning = field(default_factory=dict)
 
-    def trial(self, epsilon: float, seed: int, rows: CodeTable | None = None) -> Trial:
+    def trial(self, epsilon: float, seed: int, rows: CodeTable | None = None) -> MethodInput:
         """Return the trial of every method; ``rows`` in place of the training rows, for a warm-up."""
         noise = SeededNoise(seed)
-        return Trial(
+        return MethodInput(
             rows or self.train,
             self.binning,
             epsilon,

@@ -24,7 +24,7 @@ from privsyn.engine.memory import MemoryRun
 from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import encode_table, open_table
 from privsyn.forecasts.made_up_rows import DEFAULT_STRENGTH, assume_rows, list_nullable, resample_rows
-from privsyn.forecasts.simulated_release import Figures, simulate_figures
+from privsyn.forecasts.simulated_release import ReleaseQuality, simulate_figures
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.kernels.counting import CodeTable
@@ -102,7 +102,7 @@ def measure(name: str, method: str, epsilon: float, seed: int) -> Run:
     return Run(method, "1", name, epsilon, seed, "done", _flat(found))
 
 
-def _flat(found: Figures) -> dict[str, float]:
+def _flat(found: ReleaseQuality) -> dict[str, float]:
     flat = {f"noise:{column}": value for column, value in found.noise.items()}
     flat |= {f"misplaced:{column}": value for column, value in found.misplaced.items()}
     flat |= {f"mean:{column}": value for column, value in found.mean_errors.items() if np.isfinite(value)}

@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.accuracy import base_spec, rows_of
 from privsyn.comparison import variants
-from privsyn.comparison.method import MethodSettings, Trial
+from privsyn.comparison.method import MethodInput, MethodSettings
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.metrics.marginal_distance import average_l1, list_all_cliques
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho, convert_rho_to_epsilon
@@ -25,11 +25,11 @@ from privsyn.tasks.privacy.noise import SeededNoise
 DELTA = 1e-9
 
 
-def trial(name: str, epsilon: float, seed: int) -> Trial:
+def trial(name: str, epsilon: float, seed: int) -> MethodInput:
     """Return a trial on a public table, one thread."""
     spec = base_spec(name)
     rows, encoding = rows_of(name), plan(spec)
-    return Trial(
+    return MethodInput(
         rows.fine, encoding.binning, epsilon, DELTA, spec.unit.records, SeededNoise(seed), seed, threads=1,
         settings=MethodSettings.of(spec),
     )  # fmt: skip

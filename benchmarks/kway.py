@@ -26,8 +26,9 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog, nnls
 
 from benchmarks.tables import FOLDER, table_spec
+from privsyn.base.pictures import draw_chart
 from privsyn.comparison.papers.public_views import list_covering_views, replace_selection
-from privsyn.comparison.plot import COLORS, draw_chart
+from privsyn.comparison.plot import COLORS
 from privsyn.data_contracts.columns import DropColumn
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.release_spec import ReleaseSpec

@@ -25,9 +25,10 @@ from benchmarks.compare_tables import given
 from benchmarks.paper_figures import write_between
 from benchmarks.results import DOCS
 from benchmarks.tables import available
+from privsyn.base.pictures import draw_chart
 from privsyn.comparison.method import DomainTooLargeError
 from privsyn.comparison.methods import METHODS
-from privsyn.comparison.plot import COLORS, draw_chart
+from privsyn.comparison.plot import COLORS
 
 STORE = Path(__file__).parent / "paper_comparison.jsonl"
 MARKERS = ("<!-- paper comparison: begin -->", "<!-- paper comparison: end -->")

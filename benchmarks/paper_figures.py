@@ -14,7 +14,8 @@ from benchmarks import compositions, dependency_metrics
 from benchmarks.accuracy import TABLES
 from benchmarks.results import DOCS
 from benchmarks.tables import measured_only
-from privsyn.comparison.plot import COLORS, draw_chart
+from privsyn.base.pictures import draw_chart
+from privsyn.comparison.plot import COLORS
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.coded_tables import encode_table
 from privsyn.sources.open_source import open_source

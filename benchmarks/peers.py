@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.peers_limits import Limits, Watched, watch
 from benchmarks.peers_worker import NOT_INSTALLED
-from privsyn.comparison.method import Method, MethodResult, Trial
+from privsyn.comparison.method import Method, MethodInput, MethodResult
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.tasks.kernels.counting import CodeTable
 
@@ -73,7 +73,7 @@ class Peer:
         found = sorted(self.python.parents[1].glob(f"lib/python*/site-packages/{name}-*.dist-info"))
         return found[-1].name.removesuffix(".dist-info").rpartition("-")[2] if found else ""
 
-    def run(self, trial: Trial, limits: Limits | None = None) -> tuple[MethodResult, Used]:
+    def run(self, trial: MethodInput, limits: Limits | None = None) -> tuple[MethodResult, Used]:
         """Make a table, within the peer's limits or those given.
 
         ImportError: not installed; TimeoutError, MemoryError: stopped at a limit, the message says what it had used;
@@ -118,11 +118,11 @@ class Peer:
 
     def method(self) -> Method:
         """Return the peer as an entry of a registry of methods."""
-        run: Callable[[Trial], MethodResult] = lambda trial: self.run(trial)[0]  # noqa: E731
+        run: Callable[[MethodInput], MethodResult] = lambda trial: self.run(trial)[0]  # noqa: E731
         return Method(self.name, self.title, self.description, f"{self.package} {self.version}".strip(), run)
 
 
-def _write(trial: Trial, folder: Path) -> None:
+def _write(trial: MethodInput, folder: Path) -> None:
     """Write the training rows in codes of the public bins, and the request, for the worker."""
     rows = trial.to_bins(trial.rows)
     codes = np.stack([c.astype(np.int32) for c in rows.columns], axis=1)

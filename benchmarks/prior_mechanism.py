@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from benchmarks.accuracy import rows_of
 from privsyn.comparison.method import compute_laplace_scale
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
-from privsyn.tasks.estimation.prior_levels import Levels, count_exactly, plan
+from privsyn.tasks.estimation.prior_levels import GroupWorkload, count_exactly, plan
 from privsyn.tasks.estimation.prior_levels import select_rows as made_of
 from privsyn.tasks.estimation.public_workload import (
     choose_independent_one_ways,
@@ -82,7 +82,7 @@ def made(case: Case, method: str, epsilon: float, seed: int) -> CodeTable:
     others = tuple(a for a in domain.attributes if a not in case.small)
     known = compute_mutual_information(case.public, others, 1)
     cliques, ones = choose_related_cliques(known, domain, CELLS, edge=EDGE), choose_independent_one_ways(known, domain)
-    levels = Levels(case.large, case.small, tuple(cliques), tuple(ones))
+    levels = GroupWorkload(case.large, case.small, tuple(cliques), tuple(ones))
     queries = plan(levels, domain, convert_epsilon_to_rho(epsilon, DELTA, "gaussian"), 1)
     counts = count_exactly(case.private, queries, 1)
     if method == "gaussian":

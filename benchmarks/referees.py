@@ -12,7 +12,7 @@ from itertools import combinations
 
 from benchmarks.compare_tables import given, only
 from benchmarks.peers import REFEREES
-from privsyn.comparison.method import Method, Trial
+from privsyn.comparison.method import Method, MethodInput
 from privsyn.comparison.methods import METHODS
 from privsyn.tasks.metrics.marginal_distance import average_l1
 from privsyn.tasks.privacy.noise import SeededNoise
@@ -23,14 +23,14 @@ OURS = ("default", "mst", "mst-pgm", "aim", "privbayes", "privbayes-exponential"
 THEIRS = ("mst-dpmm", "mst-smartnoise", "aim-dpmm", "aim-smartnoise", "privbayes-dpmm", "mwem-smartnoise")
 
 
-def trial(epsilon: float, seed: int) -> Trial:
+def trial(epsilon: float, seed: int) -> MethodInput:
     """Return the columns of fewest values, all training rows, one record a person."""
     whole = given(TABLE)
     sizes = dict(zip(whole.train.domain.attributes, whole.train.domain.sizes, strict=True))
     rows = only(whole.train, sorted(sizes, key=lambda a: sizes[a])[:COLUMNS])
     made = whole.trial(epsilon, seed, rows)
     binning = {a: made.binning[a] for a in rows.domain.attributes}
-    return Trial(
+    return MethodInput(
         rows,
         binning,
         epsilon,

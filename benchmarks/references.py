@@ -9,7 +9,7 @@ import argparse
 
 from benchmarks.paper_figures import adult_spec, write_between
 from privsyn.comparison.compare_methods import CompareRequest, run_all
-from privsyn.comparison.papers.references import REFERENCES
+from privsyn.comparison.methods import REFERENCES
 from privsyn.comparison.result_tables import SECONDS, list_markdown_methods, list_markdown_table
 from privsyn.data_contracts.columns import DropColumn
 from privsyn.data_contracts.comparison_results import Comparison

@@ -48,7 +48,7 @@ from benchmarks.peers_limits import watch
 from benchmarks.relations_figures import Shape, compute_figures
 from benchmarks.relations_worker import NOT_INSTALLED
 from benchmarks.tables import FOLDER
-from privsyn.comparison.method import MethodSettings, Trial
+from privsyn.comparison.method import MethodInput, MethodSettings
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import PrivateAccess
@@ -327,7 +327,7 @@ def run_cut(given: Given, method: str, epsilon: float, seed: int) -> tuple[Any, 
     domain = Domain.of({c.attribute: c.size for c in encoding.codecs})
     rows = CodeTable(domain, tuple(fine[a].astype(choose_code_dtype(domain.size(a))) for a in domain.attributes))
     binning = {c.attribute: AttributeBins(c.groups) for c in encoding.codecs}
-    trial = Trial(rows, binning, epsilon, DELTA, 1, SeededNoise(seed), seed, threads=1, settings=MethodSettings())
+    trial = MethodInput(rows, binning, epsilon, DELTA, 1, SeededNoise(seed), seed, threads=1, settings=MethodSettings())
     result, used = PEERS[method].run(trial)
     return decode_bins(encoding, result.table, seed), used.wall, used.cpu, used.peak_mb
 

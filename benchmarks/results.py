@@ -18,9 +18,10 @@ from scipy.stats import t
 
 from benchmarks.accuracy import TABLES
 from benchmarks.tables import measured_only
+from privsyn.base.pictures import draw_chart
 from privsyn.comparison.compare_methods import CompareRequest, run_all
 from privsyn.comparison.methods import METHODS
-from privsyn.comparison.plot import build_chart, draw_chart
+from privsyn.comparison.plot import build_chart
 from privsyn.comparison.result_tables import SECONDS, list_markdown_methods, list_markdown_table
 from privsyn.data_contracts.comparison_results import Comparison, MethodRun
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec

@@ -14,7 +14,7 @@ class Zone(StrEnum):
     RELEASED = "released"
 
 
-class Kind(StrEnum):
+class StepKind(StrEnum):
     """The three kinds of step; each is treated by its own rules."""
 
     TRANSFORM = "transform"

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
-from privsyn.data_contracts.column_values import holds, is_dummy, is_nullable
 from privsyn.data_contracts.columns import (
     BooleanColumn,
     CategoricalColumn,
@@ -17,6 +16,9 @@ from privsyn.data_contracts.columns import (
     IntegerColumn,
     NumberColumn,
     TimeColumn,
+    holds,
+    is_dummy,
+    is_nullable,
 )
 from privsyn.data_contracts.columns.category_columns import CategoryValue, name_one_of_attribute
 from privsyn.data_contracts.field_error import FieldError

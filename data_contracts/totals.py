@@ -9,8 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from privsyn.data_contracts.column_values import holds, is_nullable
-from privsyn.data_contracts.columns import BooleanColumn, CategoricalColumn
+from privsyn.data_contracts.columns import BooleanColumn, CategoricalColumn, holds, is_nullable
 from privsyn.data_contracts.columns.category_columns import CategoryValue
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel

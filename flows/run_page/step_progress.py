@@ -16,7 +16,7 @@ from uuid import UUID
 from prefect import get_run_logger
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 
-from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.artifacts import StepKind
 from privsyn.engine.step import Step
 
 BAR_AFTER_SECONDS = 1.0
@@ -29,9 +29,9 @@ _CLOSING = 5.0
 """Seconds that the end of a step waits for a slow server, at most."""
 
 UNITS = {
-    Kind.RELEASE: "queries answered",
-    Kind.POSTPROCESS: "iterations done",
-    Kind.TRANSFORM: "it goes through private rows, so how far it is stays unsaid",
+    StepKind.RELEASE: "queries answered",
+    StepKind.POSTPROCESS: "iterations done",
+    StepKind.TRANSFORM: "it goes through private rows, so how far it is stays unsaid",
 }
 
 
@@ -48,7 +48,7 @@ class StepProgress:
 
     def report(self, step: str, done: int, total: int) -> None:
         """Remember how far the step is, unless only private rows would tell."""
-        if self._step.kind is not Kind.TRANSFORM and total > 0:
+        if self._step.kind is not StepKind.TRANSFORM and total > 0:
             self._percent = 100.0 * min(done / total, 1.0)
 
     def __enter__(self) -> StepProgress:

@@ -1,11 +1,14 @@
-"""Answers as tidy tables: one row an answer, with its estimate, error, interval and source."""
+"""Answers as tidy tables, one row an answer with its estimate, error, interval and source, and as bars."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from privsyn.base.errors import RequestError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,6 +43,17 @@ POPULATION_NOTE = (
 )
 
 
+_COLORS = {
+    "measured": "#0072B2",
+    "implied": "#56B4E9",
+    "simulated": "#009E73",
+    "model": "#D55E00",
+    "not known": "#999999",
+}
+MOST_BARS = 200
+"""Most answers that one picture shows."""
+
+
 def name_label(column: str) -> str:
     """Return what the labels of a released column are called: its name, unless an answer has figures of this name."""
     return f"{column} (column)" if column in _OWN else column
@@ -72,3 +86,35 @@ def answer_table(
     table.attrs["about"] = about
     table.attrs["words"] = [*(SOURCE_MEANINGS[s] for s in dict.fromkeys(sources)), NOT_A_SAMPLE]
     return table
+
+
+def build_answer_chart(answers: pd.DataFrame) -> dict[str, Any]:
+    """Return a bar an answer with its interval, coloured by its source; as Vega-Lite.
+
+    Raises RequestError for no answers, or for more than MOST_BARS.
+    """
+    import altair as alt  # here: it loads slowly
+
+    if not 1 <= len(answers) <= MOST_BARS:
+        raise RequestError(
+            f"{len(answers):,} answers make no picture: 1 to {MOST_BARS} do", "Ask for fewer levels", "query.plot"
+        )
+    labels = [c for c in answers.columns if c not in FIGURES]
+    shown = answers[list(FIGURES)].copy()
+    shown["answer"] = (
+        answers[labels].astype(str).agg(", ".join, axis=1) if labels else [answers.attrs.get("about", "all")]
+    )
+    rows = [{k: None if v != v else v for k, v in row.items()} for row in shown.to_dict("records")]
+    across = alt.Y("answer:N", sort=None, title=", ".join(labels) or None, axis=alt.Axis(labelLimit=300))
+    sources = [s for s in _COLORS if s in set(shown["source"])]
+    scale = alt.Scale(domain=sources, range=[_COLORS[s] for s in sources])
+    base = alt.Chart(alt.Data(values=rows))
+    bars = base.mark_bar(opacity=0.6).encode(
+        x=alt.X("estimate:Q", title="estimate, with its interval"),
+        y=across,
+        color=alt.Color("source:N", scale=scale, legend=alt.Legend(orient="bottom", title=None)),
+    )
+    errors = base.mark_rule(size=1.5).encode(x=alt.X("low:Q"), x2="high:Q", y=across)
+    title = alt.Title(textwrap.wrap(str(answers.attrs.get("about", "")), 90), anchor="start")
+    content: dict[str, Any] = (bars + errors).properties(width=420, title=title).to_dict()
+    return content

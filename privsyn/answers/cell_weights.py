@@ -36,7 +36,7 @@ MAX_NAMED_VALUES = 6
 
 
 @dataclass(frozen=True)
-class Levels:
+class AnswerLevels:
     """The levels of a column: ``labels`` by level; ``of_cell``: cell code -> level, -1 where it is in none."""
 
     labels: Sequence[str]
@@ -66,7 +66,7 @@ class Cells:
             return (len(self.released.recode[self.columns[0]].coarse),)
         return self.released.domain.shape(self.columns)
 
-    def levels(self, column: str) -> Levels:
+    def levels(self, column: str) -> AnswerLevels:
         """Return the levels of a column: public bins of one column.
 
         Of several coarse codes, or what these share values in.
@@ -74,10 +74,14 @@ class Cells:
         if self.fine and not self.coarse:
             codec = self.released.codecs[column]
             if isinstance(codec, SplitCodec):
-                return Levels(codec.codec.bin_labels(), codec.code_alone)
-            return Levels(codec.bin_labels(), codec.groups)
+                return AnswerLevels(codec.codec.bin_labels(), codec.code_alone)
+            return AnswerLevels(codec.bin_labels(), codec.groups)
         joint = build_coarse_levels(self.released, column)
-        return joint if not self.fine else Levels(joint.labels, map_fine_codes_to_levels(self.released, column, joint))
+        return (
+            joint
+            if not self.fine
+            else AnswerLevels(joint.labels, map_fine_codes_to_levels(self.released, column, joint))
+        )
 
     def spread(self, column: str, of_fine: Floats) -> Floats:
         """Return a figure of each fine code as one of each cell code: the mean by what is known of shares inside it."""
@@ -205,7 +209,7 @@ class Cells:
         return found
 
 
-def map_fine_codes_to_levels(released: ReleasedCounts, column: str, joint: Levels) -> NDArray[np.int64]:
+def map_fine_codes_to_levels(released: ReleasedCounts, column: str, joint: AnswerLevels) -> NDArray[np.int64]:
     """Return the level of each fine code, -1 where it is in none, by those of coarse codes."""
     recode = released.recode[column]
     return np.where(recode.kept, joint.of_cell[np.minimum(recode.coarse, recode.size - 1)], -1).astype(np.int64)
@@ -250,7 +254,7 @@ def as_released(numbers: Floats, type_: pa.DataType) -> pa.Array:
     return pa.array(whole, mask=null).cast(type_, safe=False)
 
 
-def build_coarse_levels(released: ReleasedCounts, column: str) -> Levels:
+def build_coarse_levels(released: ReleasedCounts, column: str) -> AnswerLevels:
     """Return a level for each coarse code, labelled by its bin, the ends of its interval, or the values combined in it.
 
     Of a column that is split by a computed one, codes that have a value of the column in common are one level.
@@ -264,7 +268,7 @@ def build_coarse_levels(released: ReleasedCounts, column: str) -> Levels:
             (np.ones(len(kept)), (recode.coarse[kept], recode.size + bin_of[kept])), shape=(size, size)
         )
         level = np.unique(connected_components(ties, directed=False)[1][: recode.size], return_inverse=True)[1]
-    of_fine = map_fine_codes_to_levels(released, column, Levels((), level))
+    of_fine = map_fine_codes_to_levels(released, column, AnswerLevels((), level))
     names, labels = alone.bin_labels(), []
     for number in range(int(level.max()) + 1):
         bins = np.unique(bin_of[of_fine == number])
@@ -276,4 +280,4 @@ def build_coarse_levels(released: ReleasedCounts, column: str) -> Levels:
         else:
             more = f", and {len(bins) - MAX_NAMED_VALUES} more" if len(bins) > MAX_NAMED_VALUES else ""
             labels.append(" | ".join(names[b] for b in bins[:MAX_NAMED_VALUES]) + more)
-    return Levels(labels, level)
+    return AnswerLevels(labels, level)

@@ -23,7 +23,7 @@ SHARED_LEAN_DEVIATION = 0.25
 """Standard deviation of the lean that all cells of a column share, in their half widths."""
 
 
-class Figures(NamedTuple):
+class Estimates(NamedTuple):
     """Answers: labels of each, then figures of shape (answers,), and the source of all."""
 
     labels: list[tuple[str, ...]]
@@ -34,14 +34,14 @@ class Figures(NamedTuple):
     source: str
 
 
-def answer_counts(asked: Question, level: float) -> Figures:
+def answer_counts(asked: Question, level: float) -> Estimates:
     """Return how many rows each answer has.  Raises RequestError where the condition holds for no value."""
     z = compute_normal_factor(level)
     if not asked.columns:
         linear = asked.linear()
         assert linear is not None  # noqa: S101 - every release measures single columns
         total, error = linear.cells.ravel(), np.sqrt(linear.variance.ravel())
-        return Figures([()], total, error, np.maximum(total - z * error, 0.0), total + z * error, "measured")
+        return Estimates([()], total, error, np.maximum(total - z * error, 0.0), total + z * error, "measured")
     cells = asked.cells
     part = cells.fractions(asked.where)
     labels, answers = cells.indicators(asked.by)
@@ -55,13 +55,13 @@ def answer_counts(asked: Question, level: float) -> Figures:
         error = np.sqrt(noise + _compute_sampling_variance(asked, estimate, noise, asked.total()))
         possible = np.maximum(estimate, 0.0)  # no count is below 0: an interval around this one holds as often
         low, high = np.maximum(possible - z * error, 0.0), possible + z * error
-        return Figures(labels, estimate, error, low, high, "implied" if doubt.any() else "measured")
+        return Estimates(labels, estimate, error, low, high, "implied" if doubt.any() else "measured")
     _check_target(asked)
     found = compute_bounds(asked.released, asked.columns, asked.by, asked.where, z)
     low, high = found.low[shown], found.high[shown] + beyond
     rows = sum_rows(asked.released, asked.columns, asked.by, asked.where)[shown]
     estimate = rows * asked.total() / max(asked.released.table.num_rows, 1)
-    return Figures(labels, np.clip(estimate, low, high), np.full(len(shown), np.nan), low, high, "model")
+    return Estimates(labels, np.clip(estimate, low, high), np.full(len(shown), np.nan), low, high, "model")
 
 
 def _check_target(asked: Question) -> None:
@@ -73,7 +73,7 @@ def _check_target(asked: Question) -> None:
         )
 
 
-def answer_shares(asked: Question, event: Condition, level: float) -> Figures:
+def answer_shares(asked: Question, event: Condition, level: float) -> Estimates:
     """Return the share of rows that ``event`` holds for, among those of each answer."""
     z, cells = compute_normal_factor(level), asked.cells
     part, both = cells.fractions(asked.where), cells.fractions(join_conditions(asked.where, event))
@@ -91,7 +91,7 @@ def answer_shares(asked: Question, event: Condition, level: float) -> Figures:
     doubt = np.sqrt(doubt**2 + _compute_sampling_variance(asked, linear.estimate(top), noise, whole))
     found = _compute_ratio(linear, top, bottom, doubt, z, part=True)
     low, high = np.clip(found[2], 0.0, 1.0), np.clip(found[3], 0.0, 1.0)
-    return Figures(labels, found[0], found[1], low, high, _name_source(doubt, found[0]))
+    return Estimates(labels, found[0], found[1], low, high, _name_source(doubt, found[0]))
 
 
 def join_conditions(where: Condition | None, event: Condition) -> Condition:
@@ -99,7 +99,7 @@ def join_conditions(where: Condition | None, event: Condition) -> Condition:
     return event if where is None else AllOf((where, event))
 
 
-def answer_means(asked: Question, column: str, level: float) -> Figures:
+def answer_means(asked: Question, column: str, level: float) -> Estimates:
     """Return the mean of a column's numbers, without nulls, among the rows of each answer."""
     z, cells = compute_normal_factor(level), asked.cells
     (middle, half, present), limits = _list_number_cells(asked, column)
@@ -119,7 +119,7 @@ def answer_means(asked: Question, column: str, level: float) -> Figures:
     if asked.population:
         doubt = np.sqrt(doubt**2 + _sum_squares(linear, top, bottom, middle, half))
     found = _compute_ratio(linear, top, bottom, doubt, z)
-    return Figures(
+    return Estimates(
         labels,
         found[0],
         found[1],
@@ -244,7 +244,7 @@ def _cut(answers: sp.csr_matrix, part: Floats, linear: Linear) -> Floats:
     return found
 
 
-def _answer_model_shares(asked: Question, event: Condition, labels: list[Any], shown: Any, level: float) -> Figures:
+def _answer_model_shares(asked: Question, event: Condition, labels: list[Any], shown: Any, level: float) -> Estimates:
     z, released = compute_normal_factor(level), asked.released
     both = Question(released, asked.by, join_conditions(asked.where, event))
     found = compute_bounds(released, asked.columns, asked.by, both.where, z)
@@ -260,12 +260,12 @@ def _answer_model_shares(asked: Question, event: Condition, labels: list[Any], s
         low = np.clip(np.nan_to_num(found.low[shown] / high_whole), 0.0, 1.0)
         high = np.clip(np.nan_to_num(most / low_whole, nan=1.0, posinf=1.0), 0.0, 1.0)
         estimate = np.clip(top / rows, low, high)
-    return Figures(labels, estimate, np.full(len(labels), np.nan), low, high, "model")
+    return Estimates(labels, estimate, np.full(len(labels), np.nan), low, high, "model")
 
 
 def _answer_model_means(
     asked: Question, column: str, labels: list[Any], shown: Any, limits: tuple[float, float], level: float
-) -> Figures:
+) -> Estimates:
     """Return a pair by what its distance from independence leaves; of more columns nothing is known."""
     released, z = asked.released, compute_normal_factor(level)
     if column in released.columns:
@@ -281,7 +281,7 @@ def _answer_model_means(
     nothing = np.full(len(labels), np.nan)
     far = compute_distance(released, asked.columns, z) if len(asked.columns) == 2 else None
     if far is None or column not in asked.columns or column in asked.by:
-        return Figures(labels, estimate, nothing, nothing, nothing, "not known")
+        return Estimates(labels, estimate, nothing, nothing, nothing, "not known")
     alone = answer_means(Question(released, (), None, (column,)), column, level)
     whole = answer_counts(Question(released, asked.by, asked.where, coarse=True), level)
     place = {label: i for i, label in enumerate(whole.labels)}
@@ -291,4 +291,4 @@ def _answer_model_means(
     with np.errstate(divide="ignore"):
         wide = (limits[1] - limits[0]) * departure / size
     low, high = np.clip(alone.low - wide, *limits), np.clip(alone.high + wide, *limits)
-    return Figures(labels, np.clip(estimate, low, high), nothing, low, high, "model")
+    return Estimates(labels, np.clip(estimate, low, high), nothing, low, high, "model")

@@ -26,7 +26,7 @@ from privsyn.answers.cell_weights import Cells
 from privsyn.answers.conditions import Condition
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.data_contracts.domain import Clique
-from privsyn.tasks.estimation.reference import Reference
+from privsyn.tasks.estimation.pair_departures import IndependentCounts
 
 Floats = NDArray[np.float64]
 
@@ -70,7 +70,7 @@ def compute_distance(released: ReleasedCounts, pair: Clique, z: float) -> float 
 def _move_mass(released: ReleasedCounts, pair: Clique) -> float:
     """Return how far the product of the one-ways as they are known now is from the one that scores are distances to."""
     recode = released.recode
-    reference = Reference.of({a: recode[a] for a in pair})
+    reference = IndependentCounts.of({a: recode[a] for a in pair})
     total = max(_estimate(released, ()).cells.sum(), 1.0)
     now = [np.append(_sum_coarse_one_way(released, a), 0.0) / total for a in pair]
     then = [reference.shares[a] for a in pair]

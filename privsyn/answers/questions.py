@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # a release that is not asked loads none of it
     import pandas as pd
 
     from privsyn.answers.conditions import Condition
-    from privsyn.answers.counted import Figures
+    from privsyn.answers.counted import Estimates
     from privsyn.answers.question import Question
     from privsyn.answers.released_counts import ReleasedCounts
     from privsyn.answers.simulated import Kind, Simulated
@@ -270,7 +270,7 @@ class Questions:
         return table
 
 
-def _build_answer_table(asked: Question, found: Figures, about: str) -> pd.DataFrame:
+def _build_answer_table(asked: Question, found: Estimates, about: str) -> pd.DataFrame:
     from privsyn.answers.answer_table import NOT_A_SAMPLE, POPULATION_NOTE, answer_table
     from privsyn.answers.released_counts import describe_kept_rows, describe_known_totals
 

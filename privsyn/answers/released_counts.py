@@ -29,7 +29,7 @@ from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encoding_plan import plan_every_column
 from privsyn.tasks.estimation.noisy import pool_answers
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, merge_coarse, recode_from_table
-from privsyn.tasks.knowledge.totals import KNOWN_SIGMA
+from privsyn.tasks.knowledge.totals import KNOWN_SIGMA, KnownTotals
 from privsyn.tasks.panels.choose_rows import draw_one_row_each
 from privsyn.tasks.rules.compiled_rules import CompiledRules
 from privsyn.tasks.steps.named_sets import read_merges
@@ -154,15 +154,20 @@ class ReleasedCounts:
         return found
 
     @cached_property
+    def totals(self) -> KnownTotals | None:
+        """The known totals that the spec states; None without any."""
+        return self.request.public.totals
+
+    @cached_property
     def known(self) -> list[Counts]:
         """The known totals of single columns, in fine codes, as if they were measured with next to no noise."""
-        one_way = {} if self.request.public.totals is None else self.request.public.totals.one_way
+        one_way = {} if self.totals is None else self.totals.one_way
         return [Counts((a,), counts.astype(np.float64), KNOWN_SIGMA) for a, counts in one_way.items()]
 
     @cached_property
     def known_pairs(self) -> list[Counts]:
         """The known totals of pairs of columns, in coarse codes, as those."""
-        pairs = [] if self.request.public.totals is None else self.request.public.totals.coarse_pairs(self.recode)
+        pairs = [] if self.totals is None else self.totals.coarse_pairs(self.recode)
         return [Counts(m.attributes, m.counts, m.sigma) for m in pairs]
 
     @cached_property
@@ -328,8 +333,7 @@ def describe_known_totals(released: ReleasedCounts, columns: Clique) -> list[str
 
     Of no column, which is the number of all rows, those of any are in the answer.
     """
-    totals = released.request.public.totals
-    known = [] if totals is None else [a for a in totals.one_way if a in columns or not columns]
+    known = [] if released.totals is None else [a for a in released.totals.one_way if a in columns or not columns]
     if not known:
         return []
     return [

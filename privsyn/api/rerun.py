@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from privsyn.base.errors import ContractError, PrivsynError, RequestError
 from privsyn.base.settings import Settings
-from privsyn.data_contracts.artifacts import ArtifactRef, Kind, Zone
+from privsyn.data_contracts.artifacts import ArtifactRef, StepKind, Zone
 from privsyn.data_contracts.certificate import Manifest
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.contract_checks import check_table
@@ -139,7 +139,9 @@ class _Reproduction:
             noisy = self._noisy_tables(step)
             self._check_plan(step, noisy, inputs)
             return noisy
-        return self.remade.execute(step, inputs) if step.kind is Kind.POSTPROCESS else self._refuse_private_step(step)
+        return (
+            self.remade.execute(step, inputs) if step.kind is StepKind.POSTPROCESS else self._refuse_private_step(step)
+        )
 
     def _noisy_tables(self, step: ReleaseStep) -> StepRefs:
         """Return the step's noisy tables, copied from the folder."""

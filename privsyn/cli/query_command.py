@@ -54,9 +54,10 @@ def query_command(
         releases = [_open(name, folder) for name in (release, earlier) if name is not None]
         answers = _build_answers(releases, question, level, population=population)
         if picture is not None:
-            from privsyn.answers.answer_plot import write_plot
+            from privsyn.answers.answer_table import build_answer_chart
+            from privsyn.base.pictures import write_picture
 
-            write_plot(answers, picture)
+            write_picture(build_answer_chart(answers), picture, "query.plot")
         _print(answers, as_json=as_json, as_csv=as_csv)
 
 

@@ -110,8 +110,8 @@ def release_command(
             return
         if not yes and is_interactive() and find_state(request.dataset, settings) is None:
             confirm(look_ahead(candidate), rows_about)
-            start = time.monotonic()
-        if out is not None:
+            start = time.monotonic()  # what a person took to answer is no time of the run
+        if out is not None:  # not before: a no leaves no trace
             make_folder(settings)
         with _end_if_released(request.dataset, settings, as_json=as_json):
             summary = run_here_or_in_prefect(candidate, prefect=prefect)
@@ -137,7 +137,7 @@ def _print_dry_run(ahead: FirstCharge, rows_about: int | None, *, as_json: bool)
 def run_here_or_in_prefect(candidate: Candidate, *, prefect: bool) -> ReleaseSummary:
     """Return the release as a Prefect flow, where that is asked for or a server is configured, else in this process."""
     from privsyn.engine.admission import check_request
-    from privsyn.server.configured import is_server_configured
+    from privsyn.server.environment import is_server_configured
 
     if not (prefect or is_server_configured()):
         return _run_here(candidate)

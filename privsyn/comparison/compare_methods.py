@@ -19,7 +19,14 @@ import numpy as np
 from privsyn.base.errors import RequestError, locate_error
 from privsyn.base.settings import Settings
 from privsyn.base.telemetry import Telemetry
-from privsyn.comparison.method import DomainTooLargeError, Method, MethodResult, MethodSettings, Trial, spread_evenly
+from privsyn.comparison.method import (
+    DomainTooLargeError,
+    Method,
+    MethodInput,
+    MethodResult,
+    MethodSettings,
+    spread_evenly,
+)
 from privsyn.comparison.methods import METHODS
 from privsyn.comparison.result_tables import format_markdown
 from privsyn.data_contracts.comparison_results import ComparedMethod, Comparison, MethodRun
@@ -193,8 +200,8 @@ def _iterate_runs(
     public = None if spec.prior is None else read_public_rows(spec, encoding)
     few = CodeTable(rows.domain, tuple(c[:WARM_UP_ROWS].copy() for c in rows.columns))
 
-    def trial(table: CodeTable, epsilon: float, seed: int) -> Trial:
-        return Trial(
+    def trial(table: CodeTable, epsilon: float, seed: int) -> MethodInput:
+        return MethodInput(
             rows=table,
             binning=encoding.binning,
             epsilon=epsilon,
@@ -217,7 +224,7 @@ def _iterate_runs(
     report("done", total, total)
 
 
-def run_method(method: Method, trial: Trial, score: Score) -> MethodRun:
+def run_method(method: Method, trial: MethodInput, score: Score) -> MethodRun:
     """Return one run: its wall time, its receipts held against the promise, its scores.
 
     Never an exception of the method.
@@ -250,7 +257,7 @@ def run_method(method: Method, trial: Trial, score: Score) -> MethodRun:
     )
 
 
-def _encode_tables(made: MethodResult, trial: Trial) -> CodedTable:
+def _encode_tables(made: MethodResult, trial: MethodInput) -> CodedTable:
     """Return both forms of the table; a method that knows only public bins gets fine codes spread evenly."""
     fine = made.fine if made.fine is not None else spread_evenly(made.table, trial.binning, trial.seed)
     return CodedTable(fine, made.table)
@@ -263,7 +270,8 @@ def _describe_machine() -> str:
 
 def _write(results: Comparison, settings: Settings) -> Path:
     """results.json, table.md and the plots, in a new folder ``private/compare/<dataset>-<number>/``."""
-    from privsyn.comparison.plot import build_chart, draw_chart  # here: drawing packages load slowly
+    from privsyn.base.pictures import draw_chart
+    from privsyn.comparison.plot import build_chart  # here: drawing packages load slowly
 
     plots = build_chart(results)
     contents = {

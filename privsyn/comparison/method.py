@@ -1,7 +1,7 @@
 """Methods to compare: the trial that a method runs, its result, and the epsilon that its receipts promise.
 
 A method is for comparisons, on data that is public or stays where it is: its noise has a seed, so that nothing
-that comes out is private.  To add one: a function from :class:`Trial` to :class:`MethodResult`, and an entry of
+that comes out is private.  To add one: a function from :class:`MethodInput` to :class:`MethodResult`, and an entry of
 ``methods.METHODS``; import its package inside the function, so that an absent one raises ImportError there.
 """
 
@@ -57,7 +57,7 @@ class MethodSettings:
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class MethodInput:
     """One run of one method.
 
     rows: the real training rows in fine codes; binning: their public bins; epsilon, delta: the promise to keep for
@@ -161,7 +161,7 @@ def check_cells(domain: Domain, most: int, what: str) -> None:
 class MethodResult:
     """The result of a method: synthetic rows, and a receipt for every noisy look at the data.
 
-    table: codes of the public bins (``Trial.bins``); fine: the same rows in fine codes, where the method makes them;
+    table: codes of the public bins (``MethodInput.bins``); fine: the same rows in fine codes, where a method makes any;
     zcdp, pure: receipts of Gaussian and of Laplace noise; marginals: the attribute sets measured besides the
     one-ways, where the method has such; unpriced: release step -> queries that are in neither receipt;
     choices: receipts of the exponential mechanism.
@@ -218,5 +218,5 @@ class Method:
     title: str
     description: str
     source: str
-    run: Callable[[Trial], MethodResult] = field(repr=False)
+    run: Callable[[MethodInput], MethodResult] = field(repr=False)
     private: bool = True

@@ -6,13 +6,12 @@ What is drawn is private, and says so on top unless the caller, whose table is p
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any
 
 import altair as alt
-import vl_convert
 
-from privsyn.comparison.result_tables import Line, format_heading, list_lines
+from privsyn.comparison.result_tables import MetricLine, format_heading, list_lines
 from privsyn.data_contracts.comparison_results import Comparison
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8B6D00")
@@ -51,14 +50,7 @@ def build_chart(results: Comparison, only: Sequence[str] | None = None, title: s
     }
 
 
-def draw_chart(content: Mapping[str, Any], format_: Literal["svg", "png"]) -> bytes:
-    """Return the picture of a chart."""
-    if format_ == "svg":
-        return str(vl_convert.vegalite_to_svg(dict(content))).encode()
-    return bytes(vl_convert.vegalite_to_png(dict(content), scale=1.5))
-
-
-def _build_panel(results: Comparison, line: Line) -> dict[str, Any]:
+def _build_panel(results: Comparison, line: MetricLine) -> dict[str, Any]:
     titles = {m.name: m.title for m in results.methods}
     values = [
         {"epsilon": e, "method": titles[m], "mean": c.mean, "low": c.mean - (c.sd or 0), "high": c.mean + (c.sd or 0)}
@@ -85,7 +77,7 @@ def _build_panel(results: Comparison, line: Line) -> dict[str, Any]:
     return {k: v for k, v in panel.to_dict().items() if k not in ("$schema", "config")}
 
 
-def _build_references(line: Line) -> list[Any]:
+def _build_references(line: MetricLine) -> list[Any]:
     """Dashed lines of Majority and NonPriv, with their names."""
     if not line.references:
         return []

@@ -24,7 +24,7 @@ _REFERENCES = ("Majority", "NonPriv")
 
 
 @dataclass(frozen=True)
-class Cell:
+class MetricCell:
     """One metric of one method at one epsilon over the whole runs: mean, sample standard deviation, number of values.
 
     ``mean`` is None if no run was done or the metric has no value, ``sd`` also where there is one value only; ``note``
@@ -44,7 +44,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Line:
+class MetricLine:
     """One metric of all methods: what it is, and its cells by (method, epsilon).
 
     ``references``: Majority and NonPriv, where the metric has them (mean over all runs).
@@ -54,7 +54,7 @@ class Line:
     title: str
     unit: str
     better: Literal["lower", "higher"]
-    cells: dict[tuple[str, float], Cell]
+    cells: dict[tuple[str, float], MetricCell]
     references: dict[str, float]
 
     @property
@@ -70,7 +70,7 @@ class Line:
         return min(means) if self.better == "lower" else max(means)
 
 
-def list_lines(results: Comparison) -> list[Line]:
+def list_lines(results: Comparison) -> list[MetricLine]:
     """Return every metric in the order in which it is computed, then the wall time."""
     kinds: dict[str, Metric] = {m.name: m for run in results.runs for m in run.metrics}
     found = []
@@ -84,9 +84,9 @@ def list_lines(results: Comparison) -> list[Line]:
             for label in _REFERENCES
             if every and all(label in m.references for m in every)
         }
-        found.append(Line(name, kind.title, kind.unit, kind.better, cells, references))
+        found.append(MetricLine(name, kind.title, kind.unit, kind.better, cells, references))
     cells = {key: _format_cell([r.seconds for r in runs], note) for key, runs, note in _group_runs(results)}
-    return [*found, Line(SECONDS, "Wall time", "seconds", "lower", cells, {})]
+    return [*found, MetricLine(SECONDS, "Wall time", "seconds", "lower", cells, {})]
 
 
 def describe_missing(results: Comparison) -> list[str]:
@@ -108,11 +108,11 @@ def _format_value(run: MethodRun, name: str) -> float | None:
     return next((m.value for m in run.metrics if m.name == name), None)
 
 
-def _format_cell(values: Sequence[float | None], note: str) -> Cell:
+def _format_cell(values: Sequence[float | None], note: str) -> MetricCell:
     known = [v for v in values if v is not None]
     if not known:
-        return Cell(None, None, 0, note)
-    return Cell(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None, len(known))
+        return MetricCell(None, None, 0, note)
+    return MetricCell(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None, len(known))
 
 
 def _format_number(value: float, digits: int = 4) -> str:
@@ -138,12 +138,12 @@ def build_table(results: Comparison) -> Table:
     return grid
 
 
-def format_heading(line: Line) -> str:
+def format_heading(line: MetricLine) -> str:
     """Return the metric's title, with an arrow to where better is; none for the wall time."""
     return "Wall time, seconds" if line.name == SECONDS else f"{line.title} {'↓' if line.better == 'lower' else '↑'}"
 
 
-def _list_row(results: Comparison, line: Line, epsilon: float) -> list[tuple[str, bool]]:
+def _list_row(results: Comparison, line: MetricLine, epsilon: float) -> list[tuple[str, bool]]:
     """Return a cell's text for each method, and whether it is the best of several."""
     best = line.best(epsilon)
     found = []

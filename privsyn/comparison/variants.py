@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from privsyn.comparison.method import LaplaceQuery, MethodResult, Trial, compute_laplace_scale
+from privsyn.comparison.method import LaplaceQuery, MethodInput, MethodResult, compute_laplace_scale
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.columns import BooleanColumn
 from privsyn.data_contracts.domain import Domain
@@ -46,13 +46,13 @@ Steps = tuple[Step, ...]
 _SCORES = re.compile("(indif|residual)_scores")
 
 
-def default(trial: Trial) -> MethodResult:
+def default(trial: MethodInput) -> MethodResult:
     """Return what a release does, by the trial's own settings."""
     request = request_of(trial, trial.settings.mechanism)
     return _run_steps(trial, request, build_steps(request))
 
 
-def pooled_releases(trial: Trial, epsilons: Sequence[float]) -> MethodResult:
+def pooled_releases(trial: MethodInput, epsilons: Sequence[float]) -> MethodResult:
     """Releases of these epsilons, at the trial's delta, each improving those before it; the last one's rows."""
     names = [{"run": f"run-{i}", "epsilon": epsilon, "delta": trial.delta} for i, epsilon in enumerate(epsilons)]
     improves = Improvement.model_validate({"earlier": names[:-1], "epsilon": epsilons[-1], "delta": trial.delta})
@@ -61,12 +61,12 @@ def pooled_releases(trial: Trial, epsilons: Sequence[float]) -> MethodResult:
     return _run_steps(trial, request, build_steps(request))
 
 
-def paper(trial: Trial) -> MethodResult:
+def paper(trial: MethodInput) -> MethodResult:
     """Return the paper's settings."""
     return default(_apply_paper_options(trial))
 
 
-def vary_paper(trial: Trial, steps: Callable[[Request], Steps], *, exact_scores: bool = False) -> MethodResult:
+def vary_paper(trial: MethodInput, steps: Callable[[Request], Steps], *, exact_scores: bool = False) -> MethodResult:
     """Return the paper's settings, but the steps that ``steps`` names for the request.
 
     ``exact_scores``: scores without noise, whose budget is not spent: NOT private.
@@ -78,14 +78,14 @@ def vary_paper(trial: Trial, steps: Callable[[Request], Steps], *, exact_scores:
     return _run_steps(trial, request, steps(request), _drop_score_noise(trial), unpriced=("indif_scores",))
 
 
-def independent(trial: Trial) -> MethodResult:
+def independent(trial: MethodInput) -> MethodResult:
     """One-ways only, with the whole budget."""
     own = trial.settings.mechanism
     request = request_of(trial, Independent(compression=own.compression, synthesis=_get_row_settings(own)))
     return _run_steps(trial, request, build_steps(request))
 
 
-def mst(trial: Trial, rows_by: Literal["sweeps", "mbi"] = "sweeps") -> MethodResult:
+def mst(trial: MethodInput, rows_by: Literal["sweeps", "mbi"] = "sweeps") -> MethodResult:
     """Return the mechanism ``mst``, with the trial's compression.
 
     Raises ModuleNotFoundError where mbi is not installed.
@@ -96,14 +96,14 @@ def mst(trial: Trial, rows_by: Literal["sweeps", "mbi"] = "sweeps") -> MethodRes
     return _run_steps(trial, request, build_steps(request))
 
 
-def privbayes(trial: Trial) -> MethodResult:
+def privbayes(trial: MethodInput) -> MethodResult:
     """Return the mechanism ``privbayes``, with the trial's compression."""
     own = trial.settings.mechanism
     request = request_of(trial, PrivBayes(compression=own.compression, synthesis=_get_row_settings(own)))
     return _run_steps(trial, request, build_steps(request))
 
 
-def aim(trial: Trial, *, exact_scores: bool = False) -> MethodResult:
+def aim(trial: MethodInput, *, exact_scores: bool = False) -> MethodResult:
     """Return the mechanism ``aim``, by the trial's options of it, or its compression; ``exact_scores``: NOT private."""
     own = trial.settings.mechanism
     rows = Synthesis(**_get_row_settings(own).model_dump())
@@ -120,12 +120,12 @@ def _get_row_settings(options: AnyMechanism) -> Rows:
     return Rows(**{name: getattr(options.synthesis, name) for name in Rows.model_fields})
 
 
-def non_private_selection(trial: Trial) -> MethodResult:
+def non_private_selection(trial: MethodInput) -> MethodResult:
     """Return the paper's settings, but scores without noise, whose budget is not spent: NOT private."""
     return vary_paper(trial, build_steps, exact_scores=True)
 
 
-def _drop_score_noise(trial: Trial) -> Draw:
+def _drop_score_noise(trial: MethodInput) -> Draw:
     gaussian = _draw_gaussian(trial)
 
     def draw(step: ReleaseStep, queries: Sequence[Query]) -> noisy.Answers:
@@ -136,7 +136,7 @@ def _drop_score_noise(trial: Trial) -> Draw:
     return draw
 
 
-def equal_gaussian(trial: Trial) -> MethodResult:
+def equal_gaussian(trial: MethodInput) -> MethodResult:
     """Return the paper's settings, but each measured marginal gets the same rho."""
     trial = _apply_paper_options(trial)
     request = request_of(trial, trial.settings.mechanism)
@@ -155,7 +155,7 @@ def equal_gaussian(trial: Trial) -> MethodResult:
     return _run_steps(trial, request, tuple(equal(s) if _is_measuring(s) else s for s in steps))  # type: ignore[arg-type]
 
 
-def equal_laplace(trial: Trial) -> MethodResult:
+def equal_laplace(trial: MethodInput) -> MethodResult:
     """Return the paper's settings, but Laplace noise on the measured marginals.
 
     It composes naively, as in the paper: the Gaussian looks of the first two stages promise an epsilon of their own at
@@ -198,7 +198,7 @@ def _is_measuring(step: Step) -> bool:
     return step.name == "measure_marginals"
 
 
-def _apply_paper_options(trial: Trial) -> Trial:
+def _apply_paper_options(trial: MethodInput) -> MethodInput:
     return replace(trial, settings=trial.settings.as_in_the_paper())
 
 
@@ -224,13 +224,13 @@ def _decode_fine_rows(step: Step) -> Step:
     return replace(step, title="Fine rows", outputs={"fine": tables.SYNTHETIC_CODES}, run=run)
 
 
-def _draw_gaussian(trial: Trial) -> Draw:
+def _draw_gaussian(trial: MethodInput) -> Draw:
     """Return the trial's own noise, query by query."""
     return lambda step, queries: [trial.noise.draw(q.sigma, q.cells) for q in queries]
 
 
 def _run_steps(
-    trial: Trial, request: CodeRequest, steps: Steps, draw: Draw | None = None, unpriced: Sequence[str] = ()
+    trial: MethodInput, request: CodeRequest, steps: Steps, draw: Draw | None = None, unpriced: Sequence[str] = ()
 ) -> MethodResult:
     """Run the steps on the trial's rows; ``unpriced``: looks whose queries are no Gaussian receipts."""
     fine = trial.rows.domain
@@ -278,7 +278,7 @@ class CodeEncoding:
 class CodeRequest(Request):
     """The public request of a trial, whose rows come as codes."""
 
-    trial: Trial | None = None
+    trial: MethodInput | None = None
 
     @cached_property
     def encoding(self) -> CodeEncoding:  # type: ignore[override]
@@ -287,7 +287,7 @@ class CodeRequest(Request):
         return CodeEncoding(self.trial.rows.domain, self.trial.binning)
 
 
-def request_of(trial: Trial, mechanism: AnyMechanism) -> CodeRequest:
+def request_of(trial: MethodInput, mechanism: AnyMechanism) -> CodeRequest:
     """Return the request of ``trial`` by ``mechanism``, its rows made with the trial's seed."""
     promise = Guarantee(epsilon=trial.epsilon, delta=trial.delta)
     spec = ReleaseSpec(

@@ -9,7 +9,7 @@ from typing import Protocol
 from privsyn.counting.partitions import list_partitions, read_blocks
 from privsyn.data_contracts.domain import Domain
 from privsyn.storage.table_files import StoredTable
-from privsyn.tasks.kernels.blocks import Blocks
+from privsyn.tasks.kernels.blocks import BlockwiseRows
 from privsyn.tasks.kernels.counting import CodeTable, Countable
 
 
@@ -47,7 +47,7 @@ class LocalEngine:
             for part in parts:
                 yield from read_blocks(part, columns, padded=padded)
 
-        return Blocks(domain, padded, stored.num_rows, read)
+        return BlockwiseRows(domain, padded, stored.num_rows, read)
 
     def close(self) -> None:
         """Nothing to give back."""

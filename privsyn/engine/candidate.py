@@ -18,7 +18,7 @@ from privsyn.engine.keys import Generation, compute_lineage_keys, name_request, 
 from privsyn.engine.names_of_tables import check_reason, find_names, map_fingerprints
 from privsyn.engine.plan import Plan
 from privsyn.ledgers.known_tables import KnownTable
-from privsyn.ledgers.ledger import Ledger, Line
+from privsyn.ledgers.ledger import ChargeLine, Ledger
 from privsyn.ledgers.noted_history import open_noted_ledger
 from privsyn.ledgers.released_periods import PeriodRow
 from privsyn.sources.open_source import AnyPlace, open_source
@@ -174,7 +174,7 @@ class Candidate:
         return self._draw[1]
 
     @cached_property
-    def charges(self) -> list[Line]:
+    def charges(self) -> list[ChargeLine]:
         """The charges of the run: one a release step whose noise has not been drawn.
 
         Raises RequestError if noise was paid for but its table is gone or changed.

@@ -14,7 +14,7 @@ from privsyn.engine.candidate import Candidate
 from privsyn.engine.earlier_runs import refuse_silent_redraw
 from privsyn.engine.public_inputs import PrivateTables
 from privsyn.engine.request import Request
-from privsyn.ledgers.ledger import Line
+from privsyn.ledgers.ledger import ChargeLine
 from privsyn.ledgers.noted_history import open_noted_ledger, refuse_older
 from privsyn.specs.places import format_place
 from privsyn.tasks.knowledge.totals import check_totals_possible
@@ -70,8 +70,8 @@ def check_keepable(request: Request) -> None:
             )
     try:
         check_feasible(request.encoding)
-        if request.public.totals is not None:
-            check_totals_possible(request.spec.totals, request.public.totals, request.encoding)
+        if (totals := request.public.totals) is not None:
+            check_totals_possible(request.spec.totals, totals, request.encoding)
     except FieldError as error:
         raise RequestError(error.problem, error.cure, format_place(error.place)) from None
 
@@ -126,7 +126,7 @@ def check_room(candidate: Candidate) -> None:
         return
     asked = candidate.plan.request.rounds[-1]
     if candidate.ledger.summary(spec.dataset):
-        line = Line("release", f"room-{secrets.token_hex(8)}", asked, {"accountant": spec.accountant})
+        line = ChargeLine("release", f"room-{secrets.token_hex(8)}", asked, {"accountant": spec.accountant})
         candidate.ledger.check_room(spec.dataset, [line], spec.privacy.delta)
     else:
         check_whole_cap(candidate.plan.request)

@@ -38,7 +38,7 @@ Failure = dict[str, str]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ContractVerdict:
     """Whether one expectation of a contract held.  Observed values and numbers of rows are private: none is in it."""
 
     table: str
@@ -51,7 +51,7 @@ class Verdict:
         return {name: value for name, value in asdict(self).items() if name != "held"}
 
 
-Validate = Callable[[str, Sequence[Expectation], pa.Table], list[Verdict]]
+Validate = Callable[[str, Sequence[Expectation], pa.Table], list[ContractVerdict]]
 """Called with the table's name, its expectations and the table; returns a verdict on each, in their order."""
 
 PROFILE_FAILURES: dict[str, Callable[[Any], bool]] = {
@@ -62,7 +62,7 @@ PROFILE_FAILURES: dict[str, Callable[[Any], bool]] = {
 """When a row of a profile breaks PROFILE_EXPECTATIONS, by the profile's column."""
 
 
-def check_table(contract: TableContract, table: pa.Table, validate: Validate | None = None) -> list[Verdict]:
+def check_table(contract: TableContract, table: pa.Table, validate: Validate | None = None) -> list[ContractVerdict]:
     """Return a verdict on each expectation of ``contract``, all of which hold on ``table``, or on its profile if wide.
 
     ``validate``: who answers; :func:`validate_quickly` if None.  An empty table meets every expectation unasked.
@@ -86,7 +86,10 @@ def check_table(contract: TableContract, table: pa.Table, validate: Validate | N
 
 
 def check_stream(
-    contract: TableContract, wide: RowStream, validate: Validate | None = None, verdicts: list[Verdict] | None = None
+    contract: TableContract,
+    wide: RowStream,
+    validate: Validate | None = None,
+    verdicts: list[ContractVerdict] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Pass batches through, profile each, and check the contract before the stream ends.
 
@@ -130,7 +133,7 @@ def _format_field(field: pa.Field) -> str:
     return f"{field.name} ({field.type}{'' if field.nullable else ', not null'})"
 
 
-def validate_quickly(name: str, expectations: Sequence[Expectation], table: pa.Table) -> list[Verdict]:
+def validate_quickly(name: str, expectations: Sequence[Expectation], table: pa.Table) -> list[ContractVerdict]:
     """Return Arrow's verdicts; where Arrow doubts some, Great Expectations says which of those are broken."""
     sure = [surely_holds(e, table) for e in expectations]
     in_doubt = [e for e, holds in zip(expectations, sure, strict=True) if not holds]
@@ -138,7 +141,9 @@ def validate_quickly(name: str, expectations: Sequence[Expectation], table: pa.T
     return _give_verdicts(name, expectations, sure, [holds or next(asked) for holds in sure])
 
 
-def validate_with_great_expectations(name: str, expectations: Sequence[Expectation], table: pa.Table) -> list[Verdict]:
+def validate_with_great_expectations(
+    name: str, expectations: Sequence[Expectation], table: pa.Table
+) -> list[ContractVerdict]:
     """Return the verdicts of Great Expectations on all expectations; Arrow, which is stricter, answers beside it."""
     sure = [surely_holds(e, table) for e in expectations]
     return _give_verdicts(name, expectations, sure, _ask_great_expectations(expectations, table))
@@ -146,13 +151,13 @@ def validate_with_great_expectations(name: str, expectations: Sequence[Expectati
 
 def _give_verdicts(
     name: str, expectations: Sequence[Expectation], sure: Sequence[bool], held: Sequence[bool]
-) -> list[Verdict]:
+) -> list[ContractVerdict]:
     """Return Great Expectations' verdicts; what only Arrow finds broken (nulls it skips, say) is broken, too."""
     final = sure if all(held) else held
     return [_make_verdict(name, e, held=holds) for e, holds in zip(expectations, final, strict=True)]
 
 
-def validate_receipts(stage: str, queries: Sequence[Query], budget: Fraction) -> list[Verdict]:
+def validate_receipts(stage: str, queries: Sequence[Query], budget: Fraction) -> list[ContractVerdict]:
     """Return the verdict of Great Expectations on what a stage's receipts cost together, against its budget.
 
     Prices as floats, so up to rounding; :func:`check_stage` is exact, comes first, and blocks.
@@ -235,9 +240,9 @@ def _ask_great_expectations(expectations: Sequence[Expectation], table: pa.Table
     return [held.get(position, False) for position in range(len(expectations))]
 
 
-def _make_verdict(name: str, expectation: Expectation, *, held: bool) -> Verdict:
+def _make_verdict(name: str, expectation: Expectation, *, held: bool) -> ContractVerdict:
     column = expectation.kwargs.get("column") or ", ".join(expectation.kwargs.get("column_list", []))
-    return Verdict(table=name, column=str(column), expectation=expectation.type, held=held)
+    return ContractVerdict(table=name, column=str(column), expectation=expectation.type, held=held)
 
 
 def _group_by_attribute(failure: Failure, profile: pa.Table) -> list[Failure]:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
-from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.presets import find_open_values
 from privsyn.data_contracts.publication import COLUMN_WORDS
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -153,7 +153,7 @@ def _has_other_steps(run: Mapping[str, Any], settings: Settings, current: Run) -
     if manifest is None:
         return False
     then = {str(step.get("step")): step.get("version") for step in manifest.steps}
-    last = max(i for i, step in enumerate(current.steps) if step.kind is Kind.RELEASE)
+    last = max(i for i, step in enumerate(current.steps) if step.kind is StepKind.RELEASE)
     return any(step.name in then and then[step.name] != step.version for step in current.steps[: last + 1])
 
 

@@ -19,15 +19,15 @@ from pathlib import Path
 from privsyn.base.errors import LedgerError, PrivsynError, RequestError, locate_error
 from privsyn.base.interrupts import check_interrupts
 from privsyn.base.wording import refer_to_action
-from privsyn.data_contracts.artifacts import ArtifactRef, Kind, Zone
+from privsyn.data_contracts.artifacts import ArtifactRef, StepKind, Zone
 from privsyn.data_contracts.receipts import Query, sum_rho
-from privsyn.engine.contract_checks import Validate, Verdict, check_stage, validate_receipts
+from privsyn.engine.contract_checks import ContractVerdict, Validate, check_stage, validate_receipts
 from privsyn.engine.inputs import Inputs, PrivateAccess
 from privsyn.engine.plan import Plan, compute_digest
 from privsyn.engine.request import Request
 from privsyn.engine.step import Output, ReleaseStep, Step, get_step, release_steps
 from privsyn.engine.step_tables import StepRefs, read_recorded_outputs, write_outputs
-from privsyn.ledgers.ledger import Ledger, Line
+from privsyn.ledgers.ledger import ChargeLine, Ledger
 from privsyn.storage.records import Records
 from privsyn.storage.store import Store
 from privsyn.tasks.estimation import noisy
@@ -104,7 +104,7 @@ class Run:
         """Return whether the step's outputs are on disk, unchanged since they passed their contracts."""
         return self._recorded(step) is not None
 
-    def missing_budget(self) -> list[Line]:
+    def missing_budget(self) -> list[ChargeLine]:
         """Return the charges that this run needs: one a release step whose noise has not been drawn yet.
 
         Raises RequestError if noise was paid for but its table is gone or changed: drawing again must be asked for.
@@ -118,7 +118,7 @@ class Run:
         for step in self.release_steps:
             key = self.keys[step.name]
             if states.get(key) != "spent" and not self._has_no_queries(step):
-                lines.append(Line(step.name, key, step.rho(self.request), self._ledger_detail(step)))
+                lines.append(ChargeLine(step.name, key, step.rho(self.request), self._ledger_detail(step)))
         return lines
 
     def _has_no_queries(self, step: Step) -> bool:
@@ -301,7 +301,7 @@ class Run:
 
         A plan and post-processing get released tables only, and no access to rows.
         """
-        looks = step.kind is not Kind.POSTPROCESS and not released_only
+        looks = step.kind is not StepKind.POSTPROCESS and not released_only
         read = {}
         for name in step.inputs:
             producer, table = name.split(".")
@@ -319,7 +319,7 @@ class Run:
     def _reader(self, ref: ArtifactRef, *, wide: bool) -> Callable[[], object]:
         return (lambda: self.store.stored(ref)) if wide else (lambda: self.store.read_table(ref))
 
-    def _write(self, step: Step, outputs: Mapping[str, Output], verdicts: Sequence[Verdict] = ()) -> StepRefs:
+    def _write(self, step: Step, outputs: Mapping[str, Output], verdicts: Sequence[ContractVerdict] = ()) -> StepRefs:
         return write_outputs(
             step,
             outputs,

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.receipts import SMOOTHING
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
@@ -46,7 +46,7 @@ def compute_lineage_keys(
             continue
         parts = [step.name, *([str(step.version)] if versions else []), step.settings_json(request)]
         parts += sorted({keys[name] for name in step.producers}) or [fingerprint]
-        if step.kind is Kind.RELEASE:
+        if step.kind is StepKind.RELEASE:
             parts += [f"generation {generation}", noise.__name__]
             parts += [f"pricing {request.pricing} {SMOOTHING}"] if request.pricing != "zcdp" else []
             parts += [f"period {period}"] if period is not None else []

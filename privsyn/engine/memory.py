@@ -11,7 +11,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs, PrivateAccess
 from privsyn.engine.plan import Plan
@@ -51,7 +51,7 @@ class MemoryRun:
         read = {name: partial(_get_table, inputs, name) for name in step.inputs}
         if isinstance(step, ReleaseStep):
             return self._look(plan, step, read)
-        visible = Inputs(read, self.private) if step.kind is Kind.TRANSFORM else _read_released(plan, step, read)
+        visible = Inputs(read, self.private) if step.kind is StepKind.TRANSFORM else _read_released(plan, step, read)
         assert step.run is not None  # noqa: S101 - only release steps have none
         outputs = step.run(step.restrict(self.request), visible, lambda done, total: None)
         return {name: _join_batches(output) for name, output in _sort_outputs(outputs)}

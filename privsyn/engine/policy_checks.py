@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from privsyn.base.data_url import DataUrl, is_url
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
@@ -16,7 +18,9 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.candidate import Candidate
 from privsyn.ledgers.calendar_periods import UTC_LENGTHS
 from privsyn.ledgers.calendar_periods import parse_period as period_named
-from privsyn.specs.policy_file import load_policy
+from privsyn.specs.messages import describe_refused, describe_wrong_value, suggest_name
+from privsyn.specs.places import format_place, get_model_at
+from privsyn.specs.yaml_file import Document, read_yaml
 from privsyn.storage.table_files import list_folder_entries
 
 
@@ -158,3 +162,54 @@ def _check_period(rules: DatasetPolicy, at: str, period: str | None) -> None:
 def _make_refusal(problem: str, field: str) -> RequestError:
     cure: Text = "Ask for what it allows, or ask the operator, who keeps the file that " + mention("settings.policy")
     return RequestError(problem, cure + " names; nothing was read, nothing was spent", field)
+
+
+EXAMPLE = "deployments/policy.yaml"
+"""What a policy can be made from."""
+
+
+def load_policy(path: Path) -> Policy:
+    """Return the policy in the YAML file ``path``, its paths absolute and without links.
+
+    Raises RequestError about the setting for a file that is missing or wrong: then nothing may be released.
+    """
+    try:
+        document = read_yaml(path, EXAMPLE)
+    except RequestError as error:
+        raise error.about("settings.policy") from None
+    try:
+        policy = Policy.model_validate(document.content)
+    except ValidationError as error:
+        raise _refuse_file(error, document, path) from None
+    folder = path.absolute().parent
+    return policy.model_copy(
+        update={
+            "datasets": {name: _resolve_paths(rules, folder) for name, rules in policy.datasets.items()},
+            "others": None if policy.others is None else _resolve_paths(policy.others, folder),
+        }
+    )
+
+
+def _resolve_paths(rules: DatasetPolicy, folder: Path) -> DatasetPolicy:
+    places = {
+        name: tuple(p if is_url(p) else str((folder / p).resolve()) for p in getattr(rules, name))
+        for name in ("paths", "public", "priors")
+    }
+    return rules.model_copy(update=places)
+
+
+def _refuse_file(error: ValidationError, document: Document, path: Path) -> RequestError:
+    first = error.errors(include_url=False)[0]
+    place = first["loc"]
+    line = document.line_of(place)
+    where = f"{format_place(place)}{f' (line {line})' if line else ''} of {path.name}"
+    if first["type"] == "extra_forbidden":
+        known = list(get_model_at(Policy, place).model_fields)
+        cure = suggest_name(str(place[-1]), known) or f"Known are {', '.join(known)}"
+        return RequestError(f"{where} is not a rule", cure, "settings.policy")
+    if first["type"] == "missing":
+        return RequestError(f"{where} is missing", "Add it: it has no default", "settings.policy")
+    problem, cure = (
+        describe_refused(first["ctx"]["error"]) if first["type"] == "value_error" else describe_wrong_value(first)
+    )
+    return RequestError(f"{where} {problem}", cure or "Correct it", "settings.policy")

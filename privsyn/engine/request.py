@@ -15,7 +15,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.specs.places import format_place
 from privsyn.tasks.codecs import ColumnCodecs, EncodingPlan, arrange_codecs
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.knowledge.public_knowledge import Part, PublicKnowledge
+from privsyn.tasks.knowledge.public_knowledge import KnowledgePart, PublicKnowledge
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho, get_pricing
 
 
@@ -83,7 +83,7 @@ class Request:
         except FieldError as error:
             raise RequestError(error.problem, error.cure, format_place(error.place)) from None
 
-    def restrict(self, parts: Iterable[Part]) -> Request:
+    def restrict(self, parts: Iterable[KnowledgePart]) -> Request:
         """Return the same request, whose public knowledge answers for ``parts`` only."""
         restricted = copy(self)
         restricted.__dict__["public"] = self.public.only(parts)

@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.tables import TableContract
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.tasks.kernels.counting import Countable
-from privsyn.tasks.knowledge.public_knowledge import Part
+from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 
 Batches = Iterable[pa.RecordBatch]
 Progress = Callable[[int, int], None]
@@ -67,12 +67,12 @@ class Step:
 
     name: str
     title: str
-    kind: Kind
+    kind: StepKind
     inputs: tuple[str, ...]
     outputs: Mapping[str, TableContract]
     settings: Callable[[Request], Any] = field(default=lambda request: {}, repr=False)
-    reads: tuple[Part, ...] = ()
-    inherits: tuple[Part, ...] = ()
+    reads: tuple[KnowledgePart, ...] = ()
+    inherits: tuple[KnowledgePart, ...] = ()
     run: Callable[[Request, Inputs, Progress], Mapping[str, Output]] | None = field(default=None, repr=False)
     version: int = 1
     published: Mapping[str, PublishedFile] = field(default_factory=dict)
@@ -137,7 +137,7 @@ class ReleaseStep(Step):
     publishes sums only. ``share``: of the request's budget; the shares of a mechanism's release steps sum to 1.
     """
 
-    kind: Kind = Kind.RELEASE
+    kind: StepKind = StepKind.RELEASE
     plan: Callable[[Request, Inputs, Fraction], list[Query]] = field(repr=False)
     exact: Callable[[Request, Inputs, Countable, list[Query]], Iterator[NDArray[np.int64]]] = field(repr=False)
     share: Callable[[Request], Fraction] = field(default=lambda request: Fraction(1), repr=False)

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pydantic import BaseModel, ConfigDict
 
 from privsyn.base.interrupts import watch_interrupts
-from privsyn.data_contracts.artifacts import ArtifactRef, Kind
-from privsyn.engine.contract_checks import Validate, Verdict, check_stream, check_table
+from privsyn.data_contracts.artifacts import ArtifactRef, StepKind
+from privsyn.engine.contract_checks import ContractVerdict, Validate, check_stream, check_table
 from privsyn.engine.step import Output, RowStream, Step
 from privsyn.storage.records import Records
 from privsyn.storage.store import Store
@@ -33,7 +33,7 @@ def write_outputs(
     records: Records,
     *,
     validate: Validate | None = None,
-    verdicts: Sequence[Verdict] = (),
+    verdicts: Sequence[ContractVerdict] = (),
 ) -> StepRefs:
     """Check every output against its contract, write it atomically, and record the whole step last.
 
@@ -56,7 +56,7 @@ def write_outputs(
             found += check_table(contract, output, validate)
             rows, schema = output, output.schema
         # What follows from released tables is made again where it is lost; noise and what was counted are not.
-        for_good = step.kind is not Kind.POSTPROCESS
+        for_good = step.kind is not StepKind.POSTPROCESS
         refs[name] = store.write_table(
             rows, schema, name, step.name, key, contract.zone, parts=parts, for_good=for_good
         )
@@ -80,10 +80,10 @@ def read_recorded_outputs(step: Step, key: str, store: Store, records: Records) 
     return refs if all(store.verify(ref) for ref in refs.tables.values()) else None
 
 
-def read_verdicts(key: str, records: Records) -> list[Verdict]:
+def read_verdicts(key: str, records: Records) -> list[ContractVerdict]:
     """Return what was found of the step's tables when they were written, table by table; nothing if it was not kept."""
     kept = records.load(f"contracts-{key}")
-    return [Verdict(**verdict) for verdict in kept["verdicts"]] if kept else []
+    return [ContractVerdict(**verdict) for verdict in kept["verdicts"]] if kept else []
 
 
 def format_record_name(key: str) -> str:

@@ -20,7 +20,7 @@ from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import infer_type
 from privsyn.data_contracts.spec_checks import NOT_MEASURED
-from privsyn.evaluation.analysis_terms import NULL, ParsedAnalysis, Rows, Term, parse_analysis
+from privsyn.evaluation.analysis_terms import NULL, AnalysisRows, ParsedAnalysis, Term, parse_analysis
 from privsyn.specs.places import format_place
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.metrics.sample_estimates import compute_quantile, compute_share, fit_regression
@@ -76,11 +76,11 @@ def run_analyses(
         return ()
     parts = check_analyses(analyses, spec)
     columns = list(dict.fromkeys(c for part in parts for c in part.columns))
-    tables = [Rows.read(batches, encoding, columns) for batches in (real, synthetic)]
+    tables = [AnalysisRows.read(batches, encoding, columns) for batches in (real, synthetic)]
     return tuple(analyse(analysis, part, *tables) for analysis, part in zip(analyses, parts, strict=True))
 
 
-def analyse(analysis: Analysis, parts: ParsedAnalysis, real: Rows, synthetic: Rows) -> AnalysisResult:
+def analyse(analysis: Analysis, parts: ParsedAnalysis, real: AnalysisRows, synthetic: AnalysisRows) -> AnalysisResult:
     """Return one analysis of the two tables."""
     real, synthetic = real.chosen(parts.where), synthetic.chosen(parts.where)
     if not (real.number and synthetic.number):
@@ -122,7 +122,9 @@ def _keep_known(value: float) -> float | None:
     return float(value) if isfinite(value) else None
 
 
-def _fit_regressions(analysis: Analysis, parts: ParsedAnalysis, real: Rows, synthetic: Rows) -> AnalysisResult:
+def _fit_regressions(
+    analysis: Analysis, parts: ParsedAnalysis, real: AnalysisRows, synthetic: AnalysisRows
+) -> AnalysisResult:
     levels: dict[str, list[str]] = {}
     words, few = [], 0
     for term in parts.terms:
@@ -142,7 +144,7 @@ def _fit_regressions(analysis: Analysis, parts: ParsedAnalysis, real: Rows, synt
     return _build_result(analysis, (one[1], other[1]), one[0], other[0], note)
 
 
-def _fit_regression(table: Rows, parts: ParsedAnalysis, levels: dict[str, list[str]]) -> tuple[Found, int]:
+def _fit_regression(table: AnalysisRows, parts: ParsedAnalysis, levels: dict[str, list[str]]) -> tuple[Found, int]:
     """Return the coefficients, and how many rows they are from; those of columns that do not vary are not known."""
     y = table.numbers(parts.target)
     whole = np.isfinite(y)
@@ -172,7 +174,9 @@ def _fit_regression(table: Rows, parts: ParsedAnalysis, levels: dict[str, list[s
     return found, kept.number
 
 
-def _list_groups(analysis: Analysis, parts: ParsedAnalysis, real: Rows, synthetic: Rows) -> AnalysisResult:
+def _list_groups(
+    analysis: Analysis, parts: ParsedAnalysis, real: AnalysisRows, synthetic: AnalysisRows
+) -> AnalysisResult:
     tables = [table.select(np.isfinite(table.numbers(parts.target))) for table in (real, synthetic)]
     values = [(table.numbers(parts.target), _label_groups(table, parts.terms)) for table in tables]
     counts = Counter(values[0][1].tolist())
@@ -186,7 +190,7 @@ def _list_groups(analysis: Analysis, parts: ParsedAnalysis, real: Rows, syntheti
     return _build_result(analysis, (tables[0].number, tables[1].number), one, other, note)
 
 
-def _label_groups(table: Rows, terms: Sequence[Term]) -> NDArray[np.object_]:
+def _label_groups(table: AnalysisRows, terms: Sequence[Term]) -> NDArray[np.object_]:
     """Return the group of every row, as text."""
     found = np.full(table.number, "" if terms else "all", dtype=object)
     for i, term in enumerate(terms):

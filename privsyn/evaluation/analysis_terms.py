@@ -149,14 +149,14 @@ def _format_line(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Rows:
+class AnalysisRows:
     """Some columns of a table, by name."""
 
     values: Mapping[str, pa.Array]
     number: int
 
     @classmethod
-    def read(cls, batches: Iterable[pa.RecordBatch], encoding: EncodingPlan, columns: Iterable[str]) -> Rows:
+    def read(cls, batches: Iterable[pa.RecordBatch], encoding: EncodingPlan, columns: Iterable[str]) -> AnalysisRows:
         """``columns`` of the table; ``encoding`` has a codec for each."""
         codecs = {c.attribute: c for c in encoding.codecs}
         parts: dict[str, list[pa.Array]] = {name: [] for name in columns}
@@ -171,17 +171,19 @@ class Rows:
                     found.append(codec.read({source: batch.column(source) for source in codec.sources})[name])
         return cls({name: pa.chunked_array(p).combine_chunks() for name, p in parts.items() if p}, number)
 
-    def chosen(self, where: Node | None) -> Rows:
+    def chosen(self, where: Node | None) -> AnalysisRows:
         """Return the rows for which the condition is true."""
         if where is None or not self.number:
             return self
         mask = self._truth(where)[0]
         kept = {name: column.filter(pa.array(mask)) for name, column in self.values.items()}
-        return Rows(kept, int(mask.sum()))
+        return AnalysisRows(kept, int(mask.sum()))
 
-    def select(self, mask: Bools) -> Rows:
+    def select(self, mask: Bools) -> AnalysisRows:
         """Return the rows of a mask."""
-        return Rows({name: column.filter(pa.array(mask)) for name, column in self.values.items()}, int(mask.sum()))
+        return AnalysisRows(
+            {name: column.filter(pa.array(mask)) for name, column in self.values.items()}, int(mask.sum())
+        )
 
     def numbers(self, term: Term) -> Floats:
         """Return the term's values, shape (rows,): a condition as 0 and 1, NaN for null, unknown, or no logarithm."""

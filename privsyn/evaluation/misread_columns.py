@@ -42,7 +42,7 @@ _TEXTS = 500
 
 
 @dataclass
-class Reading:
+class ColumnReading:
     """What reading the real table repaired; ``rows``: of the table that is compared."""
 
     repairs: Repairs = field(default_factory=Repairs)
@@ -63,7 +63,7 @@ class Reading:
         return tuple(found)
 
 
-def list_broken_rules(reading: Reading) -> tuple[str, ...]:
+def list_broken_rules(reading: ColumnReading) -> tuple[str, ...]:
     """Return what real rows break, one sentence a rule."""
     starts = (f"{OF_RULE}[", f"{OF_RULE}.")
     return tuple(
@@ -134,7 +134,7 @@ def add_misread(plan: EncodingPlan, spec: ReleaseSpec, columns: Collection[str])
     )
 
 
-def describe_misread(reading: Reading, plan: EncodingPlan, spec: ReleaseSpec) -> Iterator[MisreadColumn]:
+def describe_misread(reading: ColumnReading, plan: EncodingPlan, spec: ReleaseSpec) -> Iterator[MisreadColumn]:
     """Yield every misread column for the report: what was repaired, and likely cures."""
     own = {c.attribute: c for c in plan.codecs if isinstance(c, MisreadCodec)}
     for misread in reading.misread():

@@ -19,7 +19,7 @@ from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.codecs.parsing import to_keys
 from privsyn.tasks.codecs.person_figures import get_unit
-from privsyn.tasks.metrics import households, panels
+from privsyn.tasks.metrics import panels
 from privsyn.tasks.metrics.panels import MOST_LEVELS, PanelTable
 from privsyn.tasks.steps.encode import Repairs, encode_batch
 
@@ -133,25 +133,25 @@ def list_household_figures(
     sizes = [panels.count_rows_per_person(table) for table in both]
     means = [float(c @ np.arange(len(c)) / max(c.sum(), 1)) for c in sizes]
     yield _compare("members per household", "", means, panels.compute_l1(sizes[0], sizes[1]))
-    yield _compare("members by role", "", None, households.compare_compositions(real, synthetic, len(roles)))
+    yield _compare("members by role", "", None, panels.compare_compositions(real, synthetic, len(roles)))
     constant = {*panel.constant} if panel else set()
-    for role, pairs in households.iterate_roles(both, roles):
+    for role, pairs in panels.iterate_roles(both, roles):
         for column in real.codes:
             if column in constant or (panel and column == panel.order):
                 continue
             if column in real.values:
-                found = [households.correlate_pairs(t.values[column], *p) for t, p in zip(both, pairs, strict=True)]
+                found = [panels.correlate_pairs(t.values[column], *p) for t, p in zip(both, pairs, strict=True)]
                 yield _compare(f"correlation of {roles[0]} and {role}", column, [r for r, _ in found])
                 yield _compare(f"{roles[0]} less {role}, on average", column, [mean for _, mean in found])
             if real.sizes[column] <= MOST_LEVELS:
-                tables = [households.count_pairs(t, column, p) for t, p in zip(both, pairs, strict=True)]
+                tables = [panels.count_pairs(t, column, p) for t, p in zip(both, pairs, strict=True)]
                 alike = [float(np.trace(t) / max(t.sum(), 1)) for t in tables]
                 distance = panels.compute_l1(tables[0], tables[1])
                 yield _compare(f"{roles[0]} by {role}, and the share alike", column, alike, distance)
     for column, described in spec.measured_columns.items():
         if isinstance(described, NumberColumn) and column in real.values:
-            sums = [households.sum_by_household(t, column, constant=column in constant) for t in both]
-            yield _compare("Gini coefficient over households", column, [households.compute_gini(s) for s in sums])
+            sums = [panels.sum_by_household(t, column, constant=column in constant) for t in both]
+            yield _compare("Gini coefficient over households", column, [panels.compute_gini(s) for s in sums])
 
 
 def _map_ranks(tables: Iterable[PanelTable], column: str) -> list[float]:

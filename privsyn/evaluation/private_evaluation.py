@@ -22,7 +22,7 @@ from privsyn.evaluation import details
 from privsyn.evaluation.analysis_figures import check_analyses, run_analyses
 from privsyn.evaluation.coded_tables import CodedTable, OpenTable, Release, open_release, open_table
 from privsyn.evaluation.column_statistics import compute_column_statistics
-from privsyn.evaluation.misread_columns import Reading, add_misread, describe_misread, list_broken_rules
+from privsyn.evaluation.misread_columns import ColumnReading, add_misread, describe_misread, list_broken_rules
 from privsyn.evaluation.panel_figures import compute_panel_figures
 from privsyn.evaluation.scores import Scorer
 from privsyn.evaluation.settings_file import check_settings
@@ -180,7 +180,7 @@ class _OpenedTables:
 
         A column whose hierarchy the settings give stays as it is: the hierarchy has no place for such a bin.
         """
-        reading, plain, spec = Reading(), release.encoding, release.spec
+        reading, plain, spec = ColumnReading(), release.encoding, release.spec
         real = self.real.read(reading.repairs)
         reading.rows = real.fine.rows
         free = [c.attribute for c in plain.codecs if c.attribute not in settings.mgd.hierarchies]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
@@ -14,13 +15,14 @@ import numpy as np
 
 from privsyn.base.errors import RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
+from privsyn.base.pictures import write_picture
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
 from privsyn.forecasts.made_up_rows import MadeUpTable, list_nullable
-from privsyn.forecasts.simulated_release import SHARES, Figures, simulate_figures
+from privsyn.forecasts.simulated_release import SHARES, ReleaseQuality, simulate_figures
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.kernels.counting import CodeTable
 
@@ -34,6 +36,8 @@ MOST_ROWS = 1_000_000
 MOST_EPSILONS, MOST_SEEDS = 12, 20
 SURE, ROUGH = 0.02, 0.1
 """A column is sure where at most this share of its rows would be in a wrong bin, rough up to the second one."""
+
+_COLORS = {"columns sure": "#009E73", "pairs measured": "#0072B2", "worth a random sample of": "#D55E00"}
 
 READING_NOTE = (
     f"A column is sure where at most {SURE:.0%} of the rows would be in a wrong bin, rough up to {ROUGH:.0%}; ± is the "
@@ -216,9 +220,7 @@ class Forecast:
 
     def plot(self, path: str | Path) -> None:
         """Draw it into a .png or .svg file.  RequestError for another ending or a place that cannot be written."""
-        from privsyn.forecasts.forecast_plot import write_plot
-
-        write_plot(self, Path(path))
+        write_picture(build_chart(self), Path(path), "forecast.plot")
 
     def __repr__(self) -> str:
         return f"<Forecast of {self.rows:,} {self.of} at epsilon {', '.join(f'{a.epsilon:g}' for a in self.at)}>"
@@ -267,7 +269,7 @@ def forecast(
     wanted = _check_number(spec, rows, epsilons, seeds)
     stand_in = MadeUpTable.of(_request(spec, spec.privacy.epsilon), rows, earlier, public, strength)
     jobs = list(product(wanted, range(seeds)))
-    found: dict[float, list[Figures]] = {epsilon: [] for epsilon in wanted}
+    found: dict[float, list[ReleaseQuality]] = {epsilon: [] for epsilon in wanted}
     drawn = [(stand_in.table(seed), stand_in.prior(seed)) for seed in range(seeds)]
     for done, (epsilon, seed) in enumerate(jobs):
         progress(done, len(jobs))
@@ -323,7 +325,7 @@ def _check_number(spec: ReleaseSpec, rows: int, epsilons: Sequence[float] | None
 
 
 def _forecast_at(
-    spec: ReleaseSpec, epsilon: float, several: Sequence[Figures], unknown: Sequence[str], *, made_up: bool
+    spec: ReleaseSpec, epsilon: float, several: Sequence[ReleaseQuality], unknown: Sequence[str], *, made_up: bool
 ) -> AtEpsilon:
     first = several[0]
     columns = tuple(
@@ -348,7 +350,7 @@ def _forecast_at(
     )
 
 
-def _list_relations(several: Sequence[Figures]) -> tuple[RelationForecast, ...]:
+def _list_relations(several: Sequence[ReleaseQuality]) -> tuple[RelationForecast, ...]:
     """Return the strongest pairs of all simulated releases."""
     strengths: dict[Clique, list[float]] = {}
     for figures in several:
@@ -394,3 +396,43 @@ def _describe_sample(share: float) -> str:
     if share <= SHARES[0] * 1.001:
         return f"at most {format_percent(SHARES[0])}"
     return "all rows" if share >= 1 else format_percent(share)
+
+
+def build_chart(forecast: Forecast) -> dict[str, Any]:
+    """Return one line each for three shares, 0 to 100 per cent, over epsilon (logarithmic); as Vega-Lite."""
+    import altair as alt  # here: it loads slowly
+
+    rows: list[dict[str, Any]] = []
+    for a in forecast.at:
+        shares = {
+            "columns sure": a.of("sure") / len(a.columns),
+            "pairs measured": a.pairs / a.all_pairs if a.all_pairs else None,
+            "worth a random sample of": a.sample,
+        }
+        rows += [{"epsilon": a.epsilon, "what": k, "share": v} for k, v in shares.items() if v is not None]
+    known = [name for name in _COLORS if any(row["what"] == name for row in rows)]
+    epsilons = [a.epsilon for a in forecast.at]
+    title = alt.Title(
+        f"Forecast for about {forecast.rows:,} rows",
+        subtitle=textwrap.wrap(f"Assumed: {forecast.assumption}", 80),
+        anchor="start",
+    )
+    lines = (
+        alt.Chart(alt.Data(values=rows))
+        .mark_line(point=alt.OverlayMarkDef(size=50), strokeWidth=2)
+        .encode(
+            x=alt.X(
+                "epsilon:Q",
+                scale=alt.Scale(type="log", nice=False, padding=12),
+                axis=alt.Axis(values=epsilons, format="~g", title="epsilon"),
+            ),
+            y=alt.Y("share:Q", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%", title=None)),
+            color=alt.Color(
+                "what:N",
+                scale=alt.Scale(domain=known, range=[_COLORS[name] for name in known]),
+                legend=alt.Legend(orient="bottom", title=None, symbolStrokeWidth=3, labelLimit=300),
+            ),
+        )
+    )
+    content: dict[str, Any] = lines.properties(width=440, height=260, title=title).to_dict()
+    return content

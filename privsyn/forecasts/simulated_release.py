@@ -36,7 +36,7 @@ SHARES = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)
 
 
 @dataclass(frozen=True)
-class Figures:
+class ReleaseQuality:
     """What one release of a known table is worth.
 
     ``noise``: column -> standard deviation of the noise of a bin's count, in records; ``misplaced``: column -> share
@@ -78,7 +78,7 @@ def find_threshold(strength: Floats, share: float) -> float | None:
     return float(np.sqrt(max(ranked[min(number, len(ranked) - 1)], 1e-4) * ranked[number - 1]))
 
 
-def simulate_figures(request: Request, fine: CodeTable, seed: int) -> Figures:
+def simulate_figures(request: Request, fine: CodeTable, seed: int) -> ReleaseQuality:
     """Return the figures of one release of ``fine``, rows in the request's fine codes, with seeded noise."""
     order = request.column_order or tuple(request.spec.released_columns)
     asked = replace(request, spec=request.spec.with_rows(seed=seed), column_order=order)
@@ -102,7 +102,7 @@ def simulate_figures(request: Request, fine: CodeTable, seed: int) -> Figures:
     measured = sorted({tuple(sorted(pair, key=order_of.__getitem__)) for pair in inside if order_of.keys() >= {*pair}})
     compared = list(dict.fromkeys((*pairs, *measured)))
     strengths = dict(zip(compared, map(float, draw_strengths(real, compared)), strict=True))
-    return Figures(
+    return ReleaseQuality(
         noise=_draw_noise(released),
         misplaced={name: float(d) / 2 for (name,), d in zip(singles, distances, strict=False)},
         mean_errors=_average_errors(released),

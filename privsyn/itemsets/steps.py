@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from privsyn.data_contracts import tables as contracts
-from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.itemset_spec import ItemsetSpec
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.tables import ITEMSETS, PROFILE_SCHEMA, REPAIRS
@@ -89,7 +89,7 @@ def _read_transactions(asked: ItemsetSpec) -> Step:
     return Step(
         name="transactions",
         title="Transactions",
-        kind=Kind.TRANSFORM,
+        kind=StepKind.TRANSFORM,
         inputs=(),
         outputs={"transaction_rows": contracts.TRANSACTION_ROWS, "repairs": REPAIRS},
         settings=lambda r: {
@@ -146,7 +146,7 @@ def _build_look(
     return TransactionLook(
         name=name,
         title=title,
-        kind=Kind.RELEASE,
+        kind=StepKind.RELEASE,
         inputs=(ROWS, *inputs),
         outputs=RELEASED,
         settings=lambda r: {"top": asked.top, "largest": asked.largest},
@@ -193,7 +193,7 @@ def _find_frequent(asked: ItemsetSpec) -> Step:
     return Step(
         name="frequent_items",
         title="Frequent items",
-        kind=Kind.POSTPROCESS,
+        kind=StepKind.POSTPROCESS,
         inputs=list_released_tables(["item_counts"]),
         outputs={"items": contracts.FREQUENT_ITEMS},
         settings=lambda r: {"at_least": asked.at_least, "most": asked.most_frequent_items},
@@ -250,7 +250,7 @@ def _choose_bases(asked: ItemsetSpec) -> Step:
     return Step(
         name="basis_set",
         title="Basis set",
-        kind=Kind.POSTPROCESS,
+        kind=StepKind.POSTPROCESS,
         inputs=("frequent_items.items", *list_released_tables(["item_counts", "pair_counts"])),
         outputs={"bases": contracts.BASES},
         settings=lambda r: {"largest_basis": asked.largest_basis, "at_least": asked.at_least, "largest": asked.largest},
@@ -308,7 +308,7 @@ def _estimate_itemsets(asked: ItemsetSpec) -> Step:
     return Step(
         name="itemsets",
         title="Itemsets",
-        kind=Kind.POSTPROCESS,
+        kind=StepKind.POSTPROCESS,
         inputs=(
             "frequent_items.items",
             "basis_set.bases",

@@ -22,7 +22,7 @@ Event = Literal["reserve", "spent", "abandon", "cancel"]
 
 
 @dataclass(frozen=True)
-class Line:
+class ChargeLine:
     """One charge that a run asks for: a release step, its lineage key, its exact price.
 
     ``detail["accountant"]`` says what the price is proved for; without it, zCDP.
@@ -34,7 +34,9 @@ class Line:
     detail: dict[str, Any] = field(default_factory=dict)
 
 
-def fit_charges(dataset: Dataset, entries: Sequence[Entry], lines: Sequence[Line], delta: float | None) -> list[Line]:
+def fit_charges(
+    dataset: Dataset, entries: Sequence[Entry], lines: Sequence[ChargeLine], delta: float | None
+) -> list[ChargeLine]:
     """Return the lines that are new charges, once each; refuses when they would pass the cap."""
     if any(line.rho <= 0 for line in lines):
         raise ValueError("every line of a reservation has a positive rho")
@@ -42,7 +44,7 @@ def fit_charges(dataset: Dataset, entries: Sequence[Entry], lines: Sequence[Line
         if not dataset.takes(_name_accountant(line)):
             raise make_no_price_error(dataset, _name_accountant(line))
     held = {key: state.rho for key, state in charge_states(entries).items() if state.holds}
-    new: dict[str, Line] = {}
+    new: dict[str, ChargeLine] = {}
     for line in lines:
         if line.key not in held:
             new[line.key], held[line.key] = line, line.rho
@@ -57,17 +59,17 @@ def fit_charges(dataset: Dataset, entries: Sequence[Entry], lines: Sequence[Line
     return list(new.values())
 
 
-def list_unheld(entries: Sequence[Entry], lines: Sequence[Line]) -> list[Line]:
+def list_unheld(entries: Sequence[Entry], lines: Sequence[ChargeLine]) -> list[ChargeLine]:
     """Return the lines whose keys are not paid for."""
     held = {key for key, state in charge_states(entries).items() if state.holds}
     return [line for line in lines if line.key not in held]
 
 
-def _name_accountant(line: Line) -> str:
+def _name_accountant(line: ChargeLine) -> str:
     return str(line.detail.get("accountant", "tight"))
 
 
-def append_entry(connection: Connection, dataset: Dataset, run: str, line: Line, event: Event) -> None:
+def append_entry(connection: Connection, dataset: Dataset, run: str, line: ChargeLine, event: Event) -> None:
     """Add one entry to the end of the chain; the caller's transaction holds the ledger's lock."""
     count, head = connection.execute(sa.select(ledger_table.c.entries, ledger_table.c.head)).one()
     values: dict[str, Any] = {

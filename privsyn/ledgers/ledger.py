@@ -26,8 +26,8 @@ from privsyn.base.errors import LedgerError
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.ledgers.audit import ChargeState, Dataset, Entry, StateName, audit, charge_states
 from privsyn.ledgers.charges import (
+    ChargeLine,
     Event,
-    Line,
     append_entry,
     as_text,
     fit_charges,
@@ -130,7 +130,7 @@ class Ledger:
         self,
         dataset: str,
         run: str,
-        lines: Sequence[Line],
+        lines: Sequence[ChargeLine],
         delta: float | None = None,
         period: str | None = None,
         table: KnownTable | None = None,
@@ -176,10 +176,10 @@ class Ledger:
         known: Dataset,
         entries: Sequence[Entry],
         run: str,
-        lines: Sequence[Line],
+        lines: Sequence[ChargeLine],
         delta: float | None,
         period: str,
-    ) -> list[Line]:
+    ) -> list[ChargeLine]:
         """Begin the period where the run has not; the lines that are new charges, naming the period."""
         charges = bool(list_unheld(entries, lines))
         rows = list_period_rows(connection, known.name)
@@ -207,7 +207,7 @@ class Ledger:
             close_period(connection, list_period_rows(connection, dataset), dataset, period, run, format_now())
 
     @wait_out_restarts
-    def check_room(self, dataset: str, lines: Sequence[Line], delta: float | None = None) -> None:
+    def check_room(self, dataset: str, lines: Sequence[ChargeLine], delta: float | None = None) -> None:
         """Raise what :meth:`reserve` would raise for these lines now; write nothing."""
         with self._database.read() as connection:
             known, entries = self._trusted(connection, dataset)
@@ -345,4 +345,4 @@ class Ledger:
                     f"the noise of the charge {key[:16]} of {dataset!r} was drawn, so it is not given back",
                     "Run the release again: it goes on from that noise",
                 )
-            append_entry(connection, known, charge.run, Line(charge.step, key, charge.rho), event)
+            append_entry(connection, known, charge.run, ChargeLine(charge.step, key, charge.rho), event)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts import tables
-from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.domain import drop_attributes
 from privsyn.data_contracts.mechanism_options import Adaptive
 from privsyn.data_contracts.receipts import Query
@@ -54,10 +54,10 @@ from privsyn.pipelines.synthesis_steps import (
 )
 from privsyn.pipelines.trend_steps import list_trends, share_trends
 from privsyn.tasks.codecs.binning import list_roundings
+from privsyn.tasks.estimation.expected_error import NO_TARGETS
 from privsyn.tasks.estimation.recode import build_coarse_domain, estimate_total
-from privsyn.tasks.estimation.target_weights import NO_TARGETS
 from privsyn.tasks.kernels.counting import CodeTable, Countable
-from privsyn.tasks.knowledge.public_knowledge import Part
+from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import append_attributes, combine_cliques, residual_scores, synthesize
 
 
@@ -154,7 +154,7 @@ def build_rows_so_far(n: int, stages: Sequence[str], trends: Sequence[str] = ())
     return Step(
         name=f"rows_so_far_{n}",
         title=f"Rows so far, round {n}",
-        kind=Kind.POSTPROCESS,
+        kind=StepKind.POSTPROCESS,
         inputs=(RECODE, *list_measured_tables(stages), *list_released_tables(trends)),
         outputs={"codes": tables.SYNTHETIC_CODES},
         settings=settings,
@@ -201,7 +201,7 @@ def build_residual_scores(
         inputs=(RECODED, RECODE, *list_released_tables(["indif_scores"]), *list_measured_tables(stages), codes),
         outputs=RELEASED,
         settings=lambda r: {"max_cells": limits.max_cells, "gamma": limits.gamma},
-        reads=(Part.TARGETS,) if triples else (),
+        reads=(KnowledgePart.TARGETS,) if triples else (),
         plan=plan,
         exact=exact,
         share=lambda r: share,
@@ -242,11 +242,11 @@ def _build_choice(n: int, stages: Sequence[str], scores: ReleaseStep, measure: R
     return Step(
         name=f"select_again_{n}",
         title=f"Select again, round {n}",
-        kind=Kind.POSTPROCESS,
+        kind=StepKind.POSTPROCESS,
         inputs=(*list_released_tables([scores.name]), RECODE, *list_measured_tables(stages)),
         outputs={"cliques": tables.CLIQUES},
         settings=lambda r: key_choice(r, measure),
-        reads=(Part.TARGETS,),
+        reads=(KnowledgePart.TARGETS,),
         run=run,
         version=_count_versions(build_selection_step(measure), COMBINE_CLIQUES),
         words=lambda r: "rows made from what was measured so far say where to ask again",

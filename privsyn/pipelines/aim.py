@@ -29,7 +29,7 @@ from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, build_one_wa
 from privsyn.pipelines.named_sets import build_set_steps, compute_share, list_set_stages
 from privsyn.pipelines.privsyn import RECODE_ROWS, build_choice_step, build_first_measurement, build_scores_step
 from privsyn.pipelines.synthesis_steps import build_row_steps
-from privsyn.tasks.knowledge.public_knowledge import Part
+from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import worst_marginals
 
 TREE_WIDTH_NOTE = (
@@ -108,7 +108,7 @@ def _build_choice(n: int, scores: ReleaseStep, measure: ReleaseStep) -> Step:
         scores=scores.name,
         choose=choose,
         settings=lambda r: {**measure.priced(r), "at_once": _count_at_once(r)},
-        reads=(Part.TARGETS,),
+        reads=(KnowledgePart.TARGETS,),
         words=(
             "the few marginals in which independent columns, by the noisy one-ways, are worst are measured first"
             if n == 1

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts import tables
-from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.columns import CategoricalColumn, DatetimeColumn
 from privsyn.data_contracts.csv_options import USUAL_NULLS, CsvOptions
 from privsyn.data_contracts.domain import Domain
@@ -27,7 +27,7 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import Batches, Look, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step
 from privsyn.tasks.codecs.binning import list_roundings
 from privsyn.tasks.estimation.recode import recode_to_table
-from privsyn.tasks.knowledge.public_knowledge import Part
+from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import compress_domain, encode, one_way_marginals
 
 RELEASED = {"noisy": tables.NOISY, "receipts": tables.RECEIPTS}
@@ -159,11 +159,11 @@ def _key_panel(spec: ReleaseSpec) -> dict[str, Any]:
 ENCODE = Step(
     name="encode",
     title="Encode",
-    kind=Kind.TRANSFORM,
+    kind=StepKind.TRANSFORM,
     inputs=(),
     outputs={"encoded_rows": tables.ENCODED_ROWS, "repairs": tables.REPAIRS},
     settings=_key_encoding,
-    reads=(Part.CODES,),
+    reads=(KnowledgePart.CODES,),
     run=_encode,
     version=2,
 )
@@ -192,7 +192,7 @@ def build_one_way_step(share: Fraction, division: str) -> ReleaseStep:
         inputs=(ENCODED,),
         outputs=RELEASED,
         settings=lambda r: {"one_ways": division},
-        reads=(Part.KNOWN_COLUMNS,),
+        reads=(KnowledgePart.KNOWN_COLUMNS,),
         plan=plan,
         exact=lambda r, i, rows, queries: one_way_marginals.count_exactly(rows, queries, r.threads),
         share=lambda r: share,
@@ -205,20 +205,20 @@ def build_one_way_step(share: Fraction, division: str) -> ReleaseStep:
 
 def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     queries, answers = inputs.noisy("one_way_marginals")
-    prior = request.public.prior
+    public, prior = request.public, request.public.prior
     compress = compress_domain.compress_domain if prior is None else partial(compress_domain.compress_towards, prior)
     recode = compress(answers, queries, request.encoding.binning, request.spec.mechanism.compression)
-    return {"recode": recode_to_table(request.public.add_known_codes(recode), request.encoding.labels())}
+    return {"recode": recode_to_table(public.add_known_codes(recode), request.encoding.labels())}
 
 
 COMPRESS_DOMAIN = Step(
     name="compress_domain",
     title="Compress domain",
-    kind=Kind.POSTPROCESS,
+    kind=StepKind.POSTPROCESS,
     inputs=list_released_tables(["one_way_marginals"]),
     outputs={"recode": tables.RECODE},
     settings=lambda r: r.spec.mechanism.compression.key(),
-    reads=(Part.PRIOR, Part.KNOWN_CODES),
+    reads=(KnowledgePart.PRIOR, KnowledgePart.KNOWN_CODES),
     run=_compress,
     version=3,
     published={

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.artifacts import StepKind
 from privsyn.engine.step import Step
 from privsyn.pipelines.privsyn import STEPS
 
 COLORS = {
-    Kind.TRANSFORM: "fill:#f9d9d9,stroke:#b03a3a,color:#222",
-    Kind.RELEASE: "fill:#fdebc8,stroke:#b9770e,color:#222",
-    Kind.POSTPROCESS: "fill:#d8eedd,stroke:#2e7d4f,color:#222",
+    StepKind.TRANSFORM: "fill:#f9d9d9,stroke:#b03a3a,color:#222",
+    StepKind.RELEASE: "fill:#fdebc8,stroke:#b9770e,color:#222",
+    StepKind.POSTPROCESS: "fill:#d8eedd,stroke:#2e7d4f,color:#222",
 }
 """Private rows stay red; amber is where budget is spent; green is free."""
 

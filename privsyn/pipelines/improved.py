@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts import tables
-from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
@@ -44,7 +44,7 @@ from privsyn.pipelines.privsyn import (
 from privsyn.pipelines.synthesis_steps import build_row_steps, list_score_tables
 from privsyn.pipelines.trend_steps import build_trend_step, explain_by_trends, list_trends, share_trends
 from privsyn.tasks.estimation.recode import build_coarse_domain, pool_one_ways
-from privsyn.tasks.knowledge.public_knowledge import Part
+from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import combine_cliques, select_more
 
 
@@ -148,7 +148,7 @@ def _build_choice(n: int, looks: _Looks, measure: ReleaseStep) -> Step:
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         first, fine, options = inputs.recode(), request.public.measured_again, get_options(request)
-        looked, answers = inputs.measured(one_ways[1:])
+        looked, answers = inputs.measured(one_ways[1:])  # of the first look the recode is
         binning = request.encoding.binning
         known = pool_one_ways(first, looked, answers, binning)
         asked, scored = _list_all(inputs, scores)
@@ -157,7 +157,7 @@ def _build_choice(n: int, looks: _Looks, measure: ReleaseStep) -> Step:
             asked,
             scored,
             first,
-            {a: r for a, r in known.items() if binning[a].chances is None},
+            {a: r for a, r in known.items() if binning[a].chances is None},  # not what values are rounded to
             rho,
             request.records,
             options.selection,
@@ -173,7 +173,7 @@ def _build_choice(n: int, looks: _Looks, measure: ReleaseStep) -> Step:
     return Step(
         name=f"select_more_{n}",
         title=f"Select more, release {n}",
-        kind=Kind.POSTPROCESS,
+        kind=StepKind.POSTPROCESS,
         inputs=(
             RECODE,
             *(table for stages in (one_ways[1:], scores, measured, trends) for table in list_released_tables(stages)),
@@ -184,8 +184,8 @@ def _build_choice(n: int, looks: _Looks, measure: ReleaseStep) -> Step:
             **get_options(r).selection.model_dump(),
             "all": str(_sum_measured_rho(r, n)),
         },
-        reads=(Part.TARGETS,),
-        inherits=(Part.KNOWN_COLUMNS,),
+        reads=(KnowledgePart.TARGETS,),
+        inherits=(KnowledgePart.KNOWN_COLUMNS,),
         run=run,
         version=build_selection_step(measure).version + COMBINE_CLIQUES.version,
         words=lambda r: "all releases' noisy scores together say what to measure more",

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts import tables
-from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
@@ -29,7 +29,7 @@ from privsyn.tasks.codecs.binning import get_ordered
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import estimate_total
 from privsyn.tasks.kernels.counting import Countable
-from privsyn.tasks.knowledge.public_knowledge import COMPARED_WEIGHT, Part
+from privsyn.tasks.knowledge.public_knowledge import COMPARED_WEIGHT, KnowledgePart
 from privsyn.tasks.steps import named_sets, triple_scores
 
 MEASURE_SETS = "measure_sets"
@@ -93,7 +93,7 @@ def _plan_halves(request: Request, inputs: Inputs, progress: Progress) -> Mappin
 PLAN_HALVES = Step(
     name="plan_halves",
     title="Plan halves",
-    kind=Kind.POSTPROCESS,
+    kind=StepKind.POSTPROCESS,
     inputs=(RECODE,),
     outputs={"merges": tables.MERGES},
     run=_plan_halves,
@@ -121,7 +121,7 @@ def _build_triple_scores(share: Fraction) -> ReleaseStep:
         title="Triple scores",
         inputs=(HALF_ROWS, HALVES, RECODE),
         outputs=RELEASED,
-        reads=(Part.TARGETS,),
+        reads=(KnowledgePart.TARGETS,),
         plan=plan,
         exact=exact,
         share=lambda r: share,
@@ -145,26 +145,26 @@ def _build_plan(measure: ReleaseStep, shares: Shares) -> Step:
     searched = ("triple_scores", "indif_scores") if shares.found else ()
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        recode, named = inputs.recode(), request.public.measured_sets
+        recode, public = inputs.recode(), request.public
         found = _find_sets(request, inputs) if searched else []
         sets = named_sets.plan_sets(
-            _weigh(named, found, shares),
+            _weigh(public.measured_sets, found, shares),
             recode,
             get_ordered(request.encoding.binning),
             measure.rho(request),
             request.records,
-            request.public.on(recode).starts,
+            public.on(recode).starts,
         )
         return {"merges": named_sets.tabulate_merges(sets)}
 
     return Step(
         name="plan_sets",
         title="Plan sets",
-        kind=Kind.POSTPROCESS,
+        kind=StepKind.POSTPROCESS,
         inputs=(RECODE, *list_released_tables(searched)),
         outputs={"merges": tables.MERGES},
         settings=lambda r: {**measure.priced(r), "found": str(shares.found)},
-        reads=(Part.TARGETS,),
+        reads=(KnowledgePart.TARGETS,),
         run=run,
         published={
             "merges": PublishedFile(
@@ -217,7 +217,7 @@ def _build_merging(name: str, title: str, merges: str) -> Step:
     return Step(
         name=name,
         title=title,
-        kind=Kind.TRANSFORM,
+        kind=StepKind.TRANSFORM,
         inputs=(RECODED, merges),
         outputs={"merged_rows": tables.RECODED_ROWS},
         settings=lambda r: None,

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts import tables
-from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.panels import name_all_rows
 from privsyn.data_contracts.receipts import Query
@@ -42,7 +42,7 @@ from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.recode import build_coarse_domain
 from privsyn.tasks.estimation.tails import with_tails
 from privsyn.tasks.kernels.counting import CodeTable, Countable
-from privsyn.tasks.knowledge.public_knowledge import Part
+from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.panels.transition_codes import TransitionCodes, build_transition_codes, refine_weights
 from privsyn.tasks.steps import keep_rows, one_way_marginals, pair_rows
 from privsyn.tasks.steps.decode_linked import (
@@ -96,11 +96,11 @@ def _pair(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, 
 PAIR_ROWS = Step(
     name="pair_rows",
     title="Pair rows",
-    kind=Kind.TRANSFORM,
+    kind=StepKind.TRANSFORM,
     inputs=("encode.encoded_rows", RECODE),
     outputs={"pairs": tables.PAIRED_ROWS},
     settings=lambda r: {"rho": str(r.total_rho * TRANSITIONS_SHARE), "following": r.encoding.following},
-    inherits=(Part.CODES,),
+    inherits=(KnowledgePart.CODES,),
     run=_pair,
 )
 
@@ -125,7 +125,7 @@ MEASURE_TRANSITIONS = ReleaseStep(
     inputs=(PAIRS, RECODE),
     outputs=RELEASED,
     settings=lambda r: {},
-    inherits=(Part.CODES,),
+    inherits=(KnowledgePart.CODES,),
     plan=_plan_transitions,
     exact=_count_transitions,
     share=lambda r: TRANSITIONS_SHARE,
@@ -151,11 +151,11 @@ def _keep(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, 
 KEEP_ROWS = Step(
     name="keep_rows",
     title="Keep rows",
-    kind=Kind.TRANSFORM,
+    kind=StepKind.TRANSFORM,
     inputs=("encode.encoded_rows", RECODE),
     outputs={"kept": tables.KEPT_ROWS},
     settings=lambda r: {},
-    inherits=(Part.CODES,),
+    inherits=(KnowledgePart.CODES,),
     run=_keep,
 )
 
@@ -171,7 +171,7 @@ MEASURE_ROWS = ReleaseStep(
     inputs=(KEPT, RECODE),
     outputs=RELEASED,
     settings=lambda r: {"most": r.spec.unit.records},
-    inherits=(Part.CODES,),
+    inherits=(KnowledgePart.CODES,),
     plan=_plan_rows,
     exact=lambda r, i, rows, queries: one_way_marginals.count_exactly(rows, queries, r.threads),
     share=lambda r: ROWS_SHARE,
@@ -256,7 +256,7 @@ def build_linking_step(*, follows: bool, of_persons: bool) -> Step:
     return Step(
         name="link_rows",
         title="Link rows",
-        kind=Kind.POSTPROCESS,
+        kind=StepKind.POSTPROCESS,
         inputs=(CODES, MARGINALS, RECODE, *list_released_tables(STAGES), *list_released_tables(looks)),
         outputs={"linked": tables.LINKED_ROWS},
         settings=_key_linking,
@@ -278,11 +278,11 @@ def _decode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
 DECODE = Step(
     name="decode",
     title="Decode",
-    kind=Kind.POSTPROCESS,
+    kind=StepKind.POSTPROCESS,
     inputs=(LINKED, RECODE, *list_released_tables(STAGES)),
     outputs={"synthetic": tables.SYNTHETIC},
     settings=lambda r: {**_key_linking(r), "order": r.column_order, "columns": key_columns(r)},
-    reads=(Part.RULES,),
+    reads=(KnowledgePart.RULES,),
     run=_decode,
     words=lambda r: "codes become values; rows come person by person, with new identifiers, in their order",
 )

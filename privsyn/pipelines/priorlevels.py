@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts import tables
-from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.mechanism_options import PriorLevels
 from privsyn.data_contracts.step_options import MAX_CELLS
@@ -49,10 +49,10 @@ from privsyn.pipelines.synthesis_steps import (
     get_synthesis,
 )
 from privsyn.tasks.estimation import public_workload
-from privsyn.tasks.estimation.prior_levels import NoisyLevel, Support, iterate_group_shares, sort_by_group
+from privsyn.tasks.estimation.prior_levels import NoisyLevel, PublicSupport, iterate_group_shares, sort_by_group
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimate_total, sum_coarse_one_ways
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.knowledge.public_knowledge import Part
+from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import prior_rows, synthesize
 
 QUARTER = Fraction(1, 4)
@@ -119,11 +119,11 @@ def _list_workload(request: Request, inputs: Inputs, progress: Progress) -> Mapp
 PUBLIC_WORKLOAD = Step(
     name="public_workload",
     title="Public workload",
-    kind=Kind.POSTPROCESS,
+    kind=StepKind.POSTPROCESS,
     inputs=(RECODE,),
     outputs={"large": tables.CLIQUES, "groups": tables.CLIQUES, "in_groups": tables.CLIQUES},
     settings=lambda r: get_options(r).model_dump(mode="json", include={"group", "large", "edge", "most_cells"}),
-    reads=(Part.PRIOR,),
+    reads=(KnowledgePart.PRIOR,),
     run=_list_workload,
     words=lambda r: "what is counted in the groups is chosen from the public table: related columns, then single ones",
 )
@@ -215,7 +215,7 @@ def _draw_rows(request: Request, inputs: Inputs, recode: Recode, progress: Progr
     above = _build_level(request, inputs, recode, MEASURED[0], large, in_large if large else whole.number)
     levels = [_add_one_ways(request, recode, whole if large else above), *([above] if large else [])]
     levels.append(_build_level(request, inputs, recode, MEASURED[2], small, number.ravel()))
-    settings, support = get_synthesis(request), Support.of(public, small)
+    settings, support = get_synthesis(request), PublicSupport.of(public, small)
     can = prior_rows.list_possible_rows(support, request.public.on(recode).zeros)
     rows = synthesize.compute_output_rows(total, settings)
     groups = prior_rows.list_groups_with_rows(public, small, number.ravel(), sigma, rows, can)
@@ -234,7 +234,7 @@ PRIOR_ROWS = build_drawing_step(
     stages=MEASURED,
     draw=_draw_rows,
     settings=_key_rows,
-    reads=(Part.RULES, Part.PRIOR),
+    reads=(KnowledgePart.RULES, KnowledgePart.PRIOR),
     words="those of the public table, drawn group by group as often as the noisy counts say, the counts met by the "
     "least change in relative entropy",
 )

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts import tables
-from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.receipts import Query
@@ -40,7 +40,7 @@ from privsyn.pipelines.trend_steps import TRENDS, build_trend_step, explain_by_t
 from privsyn.tasks.codecs.binning import list_counted_alone, list_roundings
 from privsyn.tasks.estimation.recode import build_coarse_domain
 from privsyn.tasks.kernels.counting import Countable
-from privsyn.tasks.knowledge.public_knowledge import Part
+from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import combine_cliques, compress_domain, indif_scores, measure_marginals, select_pairs
 
 CLIQUES = "combine_cliques.cliques"
@@ -99,7 +99,7 @@ def _recode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
 RECODE_ROWS = Step(
     name="recode_rows",
     title="Recode rows",
-    kind=Kind.TRANSFORM,
+    kind=StepKind.TRANSFORM,
     inputs=(ENCODED, RECODE),
     outputs={"recoded_rows": tables.RECODED_ROWS},
     settings=lambda r: None,
@@ -110,11 +110,12 @@ RECODE_ROWS = Step(
 def _plan_scores(selection: Selection, request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
     noisy_reference = selection.scores == "one_ways"
     sensitivity = indif_scores.REFERENCE_SENSITIVITY if noisy_reference else indif_scores.SENSITIVITY
-    domain, known = inputs.domain(), set(request.public.known_pairs)
+    domain, public = inputs.domain(), request.public
+    known = set(public.known_pairs)
     alone = set(list_counted_alone(request.encoding.binning))  # of one code, and so related to nothing
     known |= {pair for pair in combinations(domain.attributes, 2) if alone & {*pair}}
-    more = request.public.scored_more
-    return indif_scores.plan_queries(domain, rho, request.records, sensitivity, selection.max_cells, known, more)
+    cells, more = selection.max_cells, public.scored_more
+    return indif_scores.plan_queries(domain, rho, request.records, sensitivity, cells, known, more)
 
 
 def _score_exactly(
@@ -141,7 +142,7 @@ def build_scores_step(selection: Callable[[Request], Selection], share: Fraction
         inputs=(RECODED, RECODE),
         outputs=RELEASED,
         settings=lambda r: selection(r).model_dump(include={"scores", "max_cells"}),
-        reads=(Part.PRIOR_PAIRS, Part.KNOWN_PAIRS, Part.SCORED),
+        reads=(KnowledgePart.PRIOR_PAIRS, KnowledgePart.KNOWN_PAIRS, KnowledgePart.SCORED),
         plan=lambda r, inputs, rho: _plan_scores(selection(r), r, inputs, rho),
         exact=lambda r, inputs, rows, queries: _score_exactly(selection(r), r, inputs, rows, queries),
         share=lambda r: share,
@@ -176,14 +177,14 @@ def build_choice_step(
     scores: str,
     choose: Callable[[Request, Inputs], Sequence[Clique]],
     settings: Callable[[Request], dict[str, Any]],
-    reads: tuple[Part, ...] = (),
+    reads: tuple[KnowledgePart, ...] = (),
     words: str,
 ) -> Step:
     """Return the step of a mechanism that chooses cliques by the noisy ``scores``, all of one weight."""
     return Step(
         name=name,
         title=title,
-        kind=Kind.POSTPROCESS,
+        kind=StepKind.POSTPROCESS,
         inputs=(*list_released_tables([scores]), RECODE),
         outputs={"cliques": tables.CLIQUES},
         settings=settings,
@@ -232,11 +233,11 @@ def build_selection_step(measure: ReleaseStep, trends: Sequence[str] = ()) -> St
     return Step(
         name="select_pairs",
         title="Select pairs",
-        kind=Kind.POSTPROCESS,
+        kind=StepKind.POSTPROCESS,
         inputs=(*list_released_tables(["indif_scores", *trends]), RECODE),
         outputs={"pairs": tables.PAIRS},
         settings=lambda r: {**key_choice(r, measure), **_key_criterion(r)},
-        reads=(Part.TARGETS,),
+        reads=(KnowledgePart.TARGETS,),
         run=run,
         version=4,
         words=_describe_selection,
@@ -245,7 +246,7 @@ def build_selection_step(measure: ReleaseStep, trends: Sequence[str] = ()) -> St
 
 def _describe_selection(request: Request) -> str:
     criterion = get_options(request).selection.criterion.replace("_", " ")
-    counting_more = "; targets of the request count more" if request.public.key([Part.TARGETS]) else ""
+    counting_more = "; targets of the request count more" if request.public.key([KnowledgePart.TARGETS]) else ""
     return f"pairs of columns are chosen by their noisy scores ({criterion}){counting_more}"
 
 
@@ -264,11 +265,11 @@ def _compute_gamma(request: Request) -> int | None:
 COMBINE_CLIQUES = Step(
     name="combine_cliques",
     title="Combine cliques",
-    kind=Kind.POSTPROCESS,
+    kind=StepKind.POSTPROCESS,
     inputs=("select_pairs.pairs", RECODE),
     outputs={"cliques": tables.CLIQUES},
     settings=lambda r: {**_key_criterion(r), "gamma": _compute_gamma(r)},
-    inherits=(Part.KNOWN_COLUMNS,),
+    inherits=(KnowledgePart.KNOWN_COLUMNS,),
     run=_combine,
     version=2,
 )

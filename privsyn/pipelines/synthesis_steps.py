@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from privsyn.data_contracts import tables
-from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.step_options import Consistency, Synthesis
 from privsyn.engine.inputs import Inputs
@@ -35,7 +35,7 @@ from privsyn.tasks.estimation.recode import (
 from privsyn.tasks.estimation.trends import list_missing_pairs
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge import hold_totals, prior_pairs
-from privsyn.tasks.knowledge.public_knowledge import KnowledgeInCodes, Part
+from privsyn.tasks.knowledge.public_knowledge import KnowledgeInCodes, KnowledgePart
 from privsyn.tasks.steps import append_attributes, decode, make_consistent, synthesize
 from privsyn.tasks.synthesis import shards
 
@@ -97,7 +97,7 @@ def read_consistent_marginals(
     one_way, variance = sum_coarse_one_ways(recode)
     measured = make_consistent.build_measured_marginals(*inputs.measured(list_whole_stages(stages)), domain)
     settings, known = get_consistency(request), request.public.on(recode)
-    found, totals = read_trends(request, inputs, recode, trends), request.public.totals
+    found, totals = read_trends(request, inputs, recode, trends), known.public.totals
     if found is not None:
         one_way = [m if totals is not None and totals.has(m.attributes) else found.pool_in(m) for m in one_way]
         measured = [found.pool_in(m) for m in measured]
@@ -146,7 +146,7 @@ def _list_consistent_tables(stages: Sequence[str], trends: Sequence[str]) -> tup
     return (MARGINALS, *((BY_TREND,) if trends else ()), *((SET_MARGINALS, MERGES) if has_sets(stages) else ()))
 
 
-CONSISTENCY_READS = (Part.RULES, Part.PRIOR_PAIRS, Part.TOTALS)
+CONSISTENCY_READS = (KnowledgePart.RULES, KnowledgePart.PRIOR_PAIRS, KnowledgePart.TOTALS)
 """The parts of public knowledge that :func:`read_consistent_marginals` reads."""
 
 
@@ -167,11 +167,11 @@ def trusts_prior(known: KnowledgeInCodes, inputs: Inputs) -> bool:
 
 
 def _follow_prior(
-    request: Request, inputs: Inputs, recode: Recode, consistent: Sequence[marginals.Marginal]
+    known: KnowledgeInCodes, inputs: Inputs, recode: Recode, consistent: Sequence[marginals.Marginal]
 ) -> prior_pairs.PriorGuide | None:
-    """Return what rows take from the prior, if the scores trust it."""
-    expected = request.public.on(recode).prior_pairs
-    if expected is None or not trusts_prior(request.public.on(inputs.recode()), inputs):
+    """Return what rows take from the prior, if the scores trust it; ``known``: in the codes of the first look."""
+    expected = known.public.on(recode).prior_pairs
+    if expected is None or not trusts_prior(known, inputs):
         return None
     return prior_pairs.choose_followed(expected, recode, consistent)
 
@@ -196,7 +196,7 @@ def build_consistency_step(stages: Sequence[str], trends: Sequence[str] = ()) ->
     return Step(
         name="make_consistent",
         title="Make consistent",
-        kind=Kind.POSTPROCESS,
+        kind=StepKind.POSTPROCESS,
         inputs=(RECODE, *list_measured_tables(stages), *list_released_tables(trends)),
         outputs=dict.fromkeys(files, tables.MARGINALS),
         settings=key_consistency,
@@ -220,10 +220,11 @@ def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = (), tr
         known = request.public.on(inputs.recode())
         consistent, sets = _read_consistent(inputs, stages, trends)
         recode = pool_one_ways(request, inputs, stages)
-        prior = _follow_prior(request, inputs, recode, consistent)
+        prior = _follow_prior(known, inputs, recode, consistent)
+        # appended attributes follow the core's rows one by one; what rules, sets or a prior tie is made at once
         together = known.tied | list_attributes(sets) if prior is None else frozenset(domain.attributes)
         core = append_attributes.select_core_marginals(consistent, domain, together)
-        totals, settings = request.public.totals, get_synthesis(request)
+        settings, totals = get_synthesis(request), known.public.totals
         total = estimate_total(recode) if totals is None else totals.rows
         wanted = shards.plan_shards(synthesize.compute_output_rows(total, settings), settings)
 
@@ -250,7 +251,7 @@ def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = (), tr
     return Step(
         name="synthesize",
         title="Synthesize",
-        kind=Kind.POSTPROCESS,
+        kind=StepKind.POSTPROCESS,
         inputs=(
             *_list_consistent_tables(stages, trends),
             RECODE,
@@ -259,7 +260,7 @@ def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = (), tr
         ),
         outputs={"core_codes": tables.SYNTHETIC_CODES},
         settings=key_synthesis,
-        reads=(Part.RULES, Part.PRIOR_PAIRS, Part.TOTALS),
+        reads=(KnowledgePart.RULES, KnowledgePart.PRIOR_PAIRS, KnowledgePart.TOTALS),
         run=run,
         version=10,
         words=_describe_rows,
@@ -315,11 +316,11 @@ def build_appending_step(scores: tuple[str, ...] = (), stages: Sequence[str] = (
     return Step(
         name="append_attributes",
         title="Append attributes",
-        kind=Kind.POSTPROCESS,
+        kind=StepKind.POSTPROCESS,
         inputs=("synthesize.core_codes", *_list_consistent_tables(stages, trends), RECODE, *scores),
         outputs={"codes": tables.SYNTHETIC_CODES},
         settings=_key_shards,
-        reads=(Part.RULES, Part.PRIOR_PAIRS, Part.TOTALS),
+        reads=(KnowledgePart.RULES, KnowledgePart.PRIOR_PAIRS, KnowledgePart.TOTALS),
         run=partial(_append, stages, trends),
         version=2,
     )
@@ -356,12 +357,12 @@ def build_decoding_step(stages: Sequence[str], name: str = CODES) -> Step:
     return Step(
         name="decode",
         title="Decode",
-        kind=Kind.POSTPROCESS,
+        kind=StepKind.POSTPROCESS,
         inputs=(name, RECODE, *list_released_tables(list_whole_stages(stages))),
         outputs={"synthetic": tables.SYNTHETIC},
         settings=_key_decoding,
-        reads=(Part.RULES, Part.TOGETHER),
-        inherits=(Part.TOTALS,) if name == CODES else (),
+        reads=(KnowledgePart.RULES, KnowledgePart.TOGETHER),
+        inherits=(KnowledgePart.TOTALS,) if name == CODES else (),
         run=run,
         version=6,
         words=lambda r: f"codes become values; {_describe_inside_bins(r)}; rows come in random order",
@@ -416,7 +417,7 @@ def build_drawing_step(
     stages: Sequence[str],
     draw: Draw,
     settings: Callable[[Request], dict[str, Any]],
-    reads: tuple[Part, ...] = (),
+    reads: tuple[KnowledgePart, ...] = (),
     words: str,
 ) -> Step:
     """Return a mechanism's own step in the place of the synthesis: ``draw`` makes rows of what ``stages`` measured."""
@@ -429,7 +430,7 @@ def build_drawing_step(
     return Step(
         name=name,
         title=title,
-        kind=Kind.POSTPROCESS,
+        kind=StepKind.POSTPROCESS,
         inputs=(RECODE, *list_released_tables(stages)),
         outputs={"codes": tables.SYNTHETIC_CODES},
         settings=settings,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts import tables
-from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.linked_tables import get_above
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
@@ -26,7 +26,7 @@ from privsyn.pipelines.common_steps import (
 )
 from privsyn.tasks.estimation.recode import estimate_total
 from privsyn.tasks.kernels.counting import Countable
-from privsyn.tasks.knowledge.public_knowledge import Part
+from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import list_without_rows, one_way_marginals
 
 WITHOUT_ROWS_SHARE = Fraction(1, 20)
@@ -44,11 +44,11 @@ def _list(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, 
 LIST_WITHOUT_ROWS = Step(
     name="list_without_rows",
     title="List persons without rows",
-    kind=Kind.TRANSFORM,
+    kind=StepKind.TRANSFORM,
     inputs=("encode.encoded_rows", RECODE),
     outputs={"without_rows": tables.WITHOUT_ROWS},
     settings=lambda r: {"by": list_without_rows.list_attributes(r.encoding)},
-    inherits=(Part.CODES,),
+    inherits=(KnowledgePart.CODES,),
     run=_list,
 )
 
@@ -68,7 +68,7 @@ MEASURE_WITHOUT_ROWS = ReleaseStep(
     inputs=(ROWS, RECODE),
     outputs=RELEASED,
     settings=lambda r: {},
-    inherits=(Part.CODES,),
+    inherits=(KnowledgePart.CODES,),
     plan=_plan,
     exact=_count,
     share=lambda r: WITHOUT_ROWS_SHARE,
@@ -104,11 +104,11 @@ def _make(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, 
 MAKE_WITHOUT_ROWS = Step(
     name="make_without_rows",
     title="Make persons without rows",
-    kind=Kind.POSTPROCESS,
+    kind=StepKind.POSTPROCESS,
     inputs=("link_rows.linked", RECODE, *list_released_tables(["measure_without_rows"])),
     outputs={"without_rows": tables.SYNTHETIC_WITHOUT_ROWS},
     settings=lambda r: {"seed": r.spec.mechanism.synthesis.seed, "order": r.column_order, "columns": key_columns(r)},
-    reads=(Part.RULES,),
+    reads=(KnowledgePart.RULES,),
     run=_make,
     words=lambda r: "those without rows are like the others, in the shares of their own noisy counts",
 )

@@ -133,7 +133,7 @@ def build_certificate(run: Run, refs: Mapping[str, StepRefs]) -> Certificate:
         totals=list_stated_totals(spec),
         not_measured={"columns": list(unmeasured), "promise": UNMEASURED_PROMISE} if unmeasured else None,
     )
-    if _is_without_relations(run, certificate):
+    if _is_without_relations(run, certificate):  # its stages say what was counted together
         trends = bool(list_trends(run.request))
         words = explain_missing_relations(prior=spec.prior is not None, trends=trends)
         certificate = certificate.model_copy(update={"relations": words})

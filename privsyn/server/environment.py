@@ -1,4 +1,4 @@
-"""The environment of Prefect's programs: address, database, folder, silence."""
+"""The environment of Prefect's programs: address, database, folder, silence, and whether a server is configured."""
 
 from __future__ import annotations
 
@@ -163,3 +163,34 @@ def build_client_auth_env(settings: Settings, environment: Mapping[str, str], ad
 def build_prefect_command(*arguments: str) -> list[str]:
     """Prefect's command line, of the Python that runs this, without the working folder's modules."""
     return [sys.executable, "-P", "-m", "prefect", "--no-prompt", *arguments]
+
+
+VARIABLES = ("PREFECT_API_URL", "PREFECT_PROFILE", "PREFECT_PROFILES_PATH")
+
+
+def is_server_configured() -> bool:
+    """Return whether PREFECT_API_URL is set: in the environment, in Prefect's active profile, or in its settings files.
+
+    Prefect itself is asked only where one of these could name a server.
+    """
+    if os.environ.get("PREFECT_API_URL"):
+        return True
+    if not any(map(os.environ.get, VARIABLES)) and not any(map(_names_server, _list_files())):
+        return False
+    from prefect.settings import PREFECT_API_URL
+
+    return bool(PREFECT_API_URL.value())
+
+
+def _list_files() -> tuple[Path, ...]:
+    """Return where Prefect's settings may stand besides the environment."""
+    home = Path(os.environ.get("PREFECT_HOME") or Path.home() / ".prefect")
+    return (home / "profiles.toml", Path("prefect.toml"), Path("pyproject.toml"), Path(".env"))
+
+
+def _names_server(file: Path) -> bool:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return False
+    return "PREFECT_API_URL" in text or "prefect.api" in text or (file.name == "prefect.toml" and "url" in text)

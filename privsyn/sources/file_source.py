@@ -25,8 +25,8 @@ from privsyn.sources.private_table import LEFT_OUT, Note, Source, check_types, l
 from privsyn.storage.objects import StoredObject
 from privsyn.storage.table_files import (
     File,
-    Layout,
     Place,
+    TableLayout,
     detect_delimiter,
     list_parquet_columns,
     open_parquet,
@@ -54,7 +54,7 @@ _WHOLE: set[tuple[Any, ...]] = set()
 class FileSource(Source):
     """A table in files whose structure fits the spec; ``columns`` are in the first file's order."""
 
-    layout: Layout
+    layout: TableLayout
     spec: ReleaseSpec
 
     @classmethod
@@ -201,7 +201,7 @@ def _make_csv_error(file: File, words: str) -> RequestError:
     return RequestError(f"{file} breaks off or is not a whole CSV file", "Write or copy it again", "data")
 
 
-def _check_types(layout: Layout, read: tuple[str, ...], spec: ReleaseSpec) -> None:
+def _check_types(layout: TableLayout, read: tuple[str, ...], spec: ReleaseSpec) -> None:
     if layout.types is None:
         return
     for file in layout.files:

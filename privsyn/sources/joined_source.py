@@ -95,6 +95,12 @@ class JoinedSource(Source):
         both = store.fingerprint_of_table(f"{name}\0".encode() for name in ("above and below", *(f[0] for f in found)))
         return (both, *found[0], *found[1])
 
+    def pin(self, place: str | dict[str, str]) -> str | dict[str, str]:
+        """Return the place of each table as it is read."""
+        if isinstance(place, str):
+            return place
+        return {name: str(source.pin(place[name])) for name, source in (self.above, self.below)}
+
     def close(self) -> None:
         """End what is held open between passes."""
         for _, source in (self.above, self.below):

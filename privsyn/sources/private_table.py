@@ -81,8 +81,8 @@ class Source(ABC):
         """Return the table's fingerprint, and those of its files, each as a table of its own, where it has several."""
         return (self.fingerprint(store),)
 
-    def pin(self, place: str) -> str:
-        """Return the place that finds the table as it is read, where it has versions."""
+    def pin(self, place: str | dict[str, str]) -> str | dict[str, str]:
+        """Return the place that finds the table as it is read, where it has versions; of two tables that of each."""
         return place
 
     def close(self) -> None:  # noqa: B027 - most sources hold nothing open

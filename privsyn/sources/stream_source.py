@@ -158,7 +158,7 @@ class StreamSource(Source):
         """The path, or the URL, which holds no password."""
         return (self.place,)
 
-    def pin(self, place: str) -> str:
+    def pin(self, place: str | dict[str, str]) -> str | dict[str, str]:
         """Return the place with the version that is read."""
         return self.place
 

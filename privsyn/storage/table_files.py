@@ -48,7 +48,7 @@ _BUFFER = 1 << 20
 
 
 @dataclass(frozen=True)
-class Layout:
+class TableLayout:
     """What the files of one table hold: column names in the first file's order, and stored types.
 
     ``types`` maps a column to its Arrow type in the first Parquet file; None for CSV, which is all text.
@@ -77,7 +77,7 @@ class StoredTable:
         return sum(pq.read_metadata(file).num_rows for file in self.files)
 
 
-def read_layout(path: Place, known: Collection[str], csv: CsvOptions = _DEFAULTS) -> Layout:
+def read_layout(path: Place, known: Collection[str], csv: CsvOptions = _DEFAULTS) -> TableLayout:
     """Return the layout of the file, or of the folder of files, at ``path``, or of the files that it lists.
 
     ``known`` are the column names that errors may show: without a header line, the first row of the
@@ -91,12 +91,12 @@ def read_layout(path: Place, known: Collection[str], csv: CsvOptions = _DEFAULTS
     parquet = {is_parquet(f) for f in files}
     if len(parquet) > 1:
         raise RequestError(f"{path} mixes CSV and Parquet files", "Keep one format in the folder", "data")
-    first: Layout | None = None
+    first: TableLayout | None = None
     for file in files:
         columns, types = list_parquet_columns(file) if parquet == {True} else (read_csv_header(file, csv).names, None)
         refuse_repeats(columns, str(file), known)
         if first is None:
-            first = Layout(files, "parquet" if types is not None else "csv", columns, types)
+            first = TableLayout(files, "parquet" if types is not None else "csv", columns, types)
         elif set(columns) != set(first.columns):
             odd = sorted((set(columns) ^ set(first.columns)) & set(known))
             which = f": {join_names(odd)} stands in one of them only" if odd else ""

@@ -31,7 +31,7 @@ ROUND_MINUTES = (5, 15, 30, 60)
 """What minutes are rounded to; of values with seconds also whole minutes."""
 
 
-class Part(StrEnum):
+class CalendarPart(StrEnum):
     """A part of the calendar."""
 
     WEEKDAY = "weekday"
@@ -39,7 +39,7 @@ class Part(StrEnum):
     MINUTE = "minutes rounded to"
 
 
-def name_calendar_attribute(column: str, part: Part) -> str:
+def name_calendar_attribute(column: str, part: CalendarPart) -> str:
     """Return the attribute of a part of a column's calendar; the released table has no such column."""
     return f"{column} ({part})"
 
@@ -55,13 +55,13 @@ class CalendarCodec(Codec):
     ``codec``: of the column; ``unit``: seconds of one of its numbers; ``smallest``: of its smallest step.
     """
 
-    def __init__(self, codec: OrderedCodec, part: Part, unit: int, smallest: int) -> None:
+    def __init__(self, codec: OrderedCodec, part: CalendarPart, unit: int, smallest: int) -> None:
         self.attribute, self.sources = name_calendar_attribute(codec.attribute, part), codec.sources
         self._codec, self._part, self._unit = codec, part, unit
         self._heaps = list_heaps(smallest)
         self._names = _list_names(part, self._heaps)
         of = np.array([1.0, *(smallest / heap for heap in self._heaps), 0.0])  # of all values, the multiples of each
-        shares = of[:-1] - of[1:] if part is Part.MINUTE else np.full(len(self._names), 1 / len(self._names))
+        shares = of[:-1] - of[1:] if part is CalendarPart.MINUTE else np.full(len(self._names), 1 / len(self._names))
         self.chances = np.append(0.0, shares)
         self.groups = np.arange(len(self.chances), dtype=np.int32)
 
@@ -74,9 +74,9 @@ class CalendarCodec(Codec):
 
     def _find_parts(self, seconds: Floats) -> NDArray[np.int64]:
         match self._part:
-            case Part.WEEKDAY:
+            case CalendarPart.WEEKDAY:
                 return ((np.floor(seconds / DAY) - MONDAY) % len(WEEKDAYS)).astype(np.int64)
-            case Part.HOUR:
+            case CalendarPart.HOUR:
                 return (seconds % DAY // HOUR).astype(np.int64)
         return count_heaps(seconds % DAY, self._heaps)
 
@@ -93,27 +93,27 @@ class CalendarCodec(Codec):
         return {}
 
 
-def _list_names(part: Part, heaps: Sequence[float]) -> list[str]:
+def _list_names(part: CalendarPart, heaps: Sequence[float]) -> list[str]:
     match part:
-        case Part.WEEKDAY:
+        case CalendarPart.WEEKDAY:
             return [*WEEKDAYS]
-        case Part.HOUR:
+        case CalendarPart.HOUR:
             return [f"{hour:02}" for hour in range(24)]
     return ["no round minute", *(f"{heap / MINUTE:g} min" for heap in heaps)]
 
 
-def list_parts(smallest: int) -> list[Part]:
+def list_parts(smallest: int) -> list[CalendarPart]:
     """Return the parts of the calendar that dates and moments have; ``smallest``: their smallest step, in seconds."""
-    parts = [Part.WEEKDAY]
-    parts += [Part.HOUR] if smallest <= HOUR else []
-    return parts + ([Part.MINUTE] if smallest <= MINUTE else [])
+    parts = [CalendarPart.WEEKDAY]
+    parts += [CalendarPart.HOUR] if smallest <= HOUR else []
+    return parts + ([CalendarPart.MINUTE] if smallest <= MINUTE else [])
 
 
 def move_in_calendar(
     drawn: Floats,
     low: Floats,
     high: Floats,
-    wanted: Mapping[Part, Codes],
+    wanted: Mapping[CalendarPart, Codes],
     smallest: int,
     rng: np.random.Generator,
 ) -> Floats:
@@ -123,15 +123,15 @@ def move_in_calendar(
     unknown, has that part as ``drawn``.
     """
     moments = drawn.copy()
-    if Part.WEEKDAY in wanted:
-        moments = _move_to_weekday(moments, low, high, np.asarray(wanted[Part.WEEKDAY]).astype(np.int64), rng)
-    if Part.HOUR in wanted:
-        hour = np.asarray(wanted[Part.HOUR]).astype(np.int64) - 1
+    if CalendarPart.WEEKDAY in wanted:
+        moments = _move_to_weekday(moments, low, high, np.asarray(wanted[CalendarPart.WEEKDAY]).astype(np.int64), rng)
+    if CalendarPart.HOUR in wanted:
+        hour = np.asarray(wanted[CalendarPart.HOUR]).astype(np.int64) - 1
         moved = np.floor(moments / DAY) * DAY + hour * HOUR + moments % HOUR
         moments = np.where((hour >= 0) & (moved >= low) & (moved < high), moved, moments)
-    if Part.MINUTE in wanted:
+    if CalendarPart.MINUTE in wanted:
         heaps, steps = list_heaps(smallest), np.arange(0.0, HOUR, smallest)
-        level = np.asarray(wanted[Part.MINUTE]).astype(np.int64) - 1
+        level = np.asarray(wanted[CalendarPart.MINUTE]).astype(np.int64) - 1
         for number in range(len(heaps) + 1):
             rows, places = np.flatnonzero(level == number), steps[count_heaps(steps, heaps) == number]
             if places.size:

@@ -15,7 +15,7 @@ from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs import parsing
 from privsyn.tasks.codecs.calendar import (
     CalendarCodec,
-    Part,
+    CalendarPart,
     move_in_calendar,
     name_calendar_attribute,
 )
@@ -32,9 +32,9 @@ class CalendarColumnCodec(OrderedCodec):
 
     unit: int
     smallest: int
-    parts: tuple[Part, ...] = ()
+    parts: tuple[CalendarPart, ...] = ()
 
-    def count_calendar(self, parts: Sequence[Part]) -> list[CalendarCodec]:
+    def count_calendar(self, parts: Sequence[CalendarPart]) -> list[CalendarCodec]:
         """Return codecs of parts of the calendar; values are drawn by these from now on."""
         self.parts = tuple(parts)
         self.helpers = tuple(name_calendar_attribute(self.attribute, part) for part in parts)

@@ -30,8 +30,8 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import OneOf
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.binning import AttributeBins, Binning, Level
-from privsyn.tasks.codecs.calendar import CalendarCodec, Part, list_parts, name_calendar_attribute
-from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec
+from privsyn.tasks.codecs.calendar import CalendarCodec, CalendarPart, list_parts, name_calendar_attribute
+from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec, OneHotCodec
 from privsyn.tasks.codecs.codec import Codec, Codes
 from privsyn.tasks.codecs.compositions import CompositionCodec
 from privsyn.tasks.codecs.dates_and_times import CalendarColumnCodec, DateCodec, DatetimeCodec, TimeCodec
@@ -39,7 +39,6 @@ from privsyn.tasks.codecs.differences import DifferenceCodec
 from privsyn.tasks.codecs.heaping import HeapingCodec
 from privsyn.tasks.codecs.level_codecs import LevelCodec, add_level_codecs
 from privsyn.tasks.codecs.numbers import IntegerCodec, NumberCodec
-from privsyn.tasks.codecs.one_hot import OneHotCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.codecs.person_figures import PersonFigureCodec, build_person_figures, get_unit
 from privsyn.tasks.codecs.split import split_by_computed
@@ -369,7 +368,7 @@ def _with_calendar(
     counted = spec.mechanism.compression.calendar and column.leaves_bins_open
     if not counted or codec.attribute in together | {spec.order}:
         return [codec]
-    parts = [Part.MINUTE] if isinstance(codec, TimeCodec) else list_parts(codec.smallest)
+    parts = [CalendarPart.MINUTE] if isinstance(codec, TimeCodec) else list_parts(codec.smallest)
     free = [part for part in parts if name_calendar_attribute(codec.attribute, part) not in spec.columns]
     return [codec, *codec.count_calendar(free)]
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import choose_code_dtype
 from privsyn.data_contracts.tables import ValueRange
+from privsyn.tasks.codecs.categories import OneHotCodec
 from privsyn.tasks.codecs.codec import Codec, Codes, Columns
-from privsyn.tasks.codecs.one_hot import OneHotCodec
 from privsyn.tasks.rules.compiled_rules import MAX_GRID, CompiledRules
 
 Bins = NDArray[np.int32]

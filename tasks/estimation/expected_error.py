@@ -24,6 +24,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from privsyn.data_contracts.domain import Clique
+
 Floats = NDArray[np.float64]
 
 NORMAL_MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
@@ -151,3 +153,34 @@ def split_by_weight(weights: Sequence[float], rho: Fraction) -> list[Fraction]:
     total = sum((Fraction(w) * n for w, n in times.items()), Fraction(0))
     shares = {w: rho * Fraction(w) / total for w in times}
     return [shares[w] for w in rounded]
+
+
+@dataclass(frozen=True)
+class TargetWeights:
+    """Weights of the attributes and sets of attributes that a spec names.
+
+    ``focus``: attributes whose relations count ``weight`` times; ``named``: sets of attributes with the weight of every
+    clique inside them.  Weights are 1 and more.
+    """
+
+    focus: frozenset[str] = frozenset()
+    weight: float = 1.0
+    named: tuple[tuple[frozenset[str], float], ...] = ()
+
+    def weights(self, cliques: Sequence[Clique]) -> Floats:
+        """Return the weight of each clique, shape (m,): the largest of those that apply, 1 where none does."""
+        return np.array([self._weight(clique) for clique in cliques], dtype=np.float64)
+
+    def _weight(self, clique: Clique) -> float:
+        found = [weight for columns, weight in self.named if columns.issuperset(clique)]
+        return max(1.0, *found, self.weight if self.focus.intersection(clique) else 1.0)
+
+    def weighted(self, departures: Departures, cliques: Sequence[Clique]) -> Departures:
+        """Return the departures of the cliques, every cell's error counted with the weight of its clique."""
+        if not self.focus and not self.named:
+            return departures
+        return Departures(departures.tau, departures.cells * self.weights(cliques)[:, None])
+
+
+NO_TARGETS = TargetWeights()
+"""All marginals count alike."""

@@ -17,14 +17,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique
 from privsyn.tasks.estimation.expected_error import NORMAL_MEAN_ABSOLUTE, Departures
-from privsyn.tasks.estimation.recode import Recode, sum_coarse_one_ways
-from privsyn.tasks.estimation.reference import Reference
+from privsyn.tasks.estimation.recode import Recode, estimate_total, sum_coarse_one_ways
 
 Floats = NDArray[np.float64]
 
@@ -72,7 +73,7 @@ def estimate_pair_departures(
     noise of a score, for a pair that is measured in vain does no harm.  ``explained``: pair -> the L1 departure, in
     records, that is known already, by its trend; None where no trends were asked: then that of weak relations is not.
     """
-    reference = Reference.of(recode)
+    reference = IndependentCounts.of(recode)
     _, noise = sum_coarse_one_ways(recode)
     # the last share, that of filtered values, is in no measured pair
     grouped = {a: _group_codes(reference.shares[a][:-1], v) for a, v in zip(recode, noise, strict=True)}
@@ -100,7 +101,7 @@ def estimate_clique_departures(
     scores: distances of cliques from rows made so far, with noise of standard deviation ``sigma``; they are spread over
     the cells in proportion to the counts expected of independence, as a pair's are.
     """
-    reference = Reference.of(recode)
+    reference = IndependentCounts.of(recode)
     _, noise = sum_coarse_one_ways(recode)
     table = np.stack([_group_codes(reference.shares[a][:-1], v) for a, v in zip(recode, noise, strict=True)])
     number = {a: i for i, a in enumerate(recode)}
@@ -119,7 +120,7 @@ def _spread(left: Floats, share: Floats, cells: Floats) -> Departures:
     return Departures(scale[:, None] * share, cells)
 
 
-def _shrink_scores(scores: Sequence[float], sigma: float | Sequence[float], reference: Reference) -> Floats:
+def _shrink_scores(scores: Sequence[float], sigma: float | Sequence[float], reference: IndependentCounts) -> Floats:
     """Return the scores less a multiple of their noise (:func:`compute_caution`, of as many as have it), at least 0.
 
     0 where that hides all (MAX_USABLE_SCORE_NOISE).
@@ -176,3 +177,46 @@ def _stack_columns(grouped: Mapping[str, Floats], attributes: Sequence[str], axi
     number = {a: i for i, a in enumerate(grouped)}
     table = np.stack(list(grouped.values()), axis=1)
     return np.expand_dims(table[:, [number[a] for a in attributes]], axis + 1)
+
+
+FRACTION_BITS = 16  # a reference count is a whole number of 2^-16 records
+MAX_ROWS = 3_000_000_000
+"""Above this, the exact 64-bit arithmetic of :func:`indif` could overflow."""
+
+
+@dataclass(frozen=True)
+class IndependentCounts:
+    """The counts of each pair if it were independent, by the noisy one-ways: public once these are released.
+
+    ``shares``: attribute -> share of every coarse code and, last, of the filtered values; they sum to 1, or are 0
+    where the noisy counts are.  ``total``: noisy number of rows.
+    """
+
+    shares: Mapping[str, NDArray[np.float64]]
+    total: float
+
+    @classmethod
+    def of(cls, recode: Recode) -> IndependentCounts:
+        """Return the reference that the released recoding implies; negative noisy counts become 0."""
+        shares = {}
+        for attribute, r in recode.items():
+            counts = np.bincount(np.where(r.kept, r.coarse, r.size), weights=r.estimate, minlength=r.size + 1)
+            positive = np.maximum(counts, 0.0)
+            shares[attribute] = positive / max(float(positive.sum()), 1.0)
+        return cls(shares, max(estimate_total(recode), 0.0))
+
+    def counts(self, a: str, b: str) -> NDArray[np.int64]:
+        """Return the pair's independent counts in units of 2^-16 records, rounded.
+
+        Shape (size of a + 1, size of b + 1).
+        """
+        expected = np.multiply.outer(self.shares[a], self.shares[b]) * min(self.total, MAX_ROWS)
+        return np.rint(np.ldexp(expected, FRACTION_BITS)).astype(np.int64)
+
+
+class ExpectedCounts(Protocol):
+    """What counts of pairs are compared with: public once the one-ways are released."""
+
+    def counts(self, a: str, b: str) -> NDArray[np.int64]:
+        """Return the pair's expected counts in units of 2^-16 records; shape (size of a + 1, size of b + 1)."""
+        ...

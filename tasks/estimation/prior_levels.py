@@ -30,7 +30,7 @@ UPDATES_PER_MARGINAL = 20
 
 
 @dataclass(frozen=True)
-class Levels:
+class GroupWorkload:
     """The groups and what is measured in each.
 
     ``large``: columns of the large groups (paper: state); ``small``: of
@@ -66,7 +66,7 @@ class Levels:
         return ((self.large,), large, (self.small,), small)
 
 
-def plan(levels: Levels, domain: Domain, rho: Fraction, records: int) -> list[Query]:
+def plan(levels: GroupWorkload, domain: Domain, rho: Fraction, records: int) -> list[Query]:
     """Return the queries of all four looks, each look at ``rho`` / 4, in equal parts.
 
     Privacy: all answers together are rho-zCDP for adding or removing one person with at most ``records`` = k records,
@@ -106,7 +106,7 @@ class NoisyLevel:
 
 
 def select_rows(
-    public: CodeTable, levels: Levels, answers: Sequence[Floats], seed: int, *, turns: int = UPDATES_PER_MARGINAL
+    public: CodeTable, levels: GroupWorkload, answers: Sequence[Floats], seed: int, *, turns: int = UPDATES_PER_MARGINAL
 ) -> CodeTable:
     """Synthetic rows: Algorithm 2 from the noisy ``answers`` of :func:`plan`'s queries, each flat, in their order.
 
@@ -121,7 +121,7 @@ def select_rows(
     ]
     large = NoisyLevel(levels.large, found[0][0][:, 0], levels.of_large, tuple(found[1]))
     small = NoisyLevel(levels.small, found[2][0][:, 0], levels.of_small, tuple(found[3]))
-    support = Support.of(public, levels.small)
+    support = PublicSupport.of(public, levels.small)
     codes = np.unique(np.stack([public.column(a) for a in levels.small], axis=1), axis=0)
     made = iterate_group_shares(support, (large, small), codes, turns, seed, own=False)
     drawn, number = [], []
@@ -132,7 +132,7 @@ def select_rows(
 
 
 @dataclass(frozen=True, eq=False)
-class Support:
+class PublicSupport:
     """The public table's distinct rows without the group columns, and the share of each; ``domain``: the table's.
 
     ``own``: the public rows of every small group's cell, as numbers of distinct ones.
@@ -145,7 +145,7 @@ class Support:
     own: Mapping[int, NDArray[np.int64]]
 
     @classmethod
-    def of(cls, public: CodeTable, group: Clique) -> Support:
+    def of(cls, public: CodeTable, group: Clique) -> PublicSupport:
         """Build the levels of the public rows.
 
         ``group``: the columns of the small groups; another column is needed.
@@ -185,7 +185,13 @@ class Support:
 
 
 def iterate_group_shares(
-    support: Support, levels: Sequence[NoisyLevel], codes: NDArray[np.integer], turns: int, seed: int, *, own: bool
+    support: PublicSupport,
+    levels: Sequence[NoisyLevel],
+    codes: NDArray[np.integer],
+    turns: int,
+    seed: int,
+    *,
+    own: bool,
 ) -> Iterator[Floats]:
     """Yield the distribution over the distinct public rows in every small group of ``codes``, shape (groups, columns).
 
@@ -213,7 +219,7 @@ def sort_by_group(answer: Floats, clique: Clique, groups: int, domain: Domain) -
     return table.reshape(domain.cells(clique[:groups]), -1)
 
 
-def _list_groups(levels: Levels) -> tuple[Clique, ...]:
+def _list_groups(levels: GroupWorkload) -> tuple[Clique, ...]:
     return (levels.large, levels.large, levels.small, levels.small)
 
 

@@ -105,7 +105,7 @@ def _get_shape(domain: Domain, clique: Clique, padded: bool) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class Blocks:
+class BlockwiseRows:
     """Rows that are never in memory together.
 
     ``read``: starts a pass over the columns of the given attributes (a subdomain, in its order), as blocks; ``rows``:

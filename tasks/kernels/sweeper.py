@@ -154,6 +154,7 @@ def build_layout(
     ``counted``: how many of the cliques, from the first on, are marginals; the others are fixed (None: all are).
     ``merges``: as of :class:`Sweeper`.
     """
+    # a move changes the counts of marginals; a penalty of forbidden cells is no count, and stays as it is
     moved = [w if counted is None or m < counted else 0 for m, w in enumerate(weights)]
     merges = [own or (None,) * len(clique) for own, clique in zip(merges or [()] * len(cliques), cliques, strict=True)]
     kept = list_merged(cliques, merges)
@@ -172,7 +173,7 @@ def build_layout(
         for a in clique:
             holding[a].append(m)
     for a, size in enumerate(sizes):
-        place = 0
+        place = 0  # in a's workspace, where a's axis comes last: all values of a row's other codes are one line
         for m in holding[a]:
             clique, shape = cliques[m], shapes[m]
             axis = list(clique).index(a)
@@ -183,6 +184,7 @@ def build_layout(
             views.append((bases[m], left, right, place, weights[m], moved[m], own, where))
             for n, i in enumerate(rest):
                 there = merges[m][i]
+                # merged codes of a row stand in rows of their own, so that a kernel need not look them up
                 row = clique[i] if there is None else len(sizes) + number[clique[i], id(there)]
                 others.append((row, size * prod(shape[c] for c in rest[n + 1 :])))
             near.append(len(others))

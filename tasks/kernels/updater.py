@@ -24,7 +24,7 @@ _GOLDEN = 0.6180339887498949
 
 
 @dataclass(frozen=True, eq=False)
-class Target:
+class TargetMarginal:
     """A wanted marginal: positions of its attributes, their sizes, and rows wanted per cell (float64, flat).
 
     ``sigma`` is the standard deviation of the noise in one cell of ``wanted``; 0 where that is unknown.  ``zero``: the
@@ -73,7 +73,7 @@ class Updater:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown()
 
-    def visit(self, target: Target, alpha: float, duplicate_share: float, *address: int) -> float:
+    def visit(self, target: TargetMarginal, alpha: float, duplicate_share: float, *address: int) -> float:
         """Move the rows towards ``target`` once; returns the L1 error in rows that was found before.
 
         ``address`` numbers this visit: a visit's random streams depend on the seed and the address only.
@@ -104,7 +104,7 @@ class Updater:
         for other in others:
             other.result()
 
-    def _count(self, target: Target, edges: np.ndarray) -> np.ndarray:
+    def _count(self, target: TargetMarginal, edges: np.ndarray) -> np.ndarray:
         by_block = np.zeros((edges.size - 1, prod(target.shape)), np.int64)
 
         def work(first: int, last: int) -> None:
@@ -116,7 +116,13 @@ class Updater:
         return by_block
 
     def _plan(
-        self, target: Target, current: np.ndarray, by_block: np.ndarray, alpha: float, share: float, *address: int
+        self,
+        target: TargetMarginal,
+        current: np.ndarray,
+        by_block: np.ndarray,
+        alpha: float,
+        share: float,
+        *address: int,
     ) -> _Moves | None:
         draws = derive_stream(self._seed, *address)
         offsets = np.array([draw_uniform(draws, 0), draw_uniform(draws, 1)])
@@ -137,7 +143,7 @@ class Updater:
         places = moves.starts[:-1] + np.cumsum(moves.by_block, axis=0) - moves.by_block
         self._each_span(lambda a, b: gum.index_rows(self._keys, edges, places, a, b, index), edges.size - 1)
 
-    def _move(self, target: Target, moves: _Moves, edges: np.ndarray, *address: int) -> None:
+    def _move(self, target: TargetMarginal, moves: _Moves, edges: np.ndarray, *address: int) -> None:
         strides = [prod(target.shape[i + 1 :]) for i in range(len(target.shape))]
         ends, blocks = moves.ends, edges.size - 1
         chosen, targets = np.empty(moves.slots.size, np.uint32), np.empty(moves.slots.size, np.int32)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.pair_departures import FRACTION_BITS, MAX_ROWS, IndependentCounts
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode, build_coarse_domain
-from privsyn.tasks.estimation.reference import FRACTION_BITS, MAX_ROWS, Reference
 from privsyn.tasks.estimation.towards_prior import shrink_towards_prior
 from privsyn.tasks.kernels.counting import CodeTable, count_all
 from privsyn.tasks.synthesis.implied_pairs import IMPLIED_SIGMA_FACTOR, list_missing_pairs
@@ -40,7 +40,7 @@ class PriorPairs:
     """
 
     rows: CodeTable
-    independent: Reference
+    independent: IndependentCounts
     known: frozenset[str]
     errors: Mapping[str, float]
 
@@ -49,7 +49,7 @@ class PriorPairs:
         """Return the knowledge of pairs that public rows in fine codes give, under a released recoding."""
         known = frozenset(a for a, r in recode.items() if r.by_prior) | _find_attributes_covered(public, recode)
         errors = {a: _compute_expected_error(r) for a, r in recode.items()}
-        return cls(_coarsen(public, recode), Reference.of(recode), known, errors)
+        return cls(_coarsen(public, recode), IndependentCounts.of(recode), known, errors)
 
     def counts(self, a: str, b: str) -> NDArray[np.int64]:
         """Return the counts of a pair that the public table expects (``Reference.counts``)."""

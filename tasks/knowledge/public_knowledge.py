@@ -19,16 +19,16 @@ from privsyn.data_contracts.domain import Clique, Domain, drop_attributes
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.binning import list_roundings
+from privsyn.tasks.codecs.categories import OneHotCodec
 from privsyn.tasks.codecs.encoding_plan import list_asked_thresholds
 from privsyn.tasks.codecs.level_codecs import LevelCodec
-from privsyn.tasks.codecs.one_hot import OneHotCodec
 from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation import known_zeros
+from privsyn.tasks.estimation.expected_error import TargetWeights
 from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.pair_departures import ExpectedCounts, IndependentCounts
 from privsyn.tasks.estimation.question_cells import NO_STARTS, Starts, find_starts
 from privsyn.tasks.estimation.recode import Recode
-from privsyn.tasks.estimation.reference import Expected, Reference
-from privsyn.tasks.estimation.target_weights import Targets
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge import prior_pairs
 from privsyn.tasks.knowledge.totals import HeldCounts, KnownTotals, list_held_by_rules
@@ -44,7 +44,7 @@ COMPARED_WEIGHT = 1.0
 """The weight of two columns and their difference among the sets that are measured."""
 
 
-class Part(StrEnum):
+class KnowledgePart(StrEnum):
     """A part of what is public about the rows, or what one kind of step takes from it."""
 
     CODES = "what rules and levels change of the codes"
@@ -60,13 +60,15 @@ class Part(StrEnum):
     TOGETHER = "the columns that move together"
 
 
-ALL = frozenset(Part)
+ALL = frozenset(KnowledgePart)
 
-_ENOUGH: dict[Part, frozenset[Part]] = {
-    Part.PRIOR: frozenset({Part.PRIOR, Part.PRIOR_PAIRS}),
-    Part.KNOWN_COLUMNS: frozenset({Part.KNOWN_COLUMNS, Part.KNOWN_CODES, Part.TOTALS}),
-    Part.KNOWN_PAIRS: frozenset({Part.KNOWN_PAIRS, Part.TOTALS}),
-    Part.KNOWN_CODES: frozenset({Part.KNOWN_CODES, Part.TOTALS}),
+_ENOUGH: dict[KnowledgePart, frozenset[KnowledgePart]] = {
+    KnowledgePart.PRIOR: frozenset({KnowledgePart.PRIOR, KnowledgePart.PRIOR_PAIRS}),
+    KnowledgePart.KNOWN_COLUMNS: frozenset(
+        {KnowledgePart.KNOWN_COLUMNS, KnowledgePart.KNOWN_CODES, KnowledgePart.TOTALS}
+    ),
+    KnowledgePart.KNOWN_PAIRS: frozenset({KnowledgePart.KNOWN_PAIRS, KnowledgePart.TOTALS}),
+    KnowledgePart.KNOWN_CODES: frozenset({KnowledgePart.KNOWN_CODES, KnowledgePart.TOTALS}),
 }
 """Part -> the parts of which each has it in its key; another part has only itself."""
 
@@ -82,7 +84,7 @@ class PublicKnowledge:
     encoding: EncodingPlan
     _prior: CodeTable | None = None
     _totals: KnownTotals | None = None
-    parts: frozenset[Part] = ALL
+    parts: frozenset[KnowledgePart] = ALL
 
     @classmethod
     def of(cls, spec: ReleaseSpec, encoding: EncodingPlan, prior: CodeTable | None) -> PublicKnowledge:
@@ -92,11 +94,11 @@ class PublicKnowledge:
         """
         return cls(spec, encoding, prior, KnownTotals.of(spec.totals, encoding) if spec.totals else None)
 
-    def only(self, parts: Iterable[Part]) -> PublicKnowledge:
+    def only(self, parts: Iterable[KnowledgePart]) -> PublicKnowledge:
         """Return the same knowledge, of which only ``parts`` may be read."""
         return replace(self, parts=frozenset(parts))
 
-    def key(self, parts: Collection[Part] = ALL) -> dict[str, Any]:
+    def key(self, parts: Collection[KnowledgePart] = ALL) -> dict[str, Any]:
         """Return what cache keys have of ``parts``, JSON-ready; nothing of a part that the spec does not state."""
         return {name: value for part in parts for name, value in _KEYS[part](self).items()}
 
@@ -104,7 +106,7 @@ class PublicKnowledge:
         """Return what the knowledge says of the coarse codes of ``recode``."""
         return KnowledgeInCodes(self, recode)
 
-    def check(self, part: Part) -> None:
+    def check(self, part: KnowledgePart) -> None:
         """Raise TypeError if ``part`` may not be read here."""
         if not self.parts & _ENOUGH.get(part, {part}):
             raise TypeError(f"the step does not declare that it reads {part}")
@@ -113,14 +115,14 @@ class PublicKnowledge:
     def prior(self) -> CodeTable | None:
         """The public rows in fine codes; None without a prior, or where its file is not named."""
         if self._prior is not None:
-            self.check(Part.PRIOR)
+            self.check(KnowledgePart.PRIOR)
         return self._prior
 
     @property
     def totals(self) -> KnownTotals | None:
         """The known counts; None without any."""
         if self._totals is not None:
-            self.check(Part.TOTALS)
+            self.check(KnowledgePart.TOTALS)
         return self._totals
 
     @property
@@ -128,7 +130,7 @@ class PublicKnowledge:
         """The fine domain of the attributes whose counts are not known."""
         if self._totals is None:
             return self.encoding.domain
-        self.check(Part.KNOWN_COLUMNS)
+        self.check(KnowledgePart.KNOWN_COLUMNS)
         return self._totals.measured(self.encoding.domain)
 
     @property
@@ -141,31 +143,35 @@ class PublicKnowledge:
         """The pairs of attributes whose counts are known, in the domain's order."""
         if self._totals is None:
             return frozenset()
-        self.check(Part.KNOWN_PAIRS)
+        self.check(KnowledgePart.KNOWN_PAIRS)
         return frozenset(self._totals.pairs)
 
     def add_known_codes(self, recode: Recode) -> Recode:
         """Return ``recode`` with the codes of attributes whose counts are known, in the domain's order."""
         if self._totals is None:
             return recode
-        self.check(Part.KNOWN_CODES)
+        self.check(KnowledgePart.KNOWN_CODES)
         return self._totals.with_recode(recode, self.encoding.domain.attributes)
 
     @property
-    def targets(self) -> Targets:
+    def targets(self) -> TargetWeights:
         """The attributes of the columns and sets of columns that the spec wants to count more."""
         focus, of = self.spec.focus, self.encoding.attributes_of
         if focus is not None or self.spec.workload:
-            self.check(Part.TARGETS)
+            self.check(KnowledgePart.TARGETS)
         named = tuple((frozenset(of(m.columns)), m.weight) for m in self.spec.workload)
-        return Targets(named=named) if focus is None else Targets(frozenset(of(focus.columns)), focus.weight, named)
+        return (
+            TargetWeights(named=named)
+            if focus is None
+            else TargetWeights(frozenset(of(focus.columns)), focus.weight, named)
+        )
 
     @property
     def scored_more(self) -> frozenset[str]:
         """The attributes whose pairs' scores have half of the budget of all; none where all have equal parts."""
         if self.spec.focus is None or not self.spec.scores_focus_more:
             return frozenset()
-        self.check(Part.SCORED)
+        self.check(KnowledgePart.SCORED)
         return frozenset(self.encoding.attributes_of(self.spec.focus.columns))
 
     @property
@@ -173,11 +179,11 @@ class PublicKnowledge:
         """The attributes of each set of columns that the spec wants measured whole, once, with the largest weight."""
         found: dict[frozenset[str], float] = {}
         for marginal in self.spec.measured_sets:
-            self.check(Part.TARGETS)
+            self.check(KnowledgePart.TARGETS)
             attributes = frozenset(self.encoding.attributes_of(marginal.columns))
             found[attributes] = max(found.get(attributes, 0.0), marginal.weight)
         for pair in self.spec.compared_pairs:
-            self.check(Part.TARGETS)
+            self.check(KnowledgePart.TARGETS)
             found[frozenset((*pair, name_difference_attribute(*pair)))] = COMPARED_WEIGHT
         return tuple(found.items())
 
@@ -190,7 +196,7 @@ class PublicKnowledge:
     def together(self) -> tuple[tuple[str, ...], ...]:
         """The groups of columns whose values lie close together in every row."""
         if self.spec.together:
-            self.check(Part.TOGETHER)
+            self.check(KnowledgePart.TOGETHER)
         return self.spec.together
 
 
@@ -207,7 +213,7 @@ class KnowledgeInCodes:
         public, stated = self.public, self.public.spec.prior
         by_rules = None
         if public.spec.rules:
-            public.check(Part.RULES)
+            public.check(KnowledgePart.RULES)
             by_rules = known_zeros.build_known_zeros(public.encoding, self.recode)
         if stated is None or not stated.zeros or public.prior is None:
             return by_rules
@@ -224,13 +230,13 @@ class KnowledgeInCodes:
         """What the prior expects of pairs; None without one."""
         if self.public.prior is None:
             return None
-        self.public.check(Part.PRIOR_PAIRS)
+        self.public.check(KnowledgePart.PRIOR_PAIRS)
         return prior_pairs.PriorPairs.of(self.public.prior, self.recode)
 
     @property
-    def expected(self) -> Expected:
+    def expected(self) -> ExpectedCounts:
         """The counts of pairs that the scores are distances from: the prior's, or those of independent columns."""
-        return self.prior_pairs or Reference.of(self.recode)
+        return self.prior_pairs or IndependentCounts.of(self.recode)
 
     @property
     def known_pairs(self) -> list[Marginal]:
@@ -244,7 +250,7 @@ class KnowledgeInCodes:
         spec = self.public.spec
         if not spec.compared_pairs and not any(marginal.question for marginal in spec.measured_sets):
             return NO_STARTS
-        self.public.check(Part.TARGETS)
+        self.public.check(KnowledgePart.TARGETS)
         groupings = {a: (np.where(r.kept, r.coarse, -1), r.size) for a, r in self.recode.items()}
         return find_starts(spec, self.public.encoding, groupings)
 
@@ -323,17 +329,17 @@ def _key_together(public: PublicKnowledge) -> dict[str, Any]:
     return {"together": public.spec.together} if public.spec.together else {}
 
 
-_KEYS: Mapping[Part, Callable[[PublicKnowledge], dict[str, Any]]] = {
-    Part.CODES: _key_codes,
-    Part.RULES: _key_rules,
-    Part.PRIOR: _key_prior,
-    Part.PRIOR_PAIRS: _key_prior_pairs,
-    Part.KNOWN_COLUMNS: _key_known_columns,
-    Part.KNOWN_PAIRS: _key_known_pairs,
-    Part.KNOWN_CODES: _key_known_codes,
-    Part.TOTALS: _key_totals,
-    Part.TARGETS: _key_targets,
-    Part.SCORED: _key_scored,
-    Part.TOGETHER: _key_together,
+_KEYS: Mapping[KnowledgePart, Callable[[PublicKnowledge], dict[str, Any]]] = {
+    KnowledgePart.CODES: _key_codes,
+    KnowledgePart.RULES: _key_rules,
+    KnowledgePart.PRIOR: _key_prior,
+    KnowledgePart.PRIOR_PAIRS: _key_prior_pairs,
+    KnowledgePart.KNOWN_COLUMNS: _key_known_columns,
+    KnowledgePart.KNOWN_PAIRS: _key_known_pairs,
+    KnowledgePart.KNOWN_CODES: _key_known_codes,
+    KnowledgePart.TOTALS: _key_totals,
+    KnowledgePart.TARGETS: _key_targets,
+    KnowledgePart.SCORED: _key_scored,
+    KnowledgePart.TOGETHER: _key_together,
 }
 """Part -> its part of cache keys, by the names that keys of 0.3.0 have."""

@@ -25,7 +25,7 @@ from privsyn.tasks.codecs.person_figures import PersonFigureCodec
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
-from privsyn.tasks.kernels.updater import Target
+from privsyn.tasks.kernels.updater import TargetMarginal
 from privsyn.tasks.panels.choose_persons import NoisyCounts, choose_persons
 from privsyn.tasks.panels.gaps import Gaps, OrderSteps
 from privsyn.tasks.panels.transition_codes import TransitionCodes
@@ -357,23 +357,25 @@ def fit_relations(
     place = {a: i for i, a in enumerate(moved)} | {a: i + 2 * len(moved) for i, a in enumerate(held)}
     columns = [np.ascontiguousarray(c) for c in (*(new[a] for a in moved), *(now[a] for a in moved), *held.values())]
     shares = {a: np.bincount(c, minlength=sizes[a]).astype(np.float64) for a, c in held.items()}
-    targets: list[Target] = []
+    targets: list[TargetMarginal] = []
     kept: list[int] = []
     for a in moved:
         if a not in joints:
             shares[a] = np.bincount(new[a], minlength=sizes[a]).astype(np.float64)
-            targets.append(Target((place[a],), shares[a].shape, shares[a]))
+            targets.append(TargetMarginal((place[a],), shares[a].shape, shares[a]))
             continue
         joint, sigma = joints[a]
         shares[a] = joint.reshape(-1, sizes[a]).sum(axis=0)
         by = (place[KIND],) if joint.ndim > 2 else ()
-        targets.append(Target((place[a],), shares[a].shape, shares[a]))
+        targets.append(TargetMarginal((place[a],), shares[a].shape, shares[a]))
         kept.append(len(targets))
-        targets.append(Target((*by, before[a], place[a]), joint.shape, joint.ravel(), sigma))
+        targets.append(TargetMarginal((*by, before[a], place[a]), joint.shape, joint.ravel(), sigma))
     for m in relations:
         fitted = fit_to_shares(m.counts, [shares[a] for a in m.attributes])
         scale = rows / max(float(m.counts.sum()), 1.0)
-        targets.append(Target(tuple(place[a] for a in m.attributes), fitted.shape, fitted.ravel(), m.sigma * scale))
+        targets.append(
+            TargetMarginal(tuple(place[a] for a in m.attributes), fitted.shape, fitted.ravel(), m.sigma * scale)
+        )
     all_sizes = [sizes[a] for a in (*moved, *moved, *held)]
     residuals = compute_residuals(columns, all_sizes, targets, 0, threads, Shard(seed))
     cliques = [target.attributes for target in targets]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.receipts import Query, compute_sigma
-from privsyn.tasks.estimation.reference import FRACTION_BITS, MAX_ROWS, Expected
+from privsyn.tasks.estimation.pair_departures import FRACTION_BITS, MAX_ROWS, ExpectedCounts
 from privsyn.tasks.kernels.counting import Countable, count_all
 
 SENSITIVITY = 4
@@ -100,7 +100,7 @@ def compute_l1_distance(counts: NDArray[np.int64], reference: NDArray[np.int64])
 
 
 def count_exactly(
-    rows: Countable, queries: Sequence[Query], threads: int, reference: Expected | None = None
+    rows: Countable, queries: Sequence[Query], threads: int, reference: ExpectedCounts | None = None
 ) -> Iterator[NDArray[np.int64]]:
     """Yield the exact score of each pair, one cell each, in order; pairs are counted and dropped one by one.
 

@@ -213,7 +213,7 @@ def make_consistent(
         _average(groups, rounds)  # nothing is cut at 0 yet: noise below 0 still cancels noise above
     if shrink:
         _shrink_all([e for e in larger if e.known is None], expected, pooled, trend_deviations)
-    if one_way_weight != 1:
+    if one_way_weight != 1:  # cutting at 0 draws large marginals towards even, and one-ways would follow them
         for e in singles:
             e.variance = e.variance / one_way_weight
         groups = _group_all(estimates, singles, zeros)  # weights follow from variances

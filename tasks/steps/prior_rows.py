@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, choose_code_dtype
 from privsyn.tasks.estimation.known_zeros import KnownZeros
-from privsyn.tasks.estimation.prior_levels import Support
+from privsyn.tasks.estimation.prior_levels import PublicSupport
 from privsyn.tasks.estimation.projection import apply_norm_sub
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain
 from privsyn.tasks.kernels.counting import CodeTable
@@ -49,7 +49,7 @@ def coarsen_rows(public: CodeTable, recode: Recode) -> CodeTable:
     return CodeTable(domain, tuple(codes))
 
 
-class Groups(NamedTuple):
+class GroupSizes(NamedTuple):
     """The groups that have rows: ``codes``, shape (groups, columns), and ``rows``, how many each has."""
 
     codes: NDArray[np.int64]
@@ -58,7 +58,7 @@ class Groups(NamedTuple):
 
 def list_groups_with_rows(
     public: CodeTable, group: Clique, noisy: Floats, sigma: float, rows: int, can: Sequence[NDArray[np.bool_]] | None
-) -> Groups:
+) -> GroupSizes:
     """Return how many of ``rows`` rows each group has.
 
     noisy: the groups' noisy numbers of rows, shape (cells of ``group``,), each with standard deviation ``sigma``.  A
@@ -78,10 +78,10 @@ def list_groups_with_rows(
     most = np.argsort(-np.rint((wanted - found) / ROW_COUNT_TOLERANCE), kind="stable")[: rows - int(found.sum())]
     found[most] += 1
     cells, found = cells[found > 0], found[found > 0]
-    return Groups(np.stack(np.unravel_index(cells, shape), axis=1).astype(np.int64), found)
+    return GroupSizes(np.stack(np.unravel_index(cells, shape), axis=1).astype(np.int64), found)
 
 
-def list_possible_rows(support: Support, zeros: KnownZeros | None) -> Sequence[NDArray[np.bool_]] | None:
+def list_possible_rows(support: PublicSupport, zeros: KnownZeros | None) -> Sequence[NDArray[np.bool_]] | None:
     """Return for every group's cell the distinct public rows that ``zeros`` allows in it; None where all can be."""
     if zeros is None or not zeros.cliques:
         return None
@@ -90,7 +90,7 @@ def list_possible_rows(support: Support, zeros: KnownZeros | None) -> Sequence[N
     return [~_find_forbidden(support, zeros, group) for group in codes]
 
 
-def _find_forbidden(support: Support, zeros: KnownZeros, group: NDArray[np.integer]) -> NDArray[np.bool_]:
+def _find_forbidden(support: PublicSupport, zeros: KnownZeros, group: NDArray[np.integer]) -> NDArray[np.bool_]:
     found = np.zeros(support.shares.size, bool)
     for clique, forbidden in zeros.tables:
         of_group = {a: int(group[support.group.index(a)]) for a in clique if a in support.group}
@@ -100,8 +100,8 @@ def _find_forbidden(support: Support, zeros: KnownZeros, group: NDArray[np.integ
 
 
 def draw_rows(
-    support: Support,
-    groups: Groups,
+    support: PublicSupport,
+    groups: GroupSizes,
     shares: Iterable[Floats],
     can: Sequence[NDArray[np.bool_]] | None,
     seed: int,

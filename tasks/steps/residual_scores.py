@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.receipts import Query
-from privsyn.tasks.estimation.expected_error import choose_worth_measuring
-from privsyn.tasks.estimation.pair_departures import estimate_clique_departures, estimate_one_way_departures
+from privsyn.tasks.estimation.expected_error import NO_TARGETS, TargetWeights, choose_worth_measuring
+from privsyn.tasks.estimation.pair_departures import (
+    FRACTION_BITS,
+    estimate_clique_departures,
+    estimate_one_way_departures,
+)
 from privsyn.tasks.estimation.recode import Recode
-from privsyn.tasks.estimation.reference import FRACTION_BITS
-from privsyn.tasks.estimation.target_weights import NO_TARGETS, Targets
 from privsyn.tasks.kernels.counting import CodeTable, Countable, count_all
 from privsyn.tasks.steps.combine_cliques import with_one_ways
 from privsyn.tasks.steps.indif_scores import compute_l1_distance, plan_score_queries
@@ -48,7 +50,7 @@ def list_candidates(
     gamma: int,
     *,
     triples: bool,
-    targets: Targets = NO_TARGETS,
+    targets: TargetWeights = NO_TARGETS,
 ) -> list[Clique]:
     """Return all pairs of at most ``max_cells`` cells, then at most as many triples of at most ``gamma`` cells.
 
@@ -126,7 +128,7 @@ def reselect_cliques(
     records: int,
     *,
     remeasure_one_ways: bool,
-    targets: Targets = NO_TARGETS,
+    targets: TargetWeights = NO_TARGETS,
 ) -> dict[Clique, float]:
     """Return the cliques to measure with their weights, those that lower the expected error most first.
 

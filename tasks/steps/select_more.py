@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Selection
+from privsyn.tasks.estimation.expected_error import NO_TARGETS, TargetWeights
 from privsyn.tasks.estimation.noisy import pool_answers
 from privsyn.tasks.estimation.recode import Recode
-from privsyn.tasks.estimation.target_weights import NO_TARGETS, Targets
 from privsyn.tasks.steps.select_pairs import select
 
 LEAST_LACKING = 0.05
@@ -35,7 +35,7 @@ def select_from_all_scores(
     settings: Selection,
     *,
     remeasure_one_ways: bool,
-    targets: Targets = NO_TARGETS,
+    targets: TargetWeights = NO_TARGETS,
     explained: Mapping[Clique, float] | None = None,
 ) -> pa.Table:
     """Return the contract PAIRS for the budget ``rho`` of all measurements, made and to be made.

@@ -14,10 +14,15 @@ from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Selection
 from privsyn.data_contracts.tables import PAIRS
-from privsyn.tasks.estimation.expected_error import Departures, choose_worth_measuring, compute_size_weight
+from privsyn.tasks.estimation.expected_error import (
+    NO_TARGETS,
+    Departures,
+    TargetWeights,
+    choose_worth_measuring,
+    compute_size_weight,
+)
 from privsyn.tasks.estimation.pair_departures import estimate_one_way_departures, estimate_pair_departures
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain
-from privsyn.tasks.estimation.target_weights import NO_TARGETS, Targets
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ def select(
     settings: Selection,
     *,
     remeasure_one_ways: bool,
-    targets: Targets = NO_TARGETS,
+    targets: TargetWeights = NO_TARGETS,
     pooled: bool = False,
     once: Collection[str] = (),
     known: Recode | None = None,

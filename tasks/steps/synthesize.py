@@ -49,10 +49,6 @@ def synthesize(
     zeros: joint codes that rules forbid, which sweeps keep to and GUM does not.
     Raises ValueError for missing one-ways, wrong shapes, negative counts, or rows outside 0 .. 2**31 - 1.
     """
-    from privsyn.tasks.synthesis.gum import run_gum  # these here: compiled code loads slowly
-    from privsyn.tasks.synthesis.sweep import sweep
-    from privsyn.tasks.synthesis.targets import scale_target
-
     if not 0 <= rows <= MAX_ROWS:
         raise ValueError(f"rows must be from 0 to {MAX_ROWS:,}, not {rows:,}")
     for marginal in marginals:
@@ -65,40 +61,50 @@ def synthesize(
     else:
         columns = _resample(prior.rows, domain, rows, settings.seed)
     cliques = [*(m.attributes for m in marginals if len(m.attributes) > 1), *zeros.cliques]
+    # rows of a prior have relations that no marginal holds: taken apart and joined anew they would lose them
     cliques += [domain.attributes] if prior is not None else []
     groups = [group for group in list_components(cliques, domain) if len(group) > 1]
     steps = settings.sweeps if settings.method == "sweep" else settings.iterations
     for g, group in enumerate(groups if rows else []):
         numbers = [domain.index(a) for a in group]
-        chosen = [columns[i] for i in numbers]
         own = [m for m in marginals if m.attributes and m.attributes[0] in group]
+        if settings.method == "sweep" and shard.of == 1:  # what is made in shards is large: chance is small in it
+            inner = Domain.of({a: domain.size(a) for a in group})
+            own += _list_implied(own, inner, settings, rows, threads, zeros) if prior is None else prior.pairs
         report = _make_reporter(progress, g, len(groups), steps)
-        if settings.method == "sweep" and shard.of == 1:
-            if prior is None:
-                own += _list_implied(own, Domain.of({a: domain.size(a) for a in group}), settings, rows, threads, zeros)
-            else:
-                own += prior.pairs
-        targets = [scale_target(m, group, rows, zeros) for m in own]
-        if settings.method == "sweep":
-            forbidden = [(tuple(group.index(a) for a in c), mask) for c, mask in zeros.tables if set(c) <= set(group)]
-            sweep(
-                chosen,
-                domain.shape(group),
-                targets,
-                settings,
-                component=numbers[0],
-                threads=choose_thread_count(threads),
-                report=report,
-                shard=shard,
-                leftovers=leftovers,
-                forbidden=forbidden,
-            )
-        else:
-            larger = [target for target in targets if len(target.attributes) > 1 and not target.merges]
-            run_gum(chosen, larger, settings, numbers[0], choose_thread_count(threads), report)
-        if g > 0:
+        chosen = [columns[i] for i in numbers]
+        _fit_component(chosen, own, group, domain, settings, threads, report, shard, leftovers, zeros)
+        if g > 0:  # else the order in which rows of each component were drawn would relate components
             _reorder(columns, numbers, derive_stream(settings.seed, _JOIN, numbers[0]))
     return CodeTable(domain, tuple(columns))
+
+
+def _fit_component(
+    columns: list[np.ndarray],
+    marginals: Sequence[Marginal],
+    group: Clique,
+    domain: Domain,
+    settings: Synthesis,
+    threads: int,
+    report: Callable[[int], None],
+    shard: Shard,
+    leftovers: Leftovers | None,
+    zeros: KnownZeros,
+) -> None:
+    """Move the rows of one component, in place, towards its marginals by ``settings.method``."""
+    from privsyn.tasks.synthesis.gum import run_gum  # these here: compiled code loads slowly
+    from privsyn.tasks.synthesis.sweep import sweep
+    from privsyn.tasks.synthesis.targets import scale_target
+
+    threads, first = choose_thread_count(threads), domain.index(group[0])
+    targets = [scale_target(m, group, len(columns[0]), zeros) for m in marginals]
+    if settings.method == "gum":  # one-ways it starts from; merged cells have no single code that a row could be given
+        larger = [target for target in targets if len(target.attributes) > 1 and not target.merges]
+        run_gum(columns, larger, settings, first, threads, report)
+        return
+    forbidden = [(tuple(group.index(a) for a in c), mask) for c, mask in zeros.tables if set(c) <= set(group)]
+    shape = domain.shape(group)
+    sweep(columns, shape, targets, settings, first, threads, report, shard, leftovers, forbidden)
 
 
 def _resample(table: CodeTable, domain: Domain, rows: int, seed: int) -> list[np.ndarray]:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 
 from privsyn.data_contracts.domain import Clique, Domain
-from privsyn.tasks.estimation.target_weights import NO_TARGETS, Targets
+from privsyn.tasks.estimation.expected_error import NO_TARGETS, TargetWeights
 
 NORMAL_MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
 
@@ -29,7 +29,7 @@ def choose_worst_marginals(
     at_once: int,
     rho: float,
     records: int,
-    targets: Targets = NO_TARGETS,
+    targets: TargetWeights = NO_TARGETS,
 ) -> list[Clique]:
     """Return the ``at_once`` cliques of largest score, those above 0 only, in the order of ``cliques``.
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.kernels.streams import derive_stream, shuffle
-from privsyn.tasks.kernels.updater import Target, Updater
+from privsyn.tasks.kernels.updater import TargetMarginal, Updater
 
 PATIENCE, LEAST_GAIN = 3, 0.01
 """GUM ends when this many iterations in a row have not lowered its best error by this share."""
@@ -20,7 +20,7 @@ _ORDER, _VISIT = 1, 2  # purposes of random streams
 
 def run_gum(
     columns: Sequence[np.ndarray],
-    targets: Sequence[Target],
+    targets: Sequence[TargetMarginal],
     settings: Synthesis,
     component: int,
     threads: int,

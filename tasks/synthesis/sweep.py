@@ -21,7 +21,7 @@ from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.kernels.counting import CodeTable, count_all
 from privsyn.tasks.kernels.streams import derive_stream, draw_systematically, draw_uniform, shuffle
 from privsyn.tasks.kernels.sweeper import Sweeper
-from privsyn.tasks.kernels.updater import Target
+from privsyn.tasks.kernels.updater import TargetMarginal
 from privsyn.tasks.synthesis.shards import Leftovers, Shard
 from privsyn.tasks.synthesis.targets import find_empty_cells
 
@@ -48,7 +48,7 @@ _UNIT, _ONE_WAY, _HEAVIEST = 4, 16, 64  # weights of a marginal of median noise 
 def sweep(
     columns: Sequence[np.ndarray],
     sizes: Sequence[int],
-    targets: Sequence[Target],
+    targets: Sequence[TargetMarginal],
     settings: Synthesis,
     component: int,
     threads: int,
@@ -88,7 +88,7 @@ def sweep(
             if settings.sweeps > len(FIRST_SWEEP_BLOCKS)
             else np.zeros(0, int)
         )
-        if stuck.size:
+        if stuck.size:  # every move that lowers the sum is made: only one that raises it leads further
             for t, heat in enumerate(TEMPERATURES):
                 shuffle(stuck, derive_stream(settings.seed, _ORDER, component, _WARM, t))
                 sweeper.sweep(stuck, FIRST_SWEEP_BLOCKS[-1], False, settings.seed, _WARM, component, t, heat=heat)
@@ -123,7 +123,7 @@ def cool(
         report(t + 1)
 
 
-def _is_stuck(residuals: np.ndarray, targets: Sequence[Target], attributes: int) -> np.ndarray:
+def _is_stuck(residuals: np.ndarray, targets: Sequence[TargetMarginal], attributes: int) -> np.ndarray:
     """Return the numbers of the attributes whose sweeps are stuck (STUCK_THRESHOLD)."""
     wrong, holding = np.zeros(attributes), np.zeros(attributes)
     end = 0
@@ -137,7 +137,7 @@ def _is_stuck(residuals: np.ndarray, targets: Sequence[Target], attributes: int)
     return np.flatnonzero(wrong >= STUCK_THRESHOLD * np.maximum(holding, 1))
 
 
-def weigh_marginals(targets: Sequence[Target]) -> list[int]:
+def weigh_marginals(targets: Sequence[TargetMarginal]) -> list[int]:
     """Return a positive integer per marginal: 4 / sigma in units of the median sigma, 16 for a one-way.
 
     A one-way is what all marginals of its attribute agree on, so it is known better than any of them.
@@ -155,7 +155,7 @@ def _compute_weight(median: float, sigma: float) -> int:
 def compute_residuals(
     columns: Sequence[np.ndarray],
     sizes: Sequence[int],
-    targets: Sequence[Target],
+    targets: Sequence[TargetMarginal],
     component: int,
     threads: int,
     shard: Shard,
@@ -175,7 +175,7 @@ def compute_residuals(
 
 
 def _count(
-    columns: Sequence[np.ndarray], sizes: Sequence[int], targets: Sequence[Target], threads: int
+    columns: Sequence[np.ndarray], sizes: Sequence[int], targets: Sequence[TargetMarginal], threads: int
 ) -> Iterator[np.ndarray]:
     """Count the rows in each target's cells, by merged codes where it has them."""
     table = {str(a): (size, column) for a, (size, column) in enumerate(zip(sizes, columns, strict=True))}

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.domain import Clique
 from privsyn.tasks.estimation.known_zeros import KnownZeros
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.kernels.updater import Target
+from privsyn.tasks.kernels.updater import TargetMarginal
 
 MIN_IMPLIED_SHARE = 0.95
 """One attribute follows from a value of another if at least this share of the value's rows are wanted in one cell."""
@@ -22,7 +22,7 @@ MAX_WANTED_DEVIATIONS = 0.1
 """A cell counts as empty if at most so many standard deviations are wanted in it."""
 
 
-def scale_target(marginal: Marginal, group: Clique, rows: int, zeros: KnownZeros | None = None) -> Target:
+def scale_target(marginal: Marginal, group: Clique, rows: int, zeros: KnownZeros | None = None) -> TargetMarginal:
     """Return marginal scaled to ``rows``, its attributes by their positions in ``group``; without any count, uniform.
 
     zeros: what rules forbid, of which the target knows its own cells.
@@ -34,10 +34,10 @@ def scale_target(marginal: Marginal, group: Clique, rows: int, zeros: KnownZeros
     attributes = tuple(group.index(a) for a in marginal.attributes)
     unknown = zeros is None or bool(marginal.merges)
     known = None if unknown or zeros is None else zeros.on(marginal.attributes, marginal.counts.shape)
-    return Target(attributes, marginal.counts.shape, wanted, marginal.sigma * scale, known, marginal.merges)
+    return TargetMarginal(attributes, marginal.counts.shape, wanted, marginal.sigma * scale, known, marginal.merges)
 
 
-def find_empty_cells(targets: Sequence[Target]) -> NDArray[np.bool_]:
+def find_empty_cells(targets: Sequence[TargetMarginal]) -> NDArray[np.bool_]:
     """Return which cells of all targets, one after another in row-major order, are empty beyond what noise can hide.
 
     Not in the paper.  Pairs with known noise say so: where one attribute follows from a value of the other
@@ -47,7 +47,7 @@ def find_empty_cells(targets: Sequence[Target]) -> NDArray[np.bool_]:
     return np.concatenate([_find_empty(target) for target in targets])
 
 
-def _find_empty(target: Target) -> NDArray[np.bool_]:
+def _find_empty(target: TargetMarginal) -> NDArray[np.bool_]:
     known = np.zeros(target.wanted.size, bool) if target.zero is None else target.zero.ravel()
     if len(target.shape) != 2 or target.sigma <= 0:
         return known

@@ -17,7 +17,7 @@ from typing import Any, get_args
 import pytest
 
 from privsyn.data_contracts import tables
-from privsyn.data_contracts.artifacts import Kind, Zone
+from privsyn.data_contracts.artifacts import StepKind, Zone
 from privsyn.data_contracts.mechanism_options import AnyMechanism
 from privsyn.engine.request import Request
 from privsyn.engine.step import Look, ReleaseStep, Step, get_step, release_steps, run_steps
@@ -329,7 +329,7 @@ LOOKS = {
 
 @pytest.mark.parametrize("name", LOOKS)
 def test_these_steps_look_at_private_rows_and_no_others(name: str) -> None:
-    assert [step.name for step in build_steps(REQUESTS[name]) if step.kind is Kind.RELEASE] == LOOKS[name]
+    assert [step.name for step in build_steps(REQUESTS[name]) if step.kind is StepKind.RELEASE] == LOOKS[name]
 
 
 def mutants() -> dict[str, Step]:
@@ -344,8 +344,8 @@ def mutants() -> dict[str, Step]:
             step["encode"], outputs={**step["encode"].outputs, "repairs": tables.RECODE}
         ),
         "a transformation that publishes": replace(step["encode"], published=step["compress_domain"].published),
-        "a release step by its kind only": replace(step["decode"], kind=Kind.RELEASE),
-        "a release step of another kind": replace(measure, kind=Kind.POSTPROCESS),
+        "a release step by its kind only": replace(step["decode"], kind=StepKind.RELEASE),
+        "a release step of another kind": replace(measure, kind=StepKind.POSTPROCESS),
         "a release without a look": replace(measure, look=None),
         "a look without words": replace(measure, look=replace(measure.look, what="")),
         "a look without a reason": replace(measure, look=replace(measure.look, reason=lambda request: "")),
@@ -379,11 +379,11 @@ def broken_rules(steps: Sequence[Step], request: Request = REQUESTS["privsyn"]) 
         reads = {zones[name] for name in step.inputs} or {Zone.PRIVATE}  # the first step reads the private table
         makes = {contract.zone for contract in step.outputs.values()}
         fine = {
-            Kind.TRANSFORM: makes == {Zone.PRIVATE} and not step.published,
-            Kind.RELEASE: Zone.PRIVATE in reads and makes == {Zone.RELEASED} and is_receipted(step, zones, request),
-            Kind.POSTPROCESS: reads == {Zone.RELEASED} == makes,
+            StepKind.TRANSFORM: makes == {Zone.PRIVATE} and not step.published,
+            StepKind.RELEASE: Zone.PRIVATE in reads and makes == {Zone.RELEASED} and is_receipted(step, zones, request),
+            StepKind.POSTPROCESS: reads == {Zone.RELEASED} == makes,
         }
-        if not fine[step.kind] or isinstance(step, ReleaseStep) != (step.kind is Kind.RELEASE):
+        if not fine[step.kind] or isinstance(step, ReleaseStep) != (step.kind is StepKind.RELEASE):
             broken.append(step.name)
     return broken
 
@@ -447,7 +447,7 @@ def test_shares_that_sum_to_1_with_one_below_0_are_refused(monkeypatch: pytest.M
 
 
 def test_a_mechanism_without_a_look_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    free = tuple(step for step in STEPS if step.kind is not Kind.RELEASE)
+    free = tuple(step for step in STEPS if step.kind is not StepKind.RELEASE)
     monkeypatch.setitem(registry.MECHANISMS, "privsyn", lambda request: free)
     with pytest.raises(ValueError, match="must sum to 1"):
         build_steps(REQUESTS["privsyn"])

@@ -17,8 +17,8 @@ from privsyn.api.ledger import LedgerView
 from privsyn.api.release import release_in_process
 from privsyn.base.settings import Settings
 from privsyn.comparison import variants
-from privsyn.comparison.method import MethodSettings, Trial
-from privsyn.data_contracts.artifacts import Kind
+from privsyn.comparison.method import MethodInput, MethodSettings
+from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.mechanism_options import MOST_ROUNDS, Adaptive
 from privsyn.data_contracts.receipts import sum_rho
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -128,7 +128,7 @@ def test_the_rows_are_those_of_the_method_in_memory(spec: ReleaseSpec) -> None:
     rows = encode_table(source.batches(), encoding).fine
     summary = run(spec, noise=SeededNoise(5))
     settings = MethodSettings.of(spec)
-    trial = Trial(
+    trial = MethodInput(
         rows,
         encoding.binning,
         1.0,
@@ -181,7 +181,12 @@ def test_without_rounds_the_steps_are_those_that_are_drawn() -> None:
     named = [step.name for step in build_steps(Request(make_spec(adaptive={"rounds": 1})))]
     assert named[8:12] == ["rows_so_far_2", "residual_scores_2", "select_again_2", "measure_again_2"]
     kinds = {step.name: step.kind for step in build_steps(Request(make_spec(adaptive={"rounds": 1})))}
-    assert [kinds[name] for name in named[8:12]] == [Kind.POSTPROCESS, Kind.RELEASE, Kind.POSTPROCESS, Kind.RELEASE]
+    assert [kinds[name] for name in named[8:12]] == [
+        StepKind.POSTPROCESS,
+        StepKind.RELEASE,
+        StepKind.POSTPROCESS,
+        StepKind.RELEASE,
+    ]
     assert [type(s) is ReleaseStep for s in build_steps(Request(make_spec(adaptive={"rounds": 1})))[8:12]] == [
         False,
         True,

@@ -16,7 +16,7 @@ from privsyn.api.ledger import LedgerView
 from privsyn.api.release import evaluate, release_in_process
 from privsyn.api.rerun import rerun
 from privsyn.base.settings import Settings
-from privsyn.comparison.method import MethodSettings, Trial
+from privsyn.comparison.method import MethodInput, MethodSettings
 from privsyn.comparison.methods import METHODS
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.open_run import open_run
@@ -185,10 +185,10 @@ def test_the_method_that_is_compared_makes_the_same_rows_from_the_same_noise(hom
     encoding = plan(spec)
     expected = encode_table(pq.read_table(Path(summary.released) / "synthetic.parquet").to_batches(), encoding).bins
 
-    def compared(seed: int) -> Trial:
+    def compared(seed: int) -> MethodInput:
         rows = encode_table(open_source(spec.data, spec).batches(), encoding).fine
         promise = (spec.privacy.epsilon, spec.privacy.delta, spec.unit.records)
-        return Trial(
+        return MethodInput(
             rows,
             encoding.binning,
             *promise,

@@ -17,7 +17,7 @@ import pytest
 from privsyn.api.ledger import LedgerView
 from privsyn.base.errors import BudgetRefusedError, RequestError
 from privsyn.base.settings import Settings
-from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.certificate import Certificate
 from privsyn.data_contracts.itemset_spec import ItemsetSpec
 from privsyn.engine.execute import Run
@@ -226,7 +226,7 @@ def test_wrong_requests_are_refused_by_name(
 
 def test_only_release_steps_and_the_transform_look_at_transactions(listed: ItemsetSpec) -> None:
     private = {s.name for s in build_itemset_steps(listed) if any(i.startswith("transactions.") for i in s.inputs)}
-    assert private == {s.name for s in build_itemset_steps(listed) if s.kind is Kind.RELEASE}
+    assert private == {s.name for s in build_itemset_steps(listed) if s.kind is StepKind.RELEASE}
 
 
 def test_noise_stands_in_every_count_and_a_mutant_without_is_found(

@@ -26,7 +26,7 @@ from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.estimation.noisy import read_receipts
-from privsyn.tasks.knowledge.public_knowledge import Part
+from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from tests.support import answered
 from tests.support.kept import Kept
 from tests.support.notes import write_section
@@ -170,7 +170,7 @@ def test_a_named_question_gives_its_columns_edges_and_is_in_check_and_note() -> 
     assert asked.workload[0].columns == ("region", "happy", "age")
     assert make_spec(workload=asked.public()["workload"]).workload == asked.workload
     assert [31 in list_bin_starts(spec) for spec in (asked, make_spec())] == [True, False]
-    keys = [Request(spec).public.key({Part.CODES}) for spec in (asked, make_spec())]
+    keys = [Request(spec).public.key({KnowledgePart.CODES}) for spec in (asked, make_spec())]
     assert keys == [{"asked": {"age": (31.0,)}}, {}]  # rows are encoded by the edge
     assert {line.cells for line in check(asked).sets} == {(2, 4, 2)}
     assert "the cells of `region, happy where age < 31`" in write_section("targets", asked)

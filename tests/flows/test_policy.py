@@ -15,11 +15,11 @@ import privsyn
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine import admission, candidate, policy_checks
+from privsyn.engine.policy_checks import load_policy
 from privsyn.evaluation import coded_tables
 from privsyn.evaluation.quality_release import publish_quality
 from privsyn.ledgers.calendar_periods import name_period
 from privsyn.publish.formats.add_formats import add_formats
-from privsyn.specs.policy_file import load_policy
 from tests.support.commands import privsyn as command
 from tests.support.commands import use_no_server
 from tests.support.places import ROOT

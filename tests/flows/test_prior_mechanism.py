@@ -21,9 +21,9 @@ from privsyn.api.ledger import LedgerView
 from privsyn.api.release import evaluate, release_in_process
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
-from privsyn.comparison.method import MethodSettings, Trial
+from privsyn.comparison.method import MethodInput, MethodSettings
 from privsyn.comparison.methods import METHODS
-from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import encode_table
@@ -144,7 +144,7 @@ def test_the_example_of_the_docs_is_taken(save: Save, tmp_path: Path) -> None:
     spec = with_public_inputs(make_spec(data=save(people(300)), **example), tmp_path)
     found = check(spec)
     assert found.warnings[0].startswith("prior: 200 rows that the spec states to be public")
-    assert [step.name for step in plan_release(spec).steps if step.kind is Kind.RELEASE] == list(LOOKS)
+    assert [step.name for step in plan_release(spec).steps if step.kind is StepKind.RELEASE] == list(LOOKS)
 
 
 def test_no_row_breaks_a_rule(save: Save, tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_the_method_that_is_compared_makes_the_same_rows(save: Save, tmp_path: P
     rows = encode_table(open_source(spec.data, spec).batches(), encoding).fine
     settings = MethodSettings.of(spec)
     public = Request(spec, tuple(spec.released_columns)).prior
-    trial = Trial(rows, encoding.binning, 4.0, 1e-9, 1, SeededNoise(7), 3, prior=public, settings=settings)
+    trial = MethodInput(rows, encoding.binning, 4.0, 1e-9, 1, SeededNoise(7), 3, prior=public, settings=settings)
     found = METHODS["default"].run(trial).table
     assert all(np.array_equal(a, b) for a, b in zip(found.columns, expected.columns, strict=True))
     METHODS["mst"].run(trial)  # other methods know nothing of the public table

@@ -16,7 +16,7 @@ from privsyn.api.ledger import LedgerView
 from privsyn.api.release import evaluate, release_in_process
 from privsyn.api.rerun import rerun
 from privsyn.base.settings import Settings
-from privsyn.comparison.method import MethodSettings, Trial
+from privsyn.comparison.method import MethodInput, MethodSettings
 from privsyn.comparison.methods import METHODS
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.open_run import open_run
@@ -147,7 +147,7 @@ def test_the_method_that_is_compared_makes_the_same_rows_and_age_goes_with_incom
     expected = encode_table(pq.read_table(Path(summary.released) / "synthetic.parquet").to_batches(), encoding).bins
     rows = encode_table(open_source(spec.data, spec).batches(), encoding).fine
     settings = MethodSettings.of(spec)
-    trial = Trial(rows, encoding.binning, 4.0, 1e-9, 1, SeededNoise(7), 3, settings=settings)
+    trial = MethodInput(rows, encoding.binning, 4.0, 1e-9, 1, SeededNoise(7), 3, settings=settings)
     found = METHODS[name].run(trial).table
     assert all(np.array_equal(a, b) for a, b in zip(found.columns, expected.columns, strict=True))
     assert np.corrcoef(found.column("age"), found.column("income"))[0, 1] > 0.3

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from privsyn import cli
 from privsyn.base.settings import Settings
-from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.pipelines.privsyn import STEPS
 from privsyn.publish.folder import ReleaseSummary
@@ -157,7 +157,7 @@ def test_11_a_run_with_test_noise_is_never_published_later(places: Path, save: S
     spec = few(save(people(300)))
     fake = noisy_counts(run(spec, noise=NoNoise()))
     real = run(spec)
-    assert real.drawn == tuple(step.name for step in STEPS if step.kind is Kind.RELEASE)
+    assert real.drawn == tuple(step.name for step in STEPS if step.kind is StepKind.RELEASE)
     assert noisy_counts(real) != fake
     for path in Settings().released_root.rglob("manifest.json"):
         assert json.loads(path.read_text(encoding="utf-8"))["differentially_private"] is True

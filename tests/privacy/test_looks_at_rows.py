@@ -13,7 +13,7 @@ import pytest
 
 from privsyn.base.settings import Settings
 from privsyn.data_contracts import tables
-from privsyn.data_contracts.artifacts import Kind, Zone
+from privsyn.data_contracts.artifacts import StepKind, Zone
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.step_options import Synthesis
@@ -88,9 +88,9 @@ def test_03_only_release_steps_and_transforms_read_private_rows(
         }
     spec = with_public_inputs(few(save(people(300)), synthesis={}, **fields), places)
     passes, readers = readers_of_a_run(spec, monkeypatch)
-    of_kind = {kind: {step.name for step in build_steps(Request(spec)) if step.kind is kind} for kind in Kind}
+    of_kind = {kind: {step.name for step in build_steps(Request(spec)) if step.kind is kind} for kind in StepKind}
     assert passes == {"preflight", "encode"}
-    assert readers == of_kind[Kind.RELEASE] | of_kind[Kind.TRANSFORM] - {"encode"}
+    assert readers == of_kind[StepKind.RELEASE] | of_kind[StepKind.TRANSFORM] - {"encode"}
 
 
 def planted(monkeypatch: pytest.MonkeyPatch, name: str, **fields: Any) -> None:

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.artifacts import StepKind
 from privsyn.flows.run_page import step_progress as progress
 from privsyn.flows.run_page.step_progress import StepProgress
 from privsyn.pipelines.privsyn import STEPS
@@ -44,7 +44,7 @@ class Bars:
 
 def watch(bars: Bars, step: Any, total: int) -> list[float]:
     """What is told of a step that reports each of ``total`` parts, and waits for each to be told (or, a while, not)."""
-    patience = 20 if step.kind is Kind.TRANSFORM else 10_000
+    patience = 20 if step.kind is StepKind.TRANSFORM else 10_000
     with StepProgress(step) as bar:
         wait(bar, lambda: bool(bars.told) or bars.refuse, 10_000)
         for done in range(1, total + 1):
@@ -61,10 +61,10 @@ def wait(bar: StepProgress, enough: Callable[[], bool], most: int) -> None:
         bar._done.wait(0.001)
 
 
-of_kind = {kind: [step for step in STEPS if step.kind is kind] for kind in Kind}
+of_kind = {kind: [step for step in STEPS if step.kind is kind] for kind in StepKind}
 
 
-@pytest.mark.parametrize("step", of_kind[Kind.TRANSFORM], ids=lambda step: step.name)
+@pytest.mark.parametrize("step", of_kind[StepKind.TRANSFORM], ids=lambda step: step.name)
 def test_12_progress_through_private_rows_tells_a_beginning_and_an_end(
     step: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,11 +74,13 @@ def test_12_progress_through_private_rows_tells_a_beginning_and_an_end(
 
 def test_12_mutant_progress_by_batches_of_private_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: a transform step that passes for a postprocess one tells how many batches it reads."""
-    step = replace(of_kind[Kind.TRANSFORM][0], kind=Kind.POSTPROCESS)
+    step = replace(of_kind[StepKind.TRANSFORM][0], kind=StepKind.POSTPROCESS)
     assert watch(Bars(monkeypatch), step, 2) != watch(Bars(monkeypatch), step, 7)
 
 
-@pytest.mark.parametrize("step", [of_kind[Kind.RELEASE][0], of_kind[Kind.POSTPROCESS][0]], ids=lambda step: step.name)
+@pytest.mark.parametrize(
+    "step", [of_kind[StepKind.RELEASE][0], of_kind[StepKind.POSTPROCESS][0]], ids=lambda step: step.name
+)
 def test_12_progress_of_public_work_is_told_in_full(step: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert watch(Bars(monkeypatch), step, 4) == [0.0, 25.0, 50.0, 75.0, 100.0]
 
@@ -92,7 +94,7 @@ def test_12_progress_that_cannot_be_shown_fails_no_step_and_is_told_by_its_type(
 
 
 def test_12_progress_of_a_failed_step_stays_and_of_a_short_one_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    bars, step = Bars(monkeypatch), of_kind[Kind.RELEASE][0]
+    bars, step = Bars(monkeypatch), of_kind[StepKind.RELEASE][0]
     with pytest.raises(ZeroDivisionError), StepProgress(step) as bar:
         bar.report(step.name, 1, 4)
         wait(bar, lambda: 25.0 in bars.told, 10_000)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.engine.inputs import Inputs
@@ -21,7 +21,7 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, RowStream, release_steps
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.estimation import noisy
-from privsyn.tasks.estimation.reference import Reference
+from privsyn.tasks.estimation.pair_departures import IndependentCounts
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.steps import (
     indif_scores,
@@ -166,7 +166,7 @@ def test_05_scores_against_noisy_one_ways(records: int, seed: int) -> None:
     """The declared k is never exceeded, whatever the reference says, and is reached."""
     rng = np.random.default_rng(seed)
     shares = {a: rng.dirichlet(np.ones(size + 1)) for a, size in zip(DOMAIN.attributes, DOMAIN.sizes, strict=True)}
-    reference = Reference(shares, total=float(rng.uniform(0, 6)))
+    reference = IndependentCounts(shares, total=float(rng.uniform(0, 6)))
     queries = indif_scores.plan_queries(DOMAIN, Fraction(1), records, indif_scores.REFERENCE_SENSITIVITY)
     step = SimpleNamespace(count_exactly=partial(indif_scores.count_exactly, reference=reference))
     (found,) = worst(step, queries, records, 5)
@@ -179,7 +179,7 @@ def test_05_mutant_a_reference_from_the_rows() -> None:
     def exact(rows: CodeTable, queries: list[Query], threads: int) -> Iterator[np.ndarray]:
         counts = {a: count(rows, (a,), padded_result=True) for a in DOMAIN.attributes}
         shares = {a: c / max(c.sum(), 1) for a, c in counts.items()}
-        yield from indif_scores.count_exactly(rows, queries, threads, Reference(shares, float(rows.rows)))
+        yield from indif_scores.count_exactly(rows, queries, threads, IndependentCounts(shares, float(rows.rows)))
 
     queries = indif_scores.plan_queries(DOMAIN, Fraction(1), 1, indif_scores.REFERENCE_SENSITIVITY)
     (found,) = worst(SimpleNamespace(count_exactly=exact), queries, 1, 6)
@@ -326,7 +326,7 @@ def looks_of(mechanism: str, records: int) -> Iterator[tuple[str, list[Query], S
             noise = [np.arange(q.cells, dtype=np.int64) + 900 for q in queries]
             tables[f"{step.name}.noisy"] = noisy.tabulate_answers(noise)
             tables[f"{step.name}.receipts"] = noisy.tabulate_receipts(queries)
-        elif step.kind is Kind.POSTPROCESS and step.name != "make_consistent":
+        elif step.kind is StepKind.POSTPROCESS and step.name != "make_consistent":
             assert step.run is not None
             for table, made in step.run(request, inputs, lambda d, t: None).items():
                 whole = pa.Table.from_batches(made.batches, made.schema) if isinstance(made, RowStream) else made

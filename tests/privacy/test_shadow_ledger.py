@@ -18,7 +18,7 @@ from privsyn.base.errors import BudgetRefusedError, LedgerError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.ledgers import database
-from privsyn.ledgers.ledger import Ledger, Line
+from privsyn.ledgers.ledger import ChargeLine, Ledger
 from privsyn.ledgers.schema import CHAINED_TABLES, FIRST_TABLES, SCHEMA_VERSION
 from tests.support import postgres
 from tests.support.releases import few, run
@@ -70,7 +70,7 @@ def spend_all(ledger: Ledger, key: str) -> None:
     """Charge nine tenths of the cap."""
     ledger.register("people", CAP)
     rho = ledger.summary("people")[0].cap_rho * Fraction(9, 10)
-    ledger.reserve("people", f"run-{key[0]}", [Line("one_way_marginals", key, rho)])
+    ledger.reserve("people", f"run-{key[0]}", [ChargeLine("one_way_marginals", key, rho)])
     ledger.claim("people", key, "draw")
     ledger.settle("people", key)
 

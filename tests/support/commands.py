@@ -20,4 +20,4 @@ def privsyn(*arguments: object) -> Result:
 
 def use_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let ``privsyn release`` run in this process, whatever the user's own settings say of a Prefect server."""
-    monkeypatch.setattr("privsyn.server.configured.is_server_configured", lambda: False)
+    monkeypatch.setattr("privsyn.server.environment.is_server_configured", lambda: False)

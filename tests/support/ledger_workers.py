@@ -6,7 +6,7 @@ import contextlib
 
 from privsyn.base.errors import BudgetRefusedError
 from privsyn.data_contracts.promise import Guarantee
-from privsyn.ledgers.ledger import Ledger, Line
+from privsyn.ledgers.ledger import ChargeLine, Ledger
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 
 CAP = Guarantee(epsilon=2.0, delta=1e-9)
@@ -21,7 +21,7 @@ def reserve_many(url: str, worker: int, attempts: int) -> list[str]:
     for i in range(attempts):
         key = f"shared-{i}" if i % 2 else f"own-{worker}-{i}"
         with contextlib.suppress(BudgetRefusedError):
-            ledger.reserve("people", f"run-{worker}", [Line("one_way", key, price)])
+            ledger.reserve("people", f"run-{worker}", [ChargeLine("one_way", key, price)])
             got.append(key)
             if i % 2 == 0:
                 ledger.abandon("people", key, touched=worker % 2 == 0)

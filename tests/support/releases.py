@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from privsyn.api.release import release_in_process
 from privsyn.base.settings import Settings
-from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import Inputs, PrivateAccess
 from privsyn.engine.request import Request
@@ -47,7 +47,7 @@ def no_rows() -> Iterator[pa.RecordBatch]:
 def outputs(step: Step, tables: dict[str, pa.Table], spec: ReleaseSpec, rows: Any = no_rows) -> dict[str, pa.Table]:
     """What a step makes of these tables, streams as tables; post-processing has no access to the private ``rows``."""
     assert step.run is not None
-    access = None if step.kind is Kind.POSTPROCESS else PrivateAccess(lambda repairs=None: rows())
+    access = None if step.kind is StepKind.POSTPROCESS else PrivateAccess(lambda repairs=None: rows())
     inputs = Inputs({n: (lambda n=n: tables[n]) for n in tables}, access)
     made = step.run(Request(spec, tuple(spec.released_columns)), inputs, lambda done, total: None)
     found = {}

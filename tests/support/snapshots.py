@@ -324,7 +324,7 @@ def _environment(home: Path) -> Iterator[None]:
         os.environ.update(
             PRIVSYN_OUT=str(home / "out"), PRIVSYN_LEDGER=str(home / "ledger.sqlite"), DO_NOT_TRACK="1", NO_COLOR="1"
         )
-        with mock.patch("privsyn.server.configured.is_server_configured", lambda: False):
+        with mock.patch("privsyn.server.environment.is_server_configured", lambda: False):
             yield
     finally:
         os.environ.clear()

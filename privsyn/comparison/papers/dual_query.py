@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.comparison.method import Choices, MethodResult, Trial
+from privsyn.comparison.method import Choices, MethodInput, MethodResult
 from privsyn.comparison.papers.full_domain import TOTAL_SHARE, list_pairs, measure_number_of_rows, split_rho
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.tasks.kernels.counting import CodeTable, count_all
@@ -26,7 +26,7 @@ MOST_ROUNDS = 2_000
 STARTS, SWEEPS = 32, 50
 
 
-def dual_query(trial: Trial) -> MethodResult:
+def dual_query(trial: MethodInput) -> MethodResult:
     """Make as many rows as the budget allows.
 
     Each round asks SAMPLE queries, drawn where the rows so far are most wrong.

@@ -14,7 +14,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.comparison.method import Choices, DomainTooLargeError, MethodResult, Trial
+from privsyn.comparison.method import Choices, DomainTooLargeError, MethodInput, MethodResult
 from privsyn.comparison.papers.full_domain import TOTAL_SHARE, measure_number_of_rows, split_rho, spread_for
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.mechanism_options import PrivBayes
@@ -34,7 +34,7 @@ INDIF_SENSITIVITY = 4
 """Lemma 4, adding or removing one row; replacing one row moves InDif by up to twice as much."""
 
 
-def privbayes_exponential(trial: Trial) -> MethodResult:
+def privbayes_exponential(trial: MethodInput) -> MethodResult:
     """Return a network of degree 3 and theta 4, each family chosen by the exponential mechanism over R, then measured.
 
     The first attribute is the table's first.  Scores are in rows (R times 2n), so that one row moves one by

@@ -13,7 +13,14 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.comparison.method import Choices, LaplaceQuery, MethodResult, Trial, check_cells, compute_laplace_scale
+from privsyn.comparison.method import (
+    Choices,
+    LaplaceQuery,
+    MethodInput,
+    MethodResult,
+    check_cells,
+    compute_laplace_scale,
+)
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.data_contracts.receipts import Query, compute_sigma
 from privsyn.tasks.estimation.projection import apply_norm_sub
@@ -37,7 +44,7 @@ TOTAL_SHARE = Fraction(1, 20)
 """Part of rho that the number of rows gets where a method must know it."""
 
 
-def laplace_table(trial: Trial) -> MethodResult:
+def laplace_table(trial: MethodInput) -> MethodResult:
     """Laplace noise on every cell of the full contingency table, and rows in the proportion of what is left.
 
     One vector of L1 sensitivity ``records``, so Lap(records / epsilon) keeps (epsilon, 0), and (epsilon, delta) all the
@@ -54,7 +61,7 @@ def laplace_table(trial: Trial) -> MethodResult:
     return MethodResult(rows, pure=(LaplaceQuery(domain.attributes, exact.size, trial.records, scale),))
 
 
-def mwem(trial: Trial) -> MethodResult:
+def mwem(trial: MethodInput) -> MethodResult:
     """MWEM (Hardt, Ligett and McSherry 2012) over all pairs: INNER inner iterations, the last approximation.
 
     In each of ROUNDS rounds the exponential mechanism picks the pair whose marginal the approximation is furthest from
@@ -113,7 +120,7 @@ def project(estimate: Floats, cells: NDArray[np.intp], size: int) -> Floats:
     return np.bincount(cells, weights=estimate, minlength=size).astype(np.float64, copy=False)
 
 
-def split_rho(trial: Trial) -> Fraction:
+def split_rho(trial: MethodInput) -> Fraction:
     """Return the trial's promise as a budget of zCDP; Gaussian DP does not price the exponential mechanism."""
     accountant = trial.settings.accountant
     return convert_epsilon_to_rho(trial.epsilon, trial.delta, "tight" if accountant == "gaussian" else accountant)
@@ -127,7 +134,7 @@ def spread_for(rho: Fraction) -> Fraction:
     return Fraction(spread)
 
 
-def measure_number_of_rows(trial: Trial, rho: Fraction) -> tuple[Query, int]:
+def measure_number_of_rows(trial: MethodInput, rho: Fraction) -> tuple[Query, int]:
     """Return the query of the number of rows at ``rho``, and its noisy answer, at least 1."""
     query = Query(("rows",), 1, trial.records, compute_sigma(rho, trial.records))
     return query, max(1, trial.rows.rows + int(trial.noise.draw(query.sigma, 1)[0]))

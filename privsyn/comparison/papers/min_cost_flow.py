@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.comparison.method import MethodResult, Trial
+from privsyn.comparison.method import MethodInput, MethodResult
 from privsyn.comparison.variants import Steps, vary_paper
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.step_options import Synthesis
@@ -38,7 +38,7 @@ ENOUGH = 0.001
 """No further pass once one changes at most this share of the rows per marginal."""
 
 
-def mcf(trial: Trial) -> MethodResult:
+def mcf(trial: MethodInput) -> MethodResult:
     """Return the paper's settings, but rows by minimum-cost flow in place of GUM."""
     return vary_paper(trial, replace_synthesis)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from privsyn.comparison.method import DomainTooLargeError, MethodResult, Trial
+from privsyn.comparison.method import DomainTooLargeError, MethodInput, MethodResult
 from privsyn.comparison.papers import min_cost_flow
 from privsyn.comparison.variants import Steps, vary_paper
 from privsyn.data_contracts.mechanism_options import PrivBayes
@@ -26,22 +26,22 @@ from privsyn.tasks.steps import append_attributes, build_network, make_consisten
 from privsyn.tasks.synthesis import graphical_rows
 
 
-def privbayes_selection(trial: Trial) -> MethodResult:
+def privbayes_selection(trial: MethodInput) -> MethodResult:
     """Return the paper's settings, but the marginals are the families of a Bayesian network, PrivBayes(InDif)."""
     return vary_paper(trial, _use_families)
 
 
-def exact_privbayes_selection(trial: Trial) -> MethodResult:
+def exact_privbayes_selection(trial: MethodInput) -> MethodResult:
     """Run :func:`privbayes_selection` on scores without noise: NOT private."""
     return vary_paper(trial, _use_families, exact_scores=True)
 
 
-def exact_selection_mcf(trial: Trial) -> MethodResult:
+def exact_selection_mcf(trial: MethodInput) -> MethodResult:
     """Return the paper's marginals chosen without noise, rows by minimum-cost flow: NOT private."""
     return vary_paper(trial, min_cost_flow.replace_synthesis, exact_scores=True)
 
 
-def exact_selection_sweeps(trial: Trial) -> MethodResult:
+def exact_selection_sweeps(trial: MethodInput) -> MethodResult:
     """Return the paper's marginals chosen without noise, rows by sweeps: NOT private."""
     return vary_paper(trial, _use_sweeps, exact_scores=True)
 
@@ -90,7 +90,7 @@ MOST_MB = 80.0
 """Size of a junction tree in MB at most: what the authors allow AIM (McKenna et al., 2022, section 5)."""
 
 
-def exact_selection_pgm(trial: Trial) -> MethodResult:
+def exact_selection_pgm(trial: MethodInput) -> MethodResult:
     """Return the paper's marginals chosen without noise, rows by PGM: NOT private.
 
     Raises ModuleNotFoundError where mbi is not installed, DomainTooLargeError for a larger junction tree than MOST_MB.

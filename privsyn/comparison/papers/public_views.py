@@ -7,10 +7,10 @@ from itertools import combinations
 
 import numpy as np
 
-from privsyn.comparison.method import MethodResult, Trial
+from privsyn.comparison.method import MethodInput, MethodResult
 from privsyn.comparison.variants import Steps, vary_paper
 from privsyn.data_contracts import tables
-from privsyn.data_contracts.artifacts import Kind
+from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
@@ -31,17 +31,17 @@ Choose = Callable[[Domain, int], list[Clique]]
 """(compressed domain, most cells of a marginal) to the marginals to measure: public facts only."""
 
 
-def all_pairs(trial: Trial) -> MethodResult:
+def all_pairs(trial: MethodInput) -> MethodResult:
     """Return the paper's settings, but every pair is measured, with the scores' budget too."""
     return _choose_views(trial, _list_pairs)
 
 
-def priview(trial: Trial) -> MethodResult:
+def priview(trial: MethodInput) -> MethodResult:
     """Return the paper's settings, but the measured marginals are views that cover every pair."""
     return _choose_views(trial, list_covering_views)
 
 
-def random_views(trial: Trial) -> MethodResult:
+def random_views(trial: MethodInput) -> MethodResult:
     """Draw as many views as the covering has, of attributes drawn with the trial's seed."""
 
     def choose(domain: Domain, most: int) -> list[Clique]:
@@ -55,7 +55,7 @@ def random_views(trial: Trial) -> MethodResult:
     return _choose_views(trial, choose)
 
 
-def manual_list(trial: Trial) -> MethodResult:
+def manual_list(trial: MethodInput) -> MethodResult:
     """Return the marginals that the spec's ``workload`` names, each whole, where it fits.
 
     The one-ways where none is.
@@ -121,7 +121,7 @@ def _list_pairs(domain: Domain, most: int) -> list[Clique]:
     return [p for p in combinations(domain.attributes, 2) if domain.cells(p) <= most]
 
 
-def _choose_views(trial: Trial, choose: Choose) -> MethodResult:
+def _choose_views(trial: MethodInput, choose: Choose) -> MethodResult:
     """Return the paper's settings, but ``choose`` names what is measured; the scores' budget goes there."""
     return vary_paper(trial, replace_selection(choose))
 
@@ -155,7 +155,7 @@ def _build_choice_step(choose: Choose) -> Step:
     return Step(
         name=CLIQUES.split(".")[0],
         title="Public choice",
-        kind=Kind.POSTPROCESS,
+        kind=StepKind.POSTPROCESS,
         inputs=(RECODE,),
         outputs={"cliques": tables.CLIQUES},
         settings=lambda r: get_options(r).selection.max_cells,

@@ -17,7 +17,7 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.open_run import open_run
 from privsyn.engine.step import ReleaseStep
-from privsyn.ledgers.ledger import Ledger, Line
+from privsyn.ledgers.ledger import ChargeLine, Ledger
 from privsyn.pipelines.privsyn import STEPS
 from privsyn.publish.folder import ReleaseSummary, is_whole
 from privsyn.storage.records import Records
@@ -257,7 +257,7 @@ def test_another_private_folder_cannot_release_the_period_too(
     first = run(spec, "2026-10")
     with pytest.raises(PeriodReleasedError, match=first.run):
         release_in_process(spec, Settings(out=places / "elsewhere"), period="2026-10")
-    line = Line("one_way_marginals", "a" * 64, ONE / 100, {"accountant": "gaussian"})
+    line = ChargeLine("one_way_marginals", "a" * 64, ONE / 100, {"accountant": "gaussian"})
     ledger().reserve("people", "people-2026-11-other", [line], period="2026-11")
     before = spent()
     with pytest.raises(RequestError, match="people-2026-11-other has begun the period 2026-11"):

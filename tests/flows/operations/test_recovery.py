@@ -18,7 +18,7 @@ from privsyn.base.errors import BudgetRefusedError, LedgerError, PrivsynError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.ledgers.backup import back_up
-from privsyn.ledgers.ledger import Ledger, Line
+from privsyn.ledgers.ledger import ChargeLine, Ledger
 from privsyn.storage.records import Records
 from privsyn.tasks.privacy.noise import OpenDPNoise
 from tests.support import postgres
@@ -69,7 +69,7 @@ def test_a_release_refuses_an_older_copy_before_it_reads_and_takes_the_newest(
     shutil.copy(ledger, places / "newest")
     others = Ledger(ledger)  # another private zone's entries, which only add
     others.register("others", spec.budget)
-    others.reserve("others", "run", [Line("one_way_marginals", "a" * 64, Fraction(1, 1000), GAUSSIAN)])
+    others.reserve("others", "run", [ChargeLine("one_way_marginals", "a" * 64, Fraction(1, 1000), GAUSSIAN)])
     shutil.copy(ledger, places / "more")
     save(people(201))
     put_back(places / "older", ledger)
@@ -100,7 +100,7 @@ def test_a_ledger_with_another_history_of_the_same_length_is_refused(places: Pat
     put_back(places / "older", ledger)
     other = Ledger(ledger)
     lines = [
-        Line(step, step[0] * 64, Fraction(1, 1000), GAUSSIAN)
+        ChargeLine(step, step[0] * 64, Fraction(1, 1000), GAUSSIAN)
         for step in ("one_way_marginals", "indif_scores", "measure")
     ]
     other.reserve("people", "another-run", lines)
@@ -166,7 +166,7 @@ def test_a_dump_of_postgresql_restores_history_and_guards(
 ) -> None:
     ledger = Ledger(postgres_database)
     ledger.register("people", make_spec().budget)
-    ledger.reserve("people", "run-1", [Line("one_way_marginals", "a" * 64, Fraction(1, 1000))])
+    ledger.reserve("people", "run-1", [ChargeLine("one_way_marginals", "a" * 64, Fraction(1, 1000))])
     dump, programs = tmp_path / "dump", postgres.programs()
     if programs is None:
         pytest.skip("no pg_dump: install Debian's package postgresql")
@@ -184,4 +184,4 @@ def test_a_dump_of_postgresql_restores_history_and_guards(
             connection.exec_driver_sql("DELETE FROM entries")
         engine.dispose()
         with pytest.raises(LedgerError, match="another price"):  # it remembers what was charged
-            restored.reserve("people", "run-2", [Line("one_way_marginals", "a" * 64, Fraction(1, 500))])
+            restored.reserve("people", "run-2", [ChargeLine("one_way_marginals", "a" * 64, Fraction(1, 500))])

@@ -20,7 +20,7 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.form_vocabulary import FORM
 from privsyn.flows.release import release
-from privsyn.ledgers.ledger import Ledger, Line
+from privsyn.ledgers.ledger import ChargeLine, Ledger
 from privsyn.pipelines import privsyn as steps
 from tests.support.releases import few
 from tests.support.specs import people
@@ -56,8 +56,8 @@ def test_a_release_that_the_cap_refuses_is_refused_with_the_ledgers_figures(spec
     ledger = Ledger(Settings().ledger)
     ledger.register(spec.dataset, spec.budget, "gaussian")
     (before,) = ledger.summary()
-    ledger.reserve(spec.dataset, "another", [Line("one_way_marginals", "a" * 64, before.cap_rho - Fraction(1, 10**6),
-                                                  {"accountant": "gaussian"})])  # fmt: skip
+    charge = ChargeLine("one_way_marginals", "a" * 64, before.cap_rho - Fraction(1, 10**6), {"accountant": "gaussian"})
+    ledger.reserve(spec.dataset, "another", [charge])
     Path(spec.data).unlink()  # nothing is read before the ledger agrees
     state, run = ended(spec)
     assert run.state is not None

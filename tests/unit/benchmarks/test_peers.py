@@ -11,7 +11,7 @@ import pytest
 from benchmarks import peers
 from benchmarks.peers import REFEREES, Peer, PeerError, echo
 from benchmarks.peers_worker import PEERS as CALLS
-from privsyn.comparison.method import Trial
+from privsyn.comparison.method import MethodInput
 from privsyn.data_contracts.domain import Domain
 from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.kernels.counting import CodeTable
@@ -21,12 +21,12 @@ DOMAIN = Domain.of({"a": 3, "b": 1, "large": 300, "in two bins": 4})
 CODES = (np.array([2, 0, 1, 2]), np.zeros(4), np.array([299, 0, 255, 256]), np.array([3, 0, 1, 2]))
 
 
-def trial() -> Trial:
+def trial() -> MethodInput:
     types = (np.uint8, np.uint8, np.uint16, np.uint8)
     table = CodeTable(DOMAIN, tuple(c.astype(t) for c, t in zip(CODES, types, strict=True)))
     groups = {a: np.arange(n, dtype=np.int32) for a, n in zip(DOMAIN.attributes, DOMAIN.sizes, strict=True)}
     groups["in two bins"] = np.array([0, 0, 1, 1], np.int32)
-    return Trial(table, {a: AttributeBins(g) for a, g in groups.items()}, 1.0, 1e-9, 1, SeededNoise(0))
+    return MethodInput(table, {a: AttributeBins(g) for a, g in groups.items()}, 1.0, 1e-9, 1, SeededNoise(0))
 
 
 @pytest.fixture(autouse=True)

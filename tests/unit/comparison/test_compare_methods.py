@@ -16,11 +16,12 @@ import pytest
 
 from privsyn.api.release import release_in_process
 from privsyn.base.errors import RequestError
+from privsyn.base.pictures import draw_chart
 from privsyn.base.settings import Settings
 from privsyn.comparison.compare_methods import CompareRequest, compare, run_all, run_method
-from privsyn.comparison.method import LaplaceQuery, Method, MethodResult, MethodSettings, Trial
+from privsyn.comparison.method import LaplaceQuery, Method, MethodInput, MethodResult, MethodSettings
 from privsyn.comparison.methods import METHODS
-from privsyn.comparison.plot import build_chart, draw_chart
+from privsyn.comparison.plot import build_chart
 from privsyn.comparison.result_tables import (
     SECONDS,
     build_table,
@@ -49,9 +50,9 @@ def spec(places: Path, save: Save) -> ReleaseSpec:
     return make_spec(data=save(people(3_000)), synthesis={"iterations": 3, "seed": 4})
 
 
-def trial(spec: ReleaseSpec, seed: int) -> Trial:
+def trial(spec: ReleaseSpec, seed: int) -> MethodInput:
     encoding = plan(spec)
-    return Trial(
+    return MethodInput(
         rows=encode_table(open_source(spec.data, spec).batches(), encoding).fine,
         binning=encoding.binning,
         epsilon=spec.privacy.epsilon,
@@ -91,11 +92,11 @@ def test_a_question_of_the_workload_is_measured_as_the_set_of_its_columns(spec: 
     assert {"age", "region"} in [set(attributes) for attributes in made.marginals]
 
 
-def stub(name: str, run: Callable[[Trial], MethodResult], *, private: bool = True) -> Method:
+def stub(name: str, run: Callable[[MethodInput], MethodResult], *, private: bool = True) -> Method:
     return Method(name, name.title(), "for this test", "here", run, private)
 
 
-def same_bins(this: Trial) -> MethodResult:
+def same_bins(this: MethodInput) -> MethodResult:
     return MethodResult(this.to_bins(this.rows))
 
 
@@ -130,7 +131,7 @@ def test_a_method_of_the_public_bins_only_is_scored(spec: ReleaseSpec) -> None:
 def test_a_method_that_gives_up_is_told_and_stops_nothing(
     spec: ReleaseSpec, error: Exception, outcome: str, note: str
 ) -> None:
-    def fail(this: Trial) -> MethodResult:
+    def fail(this: MethodInput) -> MethodResult:
         raise error
 
     run = run_method(stub("broken", fail), trial(spec, 0), no_metrics)
@@ -141,10 +142,10 @@ def test_a_method_that_gives_up_is_told_and_stops_nothing(
 
 
 def test_a_method_whose_receipts_cost_too_much_is_no_result(spec: ReleaseSpec) -> None:
-    def greedy(this: Trial) -> MethodResult:
+    def greedy(this: MethodInput) -> MethodResult:
         return replace(same_bins(this), pure=(LaplaceQuery(("age",), 25, 1, 0.99 / this.epsilon),))
 
-    def honest(this: Trial) -> MethodResult:
+    def honest(this: MethodInput) -> MethodResult:
         return replace(same_bins(this), pure=(LaplaceQuery(("age",), 25, 1, 1.0 / this.epsilon),))
 
     assert run_method(stub("honest", honest), trial(spec, 0), no_metrics).outcome == "done"
@@ -154,7 +155,7 @@ def test_a_method_whose_receipts_cost_too_much_is_no_result(spec: ReleaseSpec) -
 
 
 def test_a_failing_method_leaves_the_others(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(this: Trial) -> MethodResult:
+    def fail(this: MethodInput) -> MethodResult:
         raise ImportError("not here", name="peer")
 
     monkeypatch.setitem(METHODS, "peer", stub("peer", fail))
@@ -398,7 +399,7 @@ def test_the_command_prints_one_table_or_one_object(yaml: Path, places: Path) ->
 
 
 def test_no_run_done_is_1(yaml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(this: Trial) -> MethodResult:
+    def fail(this: MethodInput) -> MethodResult:
         raise ValueError("CANARY")
 
     monkeypatch.setitem(METHODS, "broken", stub("broken", fail))

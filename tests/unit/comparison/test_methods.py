@@ -12,9 +12,9 @@ import pytest
 
 from privsyn.comparison.method import (
     LaplaceQuery,
+    MethodInput,
     MethodResult,
     MethodSettings,
-    Trial,
     compute_laplace_scale,
     spread_evenly,
 )
@@ -74,12 +74,12 @@ def rows(n: int = 4_000, seed: int = 1) -> CodeTable:
     return CodeTable(Domain(("a", "b", "c", "d"), (6, 4, 2, 3)), tuple(x.astype(np.uint8) for x in (a, b, c, d)))
 
 
-def trial(**changes: Any) -> Trial:
-    made = Trial(rows(), BINNING, 1.0, DELTA, 1, SeededNoise(1), seed=1, threads=1)
+def trial(**changes: Any) -> MethodInput:
+    made = MethodInput(rows(), BINNING, 1.0, DELTA, 1, SeededNoise(1), seed=1, threads=1)
     return replace(made, **changes)
 
 
-def l1(trial: Trial, made: MethodResult, clique: tuple[str, ...]) -> float:
+def l1(trial: MethodInput, made: MethodResult, clique: tuple[str, ...]) -> float:
     real = trial.to_bins(trial.rows)
     return float(np.abs(count(real, clique) / real.rows - count(made.table, clique) / made.table.rows).sum())
 

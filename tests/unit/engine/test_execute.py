@@ -13,7 +13,7 @@ import pytest
 
 from privsyn.base.errors import LedgerError, PrivsynError
 from privsyn.data_contracts import tables
-from privsyn.data_contracts.artifacts import Kind, Zone
+from privsyn.data_contracts.artifacts import StepKind, Zone
 from privsyn.data_contracts.receipts import Query, compute_sigma
 from privsyn.engine.execute import Run, StepFailedError
 from privsyn.engine.inputs import Inputs, PrivateAccess
@@ -232,7 +232,7 @@ def test_a_plan_and_post_processing_have_no_access_to_rows(tmp_path: Path, monke
     after = Step(
         name="after",
         title="After",
-        kind=Kind.POSTPROCESS,
+        kind=StepKind.POSTPROCESS,
         inputs=(),
         outputs={},
         run=lambda r, inputs, progress: looked.append("after") or {"private": inputs.private},
@@ -317,7 +317,7 @@ def test_a_failing_step_leaves_no_table_and_no_record(
     after = Step(
         name="after",
         title="After",
-        kind=Kind.POSTPROCESS,
+        kind=StepKind.POSTPROCESS,
         inputs=("counts.receipts",),
         outputs={"receipts": tables.RECEIPTS},
         run=fail,
@@ -338,7 +338,7 @@ def test_a_step_reads_tables_of_its_own_runs_keys_only(tmp_path: Path, monkeypat
     after = Step(
         name="after",
         title="After",
-        kind=Kind.POSTPROCESS,
+        kind=StepKind.POSTPROCESS,
         inputs=("counts.noisy",),
         outputs={"noisy": tables.NOISY},
         run=lambda r, inputs, progress: {"noisy": inputs.table("counts.noisy")},

@@ -17,7 +17,7 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.knowledge.public_knowledge import Part, PublicKnowledge
+from privsyn.tasks.knowledge.public_knowledge import KnowledgePart, PublicKnowledge
 from privsyn.tasks.privacy.noise import OpenDPNoise
 from tests.support.snapshots import COLUMNS, KNOWLEDGE, MECHANISMS, make_spec_of
 
@@ -41,50 +41,54 @@ def prior(digit: str, **more: Any) -> dict[str, Any]:
 BY_HAPPY = [{"happy": True, "count": 239}, {"happy": False, "count": 61}]
 SPENT = {"columns": {**COLUMNS, "spent": COLUMNS["income"], "saved": COLUMNS["income"]}}
 
-CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], set[Part]]] = {
+CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], set[KnowledgePart]]] = {
     "rules": (
         {"rules": [{"never": "happy and region == 'north'"}]},
         {"rules": [{"never": "happy and region == 'south'"}]},
-        {Part.RULES},
+        {KnowledgePart.RULES},
     ),
     "rules with other bins": (
         {"rules": [{"never": "age < 20 and happy"}]},
         {"rules": [{"never": "age < 24 and happy"}]},
-        {Part.RULES, Part.CODES},
+        {KnowledgePart.RULES, KnowledgePart.CODES},
     ),
-    "prior": (prior("1"), prior("2"), {Part.PRIOR, Part.PRIOR_PAIRS}),
-    "zeros": (prior("1"), prior("1", zeros=True), {Part.PRIOR, Part.PRIOR_PAIRS}),
-    "counts": (totals("region"), totals("region", north=150), {Part.KNOWN_CODES, Part.TOTALS}),
+    "prior": (prior("1"), prior("2"), {KnowledgePart.PRIOR, KnowledgePart.PRIOR_PAIRS}),
+    "zeros": (prior("1"), prior("1", zeros=True), {KnowledgePart.PRIOR, KnowledgePart.PRIOR_PAIRS}),
+    "counts": (totals("region"), totals("region", north=150), {KnowledgePart.KNOWN_CODES, KnowledgePart.TOTALS}),
     "pairs": (
         totals("region", "happy"),
         totals("region", "happy", north=150),
-        {Part.KNOWN_CODES, Part.TOTALS},
+        {KnowledgePart.KNOWN_CODES, KnowledgePart.TOTALS},
     ),
     "columns": (
         totals("region"),
         {"totals": [{"columns": ["happy"], "counts": [{"happy": True, "count": 300}], "statement": STATEMENT}]},
-        {Part.KNOWN_COLUMNS, Part.KNOWN_CODES, Part.TOTALS},
+        {KnowledgePart.KNOWN_COLUMNS, KnowledgePart.KNOWN_CODES, KnowledgePart.TOTALS},
     ),
     "a pair more": (
         {"totals": [*totals("region")["totals"], {"columns": ["happy"], "counts": BY_HAPPY, "statement": STATEMENT}]},
         totals("region", "happy"),
-        {Part.KNOWN_PAIRS, Part.TOTALS},
+        {KnowledgePart.KNOWN_PAIRS, KnowledgePart.TOTALS},
     ),
     "focus": (
         {"focus": {"columns": ["income"], "weight": 3, "scores": False}},
         {"focus": {"columns": ["age"], "scores": False}},
-        {Part.TARGETS},
+        {KnowledgePart.TARGETS},
     ),
-    "scored": ({"focus": {"columns": ["income"]}}, {"focus": {"columns": ["age"]}}, {Part.TARGETS, Part.SCORED}),
+    "scored": (
+        {"focus": {"columns": ["income"]}},
+        {"focus": {"columns": ["age"]}},
+        {KnowledgePart.TARGETS, KnowledgePart.SCORED},
+    ),
     "workload": (
         {"workload": [{"columns": ["age", "income"], "weight": 2}]},
         {"workload": [{"columns": ["age", "income"], "weight": 4}]},
-        {Part.TARGETS},
+        {KnowledgePart.TARGETS},
     ),
     "together": (
         {**SPENT, "together": [["income", "spent"]]},
         {**SPENT, "together": [["income", "saved"]]},
-        {Part.TOGETHER},
+        {KnowledgePart.TOGETHER},
     ),
 }
 """What is changed -> fields before, fields after, the parts that are not what they were."""
@@ -126,14 +130,14 @@ def test_a_changed_part_runs_exactly_the_steps_that_declare_it_again(mechanism: 
     before, after, parts = CHANGES[change]
     was, steps, keys = planned(MECHANISMS[mechanism], before)
     now, later, others = planned(MECHANISMS[mechanism], after)
-    assert {p for p in Part if was.public.key([p]) != now.public.key([p])} == parts
+    assert {p for p in KnowledgePart if was.public.key([p]) != now.public.key([p])} == parts
     assert [s.name for s in steps] == [s.name for s in later]
     declared = {s.name for s in steps if parts & set(s.reads)}
     assert {name for name in keys if keys[name] != others[name]} == find_steps_after(steps, declared)
 
 
 def test_every_part_is_changed_and_every_mechanism_asked() -> None:
-    assert set().union(*(parts for _, _, parts in CHANGES.values())) == set(Part)
+    assert set().union(*(parts for _, _, parts in CHANGES.values())) == set(KnowledgePart)
     assert {mechanism for mechanism, _ in PAIRS} == set(MECHANISMS)
     assert {change for _, change in PAIRS} == set(CHANGES)
 
@@ -160,20 +164,23 @@ def test_what_a_step_inherits_a_step_before_it_declares(mechanism: str) -> None:
 def test_a_part_that_is_not_declared_is_refused() -> None:
     """Every accessor, where the spec states that part, answers for its own parts and raises for others."""
     accessors = {
-        "prior": ({Part.PRIOR, Part.PRIOR_PAIRS}, prior("1")),
-        "totals": ({Part.TOTALS}, totals("region")),
-        "measured_alone": ({Part.KNOWN_COLUMNS, Part.KNOWN_CODES, Part.TOTALS}, totals("region")),
-        "known_pairs": ({Part.KNOWN_PAIRS, Part.TOTALS}, totals("region")),
-        "held_by_rules": ({Part.TOTALS}, {**totals("region"), **KNOWLEDGE["rules"]}),
-        "targets": ({Part.TARGETS}, KNOWLEDGE["focus"]),
-        "scored_more": ({Part.SCORED}, KNOWLEDGE["focus"]),
-        "together": ({Part.TOGETHER}, KNOWLEDGE["together"]),
+        "prior": ({KnowledgePart.PRIOR, KnowledgePart.PRIOR_PAIRS}, prior("1")),
+        "totals": ({KnowledgePart.TOTALS}, totals("region")),
+        "measured_alone": (
+            {KnowledgePart.KNOWN_COLUMNS, KnowledgePart.KNOWN_CODES, KnowledgePart.TOTALS},
+            totals("region"),
+        ),
+        "known_pairs": ({KnowledgePart.KNOWN_PAIRS, KnowledgePart.TOTALS}, totals("region")),
+        "held_by_rules": ({KnowledgePart.TOTALS}, {**totals("region"), **KNOWLEDGE["rules"]}),
+        "targets": ({KnowledgePart.TARGETS}, KNOWLEDGE["focus"]),
+        "scored_more": ({KnowledgePart.SCORED}, KNOWLEDGE["focus"]),
+        "together": ({KnowledgePart.TOGETHER}, KNOWLEDGE["together"]),
     }
     for name, (enough, told) in accessors.items():
         public = planned({}, told)[0].public
         if name == "prior":
             public = replace(public, _prior=CodeTable(Domain((), ()), ()))
-        for part in Part:
+        for part in KnowledgePart:
             restricted = public.only([part])
             if part in enough:
                 getattr(restricted, name)
@@ -187,7 +194,7 @@ def test_a_step_is_handed_what_it_declares_and_nothing_else() -> None:
     for step in steps:
         allowed = step.restrict(request).public
         assert isinstance(allowed, PublicKnowledge) and allowed.parts == {*step.reads, *step.inherits}
-    assert request.public.parts == set(Part)  # the request itself answers for all, as before
+    assert request.public.parts == set(KnowledgePart)  # the request itself answers for all, as before
 
 
 def test_no_mechanism_looks_public_knowledge_up_by_itself() -> None:

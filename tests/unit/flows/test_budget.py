@@ -10,7 +10,7 @@ import pytest
 from privsyn.base.errors import LedgerError, RequestError
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.flows.budget import BAR, budget_report, describe_budgets, read_budgets
-from privsyn.ledgers.ledger import Ledger, Line
+from privsyn.ledgers.ledger import ChargeLine, Ledger
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 
 CAP = Guarantee(epsilon=2.0, delta=1e-9)
@@ -21,7 +21,7 @@ def ledger(places: Path) -> Ledger:
     made = Ledger(places / "ledger.sqlite")
     made.register("people", CAP)
     made.register("untouched", CAP)
-    made.reserve("people", "run-1", [Line("one_way_marginals", "a" * 64, convert_epsilon_to_rho(2.0, 1e-9) / 4)])
+    made.reserve("people", "run-1", [ChargeLine("one_way_marginals", "a" * 64, convert_epsilon_to_rho(2.0, 1e-9) / 4)])
     return made
 
 
@@ -48,7 +48,7 @@ def test_a_bar_is_full_only_when_nothing_is_left(places: Path) -> None:
     made = Ledger(places / "ledger.sqlite")
     made.register("people", CAP)
     made.reserve(
-        "people", "run-1", [Line("one_way_marginals", "a" * 64, convert_epsilon_to_rho(2.0, 1e-9) * 999 / 1000)]
+        "people", "run-1", [ChargeLine("one_way_marginals", "a" * 64, convert_epsilon_to_rho(2.0, 1e-9) * 999 / 1000)]
     )
     assert read_budgets(made.name).rows[0]["used"] == "█" * 19 + "░ 99.9 %"
 

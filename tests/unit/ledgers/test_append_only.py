@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from privsyn.data_contracts.promise import Guarantee
-from privsyn.ledgers.ledger import Ledger, Line
+from privsyn.ledgers.ledger import ChargeLine, Ledger
 from privsyn.ledgers.schema import make_sqlite_replace_guard
 from tests.support import postgres
 from tests.support.places import FIXTURES, ROOT
@@ -24,7 +24,7 @@ def filled(address: str) -> Ledger:
     """A ledger with a row in each of its tables."""
     ledger = Ledger(address)
     ledger.register("people", CAP)
-    ledger.reserve("people", "run-1", [Line("one_way", "a" * 64, Fraction(1, 1000))], period="2026-11")
+    ledger.reserve("people", "run-1", [ChargeLine("one_way", "a" * 64, Fraction(1, 1000))], period="2026-11")
     ledger.claim("people", "a" * 64, "draw")
     ledger.settle("people", "a" * 64)
     ledger.release_period("people", "2026-11", "run-1")

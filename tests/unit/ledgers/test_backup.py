@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from privsyn.base.errors import LedgerError, LedgerMissingError, PrivsynError, RequestError
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.ledgers.backup import back_up, restore
-from privsyn.ledgers.ledger import Ledger, Line
+from privsyn.ledgers.ledger import ChargeLine, Ledger
 from tests.support import postgres
 from tests.support.commands import privsyn
 from tests.support.places import FIXTURES, ROOT
@@ -28,7 +28,7 @@ LINE = Fraction(1, 1000)
 def ledger(tmp_path: Path) -> Ledger:
     made = Ledger(tmp_path / "ledger.sqlite")
     made.register("people", Guarantee(epsilon=2.0, delta=1e-9))
-    made.reserve("people", "run-1", [Line("one_way_marginals", "a" * 64, LINE)])
+    made.reserve("people", "run-1", [ChargeLine("one_way_marginals", "a" * 64, LINE)])
     return made
 
 
@@ -39,7 +39,7 @@ def test_the_copy_is_a_ledger_with_the_same_history(ledger: Ledger, tmp_path: Pa
     assert restored.export() == ledger.export()
     assert restored.verify() == []
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
-    restored.reserve("people", "run-2", [Line("one_way_marginals", "b" * 64, LINE)])  # and it goes on from there
+    restored.reserve("people", "run-2", [ChargeLine("one_way_marginals", "b" * 64, LINE)])  # and it goes on from there
     assert restored.summary("people")[0].rho == 2 * LINE
 
 
@@ -50,7 +50,9 @@ def test_copies_taken_while_another_writes_are_each_one_moment(ledger: Ledger, t
         for number in range(200):
             if stop.is_set():
                 return
-            ledger.reserve("people", f"run-{number}", [Line("indif_scores", f"{number:064d}", Fraction(1, 10**6))])
+            ledger.reserve(
+                "people", f"run-{number}", [ChargeLine("indif_scores", f"{number:064d}", Fraction(1, 10**6))]
+            )
 
     writer = threading.Thread(target=write)
     writer.start()
@@ -87,7 +89,7 @@ def test_no_file_is_overwritten_and_a_missing_ledger_is_not_made(ledger: Ledger,
 def in_postgres(postgres_database: str) -> Ledger:
     made = Ledger(postgres_database)
     made.register("people", Guarantee(epsilon=2.0, delta=1e-9))
-    made.reserve("people", "run-1", [Line("one_way_marginals", "a" * 64, LINE)], period="2026-11")
+    made.reserve("people", "run-1", [ChargeLine("one_way_marginals", "a" * 64, LINE)], period="2026-11")
     made.claim("people", "a" * 64, "draw")
     return made
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from privsyn.ledgers.database_errors import describe_database_error, is_gone
+from privsyn.ledgers.database import describe_database_error, is_gone
 
 ADDRESS = "postgresql://privsyn:hunter2@db.example.org/privsyn"
 

@@ -17,7 +17,7 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.ledgers import database
 from privsyn.ledgers.backup import back_up
-from privsyn.ledgers.ledger import Ledger, Line
+from privsyn.ledgers.ledger import ChargeLine, Ledger
 from privsyn.server.server_and_worker import check_database
 from tests.support import postgres
 from tests.support.tampering import raw
@@ -39,7 +39,7 @@ def own() -> Iterator[postgres.Cluster]:
 
 def charge(ledger: Ledger, number: int) -> None:
     key = f"{number:064d}"
-    ledger.reserve("people", f"run-{number}", [Line("one_way_marginals", key, RHO)], period=f"2026-{number:03d}")
+    ledger.reserve("people", f"run-{number}", [ChargeLine("one_way_marginals", key, RHO)], period=f"2026-{number:03d}")
     ledger.claim("people", key, "draw")
     ledger.settle("people", key)
     ledger.release_period("people", f"2026-{number:03d}", f"run-{number}")

@@ -21,7 +21,7 @@ from privsyn.base.errors import BudgetRefusedError, LedgerError, LedgerMissingEr
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.ledgers.audit import GENESIS, Dataset, Entry, audit, hash_entry
-from privsyn.ledgers.ledger import Ledger, Line
+from privsyn.ledgers.ledger import ChargeLine, Ledger
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho, convert_rho_to_epsilon
 from tests.support.ledger_workers import reserve_many
 from tests.support.tampering import raw, tamper
@@ -42,8 +42,8 @@ def ledger(url):
     return made
 
 
-def line(key: str, share: Fraction | str = "1/10", step: str = "one_way") -> Line:
-    return Line(step, key, CAP_RHO * Fraction(share), {"queries": 3})
+def line(key: str, share: Fraction | str = "1/10", step: str = "one_way") -> ChargeLine:
+    return ChargeLine(step, key, CAP_RHO * Fraction(share), {"queries": 3})
 
 
 def test_a_run_is_reserved_and_settled(ledger):
@@ -114,7 +114,7 @@ def test_refusal_writes_nothing_and_says_the_figures(ledger):
     fits = float(text.split("at most epsilon ")[1].split()[0])
     left = ledger.summary("people")[0].remaining_rho
     assert convert_epsilon_to_rho(fits, CAP.delta) <= left < convert_epsilon_to_rho(fits * 1.01, CAP.delta)
-    ledger.reserve("people", "run-3", [Line("all", "d", convert_epsilon_to_rho(fits, CAP.delta))])
+    ledger.reserve("people", "run-3", [ChargeLine("all", "d", convert_epsilon_to_rho(fits, CAP.delta))])
 
 
 def test_room_can_be_asked_for_without_writing(ledger):
@@ -134,7 +134,7 @@ def test_the_cap_is_set_once_and_belongs_to_the_data_set(ledger):
     with pytest.raises(RequestError):
         ledger.register("people", Guarantee(epsilon=2.0, delta=1e-8))
     ledger.register("others", Guarantee(epsilon=1.0, delta=1e-6))
-    ledger.reserve("others", "run-1", [Line("all", "a", convert_epsilon_to_rho(1.0, 1e-6))])
+    ledger.reserve("others", "run-1", [ChargeLine("all", "a", convert_epsilon_to_rho(1.0, 1e-6))])
     assert ledger.summary("people")[0].rho == 0
     assert [s.dataset for s in ledger.summary()] == ["others", "people"]
 
@@ -367,7 +367,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def reserve(self, keys):
         new = {k for k in keys if self.states.get(k) not in ("reserved", "spent")}
         asked = sum((self.prices[k] for k in new), Fraction(0))
-        lines = [Line("step", k, self.prices[k]) for k in keys]
+        lines = [ChargeLine("step", k, self.prices[k]) for k in keys]
         if self.total + asked > CAP_RHO:
             with pytest.raises(BudgetRefusedError):
                 self.ledger.reserve("people", "run", lines)

@@ -16,7 +16,7 @@ from privsyn.cli.ledger_tables import print_ledger
 from privsyn.data_contracts.certificate import Total
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.ledgers.audit import Dataset, Entry, audit, hash_entry
-from privsyn.ledgers.ledger import Ledger, Line
+from privsyn.ledgers.ledger import ChargeLine, Ledger
 from privsyn.tasks.privacy.accountant import cap_accountant, convert_epsilon_to_rho, convert_rho_to_epsilon, get_pricing
 
 CAP = Guarantee(epsilon=2.0, delta=1e-9)
@@ -33,8 +33,8 @@ def ledger(tmp_path: Path) -> Ledger:
     return made
 
 
-def line(key: str, rho: Fraction, accountant: str | None) -> Line:
-    return Line("measure", key, rho, {} if accountant is None else {"accountant": accountant})
+def line(key: str, rho: Fraction, accountant: str | None) -> ChargeLine:
+    return ChargeLine("measure", key, rho, {} if accountant is None else {"accountant": accountant})
 
 
 def test_a_cap_is_counted_by_the_accountant_it_was_set_with(ledger: Ledger) -> None:

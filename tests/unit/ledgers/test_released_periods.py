@@ -18,7 +18,7 @@ from privsyn.base.errors import BudgetRefusedError, LedgerError, PeriodReleasedE
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.ledgers.backup import export_json
-from privsyn.ledgers.ledger import Ledger, Line
+from privsyn.ledgers.ledger import ChargeLine, Ledger
 from tests.support.places import FIXTURES
 from tests.support.tampering import raw, tamper
 
@@ -37,8 +37,8 @@ def ledger(url: str) -> Ledger:
     return made
 
 
-def line(key: str, rho: str = "1/1000") -> Line:
-    return Line("one_way_marginals", key, Fraction(rho))
+def line(key: str, rho: str = "1/1000") -> ChargeLine:
+    return ChargeLine("one_way_marginals", key, Fraction(rho))
 
 
 def stands(ledger: Ledger, period: str = "2026-11") -> tuple[str, bool] | None:

@@ -16,7 +16,7 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.evaluation.coded_tables import open_release
-from privsyn.ledgers.ledger import Ledger, Line
+from privsyn.ledgers.ledger import ChargeLine, Ledger
 from privsyn.storage.released_files import VersionError, read_certificate, read_manifest, read_manifest_if_readable
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from tests.support.places import FIXTURES
@@ -42,12 +42,12 @@ def test_a_ledger_of_0_2_0_opens_verifies_and_goes_on(old_ledger: Path) -> None:
     assert (summary.cap, summary.cap_rho, summary.entries) == (CAP, convert_epsilon_to_rho(2.0, 1e-9, "tight"), 10)
     ledger.register("people", CAP)  # the cap that it holds
     ledger.check()
-    ledger.reserve("people", "people-11111111", [Line("one_way_marginals", "c" * 64, Fraction(1, 1000))])
+    ledger.reserve("people", "people-11111111", [ChargeLine("one_way_marginals", "c" * 64, Fraction(1, 1000))])
     ledger.settle("people", "c" * 64)
     assert ledger.verify() == []
     assert ledger.summary()[0].rho == summary.rho + Fraction(1, 1000)
     with pytest.raises(BudgetRefusedError):
-        ledger.reserve("people", "people-22222222", [Line("one_way_marginals", "d" * 64, summary.remaining_rho)])
+        ledger.reserve("people", "people-22222222", [ChargeLine("one_way_marginals", "d" * 64, summary.remaining_rho)])
 
 
 def test_a_changed_ledger_of_0_2_0_is_found(old_ledger: Path) -> None:

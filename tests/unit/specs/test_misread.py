@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privsyn.evaluation.misread_columns import MISREAD_BIN, Reading, add_misread
+from privsyn.evaluation.misread_columns import MISREAD_BIN, ColumnReading, add_misread
 from privsyn.sources.private_table import LEFT_OUT
 from privsyn.specs.likely_cures import suggest_cures
 from privsyn.specs.misread import count_repaired_rows, find_odd_texts, list_meant_repairs, list_misread_columns
@@ -64,7 +64,7 @@ def test_what_the_spec_says_is_meant() -> None:
 
 
 def test_values_that_become_a_listed_one_are_compared_as_unrepaired() -> None:
-    reading = Reading(Repairs(Counter({("closed", "unlisted"): 10, ("other", "unlisted"): 10})), 100)
+    reading = ColumnReading(Repairs(Counter({("closed", "unlisted"): 10, ("other", "unlisted"): 10})), 100)
     columns = reading.not_meant(SPEC, COLUMNS)
     assert columns == ("closed",)
     (codec,) = (c for c in add_misread(plan(SPEC), SPEC, columns).codecs if c.attribute == "closed")

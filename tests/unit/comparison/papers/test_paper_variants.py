@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from privsyn.comparison.method import MethodResult, Trial
+from privsyn.comparison.method import MethodInput, MethodResult
 from privsyn.comparison.methods import METHODS
 from privsyn.data_contracts.domain import Domain
 from privsyn.tasks.codecs.binning import AttributeBins
@@ -26,7 +26,7 @@ def made(name: str) -> MethodResult:
         columns.append(np.where(rng.random(20_000) < 0.7, columns[-1], rng.integers(0, SIZE, 20_000)))
     rows = CodeTable(Domain(NAMES, (SIZE,) * 4), tuple(c.astype(np.uint8) for c in columns))
     binning = {name: AttributeBins(np.arange(SIZE, dtype=np.int32)) for name in NAMES}
-    return METHODS[name].run(Trial(rows, binning, 5.0, 1e-9, 1, SeededNoise(1), seed=1, threads=1))
+    return METHODS[name].run(MethodInput(rows, binning, 5.0, 1e-9, 1, SeededNoise(1), seed=1, threads=1))
 
 
 def test_privbayes_measures_a_family_of_each_later_column() -> None:

@@ -14,7 +14,7 @@ import pytest
 from scipy.optimize import linear_sum_assignment
 
 from privsyn.comparison.compare_methods import run_method
-from privsyn.comparison.method import Choices, DomainTooLargeError, Trial
+from privsyn.comparison.method import Choices, DomainTooLargeError, MethodInput
 from privsyn.comparison.methods import METHODS
 from privsyn.comparison.papers import dual_query, exponential_network, full_domain
 from privsyn.comparison.papers.full_domain import LAPLACE_CELLS, MWEM_CELLS, find_cells, project, split_rho, spread_for
@@ -40,7 +40,7 @@ def tiny(n: int = 500, seed: int = 0) -> CodeTable:
     return CodeTable(TINY, tuple(c.astype(np.uint8) for c in (x, y, z)))
 
 
-def on(table: CodeTable, **changes: Any) -> Trial:
+def on(table: CodeTable, **changes: Any) -> MethodInput:
     sizes = zip(table.domain.attributes, table.domain.sizes, strict=True)
     binning = {a: AttributeBins(np.arange(n, dtype=np.int32)) for a, n in sizes}
     return trial(**{"rows": table, "binning": binning, **changes})

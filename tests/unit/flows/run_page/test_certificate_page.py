@@ -27,7 +27,7 @@ from privsyn.flows.run_page.budget import (
     read_budget,
 )
 from privsyn.flows.run_page.show import format_certificate_page, format_files_page
-from privsyn.ledgers.ledger import Ledger, Line
+from privsyn.ledgers.ledger import ChargeLine, Ledger
 from privsyn.pipelines.registry import build_steps
 from privsyn.publish.release_note import list_looks
 from tests.support.described import CERTIFICATE
@@ -82,7 +82,7 @@ def test_this_release_is_what_its_charges_hold_whoever_paid_them(tmp_path: Path)
     ledger.register("people", CAP)
     prices = {"a": Fraction(1, 100), "b": Fraction(2, 100), "c": Fraction(4, 100), "d": Fraction(8, 100)}
     for key, rho in prices.items():
-        ledger.reserve("people", f"people-{key}", [Line("step", key, rho)])
+        ledger.reserve("people", f"people-{key}", [ChargeLine("step", key, rho)])
     ledger.settle("people", "a")
     ledger.abandon("people", "c", touched=True)  # it stays spent, but no release rests on it
     ledger.abandon("people", "d", touched=False)

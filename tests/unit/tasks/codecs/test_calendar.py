@@ -10,7 +10,7 @@ import pytest
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.codecs.calendar import Part, name_calendar_attribute
+from privsyn.tasks.codecs.calendar import CalendarPart, name_calendar_attribute
 from tests.support.specs import make_spec
 
 MOMENT = {"kind": "datetime", "min": "2020-01-01", "max": "2024-01-01", "resolution": "minute"}
@@ -48,15 +48,15 @@ def test_a_column_of_the_name_stays_a_column() -> None:
 def test_codes_say_what_the_moment_is() -> None:
     encoding = plan(build_spec(seen={**MOMENT, "nullable": True}))
     moments = np.array(["2024-01-01T00:00", "2021-06-26T15:30", "2021-06-27T23:47", "NaT"], dtype="datetime64[s]")
-    parts = {p: encoding.get_codec(name_calendar_attribute("seen", p)) for p in Part}
+    parts = {p: encoding.get_codec(name_calendar_attribute("seen", p)) for p in CalendarPart}
     found = {p: [c.labels()[i] for i in c.encode({"seen": pa.array(moments)})[0]] for p, c in parts.items()}
-    assert found[Part.WEEKDAY] == ["Monday", "Saturday", "Sunday", "(none)"]
-    assert found[Part.HOUR] == ["00", "15", "23", "(none)"]
-    assert found[Part.MINUTE] == ["60 min", "30 min", "no round minute", "(none)"]
+    assert found[CalendarPart.WEEKDAY] == ["Monday", "Saturday", "Sunday", "(none)"]
+    assert found[CalendarPart.HOUR] == ["00", "15", "23", "(none)"]
+    assert found[CalendarPart.MINUTE] == ["60 min", "30 min", "no round minute", "(none)"]
 
 
-@pytest.mark.parametrize("part", list(Part))
-def test_shares_by_chance_are_those_of_even_moments(part: Part) -> None:
+@pytest.mark.parametrize("part", list(CalendarPart))
+def test_shares_by_chance_are_those_of_even_moments(part: CalendarPart) -> None:
     codec = plan(build_spec(seen=MOMENT)).get_codec(name_calendar_attribute("seen", part))
     week = np.datetime64("2021-03-01T00:00") + np.arange(7 * 1_440).astype("timedelta64[m]")
     codes, _ = codec.encode({"seen": pa.array(week.astype("datetime64[s]"))})

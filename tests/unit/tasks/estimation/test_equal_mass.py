@@ -12,6 +12,7 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.tasks.codecs.binning import AttributeBins
+from privsyn.tasks.estimation.pair_departures import IndependentCounts
 from privsyn.tasks.estimation.recode import (
     LEAST_CODES,
     are_worth_joining,
@@ -20,7 +21,6 @@ from privsyn.tasks.estimation.recode import (
     count_codes,
     mark_first_of_equal_mass,
 )
-from privsyn.tasks.estimation.reference import Reference
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps import indif_scores
 from privsyn.tasks.steps.compress_domain import compress_domain
@@ -100,7 +100,7 @@ def _score(codes: list[np.ndarray], cut_by: list[np.ndarray]) -> int:
     padded = Domain.of({a: domain.size(a) + 1 for a in "ab"})  # one more for values that were filtered: none here
     rows = CodeTable(padded, tuple(recode[a].coarse[c].astype(np.uint8) for a, c in zip("ab", codes, strict=True)))
     asked = indif_scores.plan_queries(domain, Fraction(1), 1, indif_scores.REFERENCE_SENSITIVITY, 10_000, set())
-    (score,) = indif_scores.count_exactly(rows, asked, 1, Reference.of(recode))
+    (score,) = indif_scores.count_exactly(rows, asked, 1, IndependentCounts.of(recode))
     return int(score[0])
 
 

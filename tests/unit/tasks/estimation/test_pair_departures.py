@@ -18,13 +18,13 @@ from privsyn.tasks.estimation.pair_departures import (
     ONE_WAY_ERROR_WEIGHT,
     POOLED_ONE_WAY_ERROR_WEIGHT,
     REFERENCE_SCORE_COUNT,
+    IndependentCounts,
     compute_caution,
     estimate_clique_departures,
     estimate_one_way_departures,
     estimate_pair_departures,
 )
 from privsyn.tasks.estimation.recode import Recode, sum_coarse_one_ways
-from privsyn.tasks.estimation.reference import Reference
 from privsyn.tasks.steps.compress_domain import compress_domain
 
 MEAN = math.sqrt(2 / math.pi)
@@ -69,7 +69,7 @@ def test_noise_of_the_score_and_of_the_one_ways_is_taken_off() -> None:
 
 def test_scores_in_which_noise_hides_everything_say_nothing() -> None:
     recode = recoded({"a": [600, 400], "b": [500, 500]}, 1.0)
-    total = Reference.of(recode).total
+    total = IndependentCounts.of(recode).total
     for sigma, heard in ((total * MAX_USABLE_SCORE_NOISE * 0.99, True), (total * MAX_USABLE_SCORE_NOISE * 1.01, False)):
         found = estimate_pair_departures([("a", "b")], [2_900.0], sigma, recode, noisy_reference=True)
         again = estimate_clique_departures([("a", "b")], [2_900.0], sigma, recode)
@@ -89,8 +89,8 @@ def test_more_is_taken_off_where_noise_is_a_large_part_of_the_table() -> None:
     assert compute_caution(MAX_USABLE_SCORE_NOISE * 1_000, 1_000.0, 9) == pytest.approx(MAX_SCORE_CAUTION)
     assert compute_caution(MAX_USABLE_SCORE_NOISE * 1_000 + 1, 1_000.0, 9) == math.inf
     recode = recoded({"a": [600, 400], "b": [500, 500]}, 1e-3)
-    sigma = 0.9 * MAX_USABLE_SCORE_NOISE * Reference.of(recode).total
-    left = 3_000 - compute_caution(sigma, Reference.of(recode).total, 1) * sigma
+    sigma = 0.9 * MAX_USABLE_SCORE_NOISE * IndependentCounts.of(recode).total
+    left = 3_000 - compute_caution(sigma, IndependentCounts.of(recode).total, 1) * sigma
     found = estimate_pair_departures([("a", "b")], [3_000.0], sigma, recode, noisy_reference=True)
     assert left < 3_000 - MIN_SCORE_CAUTION * sigma and found.error(np.zeros(1)) == pytest.approx([left])
 

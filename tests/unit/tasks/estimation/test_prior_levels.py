@@ -10,11 +10,11 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query, sum_rho
-from privsyn.tasks.estimation.prior_levels import Levels, count_exactly, plan, select_rows
+from privsyn.tasks.estimation.prior_levels import GroupWorkload, count_exactly, plan, select_rows
 from privsyn.tasks.kernels.counting import CodeTable
 
 DOMAIN = Domain(("x", "state", "year", "y"), (2, 2, 2, 3))
-LEVELS = Levels(("state",), ("state", "year"), (("x", "y"),), (("x",), ("y",)))
+LEVELS = GroupWorkload(("state",), ("state", "year"), (("x", "y"),), (("x",), ("y",)))
 ROWS = list(product(*map(range, DOMAIN.sizes)))
 
 
@@ -95,4 +95,4 @@ def test_groups_without_a_positive_number_of_rows_have_none() -> None:
 )
 def test_levels_that_are_none(small: tuple[str, ...], of_large: object, of_small: object) -> None:
     with pytest.raises(ValueError, match=r"small groups|both workloads"):
-        Levels(("state",), small, of_large, of_small)  # type: ignore[arg-type]
+        GroupWorkload(("state",), small, of_large, of_small)  # type: ignore[arg-type]

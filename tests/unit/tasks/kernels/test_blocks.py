@@ -8,7 +8,7 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.tasks.kernels import blocks
-from privsyn.tasks.kernels.blocks import Blocks, block_rows, count_blocks, iterate_passes, restrict_domain
+from privsyn.tasks.kernels.blocks import BlockwiseRows, block_rows, count_blocks, iterate_passes, restrict_domain
 from privsyn.tasks.kernels.counting import CodeTable, count, count_all
 
 DOMAIN = Domain.of({"a": 3, "b": 5, "one": 1, "wide": 300, "c": 2})
@@ -26,13 +26,13 @@ def pieces(table: CodeTable, columns: Domain, cuts: list[int]) -> Iterator[CodeT
         yield CodeTable(columns, tuple(table.column(a)[first:stop] for a in columns.attributes), table.padded)
 
 
-def in_pieces(table: CodeTable, cuts: list[int], asked: list[tuple[str, ...]] | None = None) -> Blocks:
+def in_pieces(table: CodeTable, cuts: list[int], asked: list[tuple[str, ...]] | None = None) -> BlockwiseRows:
     def read(columns: Domain) -> Iterator[CodeTable]:
         if asked is not None:
             asked.append(columns.attributes)
         return pieces(table, columns, cuts)
 
-    return Blocks(table.domain, table.padded, table.rows, read)
+    return BlockwiseRows(table.domain, table.padded, table.rows, read)
 
 
 @pytest.mark.parametrize("cuts", [[], [1], [17, 17, 1_000], list(range(100, 3_000, 100))], ids=["one", "1", "0", "30"])
@@ -79,12 +79,12 @@ def test_a_block_that_is_lost_or_counted_twice_is_found(fault: str) -> None:
         return iter(found[:-1] if fault == "lost" else [*found, found[1]])
 
     with pytest.raises(RuntimeError, match="a, b do not add up"):
-        list(Blocks(DOMAIN, False, 1_000, read).counts([("a", "b")]))
+        list(BlockwiseRows(DOMAIN, False, 1_000, read).counts([("a", "b")]))
 
 
 def test_a_marginal_whose_keys_do_not_fit_is_refused_before_anything_is_read() -> None:
     domain = Domain.of({"x": 70_000, "y": 70_000})
-    rows = Blocks(domain, False, 1, lambda columns: pytest.fail("it was read"))
+    rows = BlockwiseRows(domain, False, 1, lambda columns: pytest.fail("it was read"))
     with pytest.raises(ValueError, match="4,900,000,000 cells"):
         list(rows.counts([("x", "y")]))
 

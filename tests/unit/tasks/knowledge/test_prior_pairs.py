@@ -10,8 +10,8 @@ import pytest
 
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.pair_departures import FRACTION_BITS
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode
-from privsyn.tasks.estimation.reference import FRACTION_BITS
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.prior_pairs import PriorPairs, choose_followed, fit_shares, is_better, smooth_counts
 from privsyn.tasks.steps.indif_scores import compute_l1_distance

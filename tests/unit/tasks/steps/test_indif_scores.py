@@ -9,8 +9,8 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import sum_rho
+from privsyn.tasks.estimation.pair_departures import MAX_ROWS, IndependentCounts
 from privsyn.tasks.estimation.recode import AttributeRecode
-from privsyn.tasks.estimation.reference import MAX_ROWS, Reference
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps import indif_scores
 from privsyn.tasks.steps.indif_scores import REFERENCE_SENSITIVITY, compute_indif, compute_l1_distance
@@ -74,7 +74,7 @@ def recode(*estimates: float, kept: tuple[bool, ...] = ()) -> AttributeRecode:
 
 def test_the_reference_is_independence_by_the_noisy_one_ways() -> None:
     # a: 30 and 10 kept; b: 25, a filtered 15 and a negative count that becomes 0; noisy total 40
-    reference = Reference.of({"a": recode(30, 10), "b": recode(25, 15, -0.0, kept=(True, False, True))})
+    reference = IndependentCounts.of({"a": recode(30, 10), "b": recode(25, 15, -0.0, kept=(True, False, True))})
     expected = 40 * np.outer([0.75, 0.25, 0], [25 / 40, 0, 15 / 40])
     assert reference.total == pytest.approx(40)
     assert reference.counts("a", "b") / 2**16 == pytest.approx(expected, abs=2**-16)
@@ -91,7 +91,7 @@ def test_distance_to_the_reference_by_hand() -> None:
 
 
 def test_negative_totals_and_no_rows_are_no_reference() -> None:
-    reference = Reference.of({"a": recode(-3, -1), "b": recode(-2, -2)})
+    reference = IndependentCounts.of({"a": recode(-3, -1), "b": recode(-2, -2)})
     assert reference.total == 0 and not reference.counts("a", "b").any()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.tasks.estimation.known_zeros import KnownZeros
-from privsyn.tasks.estimation.prior_levels import UPPER_LEVEL_ROWS, NoisyLevel, Support, iterate_group_shares
+from privsyn.tasks.estimation.prior_levels import UPPER_LEVEL_ROWS, NoisyLevel, PublicSupport, iterate_group_shares
 from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps.prior_rows import coarsen_rows, draw_rows, list_groups_with_rows, list_possible_rows
@@ -33,7 +33,7 @@ def test_rows_are_as_many_as_asked_and_lacking_groups_need_a_count_that_stands_o
 
 
 def test_a_group_that_no_row_can_be_in_has_none() -> None:
-    support = Support.of(PUBLIC, ("g",))
+    support = PublicSupport.of(PUBLIC, ("g",))
     forbidden = np.zeros((4, 3), bool)
     forbidden[1] = True
     forbidden[0, 1] = True
@@ -47,7 +47,7 @@ def test_a_group_that_no_row_can_be_in_has_none() -> None:
 
 
 def test_draws_are_as_many_as_the_shares_say() -> None:
-    support = Support.of(PUBLIC, ("g",))
+    support = PublicSupport.of(PUBLIC, ("g",))
     groups = list_groups_with_rows(PUBLIC, ("g",), np.array([600.0, 400, 0, 0]), 1.0, 1_000, None)
     shares = [np.array([0.25, 0.5, 0.25]), np.array([0.0, 0.0, 1.0])]
     (rows,) = draw_rows(support, groups, shares, None, 1)
@@ -61,7 +61,7 @@ def test_draws_are_as_many_as_the_shares_say() -> None:
 
 @pytest.mark.parametrize(("noise", "told"), [(None, [0.0, 0.0, 1.0]), (1e6, [1 / 6, 4 / 6, 1 / 6])])
 def test_counts_are_believed_or_drawn_to_what_the_public_table_says(noise: float | None, told: list[float]) -> None:
-    support = Support.of(PUBLIC, ("g",))
+    support = PublicSupport.of(PUBLIC, ("g",))
     given = None if noise is None else (noise,)
     level = NoisyLevel((), np.array([90.0]), (("x",),), (np.array([[0.0, 0.0, 90.0]]),), given)
     small = NoisyLevel(("g",), np.array([40.0, 50, 0, 0]), (), (), None)
@@ -72,7 +72,7 @@ def test_counts_are_believed_or_drawn_to_what_the_public_table_says(noise: float
 
 
 def test_a_group_begins_with_its_own_public_rows_and_some_of_the_table() -> None:
-    support = Support.of(PUBLIC, ("g",))
+    support = PublicSupport.of(PUBLIC, ("g",))
     own, whole = np.array([0.5, 0.5, 0.0]), np.array([1 / 6, 4 / 6, 1 / 6])
     assert support.start(whole, 0) == pytest.approx((2 * own + UPPER_LEVEL_ROWS * whole) / (2 + UPPER_LEVEL_ROWS))
     assert support.start(whole, 3) == pytest.approx(whole)

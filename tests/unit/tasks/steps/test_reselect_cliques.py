@@ -7,10 +7,9 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
-from privsyn.tasks.estimation.expected_error import LEAST_GAIN
+from privsyn.tasks.estimation.expected_error import LEAST_GAIN, TargetWeights
 from privsyn.tasks.estimation.pair_departures import estimate_clique_departures, estimate_pair_departures
 from privsyn.tasks.estimation.recode import Recode
-from privsyn.tasks.estimation.target_weights import Targets
 from privsyn.tasks.steps.residual_scores import reselect_cliques
 from tests.unit.tasks.estimation.test_pair_departures import recoded
 
@@ -52,7 +51,7 @@ def test_weights_sum_to_one_and_larger_cliques_come_first() -> None:
 def test_a_target_has_more_of_the_budget() -> None:
     plain, aimed = (
         reselect_cliques(asked(), [300.0] * 4, known(), FINE, 0.01, 1, remeasure_one_ways=False, targets=targets)
-        for targets in (Targets(), Targets(frozenset("d"), 5.0))
+        for targets in (TargetWeights(), TargetWeights(frozenset("d"), 5.0))
     )
     assert aimed["b", "c", "d"] > 1.2 * plain["b", "c", "d"]
 

@@ -11,7 +11,7 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import sum_rho
-from privsyn.tasks.estimation.target_weights import Targets
+from privsyn.tasks.estimation.expected_error import TargetWeights
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps.residual_scores import (
     MOST_ROWS,
@@ -48,10 +48,10 @@ def test_candidates_are_all_pairs_and_as_many_of_the_most_related_triples() -> N
 
 def test_triples_inside_a_named_set_come_first_and_weights_order_the_others() -> None:
     scores = dict(zip(PAIRS, [9.0, 8.0, 1.0, 7.0, 2.0, -3.0], strict=True))  # ab ac ad bc bd cd
-    named = Targets(named=((frozenset("acd"), 2.0),))
+    named = TargetWeights(named=((frozenset("acd"), 2.0),))
     found = list_candidates(scores, DOMAIN, 1_000, 1_000, triples=True, targets=named)
     assert found[6:] == [("a", "c", "d"), ("a", "b", "c"), ("a", "b", "d")]
-    focus = Targets(frozenset("d"), 10.0)
+    focus = TargetWeights(frozenset("d"), 10.0)
     assert list_candidates(scores, DOMAIN, 1_000, 1_000, triples=True, targets=focus)[6:] == [
         ("a", "b", "d"),
         ("a", "b", "c"),

@@ -16,7 +16,7 @@ from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels import gum_update as gum
 from privsyn.tasks.kernels import streams
 from privsyn.tasks.kernels.counting import CodeTable, count
-from privsyn.tasks.kernels.updater import Target, Updater
+from privsyn.tasks.kernels.updater import TargetMarginal, Updater
 from privsyn.tasks.steps.synthesize import compute_output_rows, list_components, synthesize
 from privsyn.tasks.synthesis.gum import compute_alpha
 
@@ -64,7 +64,7 @@ def test_figure_3_alpha_2_gives_beta_one_half_and_two_rows_move() -> None:
 @pytest.mark.parametrize("duplicate_share", [0.0, 0.5, 1.0])
 def test_figure_3_rows(duplicate_share: float) -> None:
     income, gender, age = (np.array(c, np.uint8) for c in ([1] * 5, [0, 0, 0, 0, 1], [0, 1, 1, 0, 2]))
-    target = Target((0, 1), (2, 2), np.array([0.0, 0.0, 1.0, 4.0]))
+    target = TargetMarginal((0, 1), (2, 2), np.array([0.0, 0.0, 1.0, 4.0]))
     with Updater([income, gender, age], 1, 1) as updater:
         assert updater.visit(target, 2.0, duplicate_share, 0) == 6.0
     assert income.tolist() == [1] * 5

@@ -9,7 +9,7 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.mechanism_options import Aim
-from privsyn.tasks.estimation.target_weights import Targets
+from privsyn.tasks.estimation.expected_error import TargetWeights
 from privsyn.tasks.steps.worst_marginals import choose_worst_marginals
 
 DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 4, 50))
@@ -43,7 +43,7 @@ def test_weights_are_sizes_times_those_of_targets() -> None:
     assert choose_worst_marginals(cliques, distances, 0.0, DOMAIN, 1, RHO, 1) == [
         ("a", "b", "c")
     ]  # 190.4 against 197.6
-    focus = Targets(named=((frozenset({"a", "b"}), 2.0),))
+    focus = TargetWeights(named=((frozenset({"a", "b"}), 2.0),))
     assert choose_worst_marginals(cliques, distances, 0.0, DOMAIN, 1, RHO, 1, focus) == [("a", "b")]
 
 

@@ -12,7 +12,7 @@ from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.kernels.sweeper import SMALLEST_BLOCK
-from privsyn.tasks.kernels.updater import Target
+from privsyn.tasks.kernels.updater import TargetMarginal
 from privsyn.tasks.steps.append_attributes import append_attributes, select_core_marginals
 from privsyn.tasks.steps.synthesize import list_components, synthesize
 from privsyn.tasks.synthesis.sweep import weigh_marginals
@@ -118,8 +118,8 @@ def test_records_are_not_copied() -> None:
 
 
 def test_weights_by_hand() -> None:
-    def target(attributes: tuple[int, ...], sigma: float) -> Target:
-        return Target(attributes, (2,) * len(attributes), np.ones(2 ** len(attributes)), sigma)
+    def target(attributes: tuple[int, ...], sigma: float) -> TargetMarginal:
+        return TargetMarginal(attributes, (2,) * len(attributes), np.ones(2 ** len(attributes)), sigma)
 
     targets = [target((0,), 9.0), target((0, 1), 10.0), target((1, 2), 20.0), target((0, 2), 40.0), target((0, 3), 0.0)]
     assert weigh_marginals(targets) == [16, 8, 4, 2, 4]  # the median sigma of the pairs with noise is 20

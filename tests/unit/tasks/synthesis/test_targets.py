@@ -9,15 +9,15 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count
-from privsyn.tasks.kernels.updater import Target
+from privsyn.tasks.kernels.updater import TargetMarginal
 from privsyn.tasks.steps.synthesize import synthesize
 from privsyn.tasks.synthesis import targets
 from privsyn.tasks.synthesis.targets import find_empty_cells
 
 
-def pair(wanted: list[list[float]], sigma: float) -> Target:
+def pair(wanted: list[list[float]], sigma: float) -> TargetMarginal:
     table = np.array(wanted)
-    return Target((0, 1), table.shape, table.ravel(), sigma)
+    return TargetMarginal((0, 1), table.shape, table.ravel(), sigma)
 
 
 def test_only_where_one_follows_from_the_other_much_is_expected_and_nothing_is_wanted() -> None:
@@ -31,7 +31,7 @@ def test_only_where_one_follows_from_the_other_much_is_expected_and_nothing_is_w
 
 
 def test_unknown_noise_and_marginals_other_than_pairs_say_nothing() -> None:
-    alone = Target((0,), (2,), np.array([100.0, 0.0]), 1.0)
+    alone = TargetMarginal((0,), (2,), np.array([100.0, 0.0]), 1.0)
     found = find_empty_cells(
         [alone, pair([[1_000.0, 0.0], [0.0, 1_000.0]], 0.0), pair([[1_000.0, 0.0], [0.0, 1_000.0]], 9.0)]
     )
