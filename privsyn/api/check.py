@@ -5,7 +5,7 @@ Nothing is drawn, spent or written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from math import prod
@@ -13,12 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from privsyn.base.errors import RequestError
 from privsyn.base.notebook import format_html_table
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
 from privsyn.data_contracts.compared_columns import get_step
 from privsyn.data_contracts.csv_options import USUAL_NULLS
 from privsyn.data_contracts.domain import Clique
+from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.receipts import compute_sigma
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import list_computed_columns
@@ -167,7 +169,7 @@ def check(spec: ReleaseSpec, source: Source | None = None) -> CheckReport:
     columns += tuple(
         ColumnPlan(name, f"{column.kind}, not measured", 0, 0) for name, column in spec.unmeasured_columns.items()
     )
-    fit = None if source is None else fit_of(spec, source, encoding.codecs)
+    fit = None if source is None else fit_of(spec, source, encoding.of_rows.codecs)
     warnings = [*_list_warnings(public, columns), *([] if source is None else _list_unread_fields(spec, source))]
     return CheckReport(tuple(warnings), _describe_noise(public), columns, fit, tuple(_predict_sets(public)))
 
@@ -181,7 +183,12 @@ def open_for_check(spec: ReleaseSpec, data: Table | None, settings: Settings) ->
     if data is None:
         return None
     check_table(spec.dataset, data, settings, "data")
-    return open_source(data, spec)
+    if spec.tables and not isinstance(data, Mapping):
+        raise RequestError("is one table, and the spec has two", f"Name both: {' and '.join(spec.tables)}", "data")
+    if not spec.tables:
+        return open_source(data, spec)
+    rows_alone = spec.model_copy(update={"unit": Unit(records_per_person=1)})  # no rows that stand for a lack of rows
+    return open_source(data, rows_alone)
 
 
 def _list_unread_fields(spec: ReleaseSpec, source: Source) -> Iterator[str]:

@@ -18,7 +18,7 @@ def render_forecast(forecast: Forecast, console: Console) -> None:
     """Print the forecast: a table over epsilons, one over columns, and what was assumed."""
     from privsyn.forecasts.forecast import HEADINGS, RELATION_HEADINGS
 
-    title = f"Forecast for about {forecast.rows:,} rows"
+    title = f"Forecast for about {forecast.rows:,} {forecast.of}"
     console.print(_build_table(title, HEADINGS, forecast.epsilon_rows()))
     console.print(
         _build_table(
@@ -39,8 +39,8 @@ def build_sizes_table(forecasts: Sequence[Forecast]) -> Table:
     from privsyn.forecasts.forecast import HEADINGS
 
     rows = [[f"{made.rows:,}", *made.epsilon_rows()[0][1:]] for made in forecasts]
-    title = f"Forecast at epsilon {forecasts[0].at[0].epsilon:g}, by about how many rows the table has"
-    return _build_table(title, ["rows", *HEADINGS[1:]], rows)
+    title = f"Forecast at epsilon {forecasts[0].at[0].epsilon:g}, by about how many {forecasts[0].of} the table has"
+    return _build_table(title, [forecasts[0].of, *HEADINGS[1:]], rows)
 
 
 def render_risks(risks: Sequence[Risk], console: Console) -> None:

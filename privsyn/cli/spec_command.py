@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from privsyn.base.errors import RequestError
 from privsyn.cli.common import (
     AsJson,
     Debug,
@@ -95,7 +97,11 @@ def draft_command(
 def check_command(
     spec: SpecPath,
     data: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Private table: also show, privately, how well it fits.")
+        list[str] | None,
+        typer.Option(
+            metavar="PATH",
+            help="Private table: also show, privately, how well it fits. Of two tables, NAME=PATH twice.",
+        ),
     ] = None,
     rows_about: RowsAbout = None,
     epsilons: Epsilons = None,
@@ -120,11 +126,14 @@ def check_command(
         from privsyn.specs.spec_file import load_spec, override_options
         from privsyn.specs.yaml_file import read_yaml
 
-        table = parse_table(data, "--data")
         filled = with_defaults(read_yaml(spec))[1]
         loaded = load_spec(spec)
-        request = override_options(loaded, data=table)
-        source = open_for_check(request, None if table is None else request.data, Settings())
+        found: Any = _read_tables(data, loaded.tables) if loaded.tables else None
+        request = loaded
+        if data and not loaded.tables:
+            request = override_options(loaded, data=parse_table(data[-1], "--data"))
+            found = request.data
+        source = open_for_check(request, found, Settings())
         report = check(request, source)
         wanted = None if epsilons is None else parse_numbers(epsilons)
         made = forecast_as_asked(loaded, rows_about, wanted, earlier, public, strength, plot)
@@ -142,6 +151,17 @@ def check_command(
         else:
             hint = "Which relations will be measurable, and in how many codes, depends on the rows: --rows-about N."
             results.print(hint, soft_wrap=True)
+
+
+def _read_tables(given: Sequence[str] | None, names: Collection[str]) -> dict[str, str] | None:
+    """Return where each of a spec's tables is, of options NAME=PATH; None without any.  Raises RequestError."""
+    if not given:
+        return None
+    parts = dict(text.partition("=")[::2] for text in given)
+    if set(parts) != set(names):
+        problem = f"says where each of the spec's tables is, {' and '.join(names)}"
+        raise RequestError(problem, f"Write {' '.join(f'--data {name}=PATH' for name in names)}", "--data")
+    return {name: str(parse_table(place, "--data")) for name, place in parts.items()}
 
 
 @app.command("json")

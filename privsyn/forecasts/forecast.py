@@ -138,7 +138,7 @@ class Forecast:
     ``rows``: the public number that it was asked for; ``assumption``: what stood in for the private table.  Privacy:
     a function of the spec, that number and public tables; it has seen no private row.  ``made_up``: no table stood in,
     so what depends on the relations between columns is a guess.  ``unmeasured``: columns that tell nothing at any
-    epsilon.
+    epsilon.  ``of``: what the rows are: rows, persons or households.
     """
 
     rows: int
@@ -148,13 +148,14 @@ class Forecast:
     made_up: bool = False
     unmeasured: tuple[str, ...] = ()
     own: float = math.nan
+    of: str = "rows"
 
     @property
     def words(self) -> tuple[str, ...]:
         """How the tables are read, what was assumed, and which figures that enters."""
         return (
             READING_NOTE,
-            f"Assumed: {self.assumption}. Means over {self.seeds} simulated releases of {self.rows:,} rows.",
+            f"Assumed: {self.assumption}. Means over {self.seeds} simulated releases of {self.rows:,} {self.of}.",
             ASSUMPTION_NOTE,
             *((UNKNOWN_NOTE,) if self.made_up else ()),
             *((f"{UNMEASURED_NOTE}{', '.join(self.unmeasured)}.",) if self.unmeasured else ()),
@@ -222,7 +223,7 @@ class Forecast:
         write_picture(build_chart(self), Path(path), "forecast.plot")
 
     def __repr__(self) -> str:
-        return f"<Forecast of {self.rows:,} rows at epsilon {', '.join(f'{a.epsilon:g}' for a in self.at)}>"
+        return f"<Forecast of {self.rows:,} {self.of} at epsilon {', '.join(f'{a.epsilon:g}' for a in self.at)}>"
 
     def _repr_html_(self) -> str:
         """Return both tables and the words, for notebooks."""
@@ -263,8 +264,8 @@ def forecast(
 
     Known totals are left out, since the rows of a made-up table have others.
     """
-    linked = spec.panel is not None
-    spec = (_take_persons_for_rows(spec) if linked else spec).model_copy(update={"totals": ()})
+    linked, one = spec.panel is not None, spec.unit.one
+    spec = (_take_units_for_rows(spec) if linked else spec).model_copy(update={"totals": ()})
     wanted = _check_number(spec, rows, epsilons, seeds)
     stand_in = MadeUpTable.of(_request(spec, spec.privacy.epsilon), rows, earlier, public, strength)
     jobs = list(product(wanted, range(seeds)))
@@ -278,19 +279,24 @@ def forecast(
     unknown = list_nullable(spec) if stand_in.made_up else ()
     made_up = stand_in.made_up
     at = tuple(_forecast_at(spec, epsilon, several, unknown, made_up=made_up) for epsilon, several in found.items())
-    words = f"{stand_in.words}. {OF_PERSONS}" if linked else stand_in.words
-    return Forecast(rows, words, seeds, at, made_up, tuple(spec.unmeasured_columns), spec.privacy.epsilon)
+    words = f"{stand_in.words}. {OF_UNITS[one]}" if linked else stand_in.words
+    of = f"{one}s" if linked else "rows"
+    return Forecast(rows, words, seeds, at, made_up, tuple(spec.unmeasured_columns), spec.privacy.epsilon, of)
 
 
-OF_PERSONS = (
-    "A row stands for a person, of whom one row is counted; how rows are linked, and what that costs, is left out"
-)
+OF_UNITS = {
+    "person": "A row stands for a person, of whom one row is counted; how rows are linked, and what that costs, is "
+    "left out",
+    "household": "A row stands for a household, of which one member is counted; how members are linked, and what that "
+    "costs, is left out",
+}
+"""What the rows of a forecast are where a release links them."""
 
 
-def _take_persons_for_rows(spec: ReleaseSpec) -> ReleaseSpec:
-    """Return the request as one about a table of one row a person."""
+def _take_units_for_rows(spec: ReleaseSpec) -> ReleaseSpec:
+    """Return the request as one about a table of one row a person, or a household."""
     unlinked = {"order": None, "constant": (), "with_order": (), "once": (), "unit": Unit(records_per_person=1)}
-    return spec.model_copy(update=unlinked)
+    return spec.model_copy(update={**unlinked, "tables": {}})
 
 
 def _request(spec: ReleaseSpec, epsilon: float, prior: CodeTable | None = None) -> Request:

@@ -73,14 +73,14 @@ MEASURE_WITHOUT_ROWS = ReleaseStep(
     exact=_count,
     share=lambda r: WITHOUT_ROWS_SHARE,
     look=Look(
-        what="counts of those of the table above that have no row, by each of its columns",
+        what="counts of persons, or households, without rows, by each of their columns",
         reason=lambda r: f"1: a {r.spec.unit.one} without rows is one record, which depends on that {r.spec.unit.one}",
         noise_of="a count of those without rows",
     ),
     rows=ROWS,
     rows_domain=lambda r, i: list_without_rows.build_without_domain(i.recode(), r.encoding),
-    published=publish_noisy("without_rows", "counts those that have no row by each column of the table above"),
-    limit="Those of the table above that have no row were counted by one column at a time.",
+    published=publish_noisy("without_rows", "counts persons, or households, without rows by each of their columns"),
+    limit="Persons, or households, without rows were counted by one column at a time.",
 )
 
 

@@ -11,12 +11,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 import privsyn
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.evaluation.private_evaluation import EvaluationRequest, evaluate
 from privsyn.ledgers.ledger import Ledger
+from tests.support.commands import privsyn as run_command
 from tests.support.linked_tables import (
     Tables,
     make_members,
@@ -186,3 +188,36 @@ def test_rows_of_nobody_and_of_no_time_are_left_out(tmp_path: Path) -> None:
     spec = make_tables_spec(save_tables(tmp_path, changed, make_visits_content()), **LARGE, **QUICK)
     persons, visits = read(Path(run(spec).released), "persons", "visits")
     assert visits["pid"].isin(persons["pid"]).all()
+
+
+def test_a_check_says_how_rows_with_their_persons_fit(tmp_path: Path) -> None:
+    tables = make_visits(300)
+    fit = privsyn.check_spec(make_tables_spec(make_visits_content()), tables).fit
+    assert fit is not None
+    assert fit.rows == tables["visits"].num_rows
+    assert {column.column: column.nulls for column in fit.columns} == dict.fromkeys(
+        ("sex", "year", "age", "income", "job"), 0
+    )
+    with pytest.raises(RequestError, match="Name both: persons and visits"):
+        privsyn.check_spec(make_tables_spec(make_visits_content()), tables["visits"])
+
+
+def test_the_command_checks_two_tables(tmp_path: Path) -> None:
+    save_tables(tmp_path, make_visits(100), make_visits_content())
+    content = make_tables_spec(make_visits_content()).model_dump(mode="json", exclude_unset=True)
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    given = [f"--data={name}={tmp_path / name}.parquet" for name in ("persons", "visits")]
+    checked = run_command("spec", "check", str(tmp_path / "spec.yaml"), *given)
+    assert "PRIVATE - how the table fits" in checked.output
+    refused = run_command("spec", "check", str(tmp_path / "spec.yaml"), given[0])
+    assert refused.exit_code == 2
+    assert "Write --data persons=PATH --data visits=PATH" in " ".join(refused.output.split())
+
+
+@pytest.mark.parametrize(
+    ("content", "of"), [(make_visits_content(), "persons"), (make_members_content(), "households")]
+)
+def test_a_forecast_is_of_persons_or_households(content: dict[str, Any], of: str) -> None:
+    made = privsyn.forecast(make_tables_spec(content), 500, epsilons=[1.0], seeds=1)
+    assert f"of 500 {of}" in repr(made)
+    assert f"stands for a {of[:-1]}, of " in " ".join(made.words)

@@ -9,6 +9,7 @@ import pytest
 
 from privsyn.flows.release import release
 from tests.support.households import make_household_spec, make_households
+from tests.support.linked_tables import make_tables_spec, make_visits, make_visits_content, save_tables
 from tests.support.panels import make_panel, make_panel_spec
 from tests.support.releases import QUICK, run
 
@@ -31,4 +32,12 @@ def test_the_flow_makes_households_and_finds_them_again(tmp_path: Path) -> None:
     summary = release(spec)
     rows = pq.read_table(Path(summary.released) / "synthetic.parquet")
     assert rows.column_names[0] == "hid"
+    assert run(spec).released == summary.released
+
+
+@pytest.mark.usefixtures("prefect_server", "places")
+def test_the_flow_makes_two_tables_and_finds_them_again(tmp_path: Path) -> None:
+    spec = make_tables_spec(save_tables(tmp_path, make_visits(400), make_visits_content()), **QUICK)
+    summary = release(spec)
+    assert (Path(summary.released) / "tables" / "persons.parquet").is_file()
     assert run(spec).released == summary.released
