@@ -25,6 +25,7 @@ from privsyn.publish.folder import ReleaseSummary
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.steps import encode
 from tests.support.households import make_household_spec
+from tests.support.linked_tables import make_tables_spec, make_visits_content
 from tests.support.panels import make_panel_spec
 from tests.support.releases import QUICK, few, outputs, released, run
 from tests.support.specs import COLUMNS, STATED_PRIOR, make_spec, mechanism_fields, people
@@ -182,6 +183,7 @@ def test_17_settings_and_defaults_do_not_depend_on_the_data(places: Path, save: 
     columns = {**COLUMNS, "older": COLUMNS["age"]}
     chosen = make_spec(columns, **targets, csv={"line_breaks": True}, rules=[{"never": "happy and age < 20"}])
     linked = make_panel_spec().public().keys() | make_household_spec().public().keys()
+    linked |= make_tables_spec(make_visits_content()).public().keys()
     shown = chosen.public().keys() | linked  # an order goes with none of those
     assert ReleaseSpec.model_fields.keys() == shown | {"data", "query", "engine", "public_files"}
 

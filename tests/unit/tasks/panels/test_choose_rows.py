@@ -34,7 +34,7 @@ def test_a_run_of_neighbours_is_kept_and_one_of_two_neighbours_is_drawn() -> Non
     steps = runs.number.reshape(400, 5)
     assert (np.diff(steps, axis=1) == 1).all()
     starts = Counter(steps[:, 0].tolist())
-    assert set(starts) == set(range(2000, 2006))
+    assert set(starts) == set(range(6))
     assert max(starts.values()) < 3 * min(starts.values())
     drawn = Counter(runs.before[runs.drawn].tolist())
     assert set(drawn) == {0, 1, 2, 3}  # never the last, which has no next row
