@@ -41,10 +41,11 @@ FEW = 10_000
 
 @dataclass(frozen=True)
 class Cost:
-    """One step: CPU seconds, and the process's peak resident memory meanwhile in MB (2^20 bytes)."""
+    """One step: CPU and wall seconds, and the process's peak resident memory meanwhile in MB (2^20 bytes)."""
 
     step: str
     cpu: float
+    wall: float
     peak_mb: float
 
 
@@ -74,9 +75,9 @@ def write_table(folder: Path, rows: int, columns: int = COLUMNS) -> ReleaseSpec:
 def measured(step: str, found: list[Cost]) -> Iterator[None]:
     """Append what the block cost; Linux forgets the peak so far when asked to."""
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    start = time.process_time()
+    start, wall = time.process_time(), time.perf_counter()
     yield
-    found.append(Cost(step, time.process_time() - start, memory_mb("VmHWM")))
+    found.append(Cost(step, time.process_time() - start, time.perf_counter() - wall, memory_mb("VmHWM")))
 
 
 def release_costs(spec: ReleaseSpec, folder: Path) -> list[Cost]:
@@ -111,17 +112,18 @@ def in_this_process(spec_file: Path) -> None:
     costs = release_costs(spec, folder)
     workers = resource.getrusage(resource.RUSAGE_CHILDREN)
     if workers.ru_utime:
-        costs.append(Cost("workers", workers.ru_utime + workers.ru_stime, workers.ru_maxrss / 1024))
+        costs.append(Cost("workers", workers.ru_utime + workers.ru_stime, 0.0, workers.ru_maxrss / 1024))
     print(json.dumps([asdict(cost) for cost in costs]))
 
 
 def markdown(costs: list[Cost], rows: int) -> str:
     """Return the table of costs, by step and a million rows of the private table."""
-    lines = ["| step | CPU | a million rows | peak memory |", "|---|---|---|---|"]
-    for c in costs:
-        lines.append(f"| {c.step} | {c.cpu:,.1f} s | {c.cpu / rows * 1e6:.3f} s | {c.peak_mb:,.0f} MB |")
-    total, peak = sum(c.cpu for c in costs), max(c.peak_mb for c in costs)
-    return "\n".join([*lines, f"| all | {total:,.1f} s | {total / rows * 1e6:.3f} s | {peak:,.0f} MB |"])
+    whole = Cost("all", sum(c.cpu for c in costs), sum(c.wall for c in costs), max(c.peak_mb for c in costs))
+    lines = ["| step | CPU | a million rows | wall | peak memory |", "|---|---|---|---|---|"]
+    for c in (*costs, whole):
+        per_million = c.cpu / rows * 1e6
+        lines.append(f"| {c.step} | {c.cpu:,.1f} s | {per_million:.3f} s | {c.wall:,.1f} s | {c.peak_mb:,.0f} MB |")
+    return "\n".join(lines)
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
 """Time and memory of reading one table from each kind of database: `python benchmarks/sources.py --rows 2000000`.
 
 Needs Debian's postgresql.  Each pass is made in a process of its own, whose peak memory is printed; the last line is
-the same table in Parquet.
+the same table in Parquet.  With ``--only-postgres`` the server makes the rows itself: any number of them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
+from adbc_driver_postgresql.dbapi import connect as postgres_connection
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.open_source import open_source
+from privsyn.sources.readers.reader import build_select
 from tests.support.databases import write_duckdb, write_postgres, write_sqlite
 from tests.support.postgres import cluster
 from tests.support.specs import make_spec, people
@@ -47,12 +49,16 @@ def main() -> None:
     """Write the table into each database, and read it from there."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--only-postgres", action="store_true")
     parser.add_argument("--read", default="")
     asked = parser.parse_args()
     if asked.read:
         print(json.dumps(read(asked.read)))
         return
     with cluster() as server, tempfile.TemporaryDirectory() as name:
+        if asked.only_postgres:
+            measure("PostgreSQL", generate_rows(server.url, asked.rows))
+            return
         folder, table = Path(name), people(asked.rows)
         pq.write_table(table, folder / "people.parquet", row_group_size=131_072)
         places = {
@@ -63,15 +69,33 @@ def main() -> None:
         }
         del table
         for kind, place in places.items():
-            command = [sys.executable, __file__, "--read", place]
-            done = subprocess.run(command, check=True, capture_output=True, text=True)
-            found = json.loads(done.stdout)
-            print(
-                f"{kind}: {found['rows']:,.0f} rows, {found['first']:.1f} s for the first pass,",
-                f"{found['second']:.1f} s for the second; memory {found['before']:.0f} MB before,",
-                f"{found['peak']:.0f} MB at most",
-                flush=True,
-            )
+            measure(kind, place)
+
+
+def generate_rows(url: str, rows: int) -> str:
+    """Return the URL of a new table of rows like those of the other tables, which the server makes."""
+    with postgres_connection(url) as connection, connection.cursor() as cursor:
+        columns = (
+            "(18 + i % 72)::bigint AS age, (i * 7919 % 200000)::float8 AS income, i % 3 > 0 AS happy, i AS caseid, "
+            "(ARRAY['north', 'south', 'east'])[1 + i * i % 3] AS region, "
+            "timestamp '2010-01-01' + (i % 3650) * interval '1 day' AS seen"
+        )
+        made = build_select([columns], f"generate_series(1::bigint, {rows:d}) AS i")
+        cursor.execute(f"CREATE UNLOGGED TABLE people AS {made}")
+        connection.commit()
+    return f"{url}{'&' if '?' in url else '?'}table=people"
+
+
+def measure(kind: str, place: str) -> None:
+    """Read the table in a process of its own, and print what it took."""
+    done = subprocess.run([sys.executable, __file__, "--read", place], check=True, capture_output=True, text=True)
+    found = json.loads(done.stdout)
+    print(
+        f"{kind}: {found['rows']:,.0f} rows, {found['first']:.1f} s for the first pass,",
+        f"{found['second']:.1f} s for the second; memory {found['before']:.0f} MB before,",
+        f"{found['peak']:.0f} MB at most",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

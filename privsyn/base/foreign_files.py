@@ -17,8 +17,12 @@ READERS = {
     ".sas7bdat": "read_sas7bdat",
     ".xpt": "read_xport",
 }
-DAYS = ("%td", "date9", "mmddyy", "ddmmyy", "yymmdd", "date", "adate", "edate", "sdate")
-MOMENTS = ("%tc", "datetime")
+MOMENTS = ("%tc", "datetime", "dateampm", "mdyampm", "e8601dt", "b8601dt")
+DAYS = (
+    *("%td", "date", "adate", "edate", "sdate", "mmddyy", "ddmmyy", "yymmdd", "mmyy", "yymm", "monyy", "yymon"),
+    *("weekdate", "weekdatx", "worddate", "worddatx", "e8601da", "b8601da"),
+)
+"""How formats of Stata, SPSS and SAS begin; those of moments are looked for first."""
 _FEWEST_LABELS = 2
 """Fewer labels than these mark special values of a number, not a list."""
 

@@ -37,9 +37,8 @@ class StatisticsReader(Reader):
         self._read = getattr(pyreadstat, READERS[path.suffix.lower()])
         ending = path.suffix.lower()
         self._options: dict[str, Any] = {"disable_datetime_conversion": True, "user_missing": True}
-        self._options |= find_catalogue(path)
         with refuse_damaged(path):
-            _, found = self._read(str(path), metadataonly=True, **self._options)
+            _, found = self._read(str(path), metadataonly=True, **self._options, **find_catalogue(path))
         self._converters: dict[str, Callable[[Any], Any]] = {}
         types = {}
         for name in found.column_names:

@@ -20,6 +20,7 @@ import pytest
 from privsyn.base.errors import RequestError
 from privsyn.sources.open_source import list_table_columns, open_source
 from privsyn.sources.readers import workbook
+from privsyn.sources.stream_source import read_schema
 from privsyn.specs.draft import draft
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.steps.encode import Repairs, encode
@@ -193,3 +194,44 @@ def test_12_the_first_record_of_a_workbook_without_names_stands_in_no_draft(tmp_
         draft(tmp_path / "t.xlsx")
     assert "Canary" not in str(caught.value) and "4711" not in str(caught.value)
     assert "Canary Person" in draft(tmp_path / "t.xlsx", header=True)
+
+
+def test_a_catalogue_of_sas_names_values_and_the_rows_have_their_codes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No free program writes SAS files: one of SPSS stands for it, which pyreadstat's own reading of labels refuses."""
+    path, (read, write) = tmp_path / "people.sas7bdat", (pyreadstat.read_sav, pyreadstat.write_sav)
+    labels = {"sex": {1.0: "male", 2.0: "female"}}
+    write(pd.DataFrame({"sex": [1.0, 2.0, None]}), str(path), variable_value_labels=labels)
+    path.with_suffix(".sas7bcat").write_bytes(b"")
+
+    def read_sas(file: str, catalog_file: str = "", **options: Any) -> Any:
+        if catalog_file and not options.get("metadataonly"):
+            raise TypeError("Unsupported dataframe type")
+        frame, found = read(file, **options)
+        if not catalog_file:
+            found.variable_value_labels = {}
+        return frame, found
+
+    monkeypatch.setattr(pyreadstat, "read_sas7bdat", read_sas)
+    spec = make_spec({"sex": {"kind": "categorical", "values": ["male", "female"], "nullable": True}})
+    batches = list(open_source(str(path), spec).batches())
+    assert pa.Table.from_batches(batches).to_pydict() == {"sex": ["male", "female", None]}
+
+
+@pytest.mark.parametrize(
+    ("form", "type_"), [("E8601DT19", "timestamp[us]"), ("MMYY7", "date32[day]"), ("TIME8", "double")]
+)
+def test_days_and_moments_of_sas_are_known_by_their_formats(
+    form: str, type_: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, read = tmp_path / "people.sas7bdat", pyreadstat.read_sav
+    pyreadstat.write_sav(pd.DataFrame({"x": [1.0]}), str(path))
+
+    def read_sas(file: str, **options: Any) -> Any:
+        frame, found = read(file, **options)
+        found.original_variable_types = {"x": form}
+        return frame, found
+
+    monkeypatch.setattr(pyreadstat, "read_sas7bdat", read_sas)
+    assert str(read_schema(str(path)).field("x").type) == type_
