@@ -19,6 +19,7 @@ _COLORS = {
     "measured": "#0072B2",
     "implied": "#56B4E9",
     "simulated": "#009E73",
+    "bounded": "#E69F00",
     "model": "#D55E00",
     "not known": "#999999",
 }
