@@ -3,7 +3,8 @@
 ``linked``: a release with `order`.  ``unlinked``: the same request without it, every kept row counted, and the rows put
 together at random into persons of the real numbers of rows.  ``flat``: one row a person with a column for every year
 and variable, by the defaults.  ``sample``: a random tenth of the persons, as they are, which is not private.  The
-tables are public and the noise is seeded: nothing here is a release.  ``--counts``: what is best counted.
+tables are public and the noise is seeded: nothing here is a release.  ``--counts``: what is best counted;
+``--persons``: how often intervals of answers about persons hold.
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ import pandas as pd
 import pyarrow as pa
 
 from benchmarks.tables import FOLDER
+from privsyn.answers.questions import Questions
+from privsyn.answers.released_counts import MemoryCounts
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.memory import MemoryRun
 from privsyn.engine.request import Request
+from privsyn.engine.step import list_published_files
 from privsyn.evaluation.coded_tables import encode_table
 from privsyn.evaluation.panel_figures import list_panel_figures, read_panel_table
 from privsyn.pipelines.registry import build_steps
@@ -248,6 +252,39 @@ def compare_counts(name: str, epsilon: float, seeds: int) -> dict[str, tuple[flo
     return found
 
 
+def measure_coverage(name: str, epsilon: float, seeds: int) -> tuple[int, float, float, float]:
+    """Return how many answers about persons were bounded, in what share the interval holds, and its mean width.
+
+    Last: the mean distance of the estimate.  Asked are, of every column of few values, the shares of persons that ever
+    and always have each value.
+    """
+    rows, columns = load(name)
+    person, found = TABLES[name]["person"], []
+    order = tuple(n for n in rows.columns if n in columns and columns[n]["kind"] != "drop")
+    few = [n for n in order if columns[n]["kind"] == "categorical" and len(columns[n]["values"]) <= MOST_LEVELS]
+    batches = pa.Table.from_pandas(rows, preserve_index=False).to_batches(max_chunksize=65_536)
+    for seed in range(seeds):
+        request = Request(build_spec(name, columns, epsilon, seed), order, 2)
+        steps, noise = build_steps(request), SeededNoise(seed)
+        draw = lambda step, queries: [noise.draw(q.under(request.pricing).sigma, q.cells) for q in queries]  # noqa: B023, E731
+        made = MemoryRun(request, steps, draw, PrivateAccess(lambda repairs=None: batches)).run()
+        files = {file: made[of.split(".")[0]][of.split(".")[1]] for file, of in list_published_files(steps).items()}
+        release = Questions()
+        release.__dict__["_counts"] = MemoryCounts.of_run(
+            request, files | {"synthetic.parquet": made["decode"]["synthetic"]}
+        )
+        for column in few:
+            for value, when in product(columns[column]["values"], ("ever", "always")):
+                holds = (rows[column] == value).groupby(rows[person].to_numpy())
+                real = float((holds.any() if when == "ever" else holds.all()).mean())
+                asked = release.persons(f"{when}({column} == {value!r})", share=True).iloc[0]
+                found.append(
+                    (asked["low"] <= real <= asked["high"], asked["high"] - asked["low"], asked["estimate"] - real)
+                )
+    inside, width, off = np.array(found, dtype=float).T
+    return len(found), float(inside.mean()), float(width.mean()), float(np.abs(off).mean())
+
+
 def main() -> None:
     """Print a row for every table, epsilon and way: means over seeds."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -256,7 +293,14 @@ def main() -> None:
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--counts", action="store_true", help="what is best counted of a person's rows")
+    parser.add_argument("--persons", action="store_true", help="how often intervals of answers about persons hold")
     asked = parser.parse_args()
+    if asked.persons:
+        print("| table | epsilon | answers | interval holds | mean width | mean error |\n|---|---|---|---|---|---|")
+        for name, epsilon in product(asked.tables, asked.epsilons):
+            answers, inside, width, off = measure_coverage(name, epsilon, asked.seeds)
+            print(f"| {name} | {epsilon:g} | {answers} | {inside:.3f} | {width:.3f} | {off:.3f} |", flush=True)
+        return
     if asked.counts:
         print("| table | epsilon | counted | one column | two columns |\n|---|---|---|---|---|")
         for name, epsilon in product(asked.tables, asked.epsilons):

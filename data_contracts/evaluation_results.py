@@ -138,7 +138,8 @@ class PanelFigure(PrivateResult):
 
     ``column``: which it is about, empty for persons as such.  ``real`` and ``synthetic``: the figure of both tables,
     None where it is a distance of the two only, or is not known.  ``distance``: of shares an L1 distance in 0..2, or
-    the largest difference.
+    the largest difference.  ``sample`` and ``sample_distance``: the same of a random tenth of the real persons, to
+    compare with.
     """
 
     name: str
@@ -146,6 +147,8 @@ class PanelFigure(PrivateResult):
     real: float | None = None
     synthetic: float | None = None
     distance: float | None = None
+    sample: float | None = None
+    sample_distance: float | None = None
 
 
 class Pair(PrivateResult):

@@ -143,9 +143,10 @@ def _list_columns(question: str) -> tuple[str, ...]:
         names = (*asked.counted_by, *(name for text in asked.conditions for name in find_names(text)))
     except FieldError as error:
         raise FieldError(error.problem, error.cure, ("question",)) from None
-    if asked.what in ("correlation", "regress"):
+    if asked.about_persons or asked.what in ("correlation", "regress"):
+        what = "a question about persons" if asked.about_persons else f"{asked.what}()"
         raise FieldError(
-            f"{asked.what}() has no cells that could be measured",
+            f"{what} has no cells that could be measured",
             "Ask for a count, a share, a mean or a quantile, or name `columns`",
             ("question",),
         )
@@ -193,6 +194,7 @@ def check_targets(
 _QUOTED = r"""`[^`]*`|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
 _WORD = re.compile(rf"({_QUOTED})|\b(where|by)\b", re.IGNORECASE)
 _FUNCTION = re.compile(r"(count|share|mean|median|quantile|correlation|regress)\s*\((.*)\)\s*", re.DOTALL)
+_OF_PERSONS = re.compile(r"(ever|any|always)\s*\(")
 _COMMA = re.compile(rf"({_QUOTED}|[^,`\"']+)+")
 _NAME = re.compile(r"`[^`]*`|\w+")
 
@@ -216,6 +218,11 @@ class ParsedQuestion(NamedTuple):
         return tuple(text for text in (self.of if self._is_of_condition else None, self.where) if text)
 
     @property
+    def about_persons(self) -> bool:
+        """Whether it is about a person's rows together."""
+        return self.what == "persons" or (self.what == "share" and bool(_OF_PERSONS.match(self.of)))
+
+    @property
     def _is_of_condition(self) -> bool:
         return self.what == "share" and not _NAME.fullmatch(self.of)
 
@@ -236,11 +243,14 @@ def parse_question(text: str) -> ParsedQuestion:
     function = _FUNCTION.fullmatch((head[: by_at[0]] if by_at else head).strip())
     if function:
         return ParsedQuestion(function[1], function[2].strip(), parse_names(head[by_at[1] :]) if by_at else (), where)
+    words = (head[: by_at[0]] if by_at else head).lower().split()
+    if words in (["count", "persons"], ["count", "households"]):
+        return ParsedQuestion("persons", "", parse_names(head[by_at[1] :]) if by_at else (), where)
     if by_at and head[: by_at[0]].strip().lower() not in ("", "count"):
         raise FieldError(
             f"{text[:200]!r} is no question",
             "Write columns (`sex, income where age >= 65`), or `mean(age) by sex`, `share(happy)`, `median(age)`, "
-            "`quantile(age, 0.9)`, `correlation()`, `regress(income ~ age)`",
+            "`quantile(age, 0.9)`, `correlation()`, `regress(income ~ age)`, `count persons where ever(job == 'none')`",
             ("columns",),
         )
     return ParsedQuestion("count", "", parse_names(head[by_at[1] :] if by_at else head), where)

@@ -26,6 +26,9 @@ SOURCE_MEANINGS = {
     "model": "model: these columns were not measured together; the estimate is that of the synthetic rows, and the "
     "interval holds whatever the released counts and strengths of relation allow. Do not take the estimate for a "
     "measurement, and no standard error is given.",
+    "bounded": "bounded: nothing was counted of a person's rows together but one row of each; the interval follows "
+    "from these counts and from those of all rows, and the estimate is that of the synthetic persons. It is wide, and "
+    "holds at least as often as it says.",
     "simulated": "simulated: the model's own rows, measured again with noise like the receipts' and made anew many "
     "times; every pair of these columns was measured. Relations of three and more columns beyond their pairs are not "
     "in it.",
@@ -47,6 +50,7 @@ _COLORS = {
     "measured": "#0072B2",
     "implied": "#56B4E9",
     "simulated": "#009E73",
+    "bounded": "#E69F00",
     "model": "#D55E00",
     "not known": "#999999",
 }

@@ -33,6 +33,17 @@ def answer(release: Questions, text: str, level: float = 0.95, *, population: bo
             "Ask for a count, a share or a mean",
             "query.population",
         )
+    if asked.about_persons:
+        if population or (asked.what == "share" and asked.where):
+            raise RequestError(
+                "questions about persons take neither `population` nor a further condition",
+                "Leave it out, or group by a constant column",
+                "query.population" if population else "query.where",
+            )
+        is_share = asked.what == "share"
+        if not is_share and asked.where is None and release._counts.request.spec.panel is not None:
+            return release.count(*asked.by, level=level)  # counts of linked rows are of persons
+        return release.persons(asked.of if is_share else asked.where or "", asked.by, share=is_share, level=level)
     if asked.what == "count":
         return release.count(*asked.by, *parse_names(asked.of), where=asked.where, level=level, population=population)
     if asked.what == "share":

@@ -182,6 +182,18 @@ class Questions:
         table.attrs["words"].append(f"Shares are of pairs of neighbouring rows, of which one of each {one} is counted.")
         return table
 
+    def persons(
+        self, what: str, by: str | Sequence[str] = (), *, share: bool = False, level: float = LEVEL
+    ) -> pd.DataFrame:
+        """Return how many persons (households) ever have a row that a condition holds for, or have no other.
+
+        ``what``: ``"ever(job == 'none')"`` or ``"always(..)"``; ``by``: columns that are constant; ``share``: as a
+        share of the persons of each group.  Of linked rows only.
+        """
+        from privsyn.answers.persons import answer_persons
+
+        return answer_persons(self, what, _list_names(by), _check_level(level), share=share)
+
     def regress(self, formula: str, kind: Kind | None = None, level: float = LEVEL) -> pd.DataFrame:
         """Coefficients of ``"y ~ a + b"``: least squares where y holds numbers, logistic where it has two values.
 
@@ -377,7 +389,7 @@ class Comparison:
         return found
 
 
-_ORDER = ("measured", "implied", "simulated", "model", "not known")
+_ORDER = ("measured", "implied", "simulated", "bounded", "model", "not known")
 
 
 def _choose_weaker(one: str, other: str) -> str:

@@ -25,6 +25,9 @@ from privsyn.tasks.steps.encode import Repairs, encode_batch
 
 Batches = Iterable[pa.RecordBatch]
 
+SAMPLE = 0.1
+"""Part of the real persons that a release is compared with."""
+
 
 def compute_panel_figures(release: Release, real: Batches, synthetic: Batches) -> tuple[PanelFigure, ...]:
     """Return the figures of a release of linked rows; none of another.
@@ -40,9 +43,30 @@ def compute_panel_figures(release: Release, real: Batches, synthetic: Batches) -
     encoding, spec = release.encoding, release.spec
     kept = read_panel_table(real, encoding, spec)
     drawn = read_panel_table(synthetic, encoding, spec, made)
-    if panel.household:
-        return tuple(list_household_figures(kept, drawn, spec, encoding.get_codec(panel.order).labels()))
-    return tuple(list_panel_figures(kept, drawn, panel))
+
+    def list_figures(other: PanelTable) -> Iterator[PanelFigure]:
+        if panel.household:
+            return list_household_figures(kept, other, spec, encoding.get_codec(panel.order).labels())
+        return list_panel_figures(kept, other, panel)
+
+    some = {(f.name, f.column): f for f in list_figures(sample_persons(kept))}
+    return tuple(_add_sample(figure, some.get((figure.name, figure.column))) for figure in list_figures(drawn))
+
+
+def sample_persons(table: PanelTable) -> PanelTable:
+    """Return a random part SAMPLE of the persons."""
+    persons = np.unique(table.person)
+    chosen = np.random.default_rng(0).permutation(persons)[: max(1, round(SAMPLE * len(persons)))]
+    rows = np.isin(table.person, chosen)
+    codes = {name: column[rows] for name, column in table.codes.items()}
+    values = {name: column[rows] for name, column in table.values.items()}
+    return PanelTable(table.person[rows], table.step[rows], codes, table.sizes, values)
+
+
+def _add_sample(figure: PanelFigure, of_sample: PanelFigure | None) -> PanelFigure:
+    if of_sample is None:
+        return figure
+    return figure.model_copy(update={"sample": of_sample.synthetic, "sample_distance": of_sample.distance})
 
 
 def read_panel_table(
@@ -123,6 +147,27 @@ def list_panel_figures(real: PanelTable, synthetic: PanelTable, panel: Panel) ->
             largest = float(np.abs(ever[0] - ever[1]).max())
             yield _compare("persons that ever had a value", column, None, largest)
             yield _compare("persons that never change", column, [panels.share_always(t, column) for t in both])
+            curves = [panels.survive(t, column) for t in both]
+            last = min(map(len, curves))
+            off = float(np.abs(curves[0][:last] - curves[1][:last]).max())
+            yield _compare("persons still as in their first row", column, [c[last - 1] for c in curves], off)
+    yield from _list_regressions(both, panel)
+
+
+def _list_regressions(both: tuple[PanelTable, PanelTable], panel: Panel) -> Iterator[PanelFigure]:
+    """Yield how far slopes are off in regressions of each number that changes on the others, at most."""
+    numbers = [n for n in both[0].values if n not in panel.constant and n not in panel.carried and n in both[1].values]
+    of_values = [n for n in numbers if both[0].sizes[n] > 3]
+    for name, regress in (("fixed", panels.regress_within), ("random", panels.regress_random)):
+        for column in of_values:
+            others = [n for n in numbers if n != column]
+            if not others:
+                continue
+            slopes = [regress(table, column, others) for table in both]
+            largest = int(np.nanargmax(np.abs(slopes[0]))) if np.isfinite(slopes[0]).any() else 0
+            off = float(np.abs(slopes[0] - slopes[1]).max())
+            words = f"{name}-effects regression on the other columns, the steepest slope ({others[largest]})"
+            yield _compare(words, column, [float(s[largest]) for s in slopes], _keep_finite(off))
 
 
 def list_household_figures(

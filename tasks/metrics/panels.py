@@ -1,11 +1,11 @@
-"""What analysts of panels look at: transitions, persistence, spells, rows per person, gaps, what persons ever were.
+"""What analysts of panels look at: transitions, persistence, spells, survival, regressions, rows per person, gaps.
 
 Of households: who lives together, what couples and generations are like, and inequality.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -135,6 +135,78 @@ def share_ever(table: PanelTable, column: str) -> Floats:
     person = np.cumsum(np.diff(table.person, prepend=-1) != 0) - 1
     seen = np.unique(person * table.sizes[column] + table.codes[column]) % table.sizes[column]
     return np.bincount(seen, minlength=table.sizes[column]) / max(len(table.starts), 1)
+
+
+def survive(table: PanelTable, column: str) -> Floats:
+    """Return the share of persons whose code is still that of their first row, by the rows since, from 0 on.
+
+    Product-limit estimate (Kaplan and Meier 1958): a person that is seen no longer leaves those at risk.
+    """
+    codes, starts = table.codes[column], table.starts
+    if not len(starts):
+        return np.ones(1)
+    rows = np.diff(np.append(starts, len(codes)))
+    since = np.arange(len(codes)) - np.repeat(starts, rows)
+    changed = np.where(codes != np.repeat(codes[starts], rows), since, rows.max())
+    until = np.minimum.reduceat(changed, starts)
+    events = np.bincount(until[until < rows], minlength=rows.max())[1 : rows.max()]
+    lost = rows[until >= rows]
+    at_risk = np.array([int((until[until < rows] >= k).sum() + (lost > k).sum()) for k in range(1, rows.max())])
+    return np.append(1.0, np.cumprod(1 - events / np.maximum(at_risk, 1)))
+
+
+def regress_within(table: PanelTable, outcome: str, others: Sequence[str]) -> Floats:
+    """Return the slopes of the fixed-effects regression, in standard deviations of all rows; NaN where unknown."""
+    y, x, person, spread = _read_regression(table, outcome, others)
+    slopes = _solve(_demean(x, person, np.ones(len(person))), _demean(y, person, np.ones(len(person))))[0]
+    return slopes * spread
+
+
+def regress_random(table: PanelTable, outcome: str, others: Sequence[str]) -> Floats:
+    """Return the slopes of the random-effects regression, in standard deviations of all rows; NaN where unknown.
+
+    Feasible generalized least squares (Swamy and Arora 1972).
+    """
+    y, x, person, spread = _read_regression(table, outcome, others)
+    counts = np.bincount(person).astype(np.float64)
+    whole = np.ones(len(person))
+    _, left = _solve(_demean(x, person, whole), _demean(y, person, whole))
+    free = len(y) - len(counts) - x.shape[1]
+    means = [np.bincount(person, weights=v) / np.maximum(counts, 1) for v in (y, *x.T)]
+    _, between = _solve(np.column_stack([np.ones(len(counts)), *means[1:]]), means[0])
+    if free < 1 or len(counts) <= x.shape[1] + 1:
+        return np.full(x.shape[1], np.nan)
+    within = left / free
+    person_variance = max(between / (len(counts) - x.shape[1] - 1) - within * float((1 / counts).mean()), 0.0)
+    theta = (1 - np.sqrt(within / np.maximum(within + counts * person_variance, 1e-300)))[person]
+    slopes, _ = _solve(np.column_stack([1 - theta, _demean(x, person, theta)]), _demean(y, person, theta))
+    return slopes[1:] * spread
+
+
+def _read_regression(table: PanelTable, outcome: str, others: Sequence[str]) -> tuple[Floats, Floats, Integers, Floats]:
+    """Return outcome, others, person from 0, and by what a slope is multiplied to be of standard deviations."""
+    values = np.column_stack([table.values[name] for name in (outcome, *others)])
+    known = ~np.isnan(values).any(axis=1)
+    person = np.unique(table.person[known], return_inverse=True)[1].astype(np.int64)
+    y, x = values[known, 0], values[known, 1:]
+    spread = x.std(axis=0) / max(float(y.std()), 1e-300) if len(y) else np.ones(len(others))
+    return y, x, person, spread
+
+
+def _demean(values: Floats, person: Integers, part: Floats) -> Floats:
+    """Return values less ``part`` of their person's mean; an axis more for several columns."""
+    counts = np.maximum(np.bincount(person), 1)
+    if values.ndim > 1:
+        return np.column_stack([_demean(column, person, part) for column in values.T])
+    return np.asarray(values - part * (np.bincount(person, weights=values) / counts)[person])
+
+
+def _solve(x: Floats, y: Floats) -> tuple[Floats, float]:
+    """Return slopes by least squares, NaN where the columns do not tell them apart, and the sum of squares left."""
+    if len(y) < 1 or not (np.isfinite(x).all() and np.isfinite(y).all()) or np.linalg.matrix_rank(x) < x.shape[1]:
+        return np.full(x.shape[1], np.nan), float("nan")
+    slopes = np.asarray(np.linalg.lstsq(x, y, rcond=None)[0], dtype=np.float64)
+    return slopes, float(((y - x @ slopes) ** 2).sum())
 
 
 def share_always(table: PanelTable, column: str) -> float:

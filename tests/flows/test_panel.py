@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from privsyn.answers.question_text import answer
 from privsyn.api.open_release import open_release
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
@@ -118,6 +119,12 @@ def test_the_private_report_compares_persons_over_time(tmp_path: Path) -> None:
     transitions = figures["transitions, and the share that stays", "job"]
     assert transitions.distance is not None
     assert transitions.distance < 0.2
+    assert transitions.sample_distance is not None
+    steady = figures["persons still as in their first row", "job"]
+    assert steady.distance is not None
+    assert steady.distance < 0.15
+    assert steady.real is not None and steady.sample is not None
+    assert abs(steady.real - steady.sample) < 0.2
     assert "Persons or households" in report.html.read_text()
 
 
@@ -206,6 +213,47 @@ def test_transitions_are_asked_with_intervals(tmp_path: Path) -> None:
     assert set(release.transitions("income")["source"]) <= {"measured", "not known"}
     with pytest.raises(RequestError, match="no transitions of 'sex' were measured"):
         release.transitions("sex")
+
+
+def test_questions_about_persons_are_bounded(tmp_path: Path) -> None:
+    """How many ever and always are lies in the interval, in all and in groups that are constant."""
+    _, _, folder = make(tmp_path)
+    real = make_panel(1_500).to_pandas()
+    release = open_release(folder)
+    of = real["job"].eq("none").groupby(real["pid"])
+    sex = real.groupby("pid")["sex"].first()
+    for when, true in (("ever", of.any()), ("always", of.all())):
+        share = release.persons(f"{when}(job == 'none')", share=True, level=0.99).iloc[0]
+        assert share["source"] == "bounded"
+        assert 0 <= share["low"] <= true.mean() <= share["high"] <= 1
+        assert share["low"] <= share["estimate"] <= share["high"]
+        assert abs(share["estimate"] - true.mean()) < 0.1
+        by_sex = release.persons(f"{when}(job == 'none')", by="sex", level=0.99).set_index("sex")
+        for group, held in true.groupby(sex):
+            assert by_sex.loc[group, "low"] <= held.sum() <= by_sex.loc[group, "high"]
+
+
+def test_questions_about_persons_in_words(tmp_path: Path) -> None:
+    _, _, folder = make(tmp_path, persons=400)
+    release = open_release(folder)
+    counted = answer(release, "count persons by sex where any(job == 'none' and income > 20)")
+    assert counted.equals(release.persons("ever(job == 'none' and income > 20)", by="sex"))
+    assert answer(release, "share(always(job == 'none')) by sex").equals(
+        release.persons("always(job == 'none')", by="sex", share=True)
+    )
+    assert answer(release, "count persons by sex").equals(release.count("sex"))
+    with pytest.raises(RequestError, match="'job' may differ between rows of one person"):
+        answer(release, "share(ever(income > 20)) by job")
+    with pytest.raises(RequestError, match="says nothing of a person's rows together"):
+        answer(release, "count persons where job == 'none'")
+    with pytest.raises(RequestError, match="take neither `population` nor a further condition"):
+        answer(release, "share(ever(job == 'none')) where sex == 'f'")
+
+
+def test_rows_that_are_not_linked_say_nothing_of_persons(tmp_path: Path) -> None:
+    _, _, folder = make(tmp_path, persons=300, order=None, constant=[], with_order=[])
+    with pytest.raises(RequestError, match="the rows of this release are not linked"):
+        answer(open_release(folder), "count persons where ever(job == 'none')")
 
 
 def test_what_is_counted_beside_a_column_has_no_transitions(tmp_path: Path) -> None:
