@@ -480,6 +480,11 @@ class ReleaseSpec(FrozenModel):
             return {name: table.data for name, table in self.tables.items()}
         return f"{self.data}{'&' if '?' in self.data else '?'}query={quote(self.query)}" if self.query else self.data
 
+    @property
+    def private_places(self) -> tuple[str, ...]:
+        """Every place of a private table that the spec names: of the one table, or of each of two."""
+        return tuple(table.data for table in self.tables.values() if table.data) or ((self.data,) if self.data else ())
+
     def targets(self) -> dict[str, Any]:
         """Return the fields ``focus`` and ``workload`` as JSON, those that are used."""
         return self.model_dump(mode="json", include={"focus", "workload"})

@@ -19,7 +19,7 @@ from privsyn.answers.answer_table import answer_table, name_label
 from privsyn.answers.best_linear import compute_normal_factor
 from privsyn.answers.cell_weights import Cells
 from privsyn.answers.computed import state_rule
-from privsyn.answers.conditions import Condition
+from privsyn.answers.conditions import Condition, Parsed
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.panels import name_all_rows
@@ -94,7 +94,10 @@ def answer_persons(release: Questions, what: str, by: Sequence[str], level: floa
     sources = np.where(known, "bounded", "not known").tolist()
     about = f"{'share' if share else 'number'} of {released.request.spec.unit.one}s of whom {what} holds"
     columns = {name: both[name].tolist() for name in labels}
-    return answer_table(columns, estimate, np.nan, low, high, sources, about)
+    table = answer_table(columns, estimate, np.nan, low, high, sources, about)
+    unit = released.request.spec.unit
+    table.attrs["words"].append(f"It is about the at most {unit.records} rows of each {unit.one} that were kept.")
+    return table
 
 
 def _bound_rows(released: ReleasedCounts, condition: Condition, level: float, *, always: bool) -> float:
@@ -102,6 +105,8 @@ def _bound_rows(released: ReleasedCounts, condition: Condition, level: float, *,
     if len(condition.columns) != 1 or "measure_rows" not in released.noisy_files:
         return float("inf")
     (a,) = condition.columns
+    if not _is_decided_by_ends(released, a, condition):
+        return float("inf")
     recode, fractions = released.recode[a], Cells(released, (a,)).fractions(condition)
     fine = fractions < 1 if always else fractions > 0
     if not recode.kept[fine].all():  # rows of values that are few are in no coarse code
@@ -109,6 +114,16 @@ def _bound_rows(released: ReleasedCounts, condition: Condition, level: float, *,
     counts, sigma = released.find_noisy("measure_rows", name_all_rows(a))
     codes = np.unique(recode.coarse[fine])
     return max(float(counts[codes].sum()), 0.0) + compute_normal_factor(level) * sigma * float(np.sqrt(len(codes)))
+
+
+def _is_decided_by_ends(released: ReleasedCounts, attribute: str, condition: Condition) -> bool:
+    """Return whether what holds at both ends of a code, or at its one value, holds of some value in it or of all."""
+    reach = released.reach.get(attribute)
+    if reach is None or not (reach[0] < reach[1]).any():
+        return True
+    if not isinstance(condition, Parsed) or condition.node.op not in ("<", "<=", ">", ">="):
+        return False
+    return sorted(arg.op for arg in condition.node.args) == ["column", "constant"]
 
 
 def _share_made(

@@ -124,8 +124,8 @@ def read_public_rows(table: str | Path, encoding: EncodingPlan, spec: ReleaseSpe
     Raises RequestError where it does not fit the spec, and for the spec's own table, which is private.
     """
     path = expand_path(table, "forecast.public")
-    private = "" if is_url(spec.data) else spec.data
-    if private and path.exists() and Path(private).exists() and path.samefile(private):
+    private = [Path(place) for place in spec.private_places if not is_url(place)]
+    if path.exists() and any(place.exists() and path.samefile(place) for place in private):
         raise RequestError(
             "is the spec's own table, which is private", "Name a public table of the same columns", "forecast.public"
         )

@@ -34,7 +34,7 @@ def load_itemset_spec(path: Path, epsilon: float | None = None, data: str | Path
     spec = check_itemset_spec(content, document)
     place = resolve_place(spec.data if data is None else data, "data", folder if data is None else None)
     if spec.items_file:
-        file = read_listed_file(spec.items_file, folder, place, "items_file")
+        file = read_listed_file(spec.items_file, folder, (place,), "items_file")
         listed = {"items": _read_universe(file), "items_file": "", "public_files": [file.kept.model_dump()]}
         spec = check_itemset_spec({**content, **listed}, document)
     return spec.model_copy(update={"data": place})

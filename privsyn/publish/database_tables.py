@@ -76,7 +76,9 @@ def publish_tables(
             problem = f"holds the release {earlier[0]} under these names"
             cure = "Publish it with " + mention("publish.replace") + ", or choose another " + mention("publish.prefix")
             raise RequestError(problem, cure, FIELD)
-        own = earlier[2] if earlier else ()
+        # Whoever may write there may have listed any table as published: none but those under the prefix is dropped.
+        start = told.name.removesuffix("release")
+        own = [n for n in earlier[2] if n in names or (start and n.startswith(start))] if earlier else []
         taken = next((name for name in names if name in there and name not in own), None)
         if taken is not None:
             raise make_foreign_error(taken)

@@ -259,7 +259,7 @@ def open_database(url: DataUrl, schema: str | None) -> Iterator[Database]:
         if is_new and not done:
             url.file.unlink(missing_ok=True)
     if found is not None:
-        raise RequestError(f"{found.words}; nothing was published", found.cure, FIELD)
+        raise RequestError(f"{found.words}; nothing was published", found.cure, FIELD) from None
 
 
 def describe_column(column: Any, *, lists: bool = True) -> str:

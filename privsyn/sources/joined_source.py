@@ -166,7 +166,7 @@ class JoinedSource(Source):
         name, source = self.above
         batches = list(source.batches())
         if not batches:
-            raise RequestError(f"{name} has no rows", "Name the whole table", "tables")
+            raise _refuse(name, "has no rows", "Name the whole table")
         table = pa.Table.from_batches(batches).combine_chunks()
         keys = to_keys(table[self.key].combine_chunks(), pa.string())
         if keys.null_count:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,14 +54,14 @@ class ListedFile(NamedTuple):
     kept: PublicFile
 
 
-def read_listed_file(place: str, folder: Path, data: str, field: str) -> ListedFile:
+def read_listed_file(place: str, folder: Path, private: Sequence[str], field: str) -> ListedFile:
     """Return the public file that the field names, relative to ``folder``, with its content.
 
-    ``data``: where the private table is (empty: not in a file).  Raises RequestError for a file that cannot be read, is
-    too large or is the private table.
+    ``private``: where the private tables are.  Raises RequestError for a file that cannot be read, is too large or is a
+    private table.
     """
     path = folder.absolute() / expand_path(place, field)
-    refuse_private_file(path, data, folder, field)
+    refuse_private_file(path, private, folder, field)
     try:
         refuse_url(path, field)
         if not path.is_file():  # a pipe or a device may have no end
@@ -77,22 +77,21 @@ def read_listed_file(place: str, folder: Path, data: str, field: str) -> ListedF
     )
 
 
-def refuse_private_file(path: Path, data: str, folder: Path, field: str) -> None:
-    """Raise RequestError for a public file that is the private table, a file of it, or a hard link to one.
+def refuse_private_file(path: Path, private: Sequence[str], folder: Path, field: str) -> None:
+    """Raise RequestError for a public file that is a private table, a file of one, or a hard link to one.
 
-    It looks at places only, and reads nothing.
+    ``private``: where the private tables are, from ``folder``.  It looks at places only, and reads nothing.
     """
-    if not data:
-        return
-    try:
-        private, public = (folder / data).resolve(), path.resolve()
-        files = [private, *(private.iterdir() if private.is_dir() else ())]
-        linked = path.exists() and any(file.exists() and path.samefile(file) for file in files)
-    except (OSError, ValueError):  # what cannot be looked at cannot be read either
-        return
-    if linked or public == private or private in public.parents:
-        cure = "Name a public table: what it says shows in the release"
-        raise RequestError("is the private table itself", cure, field)
+    for place in private:
+        try:
+            table, public = (folder / place).resolve(), path.resolve()
+            files = [table, *(table.iterdir() if table.is_dir() else ())]
+            linked = path.exists() and any(file.exists() and path.samefile(file) for file in files)
+        except (OSError, ValueError):  # what cannot be looked at cannot be read either
+            continue
+        if linked or public == table or table in public.parents:
+            cure = "Name a public table: what it says shows in the release"
+            raise RequestError("is the private table itself", cure, field)
 
 
 def read_records(file: ListedFile, names: Iterable[str], field: str) -> list[dict[str, Any]]:

@@ -129,7 +129,7 @@ def _read_public_dictionary(dictionary: Path, data: str | Path | SupportsArrowSt
     """Return the dictionary.  Raises RequestError for one that is the private table, or has its columns as headings."""
     refuse_url(dictionary, DICTIONARY)
     if isinstance(data, str | os.PathLike) and not is_url(data):
-        refuse_private_file(dictionary, str(data), Path(), DICTIONARY)
+        refuse_private_file(dictionary, (str(data),), Path(), DICTIONARY)
     known = read_dictionary(dictionary, table.stem)
     if len(table.types) > 1 and table.types.keys() <= set(known.headings):
         problem = f"{dictionary.name} has the columns of the private table, so it is a table like it and no dictionary"

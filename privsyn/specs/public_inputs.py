@@ -43,7 +43,9 @@ def with_public_inputs(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
     private table itself.
     """
     spec = _with_prior(spec, folder)
-    read = {field: read_listed_file(place, folder, spec.data, field) for field, place in _list_named_files(spec)}
+    read = {
+        field: read_listed_file(place, folder, spec.private_places, field) for field, place in _list_named_files(spec)
+    }
     if read:
         rules = [
             {"lookup": _fill_lookup(rule.lookup, spec, read[_LOOKUP.format(i)])}
@@ -158,7 +160,7 @@ def _with_prior(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
     place = folder.absolute() / expand_path(prior.place, field)
     prior = prior.model_copy(update={kind: str(place)})
     path = locate_public_file(prior)
-    refuse_private_file(path, spec.data, folder, field)
+    refuse_private_file(path, spec.private_places, folder, field)
     found = compute_sha256(path)
     if prior.sha256 not in ("", found):
         raise RequestError(

@@ -162,7 +162,7 @@ def translate_store_errors(scheme: str, where: str, field: str = "data") -> Iter
     except (OSError, pa.ArrowException) as error:
         found = make_store_error(scheme, where, str(error), field)
     if found is not None:
-        raise found
+        raise found from None  # the store's words may hold a key or a signed request
 
 
 def make_store_error(scheme: str, where: str, words: str, field: str = "data") -> RequestError:

@@ -233,6 +233,16 @@ def test_questions_about_persons_are_bounded(tmp_path: Path) -> None:
             assert by_sex.loc[group, "low"] <= held.sum() <= by_sex.loc[group, "high"]
 
 
+def test_a_value_inside_a_wide_code_bounds_nothing(tmp_path: Path) -> None:
+    """A code that holds many values is not shown to hold none that the condition names."""
+    _, _, folder = make(tmp_path, persons=400)
+    release = open_release(folder)
+    everyone = release.count().iloc[0]
+    for asked in ("ever(income > 20 and income < 22)", "ever(income > 20 or income == 12)"):
+        assert release.persons(asked).high[0] >= everyone.estimate
+    assert release.persons("ever(income >= 0)").high[0] <= everyone.high * 1.2
+
+
 def test_questions_about_persons_in_words(tmp_path: Path) -> None:
     _, _, folder = make(tmp_path, persons=400)
     release = open_release(folder)

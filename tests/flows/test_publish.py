@@ -6,6 +6,7 @@ import datetime
 import json
 import shutil
 import sqlite3
+import traceback
 from collections.abc import Callable
 from contextlib import closing
 from decimal import Decimal
@@ -186,6 +187,26 @@ def test_a_table_that_was_not_published_stays(spec: ReleaseSpec, database: str) 
         with pytest.raises(RequestError, match=r"was not published by this program.*prefix"):
             made.publish(database, prefix=prefix, replace=True)
     assert list_tables(database) == before
+
+
+def test_no_table_beyond_the_prefix_is_dropped_whatever_the_database_says(spec: ReleaseSpec, database: str) -> None:
+    """Who may write into the table that says what was published could name any table there."""
+    made = open_made(spec)
+    made.publish(database)
+    add_formats(made.run, ["csv"], Settings())
+    with open_database(DataUrl.parse(database, needs_rows=False), None) as opened:
+        opened.fetch("CREATE TABLE payroll (private INTEGER)")
+        listed = json.dumps(["payroll", *(name for name in opened.list_tables() if name.startswith("people_"))])
+        opened.fetch(f"UPDATE people_release SET tables = '{listed}'")
+    assert publish_tables(made.folder, database).written
+    assert "payroll" in list_tables(database)
+
+
+def test_the_words_of_a_driver_are_in_no_traceback(tmp_path: Path) -> None:
+    url = DataUrl.parse(f"sqlite:///{tmp_path / 'p.sqlite'}", needs_rows=False)
+    with pytest.raises(RequestError) as caught, open_database(url, None):
+        raise ValueError("SECRET ROW")
+    assert "SECRET" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_all_tables_are_there_or_none(spec: ReleaseSpec, database: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ from privsyn.sources import rows_fingerprint
 from privsyn.sources.public_table import refuse_private_file
 from privsyn.sources.rows_fingerprint import compute_rows_fingerprint
 from privsyn.specs.public_inputs import with_public_inputs
+from tests.support.linked_tables import make_tables_spec, make_visits, make_visits_content, save_tables
 from tests.support.releases import QUICK, run
 from tests.support.specs import make_spec
 
@@ -407,7 +408,17 @@ def test_28_a_place_is_the_private_one_however_it_is_named(folder: Path) -> None
     os.link(private, folder / "hard.parquet")
     for name in ("private.parquet", "soft.parquet", "hard.parquet"):
         with pytest.raises(RequestError, match="is the private table itself"):
-            refuse_private_file(folder / name, "private.parquet", folder, "prior.table")
+            refuse_private_file(folder / name, ("private.parquet",), folder, "prior.table")
         with pytest.raises(RequestError, match="is the private table itself"):
-            refuse_private_file(folder / name, str(folder), folder, "prior.table")
-    refuse_private_file(folder / "none.parquet", "private.parquet", folder, "prior.table")
+            refuse_private_file(folder / name, (str(folder),), folder, "prior.table")
+    refuse_private_file(folder / "none.parquet", ("private.parquet",), folder, "prior.table")
+
+
+@pytest.mark.parametrize("named", ["persons.parquet", "visits.parquet"])
+def test_28_neither_of_two_tables_is_a_public_one(tmp_path: Path, named: str) -> None:
+    content = save_tables(tmp_path, make_visits(30), make_visits_content())
+    (place,) = (table["data"] for table in content.values() if Path(table["data"]).name == named)
+    rules = [{"lookup": {"from": ["sex"], "to": ["job"], "table": place}}]
+    with pytest.raises(RequestError, match="is the private table itself") as caught:
+        with_public_inputs(make_tables_spec(content, rules=rules), tmp_path)
+    assert caught.value.field == "rules[0].lookup.table"

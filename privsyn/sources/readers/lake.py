@@ -72,8 +72,10 @@ def _refuse_elsewhere(files: Sequence[str], folder: Path, where: str) -> None:
     """Raise RequestError if one of a local table's files is not below its folder, which a policy may have allowed."""
     root = folder.resolve()
     for file in files:
-        path = unquote(urlsplit(file).path) if "://" in file else file
-        if not Path(path).resolve().is_relative_to(root):
+        parts = urlsplit(file)
+        is_here = "://" not in file or (parts.scheme == "file" and parts.netloc in ("", "localhost"))
+        path = unquote(parts.path) if "://" in file else file
+        if not is_here or not Path(path).resolve().is_relative_to(root):
             raise RequestError(f"{where} has files outside its folder", "Write it anew into one folder", "data")
 
 
@@ -137,7 +139,8 @@ class IcebergReader(Reader):
                 raise RequestError(f"{url.where} has no snapshot {snapshot}", "Correct it, or leave it out", "data")
             self.schema = self._scan(("*",)).projection().as_arrow()
             if url.is_file:
-                files = [task.file.file_path for task in self._scan(("*",)).plan_files()]
+                tasks = list(self._scan(("*",)).plan_files())
+                files = [file.file_path for task in tasks for file in (task.file, *task.delete_files)]
                 _refuse_elsewhere(files, url.file.parent.parent, url.where)
         self.place = str(url) if self._snapshot is None else _pin(url, "snapshot", self._snapshot)
 

@@ -136,7 +136,9 @@ def translate_errors(url: DataUrl, known: Sequence[Problem] = _READING, other: P
         found = find_problem(error, known, other)
     if found is not None:
         words = found.words if found.words.startswith("the database") else f"{url.where} {found.words}"
-        raise RequestError(words, found.cure, _name_field(url, found.field))
+        raise RequestError(
+            words, found.cure, _name_field(url, found.field)
+        ) from None  # a driver's words may hold a row
 
 
 def find_problem(error: Exception, known: Sequence[Problem], other: Problem) -> Problem:
