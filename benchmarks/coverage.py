@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks.tables import FOLDER, table_spec
+from benchmarks.tables import FOLDER, keep_present, table_spec
 from privsyn.answers.computed import compute_row_numbers
 from privsyn.answers.conditions import read_condition
 from privsyn.answers.correlations import answer_correlations, list_number_columns
@@ -438,7 +438,7 @@ def main() -> None:
     parser.add_argument("--open-bins", action="store_true", help="the small tables without bins of their own")
     arguments = parser.parse_args()
     every = SMALL if arguments.simulated else TABLES
-    tables = arguments.tables or [t for t in every if (FOLDER / f"{t.removesuffix('-small')}.parquet").is_file()]
+    tables = arguments.tables or keep_present(every, "-small")
     parts = {"simulated": measure_simulated, "logistic": measure_logistic} if arguments.simulated else {"": measure}
     done = {(line["table"], line["epsilon"], line["seed"], line.get("part", "")) for line in kept()}
     if arguments.open_bins:

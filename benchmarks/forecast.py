@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.compare_store import Run, Store
-from benchmarks.tables import FOLDER, table_spec
+from benchmarks.tables import keep_present, table_spec
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.memory import MemoryRun
 from privsyn.engine.request import Request
@@ -181,7 +181,7 @@ def main() -> None:
     parser.add_argument("--store", type=Path, default=STORE, help="JSON lines of the runs")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/epsilon.md")
     arguments = parser.parse_args()
-    store, names = Store(arguments.store), [n for n in arguments.tables if (FOLDER / f"{n}.parquet").is_file()]
+    store, names = Store(arguments.store), keep_present(arguments.tables)
     for name in names:
         for epsilon in EPSILONS:
             for method in (RELEASE, *ASSUMPTIONS):

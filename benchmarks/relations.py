@@ -190,13 +190,17 @@ def describe_column(values: pd.Series) -> dict[str, Any]:
     return {"kind": "number", "min": low, "max": high, "step": round(10.0**-decimals, 9), "nullable": nullable}
 
 
+def _leave_out(name: str) -> None:
+    print(f"Left out, not there: {name}", file=sys.stderr)
+
+
 @cache
 def load_table(name: str, csv: Path | None) -> Given | None:
-    """Return a table; None where it is not there."""
+    """Return a table; None where it is not there, which is said on stderr."""
     if name in CSV:
         path = None if csv is None else csv / CSV[name] / f"{name}.csv"
         if path is None or not path.is_file():
-            return None
+            return _leave_out(name)
         frame = pd.read_csv(path, index_col=0, low_memory=False)
         columns = {c: describe_column(frame[c]) for c in frame}
     elif (FOLDER / f"{name}.json").is_file():
@@ -205,7 +209,7 @@ def load_table(name: str, csv: Path | None) -> Given | None:
         listed = described if isinstance(described, dict) else {c["name"]: c for c in described}
         columns = {c: _read_described(content, frame[c]) for c, content in listed.items() if c in frame}
     else:
-        return None
+        return _leave_out(name)
     columns = {c: content for c, content in columns.items() if content["kind"] != "drop"}
     arrays = {}
     for c, content in columns.items():
