@@ -52,12 +52,11 @@ from privsyn.comparison.method import MethodInput, MethodSettings
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import PrivateAccess
-from privsyn.engine.memory import MemoryRun
+from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.request import Request
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.codecs import EncodingPlan, plan
 from privsyn.tasks.codecs.binning import AttributeBins
-from privsyn.tasks.estimation import noisy
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.noise import SeededNoise
 
@@ -242,13 +241,9 @@ def _read_described(content: dict[str, Any], values: pd.Series) -> dict[str, Any
 def release_in_memory(given: Given, spec: ReleaseSpec, seed: int) -> pa.Table:
     """Return the synthetic rows of a release in memory, with seeded noise."""
     request = Request(spec, tuple(given.table.column_names), 1)
-    noise = SeededNoise(seed)
-
-    def draw(step: Any, queries: Any) -> noisy.Answers:
-        return noisy.draw_for_queries(queries, lambda asked: [noise.draw(s, c) for s, c in asked])
 
     access = PrivateAccess(lambda repairs=None: given.table.to_batches(65_536))
-    return MemoryRun(request, build_steps(request), draw, access).run()["decode"]["synthetic"]
+    return MemoryRun(request, build_steps(request), draw_from_seed(seed), access).run()["decode"]["synthetic"]
 
 
 def run_ours(given: Given, method: str, epsilon: float, seed: int, csv: Path | None, log: Path) -> tuple[Any, ...]:

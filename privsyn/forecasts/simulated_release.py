@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import comb
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,17 +12,14 @@ from numpy.typing import NDArray
 from privsyn.answers.counted import Question, answer_means
 from privsyn.answers.released_counts import MemoryCounts
 from privsyn.data_contracts.domain import Clique, Domain
-from privsyn.engine.memory import MemoryRun
+from privsyn.engine.memory import MemoryRun, draw_from_seed, name_by_files
 from privsyn.engine.request import Request
-from privsyn.engine.step import list_published_files
 from privsyn.evaluation.coded_tables import encode_table, to_bins
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.codecs.binning import list_counted_alone
-from privsyn.tasks.estimation import noisy
 from privsyn.tasks.kernels.counting import CodeTable, count_all
 from privsyn.tasks.metrics.marginal_distance import compute_l1_distances, draw_cliques
 from privsyn.tasks.metrics.subsample import find_equivalent_subsample
-from privsyn.tasks.privacy.noise import SeededNoise
 
 Floats = NDArray[np.float64]
 
@@ -82,14 +78,11 @@ def simulate_figures(request: Request, fine: CodeTable, seed: int) -> ReleaseQua
     """Return the figures of one release of ``fine``, rows in the request's fine codes, with seeded noise."""
     order = request.column_order or tuple(request.spec.released_columns)
     asked = replace(request, spec=request.spec.with_rows(seed=seed), column_order=order)
-    steps, source = build_steps(asked), SeededNoise(seed)
+    steps = build_steps(asked)
 
-    def draw(step: Any, queries: Any) -> noisy.Answers:
-        return noisy.draw_for_queries(queries, lambda wanted: [source.draw(s, c) for s, c in wanted])
-
-    made = MemoryRun(asked, steps, draw, given={"encode": {"encoded_rows": fine.to_arrow()}}).run()
-    tables = {name: made[at.split(".")[0]][at.split(".")[1]] for name, at in list_published_files(steps).items()}
-    released = MemoryCounts.of_run(asked, {**tables, "synthetic.parquet": made["decode"]["synthetic"]})
+    given = {"encode": {"encoded_rows": fine.to_arrow()}}
+    made = MemoryRun(asked, steps, draw_from_seed(seed), given=given).run()
+    released = MemoryCounts.of_run(asked, name_by_files(steps, made))
     real, rows = to_bins(fine, asked.encoding.groups), made["decode"]["synthetic"]
     synthetic = encode_table(rows.to_batches(), asked.encoding).bins
     singles = [(name,) for name in real.domain.attributes]
