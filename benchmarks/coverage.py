@@ -31,8 +31,7 @@ from privsyn.answers.counted import answer_counts, answer_means, answer_shares
 from privsyn.answers.quantiles import answer_quantiles
 from privsyn.answers.question import Question
 from privsyn.answers.released_counts import MemoryCounts, ReleasedCounts
-from privsyn.answers.simulated import Kind, answer_function, answer_regression
-from privsyn.answers.simulation import list_unmeasured_pairs
+from privsyn.answers.simulated import Kind, answer_function, answer_regression, list_unmeasured_pairs
 from privsyn.answers.synthetic_rows import read_row_codes, sum_rows
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import PrivateAccess

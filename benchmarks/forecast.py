@@ -22,8 +22,8 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import encode_table, open_table
+from privsyn.forecasts.forecast import ReleaseQuality, simulate_figures
 from privsyn.forecasts.made_up_rows import DEFAULT_STRENGTH, assume_rows, list_nullable, resample_rows
-from privsyn.forecasts.simulated_release import ReleaseQuality, simulate_figures
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.features import take_rows

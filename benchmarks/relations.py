@@ -43,8 +43,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.compare_store import Run, Store
-from benchmarks.peers import ENVIRONMENTS, LIMITS, ONE_THREAD, PEERS, PeerError
-from benchmarks.peers_limits import watch
+from benchmarks.peers import ENVIRONMENTS, LIMITS, ONE_THREAD, PEERS, PeerError, watch
 from benchmarks.relations_figures import Shape, compute_figures
 from benchmarks.relations_worker import NOT_INSTALLED
 from benchmarks.tables import FOLDER
