@@ -64,11 +64,14 @@ DISCLOSURE_RELEASES, DISCLOSURE_RECORDS = 8, 2_000
 
 REAL = "real rows"
 """The training rows in place of synthetic ones."""
+BINNED = "real rows in bins"
+"""The same, drawn again inside the bins: no method that is given the codes can be nearer but by chance."""
+WITHOUT_NOISE = (REAL, BINNED)
 FOCUS = "focus"
 OURS = {"default": "PrivSyn Flows", FOCUS: "with `focus` on the label", "privsyn-paper": "`preset: paper`"}
 OURS |= {"aim": "`mechanism: aim`", "independent": "`mechanism: independent`"}
 THEIRS = ("mst-dpmm", "aim-dpmm", "privsyn-tab-bench")
-METHODS = (REAL, *OURS, *THEIRS)
+METHODS = (*WITHOUT_NOISE, *OURS, *THEIRS)
 
 FIGURES = {
     "tvd1": ("TVD 1", ".4f"),
@@ -198,8 +201,8 @@ class Coder:
 
 def make(table: Table, method: str, epsilon: float, seed: int, rows: pd.DataFrame) -> tuple[pd.DataFrame, float]:
     """Return synthetic rows in values, and the CPU seconds of the method."""
-    if method == REAL:
-        return rows, 0.0
+    if method in WITHOUT_NOISE:
+        return (rows if method == REAL else table.coder.decode(table.coder.encode(rows), seed)), 0.0
     asked = table.coder.ask(rows, epsilon, seed, table.label if method == FOCUS else "")
     if method in REFEREES:
         made, used = REFEREES[method].run(asked)
@@ -274,8 +277,8 @@ def run_missing(store: Store, table: Table, asked: argparse.Namespace) -> None:
     """Make the runs of a table that the store does not have."""
     for method in asked.methods:
         release = get_version(method)
-        for epsilon in (0.0,) if method == REAL else asked.epsilons:
-            for seed in range(1 if method == REAL else asked.seeds):
+        for epsilon in (0.0,) if method in WITHOUT_NOISE else asked.epsilons:
+            for seed in range(1 if method in WITHOUT_NOISE else asked.seeds):
                 there = store.has(method, release, table.name, epsilon, seed)
                 if not release or there or store.stopped(method, release, table.name, epsilon):
                     continue
@@ -304,7 +307,7 @@ def list_lines(runs: Iterable[Run]) -> Iterator[str]:
                 yield _join(f"{epsilon:g}", title, "", words, *[""] * len(FIGURES))
                 continue
             shown = [_write([r.figures[f] for r in done if f in r.figures], form) for f, (_, form) in FIGURES.items()]
-            cpu = "" if method == REAL else f"{fmean(r.cpu or 0 for r in done):,.1f}"
+            cpu = "" if method in WITHOUT_NOISE else f"{fmean(r.cpu or 0 for r in done):,.1f}"
             yield _join(f"{epsilon:g}" if epsilon else "", title, str(len(done)), *shown, cpu)
         yield ""
 
