@@ -35,6 +35,7 @@ from privsyn.forecasts.assumed_counts import AssumedRows, assume_chances
 from privsyn.forecasts.made_up_rows import DEFAULT_STRENGTH, assume_rows
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.folder import publish
+from privsyn.storage.disk import translate_os_errors
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation.recode import Recode, recode_from_table
@@ -333,4 +334,5 @@ def _write_made_up_rows(spec: ReleaseSpec, encoding: EncodingPlan, rows: int, pa
     arrays = {
         name: as_released(columns[name], ranges[name]) if name in columns else pa.nulls(rows) for name in spec.columns
     }
-    pq.write_table(pa.table(arrays), path)
+    with translate_os_errors(path):
+        pq.write_table(pa.table(arrays), path)

@@ -513,6 +513,7 @@ WRAPPED = {
     ("privsyn/storage/store.py", "ParquetWriter"),
     ("privsyn/publish/formats/linked_files.py", "ParquetWriter"),
     ("privsyn/storage/records.py", "write_table"),
+    ("privsyn/api/rehearsal.py", "write_table"),
 }
 """(module, call) that it wraps."""
 
