@@ -155,7 +155,7 @@ def check_command(
             }
             print_answer(json.dumps({**report.as_json(), **more}, default=str))
         results = open_results(as_json=as_json)
-        render(report, results, people)
+        render(report, results, people, panel=loaded.panel)
         if filled:
             results.print(build_defaults_table(filled))
         if made is not None:
