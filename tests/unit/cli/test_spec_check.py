@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 import privsyn
-from privsyn.cli.check_tables import render
+from privsyn.cli.spec_command import render_check
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from tests.support.households import make_household_spec, make_households
 from tests.support.panels import make_panel, make_panel_spec
@@ -27,5 +27,5 @@ from tests.support.panels import make_panel, make_panel_spec
 def test_a_check_says_what_a_larger_cap_costs(spec: ReleaseSpec, table: pa.Table, words: str) -> None:
     capped = spec.model_copy(update={"unit": spec.unit.model_copy(update={"max_records": 2})})
     printed = io.StringIO()
-    render(privsyn.check_spec(capped, table), Console(file=printed, width=400), panel=capped.panel)
+    render_check(privsyn.check_spec(capped, table), Console(file=printed, width=400), panel=capped.panel)
     assert f"A larger cap keeps more rows, and {words}." in printed.getvalue()
