@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import combinations
-from math import prod
+from math import comb, prod
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from privsyn.engine.plan import Plan, Stage, account_rho
 from privsyn.engine.policy_checks import check_public_inputs, check_table
 from privsyn.pipelines.named_sets import MEASURE_SETS, compute_shares
 from privsyn.pipelines.release_plan import plan_release
+from privsyn.publish.related_pairs import list_score_steps
 from privsyn.sources.open_source import open_source
 from privsyn.sources.private_table import Source, Table
 from privsyn.specs.draft import decimals_of_type
@@ -41,6 +42,7 @@ from privsyn.tasks.codecs.level_codecs import LevelCodec
 from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation.expected_error import NORMAL_MEAN_ABSOLUTE, split_by_weight
 from privsyn.tasks.estimation.merged_codes import CoarseCounts, count_affordable_cells, merge_codes
+from privsyn.tasks.estimation.near_pairs import MOST_PAIRS, is_wide
 from privsyn.tasks.estimation.question_cells import find_starts
 from privsyn.tasks.privacy.accountant import cap_accountant
 
@@ -232,6 +234,7 @@ def _list_warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:
             + ("the first by role are kept. " if spec.panel.household else "a run of neighbours is kept. ")
             + "What is constant, and what grows with the order, is your public statement."
         )
+    found.extend(_explain_scored_pairs(plan))
     if unit.records_per_person == 1:
         found.append("unit.records_per_person is 1: the promise holds only if nobody has two rows.")
     if spec.csv.line_breaks:
@@ -255,6 +258,18 @@ def _list_warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:
         if c.codes > MANY_CODES
     )
     return found
+
+
+def _explain_scored_pairs(plan: Plan) -> Iterator[str]:
+    """Yield how many pairs of a wide table are scored, and why these."""
+    attributes = plan.domain.attributes
+    if is_wide(attributes) and list_score_steps(plan.steps):
+        yield (
+            f"columns: of {comb(len(attributes), 2):,} pairs of {len(attributes):,} columns about {MOST_PAIRS:,} are "
+            "scored: those of one block of names, such as q12_1 and q12_2, and of columns near each other in the "
+            "table. The others are as their own counts and the scored ones make them; name a column in `focus` to "
+            "score all its pairs."
+        )
 
 
 def _name_kind(spec: ReleaseSpec, codec: Codec) -> str:

@@ -38,6 +38,7 @@ from privsyn.pipelines.named_sets import build_set_steps, compute_share, list_se
 from privsyn.pipelines.synthesis_steps import build_row_steps, list_score_tables
 from privsyn.pipelines.trend_steps import TRENDS, build_trend_step, explain_by_trends, list_trends, share_trends
 from privsyn.tasks.codecs.binning import list_counted_alone, list_roundings
+from privsyn.tasks.estimation.near_pairs import MOST_PAIRS, is_wide, list_near_pairs
 from privsyn.tasks.estimation.recode import build_coarse_domain
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
@@ -111,11 +112,31 @@ def _plan_scores(selection: Selection, request: Request, inputs: Inputs, rho: Fr
     noisy_reference = selection.scores == "one_ways"
     sensitivity = indif_scores.REFERENCE_SENSITIVITY if noisy_reference else indif_scores.SENSITIVITY
     domain, public = inputs.domain(), request.public
-    known = set(public.known_pairs)
-    alone = set(list_counted_alone(request.encoding.binning))  # of one code, and so related to nothing
-    known |= {pair for pair in combinations(domain.attributes, 2) if alone & {*pair}}
     cells, more = selection.max_cells, public.scored_more
-    return indif_scores.plan_queries(domain, rho, request.records, sensitivity, cells, known, more)
+    near = _list_near_pairs(request)
+    alone = set(list_counted_alone(request.encoding.binning))  # of one code, and so related to nothing
+    scored = combinations(domain.attributes, 2) if near is None else near
+    known = {*public.known_pairs, *(pair for pair in scored if alone and alone & {*pair})}
+    return indif_scores.plan_queries(domain, rho, request.records, sensitivity, cells, known, more, near)
+
+
+def _list_near_pairs(request: Request) -> list[Clique] | None:
+    """Return the pairs that are scored of a wide table, from its names, their order and focus; None where all are."""
+    columns = {codec.attribute: codec.sources[0] for codec in request.encoding.codecs}
+    return list_near_pairs(tuple(columns), columns, _list_focus(request)) if is_wide(columns) else None
+
+
+def _list_focus(request: Request) -> tuple[str, ...]:
+    """Return the attributes in focus, in the domain's order; none without one."""
+    focus, encoding = request.spec.focus, request.encoding
+    return () if focus is None else encoding.domain.ordered(encoding.attributes_of(focus.columns))
+
+
+def _key_scores(selection: Selection, request: Request) -> dict[str, Any]:
+    """Return the settings of the scores; which pairs, only of wide tables: earlier keys have no such field."""
+    wide = is_wide(request.encoding.domain.attributes)
+    near = {"pairs": MOST_PAIRS, "in_focus": _list_focus(request)} if wide else {}
+    return {**selection.model_dump(include={"scores", "max_cells"}), **near}
 
 
 def _score_exactly(
@@ -141,7 +162,7 @@ def build_scores_step(selection: Callable[[Request], Selection], share: Fraction
         title="InDif scores",
         inputs=(RECODED, RECODE),
         outputs=RELEASED,
-        settings=lambda r: selection(r).model_dump(include={"scores", "max_cells"}),
+        settings=lambda r: _key_scores(selection(r), r),
         reads=(KnowledgePart.PRIOR_PAIRS, KnowledgePart.KNOWN_PAIRS, KnowledgePart.SCORED),
         plan=lambda r, inputs, rho: _plan_scores(selection(r), r, inputs, rho),
         exact=lambda r, inputs, rows, queries: _score_exactly(selection(r), r, inputs, rows, queries),

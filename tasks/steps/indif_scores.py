@@ -33,13 +33,15 @@ def plan_queries(
     max_cells: int | None = None,
     known: Collection[Clique] = (),
     more: Collection[str] = (),
+    near: Sequence[Clique] | None = None,
 ) -> list[Query]:
     """Return one single-cell query per pair of attributes, all m = d (d - 1) / 2 of them, each at ``rho / m``.
 
     ``sensitivity``: SENSITIVITY for InDif, REFERENCE_SENSITIVITY for scores against a :class:`Reference`.
     ``max_cells``: pairs of more cells are never measured, so they get no score, and m is less by them; the same holds
     for ``known`` pairs, whose counts are public, or are those of one attribute.  ``more``, which is public: attributes
-    whose n pairs, where they are fewer than the others, have half of ``rho``, each ``rho / 2 n``.
+    whose n pairs, where they are fewer than the others, have half of ``rho``, each ``rho / 2 n``.  ``near``, which is
+    public: the pairs that are scored of a wide table, and m their number; None: all.
     Privacy: all m answers together are rho-zCDP for adding or removing one person with at most
     ``records`` = k records: each score has sensitivity 4 k (Lemma 4, k times; rounding down keeps it, see
     :func:`compute_indif`), or k against noisy one-ways, which are fixed before the look (:func:`compute_l1_distance`),
@@ -47,7 +49,8 @@ def plan_queries(
     5), or with k in place of 4 k; m mechanism instances add up to rho (Theorem 1, adaptive composition with the
     one-ways).
     """
-    pairs = [p for p in combinations(domain.attributes, 2) if max_cells is None or domain.cells(p) <= max_cells]
+    scored = combinations(domain.attributes, 2) if near is None else near
+    pairs = [p for p in scored if max_cells is None or domain.cells(p) <= max_cells]
     pairs = [p for p in pairs if p not in known]
     first = [p for p in pairs if not {*more}.isdisjoint(p)]
     if not 0 < 2 * len(first) < len(pairs):

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from itertools import combinations_with_replacement, product
+from itertools import combinations, combinations_with_replacement, product
+from math import comb
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,9 +22,12 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, RowStream, release_steps
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.estimation import noisy
+from privsyn.tasks.estimation.near_pairs import MOST_PAIRS
 from privsyn.tasks.estimation.pair_departures import IndependentCounts
+from privsyn.tasks.estimation.recode import recode_to_table
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.steps import (
+    compress_domain,
     indif_scores,
     measure_marginals,
     named_sets,
@@ -197,6 +201,46 @@ def test_05_indif_under_adversarial_counts() -> None:
         more[tuple(rng.integers(0, s) for s in shape)] += 1
         largest = max(largest, abs(indif_scores.compute_indif(counts) - indif_scores.compute_indif(more)))
     assert 2 <= largest <= 4
+
+
+WIDE = {f"q{i}_{j}": {"kind": "boolean"} for i in range(31) for j in range(10)}
+"""Columns of a table whose pairs are not all scored."""
+
+
+def plan_scores(counts: np.ndarray) -> list[Query]:
+    """The scores that are asked of a table of WIDE with these noisy counts, shape (columns, 2)."""
+    request = Request(make_spec(columns=WIDE))
+    encoding, compression = request.encoding, request.spec.mechanism.compression
+    queries = one_way_marginals.plan_queries(encoding.domain, Fraction(1), 1)
+    recode = compress_domain.compress_domain(list(counts), queries, encoding.binning, compression)
+    released = recode_to_table(recode, encoding.labels())
+    (step,) = (s for s in release_steps(build_steps(request)) if s.name == "indif_scores")
+    return step.plan(step.restrict(request), Inputs({"compress_domain.recode": lambda: released}), Fraction(1))
+
+
+def test_02_the_scored_pairs_of_a_wide_table_follow_from_its_names() -> None:
+    """Whatever was counted, the same pairs are scored, each at the same part of the budget, all of it at most."""
+    rng = np.random.default_rng(0)
+    one, other = (plan_scores(rng.integers(0, 2_000, (len(WIDE), 2))) for _ in range(2))
+    assert [q.attributes for q in one] == [q.attributes for q in other] and len(one) == MOST_PAIRS < comb(len(WIDE), 2)
+    assert {q.sensitivity for q in one} == {1} and sum_rho(one) <= 1 and len({q.sigma for q in one}) == 1
+
+
+def test_02_mutant_pairs_near_each_other_by_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted mutant: which pairs are scored follows from exact counts, so that one record shows in the receipts."""
+    rows = np.random.default_rng(0).integers(0, 2, (200, len(WIDE)))
+    one_more = np.vstack([rows, np.arange(len(WIDE)) % 2])
+    asked = []
+    for private in (rows, one_more):
+
+        def choose(attributes: tuple[str, ...], *of: object, private: np.ndarray = private) -> list[tuple[str, ...]]:
+            together, pairs = private.T @ private, list(combinations(range(len(attributes)), 2))
+            ranked = sorted(pairs, key=lambda pair: -together[pair])[:MOST_PAIRS]
+            return [(attributes[i], attributes[j]) for i, j in sorted(ranked)]
+
+        monkeypatch.setattr("privsyn.pipelines.privsyn.list_near_pairs", choose)
+        asked.append([q.attributes for q in plan_scores(np.tile([300, 700], (len(WIDE), 1)))])
+    assert asked[0] != asked[1]
 
 
 def test_05_mutant_indif_at_the_price_of_a_marginal() -> None:

@@ -321,3 +321,13 @@ def test_what_other_caps_would_leave_out_is_said_in_private() -> None:
     assert [report.fit.cut_by[cap] for cap in (1, 2, 5, 10, 100)] == [11, 10, 7, 2, 2]
     words = " ".join(shown(report).replace("│", " ").split())
     assert "PRIVATE" in words and "Left out by `max_records`, 1: 11 (73.3%), 2: 10 (66.7%)" in words
+
+
+def test_a_wide_table_is_told_how_many_of_its_pairs_are_scored_and_which() -> None:
+    wide = {f"q{i}_{j}": {"kind": "boolean"} for i in range(31) for j in range(10)}
+    (told,) = (w for w in check(make_spec(columns=wide)).warnings if "scored" in w)
+    assert "of 47,895 pairs of 310 columns about 44,850" in told and "q12_1" in told and "`focus`" in told
+    narrow = dict(list(wide.items())[:300])
+    assert not any("scored" in w for w in check(make_spec(columns=narrow)).warnings)
+    alone = make_spec(columns=wide, mechanism={"name": "independent"})
+    assert not any("scored" in w for w in check(alone).warnings)
