@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from benchmarks.panels import synthesize
+from benchmarks.panels import print_means, synthesize
 from benchmarks.tables import FOLDER
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.coded_tables import encode_table
@@ -140,18 +141,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=4)
     asked = parser.parse_args()
     rows, columns = load()
-    head: list[str] = []
-    for epsilon in asked.epsilons:
-        for way in asked.ways:
-            start = time.perf_counter()
-            found = [score(rows, MAKE[way](rows, columns, epsilon, s), columns) for s in range(asked.seeds)]
-            seconds = (time.perf_counter() - start) / asked.seeds
-            if not head:
-                head = list(found[0])
-                print("| epsilon | way | " + " | ".join(head) + " | seconds |")
-                print("|---|---|" + "---|" * (len(head) + 1))
-            means = " | ".join(f"{np.nanmean([f[key] for f in found]):.3f}" for key in head)
-            print(f"| {epsilon:g} | {way} | {means} | {seconds:.0f} |", flush=True)
+
+    def measure(way: str, epsilon: float, seed: int) -> dict[str, float]:
+        return score(rows, MAKE[way](rows, columns, epsilon, seed), columns)
+
+    cases = (((f"{e:g}", way), partial(measure, way, e)) for e, way in product(asked.epsilons, asked.ways))
+    print_means(("epsilon", "way"), cases, asked.seeds)
 
 
 if __name__ == "__main__":

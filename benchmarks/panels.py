@@ -12,7 +12,8 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -277,6 +278,30 @@ def measure_coverage(name: str, epsilon: float, seeds: int) -> tuple[int, float,
     return len(found), float(inside.mean()), float(width.mean()), float(np.abs(off).mean())
 
 
+def measure_way(
+    name: str, rows: pd.DataFrame, columns: dict[str, Any], way: str, epsilon: float, seed: int
+) -> dict[str, float]:
+    """Return the figures of rows that one of WAYS makes."""
+    return score(name, rows, MAKE[way](name, rows, columns, epsilon, seed), columns)
+
+
+def print_means(
+    names: Sequence[str], cases: Iterable[tuple[tuple[str, ...], Callable[[int], Mapping[str, float]]]], seeds: int
+) -> None:
+    """Print a row a case: its ``names``, the means of its figures over seeds, and seconds a seed."""
+    head: list[str] = []
+    for case, measure in cases:
+        start = time.perf_counter()
+        found = [measure(seed) for seed in range(seeds)]
+        seconds = (time.perf_counter() - start) / seeds
+        if not head:
+            head = list(found[0])
+            print("| " + " | ".join([*names, *head, "seconds"]) + " |")
+            print("|" + "---|" * (len(names) + len(head) + 1))
+        means = [f"{np.nanmean([f[key] for f in found]):.3f}" for key in head]
+        print("| " + " | ".join([*case, *means, f"{seconds:.0f}"]) + " |", flush=True)
+
+
 def main() -> None:
     """Print a row for every table, epsilon and way: means over seeds."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -299,21 +324,11 @@ def main() -> None:
             for way, (alone, pairs) in compare_counts(name, epsilon, asked.seeds).items():
                 print(f"| {name} | {epsilon:g} | {way} | {alone:.3f} | {pairs:.3f} |", flush=True)
         return
-    head: list[str] = []
-    for name in asked.tables:
-        rows, columns = load(name)
-        for epsilon in asked.epsilons:
-            for way in asked.ways:
-                start, found = time.perf_counter(), []
-                for seed in range(asked.seeds):
-                    found.append(score(name, rows, MAKE[way](name, rows, columns, epsilon, seed), columns))
-                seconds = (time.perf_counter() - start) / asked.seeds
-                if not head:
-                    head = list(found[0])
-                    print("| table | epsilon | way | " + " | ".join(head) + " | seconds |")
-                    print("|---|---|---|" + "---|" * (len(head) + 1))
-                means = " | ".join(f"{np.mean([f[key] for f in found]):.3f}" for key in head)
-                print(f"| {name} | {epsilon:g} | {way} | {means} | {seconds:.0f} |", flush=True)
+    cases = (
+        ((name, f"{epsilon:g}", way), partial(measure_way, name, *load(name), way, epsilon))
+        for name, epsilon, way in product(asked.tables, asked.epsilons, asked.ways)
+    )
+    print_means(("table", "epsilon", "way"), cases, asked.seeds)
 
 
 if __name__ == "__main__":
