@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 from pydantic import ValidationError
 
-from privsyn.base.data_url import DataUrl, is_object_url, is_url, resolve_place
+from privsyn.base.data_url import DataUrl, is_files_url, is_url, resolve_place
 from privsyn.base.errors import RequestError
 from privsyn.base.wording import mention
 from privsyn.data_contracts.columns import INTEGER_TYPES
@@ -163,7 +163,7 @@ def _describe_files(data: str, folder: Path | None, csv: CsvOptions, *, header: 
     if layout.format == "csv" and not header:
         for file in layout.files:
             check_first_line(file, read_csv_header(file, csv).names, csv)
-    in_store = is_object_url(data)
+    in_store = is_files_url(data)
     place = str(DataUrl.parse(data)) if in_store else _write_relative(Path(data).absolute(), folder)
     types = {column: layout.type_of(column) for column in layout.columns}
     name = place.rstrip("/").rpartition("/")[2] if in_store else Path(data).name
