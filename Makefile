@@ -108,7 +108,7 @@ $(PEERS)/%/.done: benchmarks/peers-%.txt
 	$(@D)/bin/pip install -q --no-deps -r $<
 	@touch $@
 
-peers: $(PEERS)/dpmm/.done $(PEERS)/smartnoise/.done $(PEERS)/opendp/.done
+peers: $(PEERS)/dpmm/.done $(PEERS)/smartnoise/.done $(PEERS)/opendp/.done $(PEERS)/catboost/.done
 
 compare: $(VENV)/.dev peers
 	$(BIN)/python -m benchmarks.compare

@@ -154,6 +154,7 @@ _MORE = (
     Peer(
         "mwem-smartnoise", "smartnoise", "smartnoise-synth", "MWEM (smartnoise)", "multiplicative weights, few columns"
     ),
+    Peer("privsyn-tab-bench", "dpmm", "tab_bench", "PrivSyn (tab_bench)", "PrivSyn from the benchmark's own source"),
 )
 
 REFEREES = PEERS | {peer.name: peer for peer in _MORE}

@@ -21,7 +21,7 @@ _ARGUMENTS = {
     "forecast": "rows epsilons earlier public strength seeds plot",
     "add_formats": "release formats",
     "publish": "release database prefix schema replace",
-    "draft_spec": "data dictionary dataset header csv",
+    "draft_spec": "data dictionary dataset header csv key of",
     "ledger": "dataset against",
     "backup": "file",
     "deploy": "file",

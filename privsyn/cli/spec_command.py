@@ -38,7 +38,12 @@ app = typer.Typer(no_args_is_help=True, help="Write and check release specs.")
 @app.command("draft")
 def draft_command(
     data: Annotated[
-        str, typer.Argument(metavar="DATA", help="CSV, Parquet or a database's table; only names and types are read.")
+        list[str],
+        typer.Argument(
+            metavar="DATA",
+            help="CSV, Parquet or a database's table; only names and types are read. Two tables: first the one with a "
+            "row a person, then their rows, each as PATH or NAME=PATH.",
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the draft.")],
     dictionary: Annotated[
@@ -61,35 +66,42 @@ def draft_command(
         bool,
         typer.Option("--look", help="PRIVATE: guess CSV columns' kinds from rows, and list a Categorical's values."),
     ] = False,
+    key: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Two tables: the column of both that says whose each row is.")
+    ] = None,
+    of: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Two tables: the one with a row a person, if not the first.")
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Draft a spec from the data's column names and a public dictionary; unknowns become TODOs."""
     with print_errors(debug=debug):
         from privsyn.api.draft import check_dictionary
         from privsyn.base.settings import Settings
-        from privsyn.specs.draft import draft, open_todos
+        from privsyn.specs.draft import open_todos
+        from privsyn.specs.draft_tables import draft_any
 
         marks = {"delimiter": delimiter, "decimal": decimal, "thousands": thousands, "quote": quote}
         csv = {name: given for name, given in {**marks, "encoding": encoding}.items() if given is not None}
 
+        guesses: tuple[str, ...] = ()
+
         def write() -> str:
-            text = draft(
-                parse_table(data, "draft_spec.data") or "",
-                dictionary,
-                dataset,
-                folder=out.parent,
-                csv=csv,
-                header=header,
-                look=look,
+            nonlocal guesses
+            made = draft_any(
+                _name_tables(data), dictionary, dataset, out.parent, csv, key=key, of=of, header=header, look=look
             )
             if dictionary is not None:
-                check_dictionary(text, dictionary, Settings())
-            return text
+                check_dictionary(made.text, dictionary, Settings())
+            guesses = made.guesses
+            return made.text
 
         text = write_new(out, write, "--out")
         if look:
             people.print(f"PRIVATE: rows were looked at, so {out} is private until you checked it.", soft_wrap=True)
         people.print(f"Wrote {out}: {open_todos(text)} TODOs left.", soft_wrap=True)
+        if guesses:
+            people.print(f"Confirm what was guessed from names and types: {', '.join(guesses)}.", soft_wrap=True)
         people.print(f"Fill them from public sources, then: privsyn spec check {out}", soft_wrap=True)
 
 
@@ -151,6 +163,28 @@ def check_command(
         else:
             hint = "Which relations will be measurable, and in how many codes, depends on the rows: --rows-about N."
             results.print(hint, soft_wrap=True)
+
+
+def _name_tables(given: Sequence[str]) -> str | Path | dict[str, str | Path]:
+    """Return where a table is, or where two are by their names: given as NAME=PATH, else made from the file's name.
+
+    Raises RequestError for two tables of one name.
+    """
+    from privsyn.data_contracts.linked_tables import TABLE_NAME
+    from privsyn.specs.draft_tables import make_table_name
+
+    places = [parse_table(place, "draft_spec.data") or "" for place in given]
+    if len(places) == 1:
+        return places[0]
+    named: dict[str, str | Path] = {}
+    for text, place in zip(given, places, strict=True):
+        name, mark, rest = text.partition("=")
+        is_named = bool(mark) and TABLE_NAME.fullmatch(name) is not None
+        name = name if is_named else make_table_name(text)
+        if name in named:
+            raise RequestError(f"has two tables called {name}", "Name them: NAME=PATH", "draft_spec.data")
+        named[name] = (parse_table(rest, "draft_spec.data") or "") if is_named else place
+    return named
 
 
 def _read_tables(given: Sequence[str] | None, names: Collection[str]) -> dict[str, str] | None:
