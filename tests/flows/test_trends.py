@@ -14,7 +14,7 @@ import pytest
 
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.answers.simulated import make_replicate, remake_rows
-from privsyn.api.release import release_in_process
+from privsyn.api.release import improve, release_in_process
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -171,3 +171,17 @@ def test_answers_make_the_rows_of_trends_asked_again_and_others_of_new_ones(uncl
 
 def _read_trend_queries(folder: Path) -> list[Query]:
     return read_receipts(pq.read_table(folder / "marginals" / "trends_receipts.parquet"))
+
+
+def test_an_improvement_pools_trends_asked_again_and_measures_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRIVSYN_OUT", str(tmp_path / "out"))
+    monkeypatch.setenv("PRIVSYN_LEDGER", str(tmp_path / "ledger.sqlite"))
+    pq.write_table(make_table(), tmp_path / "numbers.parquet")
+    spec = ReleaseSpec.model_validate({**content(0.2), "data": str(tmp_path / "numbers.parquet")})
+    first = release_in_process(spec, Settings())
+    counts = ReleasedCounts.of(Path(improve(first.run, 0.8).folder))
+    assert [bool(counts.sums_beside[name]) for name in ("measure_marginals", "measure_more_2")] == [True, False]
+    own = remake_rows(counts, counts.measured)
+    assert own.select(["a", "b", "c"]).equals(counts.table.select(["a", "b", "c"]))
