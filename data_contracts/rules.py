@@ -23,7 +23,7 @@ from privsyn.data_contracts.columns import (
 from privsyn.data_contracts.columns.category_columns import CategoryValue, name_one_of_attribute
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel
-from privsyn.data_contracts.rule_language import Node, Type, parse_condition, parse_expression
+from privsyn.data_contracts.rule_language import ONE_ROW, Node, RowWords, Type, parse_condition, parse_expression
 
 MAX_RULES = 500
 
@@ -34,8 +34,10 @@ class Never(FrozenModel):
     """A condition that no row may meet.  Where it is null (unknown), the row may be."""
 
     never: str = Field(
-        description="A condition that no row may meet, over columns of one row: `age < 15 and wage is not null`. What "
-        "is compared with null is unknown, and unknown is not forbidden."
+        description="A condition that no row may meet: `age < 15 and wage is not null`. What is compared with null is "
+        "unknown, and unknown is not forbidden. Where rows are linked, it may name columns of another row of the same "
+        "person: `previous.age > age`, `next.start < end`, `first.year > year`, of the one member in a role of `once`: "
+        "`age >= head.age`, and count rows: `count(job == 'none') > 3`."
     )
 
 
@@ -152,29 +154,33 @@ def list_computed_columns(rules: Sequence[Any]) -> tuple[str, ...]:
     return tuple(name for rule in rules for name in map_computed_columns(rule))
 
 
-def list_conditions(rules: Sequence[Any], columns: Columns) -> dict[int, Node]:
+def list_conditions(rules: Sequence[Any], columns: Columns, words: RowWords = ONE_ROW) -> dict[int, Node]:
     """Return the conditions of the ``never`` rules by their number from 0; ``columns``: the released ones.
+
+    ``words``: of the rows of a person that they may name.
 
     Raises FieldError for one that is not an expression over the columns.
     """
     types = {name: infer_type(column) for name, column in columns.items()}
-    return {i: parse_condition(rule.never, types) for i, rule in enumerate(rules) if isinstance(rule, Never)}
+    return {i: parse_condition(rule.never, types, words) for i, rule in enumerate(rules) if isinstance(rule, Never)}
 
 
-def list_expressions(rules: Sequence[Any], columns: Columns) -> dict[str, Node]:
+def list_expressions(rules: Sequence[Any], columns: Columns, words: RowWords = ONE_ROW) -> dict[str, Node]:
     """Return the expressions of the derived columns; ``columns``: the released ones.  Raises FieldError."""
     types = {name: infer_type(column) for name, column in columns.items()}
     return {
-        name: parse_expression(text, types)
+        name: parse_expression(text, types, words)
         for rule in rules
         if isinstance(rule, Derive)
         for name, text in rule.derive.items()
     }
 
 
-def order_computed_columns(rules: Sequence[Any], columns: Columns) -> tuple[str, ...]:
+def order_computed_columns(rules: Sequence[Any], columns: Columns, words: RowWords = ONE_ROW) -> tuple[str, ...]:
     """Return the computed columns such that each comes after those that it needs.  Raises FieldError for a circle."""
-    needs: dict[str, set[str]] = {name: set(node.columns) for name, node in list_expressions(rules, columns).items()}
+    needs: dict[str, set[str]] = {
+        name: set(node.columns) for name, node in list_expressions(rules, columns, words).items()
+    }
     for rule in rules:
         if isinstance(rule, LookupRule):
             needs |= {name: set(rule.lookup.from_) for name in rule.lookup.to}
@@ -187,38 +193,44 @@ def order_computed_columns(rules: Sequence[Any], columns: Columns) -> tuple[str,
         raise FieldError(problem, "Leave one to be measured", ("rules",)) from None
 
 
-def check_rules(rules: Sequence[Any], columns: Columns) -> None:
-    """Check rules by the columns' names and kinds alone.  Raises FieldError with the rule's place."""
+def check_rules(rules: Sequence[Any], columns: Columns, words: RowWords = ONE_ROW) -> None:
+    """Check rules by the columns' names and kinds, and ``words`` of rows, alone.  Raises FieldError at its place."""
     if len(rules) > MAX_RULES:
         raise FieldError(f"at most {MAX_RULES} rules", place=("rules",))
     taken: set[str] = set()
     for i, rule in enumerate(rules):
         try:
-            _check_rule(rule, columns, taken)
+            _check_rule(rule, columns, words, taken)
         except FieldError as error:
             raise FieldError(error.problem, error.cure, ("rules", i, *error.place)) from None
     dummies = {name for rule in rules if isinstance(rule, OneOf) for name in rule.one_of}
     for name in list_computed_columns(rules):
         if name in dummies:
             raise FieldError(f"{name!r} is computed and one of `one_of`, too", place=("rules",))
-    order_computed_columns(rules, columns)
+    order_computed_columns(rules, columns, words)
     if len(set(list_computed_columns(rules))) == len(columns):
         raise FieldError("every column is computed from others", "Leave at least one to be measured", ("rules",))
 
 
-def _check_rule(rule: Any, columns: Columns, taken: set[str]) -> None:
+def _check_rule(rule: Any, columns: Columns, words: RowWords, taken: set[str]) -> None:
     types = {name: infer_type(column) for name, column in columns.items()}
     match rule:
         case Never():
-            condition = parse_condition(rule.never, types)
+            condition = parse_condition(rule.never, types, words)
             if not condition.columns:
                 raise FieldError("names no column", "A rule is about the columns of a row", ("never",))
             _check_texts(condition, columns, ("never",))
         case Derive():
             for name, text in rule.derive.items():
                 _claim_column([name], columns, taken)
-                node = parse_expression(text, types)
+                node = parse_expression(text, types, words)
                 _check_texts(node, columns, ("derive", name))
+                if node.across:
+                    raise FieldError(
+                        f"`{text}` follows from another row of the person, and a derived column from its own row",
+                        "Measure the column, and say what may not be in `never`",
+                        ("derive", name),
+                    )
                 if not node.columns:
                     raise FieldError(
                         f"`{text}` names no column", "Let the column's own domain be this value", ("derive", name)
@@ -291,7 +303,7 @@ def _check_texts(node: Node, columns: Mapping[str, Any], place: tuple[str, ...])
     A slip would forbid other rows than are meant; `other` may always be compared with.
     """
     for part in node.walk():
-        named = [a.value for a in part.args if a.op == "column"]
+        named = [a.column for a in part.args if a.column is not None]
         if len(named) != 1 or part.op not in {"==", "!=", "in"}:
             continue
         column = columns[named[0]]
