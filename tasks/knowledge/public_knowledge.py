@@ -51,7 +51,7 @@ class KnowledgePart(StrEnum):
     """A part of what is public about the rows, or what one kind of step takes from it."""
 
     CODES = "what rules and levels change of the codes"
-    RULES = "the rules about one row"
+    RULES = "the rules about one row, or about the roles in a household"
     ACROSS = "the rules across rows of a person"
     PRIOR = "the rows of the prior"
     PRIOR_PAIRS = "the pairs of the prior"
@@ -284,8 +284,9 @@ def _key_codes(public: PublicKnowledge) -> dict[str, Any]:
 
 
 def _key_rules(public: PublicKnowledge) -> dict[str, Any]:
-    across = _list_across(public)
-    rules = [r.model_dump(mode="json", by_alias=True) for i, r in enumerate(public.spec.rules) if i not in across]
+    known = public.encoding.rules
+    only_rows = _list_across(public) - (set() if known is None else {c.rule for c in known.of_roles})
+    rules = [r.model_dump(mode="json", by_alias=True) for i, r in enumerate(public.spec.rules) if i not in only_rows]
     return {"rules": rules, "keeping_rules": KEEPING_RULES} if rules else {}
 
 
@@ -296,7 +297,10 @@ def _key_across(public: PublicKnowledge) -> dict[str, Any]:
 
 
 def _list_across(public: PublicKnowledge) -> frozenset[int]:
-    """Return the numbers of the rules across rows: only what links rows and decodes them reads these."""
+    """Return the numbers of the rules across rows.
+
+    Only what links rows and decodes them reads these, but for rules about roles: they are about a household's record.
+    """
     rules = public.encoding.rules
     return frozenset() if rules is None else frozenset(c.rule for c in rules.across)
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.rule_language import COUNT, Node
 from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.panels.transition_codes import TransitionCodes
 from privsyn.tasks.rules import evaluate
 from privsyn.tasks.rules.compiled_rules import CompiledRules
@@ -73,15 +74,10 @@ class AllowedCodes:
         self._bounds: dict[str, Interval] = {}
         for codec in plan.codecs if rules.across else ():
             if codec.attribute in codes:
-                coarse = codes[codec.attribute].recode
                 for name, cells in codec.value_bounds().items():
                     fine = read_cells(cells, rules.vocabulary)
-                    self._bounds[name] = _join(fine, coarse.coarse, coarse.kept, codes[codec.attribute].size)
+                    self._bounds[name] = join_values(fine, codes[codec.attribute].recode, codes[codec.attribute].size)
         self._pair_rules = tuple(self._read_rules())
-
-    def speak_of(self, word: str) -> bool:
-        """Return whether a rule speaks of a row and of the one that ``word`` names."""
-        return any(rule.word == word for rule in self._pair_rules)
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -161,11 +157,13 @@ def _shape(values: Interval, shape: tuple[int, int]) -> Interval:
     return Interval(low, high, values.null.reshape(shape), values.present.reshape(shape))
 
 
-def _join(fine: Interval, coarse: NDArray[np.integer[Any]], kept: Bools, size: int) -> Interval:
-    """Return what a column may be in each code of transitions, by what it may be in the fine codes."""
+def join_values(fine: Interval, recode: AttributeRecode, size: int | None = None) -> Interval:
+    """Return what a column may be in each of ``size`` coarse codes, by what it may be in the fine codes."""
+    size = recode.size if size is None else size
     low, high = np.full(size, np.inf), np.full(size, -np.inf)
     null, present = np.zeros(size, bool), np.zeros(size, bool)
-    here, code = kept & fine.present, coarse
+    code, kept = recode.coarse, recode.kept
+    here = kept & fine.present
     np.minimum.at(low, code[here], fine.low[here])
     np.maximum.at(high, code[here], fine.high[here])
     np.logical_or.at(null, code[kept], fine.null[kept])

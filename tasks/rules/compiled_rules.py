@@ -134,6 +134,12 @@ class CompiledRules:
         """Bin edges that rules give to ordered columns: a bin on both sides of a threshold could not be forbidden."""
         return list_thresholds([c.node for c in (*self.conditions, *self.across)], self.columns)
 
+    @property
+    def of_roles(self) -> tuple[Condition, ...]:
+        """The conditions across rows that follow from the roles of a household's members alone."""
+        column, _ = self.roles
+        return tuple(c for c in self.across if column and {*c.node.columns} == {column})
+
     @classmethod
     def compile(cls, spec: ReleaseSpec) -> CompiledRules:
         """Return the rules of ``spec``, which were checked, with their tables and conditions."""

@@ -220,12 +220,12 @@ class _Decoder:
             return columns
         codes = {a: code.copy() for a, code in codes.items()}
         columns = self._repair_rows(codes, columns, rules)
-        alike = columns[self._panel.order] if self._panel.household else pa.nulls(len(self._first))
+        role = (self._panel.order,) if self._panel.household else ()
         mending = Mending(
             self._make,
             self._compute,
             {c.attribute: tuple(c.ranges()) for c in self._plan.of_rows.codecs if c.attribute in following},
-            np.asarray(alike.dictionary_encode(null_encoding="encode").indices).astype(np.int64),
+            self._number_alike(columns, role),
         )
         columns = repair_persons(codes, columns, self._first, rules, mending, self._rng)
         broken = rules.find_broken_rows(columns).any(axis=0)
@@ -257,7 +257,7 @@ class _Decoder:
         if not rules.conditions:
             return columns
         key, *others = sorted(self._panel.carried)
-        alike = self._number_alike(columns)
+        alike = self._number_alike(columns, sorted(self._panel.carried))
         held = {key: alike} | {name: np.zeros_like(alike) for name in others}
 
         def take_own(given: Mapping[str, int]) -> dict[str, pa.Array]:
@@ -268,10 +268,10 @@ class _Decoder:
             codes | held, columns, self._make, rules, self._plan.codecs, take_own, self._rng, tuple(held)
         )
 
-    def _number_alike(self, columns: Mapping[str, pa.Array]) -> NDArray[np.int64]:
-        """Return a number that rows share whose carried columns have the same values."""
+    def _number_alike(self, columns: Mapping[str, pa.Array], names: Sequence[str]) -> NDArray[np.int64]:
+        """Return a number that rows share which have the same values in the columns ``names``."""
         number = np.zeros(len(self._number), np.int64)
-        for name in sorted(self._panel.carried):
+        for name in names:
             own = np.asarray(pc.dictionary_encode(columns[name], null_encoding="encode").indices).astype(np.int64)
             number = np.unique(number * (int(own.max(initial=0)) + 1) + own, return_inverse=True)[1]
         return number
