@@ -78,6 +78,12 @@ class AllowedCodes:
                     fine = read_cells(cells, rules.vocabulary)
                     self._bounds[name] = join_values(fine, codes[codec.attribute].recode, codes[codec.attribute].size)
         self._pair_rules = tuple(self._read_rules())
+        carried = frozenset() if plan.panel is None else plan.panel.carried
+        self.of_steps = tuple(
+            (condition.node, word)
+            for condition in (*rules.conditions, *rules.across)
+            if {*condition.needs} <= carried and (word := _find_word(condition.node)) is not None
+        )
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -98,6 +104,22 @@ class AllowedCodes:
                 sides.append(frozenset(self._of_column[n] for n in behind if n in self._of_column))
             found.append(_PairRule(words.pop(), condition.node, *sides))
         return found
+
+    def allow_steps(
+        self, new: Callable[[str], Interval], known: Callable[[str], Interval], rows: int, *, forward: bool
+    ) -> Bools:
+        """Return which places in the order new rows may have, shape (rows,), by rules about columns not followed.
+
+        ``new`` and ``known``: values of these columns in the new rows, and in those beside them; ``forward``: whether
+        the new ones come after these.
+        """
+        allowed = np.ones(rows, bool)
+        of_new, of_known = self._rules.resolve(new), self._rules.resolve(known)
+        for node, word in self.of_steps:
+            new_is_own = not word or (word == "previous") == forward
+            own, other = (of_new, of_known) if new_is_own else (of_known, of_new)
+            allowed &= ~_is_surely_true(node, own, other, self._rules.vocabulary)
+        return allowed
 
     def find(
         self, attribute: str, new: RowsInCodes, known: RowsInCodes, word: str, *, new_is_own: bool
@@ -128,13 +150,7 @@ class AllowedCodes:
             of_new = self._rules.resolve(self._read(new.take(some), attribute))
             of_known = self._rules.resolve(self._read(known.take(some), ""))
             own, other = (of_new, of_known) if new_is_own else (of_known, of_new)
-
-            def resolve(asked: Any, own: Any = own, other: Any = other) -> Interval:
-                found: Interval = own(asked) if isinstance(asked, str) else other(asked.value.column)
-                return found
-
-            truth = evaluate.evaluate_condition(node, resolve, self._rules.vocabulary)
-            surely = truth.true & ~truth.false & ~truth.unknown
+            surely = _is_surely_true(node, own, other, self._rules.vocabulary)
             parts.append(np.broadcast_to(surely, (len(some), size)))
         return np.concatenate(parts) if parts else np.zeros((0, size), bool)
 
@@ -149,6 +165,26 @@ class AllowedCodes:
             return _shape(bounds, (1, -1)) if of == attribute else _shape(take_values(bounds, rows.codes[of]), (-1, 1))
 
         return known
+
+
+def _is_surely_true(
+    node: Node, own: Callable[[str], Interval], other: Callable[[str], Interval], vocabulary: Mapping[str, int]
+) -> Bools:
+    """Return where a condition over a row's own columns and those of another row is true, whatever the values are."""
+
+    def resolve(asked: str | Node) -> Interval:
+        return own(asked) if isinstance(asked, str) else other(asked.value.column)
+
+    truth = evaluate.evaluate_condition(node, resolve, vocabulary)
+    return np.asarray(truth.true & ~truth.false & ~truth.unknown)
+
+
+def _find_word(node: Node) -> str | None:
+    """Return the neighbour that a condition names beside its own row, empty for none; None for any other rows."""
+    words = {part.value.row if part.op == "of row" else COUNT for part in node.walk() if part.op in ("of row", COUNT)}
+    if not words:
+        return ""
+    return words.pop() if len(words) == 1 and words <= {"previous", "next"} else None
 
 
 def _shape(values: Interval, shape: tuple[int, int]) -> Interval:

@@ -142,7 +142,8 @@ class Linker:
     ) -> _Rows:
         """Return the rows after ``now``, or before it; ``left``: how many more each person has beyond them."""
         transitions = self._transitions[forward]
-        step = persons.gaps.move(now.step, left, rng, forward=forward)
+        allows = partial(self._allow_steps, persons, now, forward=forward) if self._allowed.of_steps else None
+        step = persons.gaps.move(now.step, left, rng, forward=forward, allows=allows)
         position = now.position + (1 if forward else -1)
         beside = partial(self._find_allowed, persons, now, step, forward=forward)
         codes: dict[str, Codes] = {}
@@ -161,6 +162,13 @@ class Linker:
             ordered = isinstance(self._plan.get_codec(a), OrderedCodec)
             places[a], stays[a] = Places(transitions[a], ordered).draw(now.codes[a], now.places[a], codes[a], rng)
         return _Rows(now.person, position, step, codes, places, stays)
+
+    def _allow_steps(
+        self, persons: _Persons, now: _Rows, rows: Integers, step: Integers, *, forward: bool
+    ) -> NDArray[np.bool_]:
+        """Return which of the places ``step`` rules allow to the rows after some of ``now``, or before them."""
+        new, known = (partial(persons.read_carried, person=now.person[rows], step=at) for at in (step, now.step[rows]))
+        return self._allowed.allow_steps(new, known, len(rows), forward=forward)
 
     def _find_allowed(
         self, persons: _Persons, now: _Rows, step: Integers, attribute: str, codes: dict[str, Codes], *, forward: bool

@@ -82,6 +82,9 @@ def decode_linked(
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+REDRAWS = 16
+"""How often what is the same in all rows of a person is drawn anew inside its codes, where it breaks a rule."""
+
 PERSONS = 500
 """Random persons among whom one that keeps the rules is looked for."""
 
@@ -175,16 +178,36 @@ class _Decoder:
         self._drawn = np.flatnonzero(self._codes.pop(self._panel.rows))
         self._first = np.diff(person, prepend=-1) != 0
         self._number = np.cumsum(self._first) - 1
-        self._carried = {self._panel.person: pa.array(person + 1)} | self._make_carried()
-
-    def _make_carried(self) -> dict[str, pa.Array]:
-        """Return the order, and the columns that are the same in all rows of a person, or grow with the order."""
-        panel = self._panel
-        step = self._codes.pop(panel.order).astype(np.int64) + self._order.bounds[0]
-        carried: dict[str, pa.Array] = {panel.order: self._order.release(step)}
-        following, number = set(self._plan.following), pa.array(self._number)
+        self._step = self._codes.pop(self._panel.order).astype(np.int64) + self._order.bounds[0]
+        following = {*plan.following}
         stays = {name_stay(a) for a in following}
         of_person = {a: c[self._drawn] for a, c in self._codes.items() if a not in following | stays}
+        carried = self._make_carried(of_person)
+        for _ in range(REDRAWS):
+            broken = self._find_broken_carried(carried)
+            if not len(broken):
+                break
+            anew, rows = self._make_carried(of_person), np.arange(len(person))
+            rows[np.isin(self._number, broken)] += len(person)
+            carried = {name: pa.concat_arrays([a, anew[name]]).take(pa.array(rows)) for name, a in carried.items()}
+        self._carried = {self._panel.person: pa.array(person + 1)} | carried
+
+    def _find_broken_carried(self, carried: Mapping[str, pa.Array]) -> NDArray[np.int64]:
+        """Return the persons that break a rule about columns that no repair of rows changes."""
+        rules = self._plan.rules
+        conditions = () if rules is None else rules.conditions
+        own = tuple(c for c in conditions if {*c.needs} <= self._panel.carried)
+        if rules is None or not own:
+            return np.empty(0, np.int64)
+        return np.unique(self._number[replace(rules, conditions=own).find_broken_rows(carried).any(axis=0)])
+
+    def _make_carried(self, of_person: Mapping[str, NDArray[Any]]) -> dict[str, pa.Array]:
+        """Return the order, and the columns that are the same in all rows of a person, or grow with the order.
+
+        ``of_person``: the codes of each person's own row.
+        """
+        panel, step, number = self._panel, self._step, pa.array(self._number)
+        carried: dict[str, pa.Array] = {panel.order: self._order.release(step)}
         for codec in self._plan.of_rows.codecs:
             if codec.attribute in of_person and codec.ranges():
                 helped = {"helpers": {n: of_person[n] for n in codec.helpers}} if codec.helpers else {}
@@ -195,7 +218,6 @@ class _Decoder:
             domain = self._plan.ranges()[name]
             grown = self._shift_inside(carried[name].cast(pa.float64()).to_numpy(zero_copy_only=False) + moved, domain)
             carried[name] = pa.array(np.clip(grown, domain.low, domain.high), from_pandas=True).cast(domain.type)
-        self._of_person = of_person
         return carried
 
     def _shift_inside(self, values: NDArray[np.float64], domain: ValueRange) -> NDArray[np.float64]:

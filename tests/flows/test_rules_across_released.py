@@ -95,7 +95,7 @@ def test_missing_values_and_ties_of_the_order(tmp_path: Path) -> None:
     table.loc[::5, "income"] = None
     table["year"] = table["year"] // 2 * 2
     path = tmp_path / "ties.parquet"
-    table.to_parquet(path)
+    table.to_parquet(path, index=False)
     rules = [{"never": "income < previous.income"}, {"never": "previous.income is null and income is null"}]
     made = run(make_panel_spec(data=str(path), columns=columns, with_order=[], rules=rules, **LARGE, **QUICK))
     rows = released(made, "synthetic.parquet").to_pandas()
