@@ -1,9 +1,10 @@
 """Households beside other ways: ``python -m benchmarks.households [--epsilons ..] [--seeds N] [--ways ..]``.
 
-``linked``: a release of households.  ``ruled``: the same with rules across members.  ``unlinked``: the same columns in a release of single persons, every kept row
-counted, and the rows put together at random into households of the real sizes.  ``sample``: a random tenth of the
-households, as they are, which is not private.  The table is public and the noise is seeded: nothing here is a release.
-Roles are made of ages and places in the household: head, second adult, child (under 18), other.
+``linked``: a release of households.  ``ruled``: the same with rules across members.  ``unlinked``: the same columns in
+a release of single persons, every kept row counted, and the rows put together at random into households of the real
+sizes.  ``sample``: a random tenth of the households, as they are, which is not private.  The table is public and the
+noise is seeded: nothing here is a release.  Roles are made of ages and places in the household: head, second adult,
+child (under 18), other.
 """
 
 from __future__ import annotations

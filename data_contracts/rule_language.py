@@ -97,6 +97,13 @@ def find_names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(quoted[int(m[1])] if (m := _PLACEHOLDER.fullmatch(n)) else n for n in names))
 
 
+def names_neighbour(text: str) -> bool:
+    """Return whether an expression names a column of another row of a person (NEIGHBOURS).  Raises FieldError."""
+    tree, _ = _parse(text)
+    found = (n.value for n in ast.walk(tree) if isinstance(n, ast.Attribute))
+    return any(isinstance(word, ast.Name) and word.id in NEIGHBOURS for word in found)
+
+
 def _parse(text: str) -> tuple[ast.expr, list[str]]:
     """Return Python's syntax tree of an expression, and the names in backticks, which are numbered in it."""
     if len(text) > MAX_LENGTH:
@@ -144,7 +151,7 @@ class _Reader:
                 return self._constant(value)
             case ast.Name(id=name):
                 return self._name(name)
-            case ast.Attribute(value=ast.Name(id=word), attr=name):
+            case ast.Attribute(value=ast.Name(id=word), attr=name) if self._words != ONE_ROW or word in NEIGHBOURS:
                 return self._name_in(self._unquote(word), self._unquote(name))
             case ast.BoolOp(op=op, values=values):
                 return self._join("and" if isinstance(op, ast.And) else "or", [self._truth(v) for v in values])
@@ -219,9 +226,10 @@ class _Reader:
                 f"`{self._text}` names the member {word!r}, and several members of a household may have this role",
                 "List the role in `once`, or count its members: `count(ROLE == 'child') > 3`",
             )
-        known = ", ".join((*words.rows, *words.tables))
-        cure = f"Write one of {known} there" if known else "Name columns without a point"
-        _refuse(f"`{self._text}` has {word!r} before a point, which names no row and no table", cure)
+        _refuse(
+            f"`{self._text}` has {word!r} before a point, which names no row and no table",
+            f"Write one of {', '.join((*words.rows, *words.tables))} there",
+        )
 
     def _unquote(self, name: str) -> str:
         found = _PLACEHOLDER.fullmatch(name)
@@ -387,7 +395,8 @@ class Node:
 
     ``op`` is "column" (``value``: its name), "of row" (``value``: a RowColumn), COUNT (of a condition), "constant"
     (``value``: float, text or bool; a moment in seconds since 1970, a time of day in seconds since midnight), "null",
-    "in" (``value``: the constants), an operator, a function, or "if" (condition, then, else).
+    "in" (``value``: the constants), an operator, a function, "if" (condition, then, else), or "as stored", which no
+    text has (``value``: rounds as a column does).
     """
 
     op: str

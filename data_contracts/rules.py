@@ -23,7 +23,15 @@ from privsyn.data_contracts.columns import (
 from privsyn.data_contracts.columns.category_columns import CategoryValue, name_one_of_attribute
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel
-from privsyn.data_contracts.rule_language import ONE_ROW, Node, RowWords, Type, parse_condition, parse_expression
+from privsyn.data_contracts.rule_language import (
+    ONE_ROW,
+    Node,
+    RowWords,
+    Type,
+    names_neighbour,
+    parse_condition,
+    parse_expression,
+)
 
 MAX_RULES = 500
 
@@ -47,7 +55,9 @@ class Derive(FrozenModel):
     derive: dict[str, str] = Field(
         min_length=1,
         description="Column -> its value as an expression over other columns, `age - educ - 6`. Such a column costs no "
-        "budget. A row whose value would lie outside the column's domain may not be.",
+        "budget. A row whose value would lie outside the column's domain may not be. Where rows are linked it may "
+        "follow from another row of the person, `previous.balance + paid`; then it is measured, and computed where "
+        "there is such a row.",
     )
 
 
@@ -145,8 +155,17 @@ def infer_type(column: Any) -> Type:
 
 
 def map_computed_columns(rule: Any) -> tuple[str, ...]:
-    """Return the columns that one rule derives or looks up."""
-    return tuple(rule.derive) if isinstance(rule, Derive) else rule.lookup.to if isinstance(rule, LookupRule) else ()
+    """Return the columns that one rule derives from their row, or looks up."""
+    if isinstance(rule, Derive):
+        return tuple(name for name, text in rule.derive.items() if not names_neighbour(text))
+    return rule.lookup.to if isinstance(rule, LookupRule) else ()
+
+
+def map_continued_columns(rule: Any) -> tuple[str, ...]:
+    """Return the columns that one rule derives from another row of the person."""
+    if not isinstance(rule, Derive):
+        return ()
+    return tuple(name for name, text in rule.derive.items() if names_neighbour(text))
 
 
 def list_computed_columns(rules: Sequence[Any]) -> tuple[str, ...]:
@@ -166,14 +185,24 @@ def list_conditions(rules: Sequence[Any], columns: Columns, words: RowWords = ON
 
 
 def list_expressions(rules: Sequence[Any], columns: Columns, words: RowWords = ONE_ROW) -> dict[str, Node]:
-    """Return the expressions of the derived columns; ``columns``: the released ones.  Raises FieldError."""
+    """Return the expressions of the derived columns; ``columns``: the released ones.  Raises FieldError.
+
+    Columns that follow from another row of a person are not among them (:func:`list_continued_expressions`).
+    """
     types = {name: infer_type(column) for name, column in columns.items()}
     return {
         name: parse_expression(text, types, words)
         for rule in rules
         if isinstance(rule, Derive)
         for name, text in rule.derive.items()
+        if not names_neighbour(text)
     }
+
+
+def list_continued_expressions(rules: Sequence[Any], columns: Columns, words: RowWords) -> dict[str, Node]:
+    """Return the expressions of the columns that follow from another row of a person.  Raises FieldError."""
+    types = {name: infer_type(column) for name, column in columns.items()}
+    return {n: parse_expression(r.derive[n], types, words) for r in rules for n in map_continued_columns(r)}
 
 
 def order_computed_columns(rules: Sequence[Any], columns: Columns, words: RowWords = ONE_ROW) -> tuple[str, ...]:
@@ -225,9 +254,10 @@ def _check_rule(rule: Any, columns: Columns, words: RowWords, taken: set[str]) -
                 _claim_column([name], columns, taken)
                 node = parse_expression(text, types, words)
                 _check_texts(node, columns, ("derive", name))
-                if node.across:
+                if node.across and not names_neighbour(text):
                     raise FieldError(
-                        f"`{text}` follows from another row of the person, and a derived column from its own row",
+                        f"`{text}` follows from a member's role or a count, and a column is derived from its own row, "
+                        "or from the previous, next or first one",
                         "Measure the column, and say what may not be in `never`",
                         ("derive", name),
                     )
@@ -235,7 +265,7 @@ def _check_rule(rule: Any, columns: Columns, words: RowWords, taken: set[str]) -
                     raise FieldError(
                         f"`{text}` names no column", "Let the column's own domain be this value", ("derive", name)
                     )
-                if name in node.columns:
+                if any(part.op == "column" and part.value == name for part in node.walk()):
                     raise FieldError(
                         f"{name!r} is derived from itself", "Compute it from other columns", ("derive", name)
                     )

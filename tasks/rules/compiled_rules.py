@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns import (
@@ -27,10 +28,13 @@ from privsyn.data_contracts.rules import (
     LookupRule,
     OneOf,
     list_conditions,
+    list_continued_expressions,
     list_expressions,
     map_computed_columns,
+    map_continued_columns,
     order_computed_columns,
 )
+from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.rules import evaluate, intervals
 from privsyn.tasks.rules.intervals import DAY, Interval, convert_to_array, read_cells, read_rows
 from privsyn.tasks.rules.person_rows import PersonRows
@@ -84,6 +88,10 @@ class LookupTable:
         return Interval(low, low, null, ~null)
 
 
+def _get_value(value: Interval, _: Any) -> Interval:
+    return value
+
+
 def _to_number(value: Any, vocabulary: Mapping[str, int]) -> float:
     if value is None:
         return _NULL
@@ -116,7 +124,8 @@ class CompiledRules:
     ``conditions``: of every ``never`` about one row, and that no computed value lies outside its column's domain;
     ``across``: of every ``never`` about several rows of a person; ``derived`` and ``looked_up``: how each computed
     column is made; ``order``: computed columns, each after those it needs; ``groups``: the columns of each ``one_of``;
-    ``roles``: the column of roles and word -> role, where ``across`` may name rows by their role.
+    ``roles``: the column of roles and word -> role, where ``across`` may name rows by their role.  ``continued``: how
+    columns are made that follow from another row of the person, where there is one.
     """
 
     columns: Mapping[str, Any]
@@ -128,6 +137,7 @@ class CompiledRules:
     groups: tuple[tuple[str, ...], ...] = ()
     across: tuple[Condition, ...] = ()
     roles: tuple[str, Mapping[str, Any]] = ("", MappingProxyType({}))
+    continued: Mapping[str, Node] = field(default_factory=dict)
 
     @cached_property
     def thresholds(self) -> dict[str, tuple[float, ...]]:
@@ -160,7 +170,8 @@ class CompiledRules:
             )
             for i, node in list_conditions(spec.rules, columns, words).items()
         ]
-        across = tuple(c for c in conditions if c.node.across)
+        continued = list_continued_expressions(spec.rules, columns, words)
+        across = (*(c for c in conditions if c.node.across), *rules._iterate_continued_conditions(spec, continued))
         conditions = [*(c for c in conditions if not c.node.across), *rules._iterate_domain_conditions(spec)]
         return replace(rules, conditions=tuple(conditions), groups=groups, across=across, roles=_list_roles(spec))
 
@@ -194,6 +205,40 @@ class CompiledRules:
                 node,
                 self.find_measured_columns([name]),
             )
+
+    def _iterate_continued_conditions(self, spec: ReleaseSpec, continued: Mapping[str, Node]) -> Iterator[Condition]:
+        """Yield for each column that follows from another row the condition that it has another value."""
+        numbers = {name: i for i, r in enumerate(spec.rules) for name in map_continued_columns(r)}
+        for name, node in continued.items():
+            here = Node("column", node.type, value=name)
+            rounded = Node("as stored", node.type, (node,), value=partial(self._round_as_stored, name))
+            words = f"{name!r} is another than computed from another row"
+            needs = self.find_measured_columns([name, *node.columns])
+            yield Condition(numbers[name], words, Node("!=", "truth", (here, rounded)), needs)
+
+    def continue_columns(
+        self, table: Table, first: NDArray[np.bool_], domains: Mapping[str, ValueRange]
+    ) -> dict[str, pa.Array]:
+        """Return the columns that follow from another row, where there is one; elsewhere they stay.
+
+        ``table``: rows person by person and in order, all of their columns; ``first``: where a person begins;
+        ``domains``: of the columns.  A value outside its domain stays as it is, too, and breaks its rule.
+        """
+        found = dict(table)
+        texts = pa.array(list(self.vocabulary), pa.string())
+        for _ in range(int(np.diff(np.append(np.flatnonzero(first), len(first))).max(initial=0)) + 1):
+            rows, before = self.find_person_rows(found, first), dict(found)
+            resolve = rows.resolve(self.read_table(found), self.vocabulary)
+            for name, node in self.continued.items():
+                value = self._round_as_stored(name, evaluate.evaluate_expression(node, resolve, self.vocabulary))
+                made = convert_to_array(value, domains[name].type, texts, len(first))
+                beyond = _describe_outside(name, self.columns[name])
+                outside = evaluate.evaluate_condition(beyond, partial(_get_value, value), self.vocabulary).true
+                chosen = np.asarray(made.is_valid()) & ~np.broadcast_to(outside, len(first))
+                found[name] = pc.if_else(pa.array(chosen), made, found[name])
+            if all(found[name].equals(before[name]) for name in self.continued):
+                break
+        return {name: found[name] for name in self.continued}
 
     def resolve(self, known: Callable[[str], Interval]) -> Callable[[str], Interval]:
         """Return a function that gives each column's interval; ``known`` gives those of the measured columns."""

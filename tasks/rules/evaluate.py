@@ -48,6 +48,9 @@ def evaluate_expression(node: Node, resolve: Resolve, vocabulary: Mapping[str, i
         return intervals.make_constant(_parse_number(node.value, vocabulary))
     if node.op == "null":
         return intervals.NULL
+    if node.op == "as stored":
+        rounded: Interval = node.value(evaluate_expression(node.args[0], resolve, vocabulary))
+        return rounded
     if node.op == "if":
         test, *both = node.args
         return intervals.choose_either(

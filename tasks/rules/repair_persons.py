@@ -35,12 +35,13 @@ ONE_ROW = 1_000
 class Mending:
     """What may be changed, and how.
 
-    ``make``: draws rows of codes; ``compute``: returns columns with those that rules compute; ``columns``: of each
-    attribute that may change; ``alike``: a number that rows share which may have each other's codes, shape (rows,).
+    ``make``: draws rows of codes; ``compute``: returns columns of whole persons with those that rules compute, given
+    where each begins; ``columns``: of each attribute that may change; ``alike``: a number that rows share which may
+    have each other's codes, shape (rows,).
     """
 
     make: Callable[[Codes], Columns]
-    compute: Callable[[Columns], Columns]
+    compute: Callable[[Columns, Bools], Columns]
     columns: Mapping[str, Sequence[str]]
     alike: Integers
 
@@ -215,7 +216,7 @@ class _Part:
             places[target[rows]] = len(places) + np.flatnonzero(rows)
             for name in self._mending.columns[a]:
                 found[name] = pa.concat_arrays([columns[name], new[name]]).take(pa.array(places))
-        return self._mending.compute(found)
+        return self._mending.compute(found, self._first)
 
 
 def _list_words(node: Node) -> list[str]:

@@ -237,7 +237,7 @@ class _Decoder:
             if codec.attribute in following:
                 chosen = pa.array(self._find_sources(self._codes[name_stay(codec.attribute)]))
                 columns |= {name: columns[name].take(chosen) for name in codec.ranges()}
-        columns, rules = self._compute(columns), self._plan.rules
+        columns, rules = self._compute_persons(columns, self._first), self._plan.rules
         if rules is None or not (rules.conditions or rules.across):
             return columns
         codes = {a: code.copy() for a, code in codes.items()}
@@ -245,11 +245,13 @@ class _Decoder:
         role = (self._panel.order,) if self._panel.household else ()
         mending = Mending(
             self._make,
-            self._compute,
+            self._compute_persons,
             {c.attribute: tuple(c.ranges()) for c in self._plan.of_rows.codecs if c.attribute in following},
             self._number_alike(columns, role),
         )
-        columns = repair_persons(codes, columns, self._first, rules, mending, self._rng)
+        columns = repair_persons(
+            codes, self._compute_persons(columns, self._first), self._first, rules, mending, self._rng
+        )
         broken = rules.find_broken_rows(columns).any(axis=0)
         broken |= rules.find_broken_persons(columns, self._first).any(axis=0)
         return self._replace_persons(columns, np.unique(self._number[broken])) if broken.any() else columns
@@ -316,6 +318,13 @@ class _Decoder:
         for drawn in self._plan.unmeasured:
             columns[drawn.column] = drawn.draw(len(place), self._rng)
         return self._compute(columns)
+
+    def _compute_persons(self, columns: dict[str, pa.Array], first: NDArray[np.bool_]) -> dict[str, pa.Array]:
+        """Return the columns of whole persons with those that rules compute, from the same or from another row."""
+        columns, rules = self._compute(columns), self._plan.rules
+        if rules is None or not rules.continued:
+            return columns
+        return self._compute(columns | rules.continue_columns(columns, first, self._plan.ranges()))
 
     def _compute(self, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
         """Return the columns with those that rules compute."""

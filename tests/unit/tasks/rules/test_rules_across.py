@@ -206,3 +206,36 @@ def test_rules_that_nobody_can_keep_are_refused() -> None:
 
 def test_thresholds_of_another_row_are_bin_edges() -> None:
     assert make_plan("previous.income < 17 and job == 'none'").rules.thresholds["income"] == (17.0,)  # type: ignore[union-attr]
+
+
+def test_columns_that_follow_from_another_row_are_computed() -> None:
+    """Along a whole person, inside the domain; the first row has the value that was made."""
+    rules = [{"derive": {"end": "previous.end + (year - previous.year)"}}, {"never": "end < year - 5"}]
+    made = plan(make_panel_spec(columns=COLUMNS, rules=rules))
+    assert made.rules is not None
+    assert "end" in made.following
+    check_persons_feasible(made)
+    rng = np.random.default_rng(0)
+    table = pa.table(_Decoder(made, _make_random_persons(made, 4, rng), rng).decode()).to_pandas()
+    assert len(table) > 1_000
+    before = table.groupby("pid").shift()
+    assert (table["end"] - before["end"])[before["end"].notna()].equals(
+        (table["year"] - before["year"])[before["end"].notna()]
+    )
+    assert table["end"].between(2000, 2012).all()
+    assert (table["end"] >= table["year"] - 5).all()
+
+
+@pytest.mark.parametrize(
+    ("derived", "words"),
+    [
+        ({"income": "count(job == 'none')"}, "follows from a member's role or a count"),
+        ({"year": "previous.year + 1"}, "is derived from another row, and is the order"),
+        ({"income": "income + previous.income"}, "is derived from itself"),
+        ({"job": "previous.income"}, "'job' is a text"),
+    ],
+)
+def test_what_no_row_can_follow_from_is_refused(derived: dict[str, str], words: str) -> None:
+    with pytest.raises(ValidationError) as error:
+        make_panel_spec(columns=COLUMNS, rules=[{"derive": derived}])
+    assert words in str(error.value)
