@@ -97,7 +97,8 @@ def read_consistent_marginals(
     one_way, variance = sum_coarse_one_ways(recode)
     measured = make_consistent.build_measured_marginals(*inputs.measured(list_whole_stages(stages)), domain)
     settings, known = get_consistency(request), request.public.on(recode)
-    found, totals = read_trends(request, inputs, recode, trends), known.public.totals
+    found = read_trends(request, inputs, recode, trends, list_whole_stages(stages))
+    totals = known.public.totals
     if found is not None:
         one_way = [m if totals is not None and totals.has(m.attributes) else found.pool_in(m) for m in one_way]
         measured = [found.pool_in(m) for m in measured]
@@ -229,20 +230,19 @@ def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = (), tr
         wanted = shards.plan_shards(synthesize.compute_output_rows(total, settings), settings)
 
         def batches() -> Batches:
-            left: shards.Leftovers = {}
+            left: shards.Leftovers = {}  # what a shard lacks is asked of the next, so that errors do not add up
             for s in wanted:
-                report = partial(_report, progress, s)
                 codes = synthesize.synthesize(
                     [*core.marginals, *sets],
                     core.domain,
                     settings,
                     s.rows,
                     request.threads,
-                    report,
-                    s,
-                    left,
-                    known.zeros,
-                    prior,
+                    progress=partial(_report, progress, s),
+                    shard=s,
+                    leftovers=left,
+                    zeros=known.zeros,
+                    prior=prior,
                 )
                 yield from codes.to_arrow().to_batches()
 
