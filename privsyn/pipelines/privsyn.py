@@ -129,17 +129,19 @@ def _plan_scores(selection: Selection, request: Request, inputs: Inputs, rho: Fr
     sensitivity = indif_scores.REFERENCE_SENSITIVITY if noisy_reference else indif_scores.SENSITIVITY
     domain, public = inputs.domain(), request.public
     cells, more = selection.max_cells, public.scored_more
-    near = _list_near_pairs(request)
+    near = _list_near_pairs(request, domain.attributes)
     alone = set(list_counted_alone(request.encoding.binning))  # of one code, and so related to nothing
     scored = combinations(domain.attributes, 2) if near is None else near
     known = {*public.known_pairs, *(pair for pair in scored if alone and alone & {*pair})}
     return indif_scores.plan_queries(domain, rho, request.records, sensitivity, cells, known, more, near)
 
 
-def _list_near_pairs(request: Request) -> list[Clique] | None:
+def _list_near_pairs(request: Request, attributes: Clique) -> list[Clique] | None:
     """Return the pairs that are scored of a wide table, from its names, their order and focus; None where all are."""
-    columns = {codec.attribute: codec.sources[0] for codec in request.encoding.codecs}
-    return list_near_pairs(tuple(columns), columns, _list_focus(request)) if is_wide(columns) else None
+    if not is_wide(request.encoding.domain.attributes):
+        return None
+    columns = {codec.attribute: (*codec.sources, codec.attribute)[0] for codec in request.encoding.codecs}
+    return list_near_pairs(attributes, columns, [a for a in _list_focus(request) if a in attributes])
 
 
 def _list_focus(request: Request) -> tuple[str, ...]:
