@@ -262,8 +262,11 @@ def measure(table: Table, made: pd.DataFrame, seed: int) -> dict[str, float]:
     }
 
 
-def measure_disclosure(table: Table, method: str, epsilon: float) -> float:
-    """Return SynMeter's membership disclosure score over releases of random halves of the training rows."""
+def measure_disclosure(table: Table, method: str, epsilon: float) -> tuple[float, float]:
+    """Return SynMeter's membership disclosure score over releases of random halves of the training rows, and chance's.
+
+    Chance's: the score of the same distances by memberships drawn anew, which the releases know nothing of.
+    """
     rows = table.train.drop_duplicates().reset_index(drop=True)
     members = draw_members(DISCLOSURE_RELEASES, len(rows))
     judged = np.random.default_rng(0).choice(len(rows), min(DISCLOSURE_RECORDS, len(rows)), replace=False)
@@ -273,7 +276,9 @@ def measure_disclosure(table: Table, method: str, epsilon: float) -> float:
         )
         for seed, held in enumerate(members)
     ]
-    return compute_disclosure(np.stack(distances), members[:, judged])
+    others = draw_members(DISCLOSURE_RELEASES, len(rows), seed=1)
+    score, chance = (compute_disclosure(np.stack(distances), held[:, judged]) for held in (members, others))
+    return score, chance
 
 
 def get_version(method: str) -> str:
@@ -373,8 +378,8 @@ def main() -> None:
         elif asked.disclosure:
             for method in asked.methods:
                 for epsilon in asked.epsilons:
-                    score = measure_disclosure(table, method, epsilon)
-                    print(f"| {name} | {method} | {epsilon:g} | {score:.4f} |", flush=True)
+                    score, chance = measure_disclosure(table, method, epsilon)
+                    print(f"| {name} | {method} | {epsilon:g} | {score:.4f} | {chance:.4f} |", flush=True)
         else:
             run_missing(store, table, asked)
     if not asked.disclosure and asked.store == STORE:
