@@ -114,8 +114,8 @@ class ReleaseSpec(FrozenModel):
         default={},
         description="Two tables in place of `data`: one of persons (or households) with its `key`, and one of their "
         "rows, which is `of` it: `{persons: {data: persons.parquet, key: pid, columns: {...}}, visits: {data: "
-        "visits.parquet, of: persons, order: date, max: 20, columns: {...}}}` (docs/tables.md). In a form describe the "
-        "columns in `columns`, and list their names in the tables.",
+        "visits.parquet, of: persons, order: date, max: 20, columns: {...}}}` (docs/tables.md). In a form "
+        "`columns` of the spec is `{}` then.",
     )
     order: str | None = Field(
         default=None,
