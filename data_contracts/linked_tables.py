@@ -16,6 +16,7 @@ from pydantic_core import CoreSchema
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.form import Schema
 from privsyn.data_contracts.frozen_model import FrozenModel
+from privsyn.data_contracts.rule_language import RowWords
 from privsyn.data_contracts.rules import OneOf, list_expressions, map_computed_columns
 
 TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
@@ -231,6 +232,10 @@ class WithTables(Protocol):
     def measured_columns(self) -> dict[str, Any]:
         """The columns that are measured."""
 
+    @property
+    def row_words(self) -> RowWords:
+        """What rules may say of other rows of a person, and of tables."""
+
 
 def list_constant_columns(spec: WithTables) -> tuple[str, ...]:
     """Return the measured columns of the table above, but those that rules compute."""
@@ -278,7 +283,9 @@ def check_tables(spec: WithTables) -> None:
 
 def _check_computed(spec: WithTables, above: str, persons: LinkedTable) -> None:
     """Raise FieldError where a column of the table above follows from one of a row."""
-    behind = {name: node.columns for name, node in list_expressions(spec.rules, spec.released_columns).items()}
+    behind = {
+        name: node.columns for name, node in list_expressions(spec.rules, spec.released_columns, spec.row_words).items()
+    }
     for rule in spec.rules:
         lookup = getattr(rule, "lookup", None)
         behind |= dict.fromkeys(lookup.to, tuple(lookup.from_)) if lookup is not None else {}
