@@ -230,20 +230,19 @@ def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = (), tr
         wanted = shards.plan_shards(synthesize.compute_output_rows(total, settings), settings)
 
         def batches() -> Batches:
-            left: shards.Leftovers = {}
+            left: shards.Leftovers = {}  # what a shard lacks is asked of the next, so that errors do not add up
             for s in wanted:
-                report = partial(_report, progress, s)
                 codes = synthesize.synthesize(
                     [*core.marginals, *sets],
                     core.domain,
                     settings,
                     s.rows,
                     request.threads,
-                    report,
-                    s,
-                    left,
-                    known.zeros,
-                    prior,
+                    progress=partial(_report, progress, s),
+                    shard=s,
+                    leftovers=left,
+                    zeros=known.zeros,
+                    prior=prior,
                 )
                 yield from codes.to_arrow().to_batches()
 

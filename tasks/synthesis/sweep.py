@@ -79,10 +79,11 @@ def sweep(
         residuals,
         threads,
         forbidden,
-        find_empty_cells(targets),
+        find_empty_cells(targets),  # empty beyond what noise can hide: no row moves there
         merges,
     ) as sweeper:
         cool(sweeper, np.arange(len(columns)), settings.sweeps, address, report)
+        # few sweeps leave rows on their way: only after more is what is still wrong a place that they cannot leave
         stuck = (
             _is_stuck(sweeper.residuals, targets, len(columns))
             if settings.sweeps > len(FIRST_SWEEP_BLOCKS)
