@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.counting.engine import Engine, LocalEngine
+from privsyn.counting.row_work import RowWork
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
@@ -41,11 +42,17 @@ class PrivateAccess:
 class Inputs:
     """The tables that a step declared as its inputs, read when asked for.
 
-    ``private``: the access to private rows, None for a plan and for post-processing, which cannot look.
+    ``private``: the access to private rows, None for a plan and for post-processing, which cannot look.  ``work``:
+    makes large tables in parts.
     """
 
-    def __init__(self, read: Mapping[str, Callable[[], Any]], private: PrivateAccess | None = None) -> None:
-        self._read, self._private = dict(read), private
+    def __init__(
+        self,
+        read: Mapping[str, Callable[[], Any]],
+        private: PrivateAccess | None = None,
+        work: RowWork | None = None,
+    ) -> None:
+        self._read, self._private, self.work = dict(read), private, work or RowWork()
 
     @property
     def private(self) -> PrivateAccess:

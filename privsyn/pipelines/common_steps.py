@@ -72,7 +72,7 @@ def publish_noisy(name: str, words: str = "") -> dict[str, PublishedFile]:
 
 def stream_codes(batches: Batches, domain: Domain, *, padded: bool = False) -> RowStream:
     """Return a table of codes as a step's output."""
-    profile = lambda b: tables.make_code_profile(b, domain, padded=padded)  # noqa: E731
+    profile = partial(tables.make_code_profile, domain=domain, padded=padded)
     return RowStream(tables.build_code_schema(domain, padded=padded), batches, profile)
 
 
