@@ -44,7 +44,7 @@ $(VENV)/.dev: pyproject.toml requirements-dev.lock | $(BIN)/python
 LOCK := uv pip compile -q --universal --python-version 3.11.0 --generate-hashes --no-header --no-annotate --extra example --extra postgres --extra databases
 lock:
 	echo 'setuptools>=77' | $(LOCK) pyproject.toml - -o requirements.lock
-	echo 'setuptools>=77' | $(LOCK) --extra dev --extra docs --extra codebooks --extra formats-check --extra dask --extra traces --extra lineage --extra delta --extra iceberg -c requirements.lock pyproject.toml - -o requirements-dev.lock
+	echo 'setuptools>=77' | $(LOCK) --extra dev --extra docs --extra codebooks --extra formats-check --extra dask --extra traces --extra lineage --extra delta --extra iceberg --extra sftp -c requirements.lock pyproject.toml - -o requirements-dev.lock
 
 demo: $(VENV)/.demo
 	@mkdir -p demo
@@ -108,7 +108,7 @@ $(PEERS)/%/.done: benchmarks/peers-%.txt
 	$(@D)/bin/pip install -q --no-deps -r $<
 	@touch $@
 
-peers: $(PEERS)/dpmm/.done $(PEERS)/smartnoise/.done $(PEERS)/opendp/.done
+peers: $(PEERS)/dpmm/.done $(PEERS)/smartnoise/.done $(PEERS)/opendp/.done $(PEERS)/catboost/.done
 
 compare: $(VENV)/.dev peers
 	$(BIN)/python -m benchmarks.compare

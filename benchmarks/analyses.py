@@ -19,7 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.coverage import FOLDER, release, spec_of
+from benchmarks.coverage import release, spec_of
+from benchmarks.tables import keep_present
 from privsyn.evaluation.analysis_figures import run_analyses
 from privsyn.evaluation.settings_file import load_evaluation_spec
 from privsyn.tasks.codecs import plan_every_column
@@ -120,7 +121,7 @@ def main() -> None:
     parser.add_argument("--tables", nargs="*", default=[])
     parser.add_argument("--markdown", action="store_true", help="print the table of the finished releases only")
     arguments = parser.parse_args()
-    tables = arguments.tables or [t for t in TABLES if (FOLDER / f"{_plain(t)}.parquet").is_file()]
+    tables = arguments.tables or keep_present(TABLES, "-zeros")
     done = {(line["table"], line["method"], line["seed"]) for line in kept()}
     for name in tables:
         for seed in range(0 if arguments.markdown else arguments.seeds):

@@ -25,7 +25,7 @@ from benchmarks.compare_page import REAL
 from benchmarks.compare_store import Run, Store
 from benchmarks.compare_tables import Given, figures, given, real_figures
 from benchmarks.peers import PEERS, SHORT, PeerError
-from benchmarks.tables import available
+from benchmarks.tables import keep_present
 from privsyn.comparison.method import Method, MethodInput
 from privsyn.comparison.methods import METHODS
 from privsyn.pipelines.privsyn import STEPS
@@ -181,8 +181,7 @@ def main() -> None:
     parser.add_argument("--store", type=Path, default=STORE)
     arguments = parser.parse_args()
     store = Store(arguments.store)
-    there = available()
-    tables = [name for name in arguments.tables.split(",") if name.removesuffix("-demographic") in there]
+    tables = keep_present(arguments.tables.split(","), "-demographic")
     if arguments.only != "page":
         named = arguments.methods.split(",") if arguments.methods else None
         chosen = methods_of(arguments.only != "peers", arguments.only != "ours", named)

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks.tables import FOLDER, table_spec
+from benchmarks.tables import FOLDER, keep_present, table_spec
 from privsyn.answers.computed import compute_row_numbers
 from privsyn.answers.conditions import read_condition
 from privsyn.answers.correlations import answer_correlations, list_number_columns
@@ -31,18 +31,14 @@ from privsyn.answers.counted import answer_counts, answer_means, answer_shares
 from privsyn.answers.quantiles import answer_quantiles
 from privsyn.answers.question import Question
 from privsyn.answers.released_counts import MemoryCounts, ReleasedCounts
-from privsyn.answers.simulated import Kind, answer_function, answer_regression
-from privsyn.answers.simulation import list_unmeasured_pairs
+from privsyn.answers.simulated import Kind, answer_function, answer_regression, list_unmeasured_pairs
 from privsyn.answers.synthetic_rows import read_row_codes, sum_rows
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import PrivateAccess
-from privsyn.engine.memory import MemoryRun
+from privsyn.engine.memory import MemoryRun, draw_from_seed, name_by_files
 from privsyn.engine.request import Request
-from privsyn.engine.step import list_published_files
 from privsyn.pipelines.registry import build_steps
 from privsyn.specs.spec_file import load_spec
-from privsyn.tasks.estimation import noisy
-from privsyn.tasks.privacy.noise import SeededNoise
 
 HERE = Path(__file__).parent
 KEPT = HERE / "coverage.jsonl"
@@ -125,15 +121,12 @@ def release(name: str, epsilon: float, seed: int) -> tuple[MemoryCounts, MemoryC
     """Return a release in memory, and the same with the table's own rows in the place of its rows."""
     truth = truth_of(name)
     request = Request(spec_of(name, epsilon), truth.request.column_order, 1)
-    steps, noise = build_steps(request), SeededNoise(10_000 * seed + int(epsilon * 10))
-
-    def draw(step: Any, queries: Any) -> noisy.Answers:
-        return noisy.draw_for_queries(queries, lambda asked: [noise.draw(s, c) for s, c in asked])
+    steps, draw = build_steps(request), draw_from_seed(10_000 * seed + int(epsilon * 10))
 
     access = PrivateAccess(lambda repairs=None: iter(()))
     made = MemoryRun(request, steps, draw, access, {"encode": truth.encoded}).run()
-    tables = {file: made[at.split(".")[0]][at.split(".")[1]] for file, at in list_published_files(steps).items()}
-    mine = MemoryCounts.of_run(request, {**tables, "synthetic.parquet": made["decode"]["synthetic"]})
+    tables = name_by_files(steps, made)
+    mine = MemoryCounts.of_run(request, tables)
     return mine, MemoryCounts.of_run(request, {**tables, "synthetic.parquet": truth.values})
 
 
@@ -438,7 +431,7 @@ def main() -> None:
     parser.add_argument("--open-bins", action="store_true", help="the small tables without bins of their own")
     arguments = parser.parse_args()
     every = SMALL if arguments.simulated else TABLES
-    tables = arguments.tables or [t for t in every if (FOLDER / f"{t.removesuffix('-small')}.parquet").is_file()]
+    tables = arguments.tables or keep_present(every, "-small")
     parts = {"simulated": measure_simulated, "logistic": measure_logistic} if arguments.simulated else {"": measure}
     done = {(line["table"], line["epsilon"], line["seed"], line.get("part", "")) for line in kept()}
     if arguments.open_bins:

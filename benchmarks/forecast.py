@@ -13,23 +13,20 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from benchmarks.compare_store import Run, Store
-from benchmarks.tables import FOLDER, table_spec
+from benchmarks.tables import keep_present, table_spec
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.memory import MemoryRun
+from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import encode_table, open_table
+from privsyn.forecasts.forecast import ReleaseQuality, simulate_figures
 from privsyn.forecasts.made_up_rows import DEFAULT_STRENGTH, assume_rows, list_nullable, resample_rows
-from privsyn.forecasts.simulated_release import ReleaseQuality, simulate_figures
 from privsyn.pipelines.registry import build_steps
-from privsyn.tasks.estimation import noisy
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.features import take_rows
-from privsyn.tasks.privacy.noise import SeededNoise
 
 HERE = Path(__file__).parent
 STORE = HERE / "forecast.jsonl"
@@ -71,13 +68,10 @@ def halves(name: str) -> tuple[CodeTable, CodeTable]:
 @cache
 def released_rows(name: str) -> CodeTable:
     """Return the rows of a release of the second half at epsilon 1, in fine codes."""
-    request, source = _request(name, 1.0), SeededNoise(1_000)
-
-    def draw(step: Any, queries: Any) -> noisy.Answers:
-        return noisy.draw_for_queries(queries, lambda asked: [source.draw(s, c) for s, c in asked])
+    request = _request(name, 1.0)
 
     given = {"encode": {"encoded_rows": halves(name)[1].to_arrow()}}
-    made = MemoryRun(request, build_steps(request), draw, given=given).run()
+    made = MemoryRun(request, build_steps(request), draw_from_seed(1_000), given=given).run()
     return encode_table(made["decode"]["synthetic"].to_batches(), request.encoding).fine
 
 
@@ -181,7 +175,7 @@ def main() -> None:
     parser.add_argument("--store", type=Path, default=STORE, help="JSON lines of the runs")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/epsilon.md")
     arguments = parser.parse_args()
-    store, names = Store(arguments.store), [n for n in arguments.tables if (FOLDER / f"{n}.parquet").is_file()]
+    store, names = Store(arguments.store), keep_present(arguments.tables)
     for name in names:
         for epsilon in EPSILONS:
             for method in (RELEASE, *ASSUMPTIONS):

@@ -27,13 +27,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.itemset_spec import ItemsetSpec
-from privsyn.engine.memory import MemoryRun
+from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.request import Request
 from privsyn.itemsets.itemset_spec_file import release_spec_of
 from privsyn.itemsets.steps import build_itemset_steps
-from privsyn.tasks.estimation import noisy
 from privsyn.tasks.itemsets.transactions import Transactions, gather_transactions
-from privsyn.tasks.privacy.noise import SeededNoise
 
 SUPERMARKET = Path("/usr/share/doc/weka/examples/supermarket.arff")
 TOPS, EPSILONS, DELTA, LARGEST = (50, 100, 200), (0.2, 0.5, 1.0, 2.0), 1e-9, 5
@@ -112,10 +110,7 @@ def released(table: Baskets, top: int, epsilon: float, seed: int) -> dict[tuple[
         "privacy": {"epsilon": epsilon, "delta": DELTA},
         "budget": {"epsilon": 100.0, "delta": DELTA},
     }
-    asked, source = ItemsetSpec.model_validate(content), SeededNoise(seed)
-
-    def draw(step: Any, queries: Any) -> noisy.Answers:
-        return noisy.draw_for_queries(queries, lambda wanted: [source.draw(s, c) for s, c in wanted])
+    asked, draw = ItemsetSpec.model_validate(content), draw_from_seed(seed)
 
     given = {"transactions": {"transaction_rows": table.rows(asked.max_items)}}
     made = MemoryRun(Request(release_spec_of(asked)), build_itemset_steps(asked), draw, given=given).run()

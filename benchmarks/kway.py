@@ -32,13 +32,12 @@ from privsyn.comparison.plot import COLORS
 from privsyn.data_contracts.columns import DropColumn
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.memory import MemoryRun
+from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import encode_table
 from privsyn.pipelines.registry import build_steps
-from privsyn.tasks.estimation import marginals, noisy
+from privsyn.tasks.estimation import marginals
 from privsyn.tasks.kernels.counting import CodeTable, count
-from privsyn.tasks.privacy.noise import SeededNoise
 
 HERE = Path(__file__).parent
 KEPT, PICTURE = HERE / "kway.jsonl", HERE.parent / "docs" / "img" / "kway.png"
@@ -103,12 +102,10 @@ def released(case: Case, seed: int) -> tuple[CodeTable, CodeTable, dict[Clique, 
     spec = spec.with_rows(seed=seed)
     request = Request(spec, tuple(table.column_names), 1)
     steps = build_steps(request) if case.measured == "privsyn" else replace_selection(list_covering_views)(request)
-    rows, source = encode_table(table.to_batches(), request.encoding), SeededNoise(seed)
+    rows = encode_table(table.to_batches(), request.encoding)
 
-    def draw(step: Any, queries: Any) -> noisy.Answers:
-        return noisy.draw_for_queries(queries, lambda asked: [source.draw(s, c) for s, c in asked])
-
-    made = MemoryRun(request, steps, draw, given={"encode": {"encoded_rows": rows.fine.to_arrow()}}).run()
+    given = {"encode": {"encoded_rows": rows.fine.to_arrow()}}
+    made = MemoryRun(request, steps, draw_from_seed(seed), given=given).run()
     known = {
         m.attributes: m.counts for m in marginals.from_table(made["make_consistent"]["marginals"], rows.bins.domain)
     }

@@ -22,14 +22,12 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.tables import FOLDER, LABELS, table_spec
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.memory import MemoryRun
+from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import encode_table
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.estimation import noisy
 from privsyn.tasks.metrics.classification import compute_svm_error
-from privsyn.tasks.privacy.noise import SeededNoise
 
 ROWS, DELTA, HOLDOUT_SHARE = 10_000, 1e-9, 0.2
 Case = tuple[str, Mapping[str, Any]]
@@ -71,13 +69,10 @@ def write_parity_spec(numbers: int, epsilon: float, fields: Mapping[str, Any]) -
 def make_rows(spec: ReleaseSpec, table: pa.Table, seed: int) -> pa.Table:
     """Return synthetic rows by this spec, with noise from ``seed``."""
     request = Request(spec.with_rows(seed=seed), tuple(table.column_names), 1)
-    rows, source = encode_table(table.to_batches(), request.encoding), SeededNoise(seed)
-
-    def draw(step: Any, queries: Any) -> noisy.Answers:
-        return noisy.draw_for_queries(queries, lambda asked: [source.draw(s, c) for s, c in asked])
+    rows = encode_table(table.to_batches(), request.encoding)
 
     given = {"encode": {"encoded_rows": rows.fine.to_arrow()}}
-    return MemoryRun(request, build_steps(request), draw, given=given).run()["decode"]["synthetic"]
+    return MemoryRun(request, build_steps(request), draw_from_seed(seed), given=given).run()["decode"]["synthetic"]
 
 
 def score_trees(made: pa.Table, real: pa.Table) -> float:

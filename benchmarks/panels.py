@@ -26,15 +26,13 @@ from privsyn.answers.questions import Questions
 from privsyn.answers.released_counts import MemoryCounts
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import PrivateAccess
-from privsyn.engine.memory import MemoryRun
+from privsyn.engine.memory import MemoryRun, draw_from_seed, name_by_files
 from privsyn.engine.request import Request
-from privsyn.engine.step import list_published_files
 from privsyn.evaluation.coded_tables import encode_table
 from privsyn.evaluation.panel_figures import list_panel_figures, read_panel_table
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.codecs import plan_every_column
 from privsyn.tasks.metrics.marginal_distance import average_l1, list_all_cliques
-from privsyn.tasks.privacy.noise import SeededNoise
 
 TABLES: dict[str, dict[str, Any]] = {
     "rwm5yr": {
@@ -98,10 +96,8 @@ def synthesize(rows: pd.DataFrame, spec: ReleaseSpec, seed: int, threads: int) -
     """Return synthetic rows by the steps of a release, with seeded noise."""
     order = tuple(name for name in rows.columns if name in spec.released_columns)
     request = Request(spec, order, threads)
-    noise = SeededNoise(seed)
     batches = pa.Table.from_pandas(rows, preserve_index=False).to_batches(max_chunksize=65_536)
-    draw = lambda step, queries: [noise.draw(q.under(request.pricing).sigma, q.cells) for q in queries]  # noqa: E731
-    run = MemoryRun(request, build_steps(request), draw, PrivateAccess(lambda repairs=None: batches))
+    run = MemoryRun(request, build_steps(request), draw_from_seed(seed), PrivateAccess(lambda repairs=None: batches))
     made = run.run()["decode"]["synthetic"]
     return made.to_pandas()
 
@@ -265,14 +261,10 @@ def measure_coverage(name: str, epsilon: float, seeds: int) -> tuple[int, float,
     batches = pa.Table.from_pandas(rows, preserve_index=False).to_batches(max_chunksize=65_536)
     for seed in range(seeds):
         request = Request(build_spec(name, columns, epsilon, seed), order, 2)
-        steps, noise = build_steps(request), SeededNoise(seed)
-        draw = lambda step, queries: [noise.draw(q.under(request.pricing).sigma, q.cells) for q in queries]  # noqa: B023, E731
-        made = MemoryRun(request, steps, draw, PrivateAccess(lambda repairs=None: batches)).run()
-        files = {file: made[of.split(".")[0]][of.split(".")[1]] for file, of in list_published_files(steps).items()}
+        steps = build_steps(request)
+        made = MemoryRun(request, steps, draw_from_seed(seed), PrivateAccess(lambda repairs=None: batches)).run()
         release = Questions()
-        release.__dict__["_counts"] = MemoryCounts.of_run(
-            request, files | {"synthetic.parquet": made["decode"]["synthetic"]}
-        )
+        release.__dict__["_counts"] = MemoryCounts.of_run(request, name_by_files(steps, made))
         for column in few:
             for value, when in product(columns[column]["values"], ("ever", "always")):
                 holds = (rows[column] == value).groupby(rows[person].to_numpy())

@@ -24,7 +24,7 @@ from benchmarks.compare_store import Run, Store
 from benchmarks.compare_tables import given
 from benchmarks.paper_figures import write_between
 from benchmarks.results import DOCS
-from benchmarks.tables import available
+from benchmarks.tables import keep_present
 from privsyn.base.pictures import draw_chart
 from privsyn.comparison.method import DomainTooLargeError
 from privsyn.comparison.methods import METHODS
@@ -232,7 +232,7 @@ def main() -> None:
     parser.add_argument("--store", type=Path, default=STORE)
     asked = parser.parse_args()
     store = Store(asked.store)
-    tables = [t for t in asked.tables.split(",") if t in available(held_out=True)]
+    tables = keep_present(asked.tables.split(","))
     if asked.only != "page":
         run_all(store, jobs(tables, asked.seeds))
     if asked.only != "runs":

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import random
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -208,6 +210,31 @@ def aim_opendp(
     return _opendp(AIM(queries=queries, max_size=megabytes), rows, sizes, epsilon, delta, seed)
 
 
+def privsyn_tab_bench(
+    rows: pd.DataFrame, sizes: Mapping[str, int], epsilon: float, delta: float, seed: int
+) -> pd.DataFrame:
+    """PrivSyn as the benchmark tab_bench implements it, from a clone of its source, with its settings.
+
+    It keeps files in the working folder: the run's own.
+    """
+    from method.AIM.cdp2adp import cdp_rho
+    from method.privsyn.PrivSyn.privsyn import PrivSyn
+    from method.privsyn.run_privsyn import add_default_params
+
+    np.random.seed(seed)  # noqa: NPY002
+    random.seed(seed)
+    asked = SimpleNamespace(dataset="rows", method="privsyn", epsilon=epsilon, num_preprocess="", rare_threshold=0.002)
+    renamed = rows.rename(columns={rows.columns[-1]: "y_attr"})
+    os.chdir(tempfile.mkdtemp(dir=os.environ["PRIVSYN_CORE_DATA_ROOT"]))
+    Path(f"exp/rows/privsyn/{epsilon}__0.002").mkdir(parents=True)
+    domain = dict(zip(renamed.columns, sizes.values(), strict=True))
+    model = PrivSyn(vars(add_default_params(asked)), renamed, domain, cdp_rho(epsilon, delta))
+    model.run_main()
+    made: list[pd.DataFrame] = []
+    model.syn(len(rows), SimpleNamespace(reverse_data=lambda frame, _: made.append(frame)), None)
+    return made[0].set_axis(rows.columns, axis=1)
+
+
 def echo(rows: pd.DataFrame, sizes: Mapping[str, int], epsilon: float, delta: float, seed: int) -> pd.DataFrame:
     """Return the rows themselves: no method, only a check of the way there and back."""
     return rows
@@ -225,6 +252,7 @@ PEERS: dict[str, tuple[str, Peer]] = {
     "aim-opendp": ("opendp.extras.mbi", aim_opendp),
     "aim-80-dpmm": ("dpmm.models.aim", partial(aim_dpmm, megabytes=DEFAULT_MEGABYTES)),
     "aim-80-opendp": ("opendp.extras.mbi", partial(aim_opendp, queries=3, megabytes=DEFAULT_MEGABYTES)),
+    "privsyn-tab-bench": ("method.privsyn.PrivSyn.privsyn", privsyn_tab_bench),
     "echo": ("json", echo),
 }
 """Name -> module that is imported before the clock starts, and the call."""
@@ -233,6 +261,7 @@ PEERS: dict[str, tuple[str, Peer]] = {
 def main(name: str, folder: Path) -> int:
     """Run one peer; returns the exit code."""
     module, peer = PEERS[name]
+    sys.path += filter(None, [os.environ.get("TAB_BENCH_SOURCE")])
     try:
         importlib.import_module(module)
     except ImportError as error:

@@ -25,7 +25,7 @@ from benchmarks.tables import FOLDER, table_spec
 from privsyn.data_contracts.prior import Prior
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import PrivateAccess
-from privsyn.engine.memory import MemoryRun
+from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import encode_table
 from privsyn.pipelines.registry import build_steps
@@ -33,7 +33,6 @@ from privsyn.sources.open_source import open_source
 from privsyn.sources.public_table import compute_sha256
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.metrics.marginal_distance import average_l1, draw_cliques, list_all_cliques
-from privsyn.tasks.privacy.noise import SeededNoise
 
 TABLES = ("stroke_ist", "support2", "adult", "gss_happiness")
 """Tables that the estimates were chosen on."""
@@ -110,9 +109,8 @@ def errors(
             spec = spec if options is None else with_mechanism(spec, options, name)
         rows = lambda *_: open_source(private, spec).batches()  # noqa: E731
         request = Request(spec.with_rows(seed=seed), tuple(spec.released_columns), threads=1)
-        noise, steps = SeededNoise(seed), build_steps(request)
-        draw = lambda step, queries: [noise.draw(q.sigma, q.cells) for q in queries]  # noqa: E731
-        made = MemoryRun(request, steps, draw, PrivateAccess(rows)).run()[steps[-1].name]["synthetic"]
+        steps = build_steps(request)
+        made = MemoryRun(request, steps, draw_from_seed(seed), PrivateAccess(rows)).run()[steps[-1].name]["synthetic"]
     plain = table_spec(name, epsilon)
     real = encode_table(rows(), plan(plain)).bins
     synthetic = encode_table(made.to_batches(), plan(plain)).bins

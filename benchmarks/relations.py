@@ -43,8 +43,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.compare_store import Run, Store
-from benchmarks.peers import ENVIRONMENTS, LIMITS, ONE_THREAD, PEERS, PeerError
-from benchmarks.peers_limits import watch
+from benchmarks.peers import ENVIRONMENTS, LIMITS, ONE_THREAD, PEERS, PeerError, watch
 from benchmarks.relations_figures import Shape, compute_figures
 from benchmarks.relations_worker import NOT_INSTALLED
 from benchmarks.tables import FOLDER
@@ -52,12 +51,11 @@ from privsyn.comparison.method import MethodInput, MethodSettings
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import PrivateAccess
-from privsyn.engine.memory import MemoryRun
+from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.request import Request
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.codecs import EncodingPlan, plan
 from privsyn.tasks.codecs.binning import AttributeBins
-from privsyn.tasks.estimation import noisy
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.noise import SeededNoise
 
@@ -190,13 +188,17 @@ def describe_column(values: pd.Series) -> dict[str, Any]:
     return {"kind": "number", "min": low, "max": high, "step": round(10.0**-decimals, 9), "nullable": nullable}
 
 
+def _leave_out(name: str) -> None:
+    print(f"Left out, not there: {name}", file=sys.stderr)
+
+
 @cache
 def load_table(name: str, csv: Path | None) -> Given | None:
-    """Return a table; None where it is not there."""
+    """Return a table; None where it is not there, which is said on stderr."""
     if name in CSV:
         path = None if csv is None else csv / CSV[name] / f"{name}.csv"
         if path is None or not path.is_file():
-            return None
+            return _leave_out(name)
         frame = pd.read_csv(path, index_col=0, low_memory=False)
         columns = {c: describe_column(frame[c]) for c in frame}
     elif (FOLDER / f"{name}.json").is_file():
@@ -205,7 +207,7 @@ def load_table(name: str, csv: Path | None) -> Given | None:
         listed = described if isinstance(described, dict) else {c["name"]: c for c in described}
         columns = {c: _read_described(content, frame[c]) for c, content in listed.items() if c in frame}
     else:
-        return None
+        return _leave_out(name)
     columns = {c: content for c, content in columns.items() if content["kind"] != "drop"}
     arrays = {}
     for c, content in columns.items():
@@ -238,13 +240,9 @@ def _read_described(content: dict[str, Any], values: pd.Series) -> dict[str, Any
 def release_in_memory(given: Given, spec: ReleaseSpec, seed: int) -> pa.Table:
     """Return the synthetic rows of a release in memory, with seeded noise."""
     request = Request(spec, tuple(given.table.column_names), 1)
-    noise = SeededNoise(seed)
-
-    def draw(step: Any, queries: Any) -> noisy.Answers:
-        return noisy.draw_for_queries(queries, lambda asked: [noise.draw(s, c) for s, c in asked])
 
     access = PrivateAccess(lambda repairs=None: given.table.to_batches(65_536))
-    return MemoryRun(request, build_steps(request), draw, access).run()["decode"]["synthetic"]
+    return MemoryRun(request, build_steps(request), draw_from_seed(seed), access).run()["decode"]["synthetic"]
 
 
 def run_ours(given: Given, method: str, epsilon: float, seed: int, csv: Path | None, log: Path) -> tuple[Any, ...]:

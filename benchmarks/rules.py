@@ -19,10 +19,10 @@ import pyarrow as pa
 import yaml
 
 from benchmarks.compare_store import Run, Store
-from benchmarks.tables import FOLDER, table_spec
+from benchmarks.tables import keep_present, table_spec
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import PrivateAccess
-from privsyn.engine.memory import MemoryRun
+from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import CodedTable, encode_table
 from privsyn.pipelines.registry import build_steps
@@ -30,7 +30,6 @@ from privsyn.sources.open_source import open_source
 from privsyn.specs.public_inputs import with_public_inputs
 from privsyn.tasks.codecs import plan, plan_every_column
 from privsyn.tasks.metrics.marginal_distance import average_l1, draw_cliques, list_all_cliques
-from privsyn.tasks.privacy.noise import SeededNoise
 from privsyn.tasks.steps.encode import Batches, Repairs
 
 HERE = Path(__file__).parent
@@ -100,9 +99,8 @@ def broken_share(batches: Any, ruled: ReleaseSpec) -> float:
 
 def made(spec: ReleaseSpec, rows: Batches, seed: int) -> tuple[pa.Table, float, float]:
     """Return a table by all steps of a release, in memory, and its wall and CPU seconds."""
-    request, noise = Request(spec.with_rows(seed=seed), tuple(spec.released_columns), threads=1), SeededNoise(seed)
-    steps = build_steps(request)
-    draw = lambda step, queries: [noise.draw(q.sigma, q.cells) for q in queries]  # noqa: E731
+    request = Request(spec.with_rows(seed=seed), tuple(spec.released_columns), threads=1)
+    steps, draw = build_steps(request), draw_from_seed(seed)
     start, used = time.perf_counter(), time.process_time()
     tables = MemoryRun(request, steps, draw, PrivateAccess(rows)).run()
     return tables[steps[-1].name]["synthetic"], time.perf_counter() - start, time.process_time() - used
@@ -165,7 +163,7 @@ def main() -> None:
     parser.add_argument("--store", type=Path, default=STORE, help="JSON lines of the runs")
     parser.add_argument("--write", action="store_true", help="put the table into docs/rules.md")
     arguments = parser.parse_args()
-    store, names = Store(arguments.store), [n for n in arguments.tables if (FOLDER / f"{n}.parquet").is_file()]
+    store, names = Store(arguments.store), keep_present(arguments.tables)
     for seed in range(arguments.seeds):
         for name in names:
             for epsilon in arguments.epsilons:

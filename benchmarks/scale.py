@@ -1,5 +1,7 @@
 """Releases of tables larger than memory: ``python -m benchmarks.scale [--rows N] [--engine dask] [--out ROWS]``.
 
+With ``--persons N`` of two tables, N persons and their visits: about ten each, in random order.
+
 The table lies in a temporary folder and is deleted afterwards, as is all that the release writes (about four times the
 table's own size).  Time is CPU time in all threads and, with Dask, all workers; memory is this process's own peak in
 the step, imports included, and that of its largest child.
@@ -20,6 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.census_like import census_like
@@ -71,6 +74,75 @@ def write_table(folder: Path, rows: int, columns: int = COLUMNS) -> ReleaseSpec:
     return census_spec(domain, str(path))
 
 
+def write_tables(folder: Path, persons: int) -> ReleaseSpec:
+    """Return the spec of two tables, which are written: persons, of whom a tenth has no visit, and 10 visits a person.
+
+    Visits are drawn a chunk at a time: each is anybody's, as in a table by date.
+    """
+    rng = np.random.default_rng(1)
+    above = pa.table(
+        {
+            "pid": np.arange(persons),
+            "sex": pa.array(["f", "m"]).take(pa.array(rng.integers(2, size=persons))),
+            "birth_year": rng.integers(1930, 2010, persons),
+        }
+    )
+    pq.write_table(above, folder / "persons.parquet")
+    with_visits, writer = rng.permutation(persons)[: max(persons * 9 // 10, 1)], None
+    ill, rows, clinics = rng.random(persons), persons * 10, pa.array([f"c{i}" for i in range(30)])
+    for first in range(0, rows, CHUNK):
+        who = rng.choice(with_visits, min(CHUNK, rows - first))
+        kinds = (rng.random(len(who)) * 3 * ill[who]).astype(int)
+        below = pa.table(
+            {
+                "visit": np.arange(first, first + len(who)),
+                "pid": who,
+                "date": pa.array(rng.integers(18_262, 20_454, len(who)).astype("int32"), pa.date32()),
+                "type": pa.array(["er", "ward", "office"]).take(pa.array(kinds)),
+                "cost": np.round(rng.exponential(200, len(who)) * (0.5 + ill[who]), 2),
+                "score": rng.binomial(20, ill[who]),
+                "clinic": clinics.take(pa.array((who + rng.integers(3, size=len(who))) % len(clinics))),
+            }
+        )
+        writer = writer or pq.ParquetWriter(folder / "visits.parquet", below.schema)
+        writer.write_table(below)
+    if writer is None:
+        raise ValueError("tables of no rows")
+    writer.close()
+    return ReleaseSpec.model_validate(
+        {
+            "dataset": "visits",
+            "unit": {"person_id": "pid"},
+            "privacy": {"epsilon": 1.0, "delta": 1e-9},
+            "budget": {"epsilon": 10.0, "delta": 1e-8},
+            "tables": {
+                "persons": {
+                    "data": str(folder / "persons.parquet"),
+                    "key": "pid",
+                    "columns": {
+                        "sex": {"kind": "categorical", "values": ["f", "m"]},
+                        "birth_year": {"kind": "integer", "min": 1920, "max": 2010},
+                    },
+                },
+                "visits": {
+                    "data": str(folder / "visits.parquet"),
+                    "of": "persons",
+                    "key": "visit",
+                    "order": "date",
+                    "max": 20,
+                    "columns": {
+                        "date": {"kind": "date", "min": "2020-01-01", "max": "2025-12-31"},
+                        "type": {"kind": "categorical", "values": ["er", "ward", "office"]},
+                        "cost": {"kind": "number", "min": 0, "max": 10_000, "decimals": 2},
+                        "score": {"kind": "integer", "min": 0, "max": 20},
+                        "clinic": {"kind": "categorical", "values": [f"c{i}" for i in range(30)]},
+                    },
+                },
+            },
+        }
+    )
+
+
 @contextmanager
 def measured(step: str, found: list[Cost]) -> Iterator[None]:
     """Append what the block cost; Linux forgets the peak so far when asked to."""
@@ -107,7 +179,7 @@ def in_this_process(spec_file: Path) -> None:
     spec = ReleaseSpec.model_validate_json(spec_file.read_text(encoding="utf-8"))
     folder = spec_file.parent
     (folder / "few").mkdir()
-    local = write_table(folder / "few", FEW)
+    local = write_tables(folder / "few", FEW // 10) if spec.tables else write_table(folder / "few", FEW)
     release_costs(local, folder / "few")
     costs = release_costs(spec, folder)
     workers = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -130,6 +202,7 @@ def main() -> int:
     """Measure in a process of its own, and print; 1 above 2 GB for the whole release."""
     parser = argparse.ArgumentParser(description="One release of a table larger than memory.")
     parser.add_argument("--rows", type=int, default=ROWS)
+    parser.add_argument("--persons", type=int, help="two tables: so many persons, with ten visits each")
     parser.add_argument("--out", type=int, default=OUT_ROWS, help="rows to make; 0: as many as the table has, about")
     parser.add_argument("--engine", choices=("local", "dask"), default="local")
     parser.add_argument("--folder", help="where to put the temporary folder")
@@ -140,15 +213,20 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
         folder = Path(name)
-        made = write_table(folder, arguments.rows).with_rows(rows=arguments.out or "auto")
+        if arguments.persons:
+            made, rows = write_tables(folder, arguments.persons), 10 * arguments.persons
+        else:
+            made, rows = write_table(folder, arguments.rows).with_rows(rows=arguments.out or "auto"), arguments.rows
         content = json.loads(made.model_dump_json(exclude_defaults=True))
         content |= {"engine": {"kind": arguments.engine}} if arguments.engine != "local" else {}
         (folder / "spec.json").write_text(json.dumps(content), encoding="utf-8")
         command = [sys.executable, "-m", "benchmarks.scale", "--one", str(folder / "spec.json")]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     costs = [Cost(**cost) for cost in json.loads(done.stdout.splitlines()[-1])]
-    print(f"{arguments.rows:,} x {COLUMNS}, {arguments.out or 'as many'} rows out, engine {arguments.engine}\n")
-    print(markdown(costs, arguments.rows))
+    table = f"{arguments.persons:,} persons, {rows:,} visits" if arguments.persons else f"{rows:,} x {COLUMNS}"
+    made_rows = "as many" if arguments.persons else arguments.out or "as many"
+    print(f"{table}, {made_rows} rows out, engine {arguments.engine}\n")
+    print(markdown(costs, rows))
     return int(max(c.peak_mb for c in costs) > 2_000)
 
 

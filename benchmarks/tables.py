@@ -12,6 +12,8 @@ A column whose values are lower edges of public bins is cut at as many bins all 
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +42,21 @@ HELD_OUT = frozenset({"loans"})
 """Tables that take no part in choosing defaults: measured once something is chosen."""
 
 
-def available(*, held_out: bool = False) -> list[str]:
-    """Return the tables that are present; those held out where asked for."""
-    return [n for n in LABELS if (held_out or n not in HELD_OUT) and (FOLDER / f"{n}.parquet").is_file()]
+def available() -> list[str]:
+    """Return the tables that are present, but those held out."""
+    return keep_present(n for n in LABELS if n not in HELD_OUT)
+
+
+def keep_present(names: Iterable[str], suffix: str = "") -> list[str]:
+    """Return the names whose table is present; name the others on stderr, so that no figure is short of one unseen.
+
+    ``suffix``: what a name may have behind the table's.
+    """
+    names = list(names)
+    missing = [n for n in names if not (FOLDER / f"{n.removesuffix(suffix)}.parquet").is_file()]
+    if missing:
+        print(f"Left out, not in {FOLDER.name}: {', '.join(missing)}", file=sys.stderr)
+    return [n for n in names if n not in missing]
 
 
 def table_spec(name: str, epsilon: float = 1.0, delta: float = 1e-9) -> ReleaseSpec:

@@ -19,14 +19,13 @@ import pyarrow.parquet as pq
 from benchmarks.tables import FOLDER, table_spec
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import PrivateAccess
-from privsyn.engine.memory import MemoryRun
+from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import encode_table
 from privsyn.pipelines.registry import build_steps
 from privsyn.sources.open_source import open_source
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.metrics.marginal_distance import average_l1, list_all_cliques
-from privsyn.tasks.privacy.noise import SeededNoise
 
 KNOWN = {"adult": ("sex", "race"), "stroke_ist": ("COUNTRY", "SEX")}
 """Columns whose counts are taken as published."""
@@ -68,9 +67,8 @@ def errors(name: str, kind: str, epsilon: float, seed: int) -> tuple[float, floa
     asked = ReleaseSpec.model_validate({**content, "totals": totals_of(kind, table, KNOWN[name], spec)})
     rows = lambda *_: open_source(table, spec).batches()  # noqa: E731
     request = Request(asked.with_rows(seed=seed), tuple(spec.released_columns), threads=1)
-    noise, steps = SeededNoise(seed), build_steps(request)
-    draw = lambda step, queries: [noise.draw(q.sigma, q.cells) for q in queries]  # noqa: E731
-    made = MemoryRun(request, steps, draw, PrivateAccess(rows)).run()[steps[-1].name]["synthetic"]
+    steps = build_steps(request)
+    made = MemoryRun(request, steps, draw_from_seed(seed), PrivateAccess(rows)).run()[steps[-1].name]["synthetic"]
     real, synthetic = encode_table(rows(), plan(spec)).bins, encode_table(made.to_batches(), plan(spec)).bins
     pairs = list_all_cliques(real.domain, 2)
     own = [pair for pair in pairs if set(pair) & set(KNOWN[name])]

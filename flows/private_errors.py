@@ -1,4 +1,7 @@
-"""Errors that leave a flow: they hold words for people only, and the private zone keeps the rest."""
+"""Errors that leave a flow: they hold words for people only, and the private zone keeps the rest.
+
+The words are the run form's: fields are those of Prefect's form, settings the variables of the worker.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,38 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from privsyn.base.errors import PrivsynError
+from privsyn.base.wording import API, SETTINGS, Vocabulary, list_fields
 from privsyn.flows.caller import get_settings
-from privsyn.flows.form_vocabulary import FORM
 from privsyn.storage.disk import replace_file
+
+
+def _name_form_field(*titles: str) -> str:
+    return f"the field {' > '.join(titles)} of the run form"
+
+
+FORM = Vocabulary(
+    fields={
+        **API.fields,
+        **{field: f"{variable} of the worker" for field, variable in SETTINGS.items()},
+        **{
+            field: _name_form_field(name.replace("_", " ").title())
+            for field, name in list_fields("release", "evaluate", "comparison", "ledger")
+        },
+        "release.data": _name_form_field("Spec", "Data"),
+        "evaluate.labels": _name_form_field("Settings", "Labels"),
+        "comparison.labels": _name_form_field("Settings", "Labels"),
+        "evaluate.delta": "delta",
+        "ledger.against": "against",
+    },
+    actions={
+        "redraw": "run again with " + _name_form_field("Fresh") + " ticked",
+        "draft_spec": "`privsyn spec draft`",
+        "list_runs": "`privsyn ledger show`",
+        "verify_ledger": "the flow `budget-report`",
+        "show_whole_error": "the whole error is in the private folder, in failure.txt",
+    },
+)
+"""The words of the forms.  A request that no form takes is named as in Python; a spec is drafted with the command."""
 
 
 @contextmanager

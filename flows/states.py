@@ -14,7 +14,7 @@ from prefect.states import State, StateType
 
 from privsyn.base.errors import BudgetRefusedError, ContractError, LedgerError, PeriodReleasedError, PrivsynError
 from privsyn.base.settings import Settings
-from privsyn.flows.form_vocabulary import FORM
+from privsyn.flows.private_errors import FORM
 
 if TYPE_CHECKING:
     from privsyn.ledgers.dataset_summary import DatasetSummary

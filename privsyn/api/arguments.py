@@ -93,7 +93,7 @@ KINDS: dict[str, Kind | None] = {
     "Release | str | Path": RELEASE,
     "Table": None,
     "AnySpec": None,
-    "str | Path | SupportsArrowStream": None,
+    "str | Path | SupportsArrowStream | Mapping[str, Any]": None,
 }
 """Annotation, without `| None` -> what it takes; None where the function tells by itself what it was given."""
 _ALL = "Literal['all']"

@@ -126,8 +126,7 @@ def epsilon(
     """
     import pandas as pd
 
-    from privsyn.forecasts.attacker import USUAL_DELTA, USUAL_EPSILONS, compute_risks
-    from privsyn.forecasts.published_epsilons import PUBLISHED, SOURCE
+    from privsyn.forecasts.attacker import PUBLISHED, REGISTRY, USUAL_DELTA, USUAL_EPSILONS, compute_risks
 
     asked = None if spec is None else load_any_spec(spec)
     promised = delta if delta is not None else USUAL_DELTA if asked is None else asked.privacy.delta
@@ -138,7 +137,7 @@ def epsilon(
         told = {"guess": even.after, "any_promise": even.any_promise, "typical_10": tenth.typical}
         rows.append({"epsilon": risk.epsilon, "delta": risk.delta, **told, "most_10": tenth.most, "found": risk.found})
     table = pd.DataFrame(rows)
-    table.attrs |= {"published": [entry._asdict() for entry in PUBLISHED], "source": SOURCE}
+    table.attrs |= {"published": [entry._asdict() for entry in PUBLISHED], "source": REGISTRY}
     return table
 
 

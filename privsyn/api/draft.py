@@ -13,7 +13,8 @@ from privsyn.api.arguments import check_arguments
 from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.settings import Settings, load_settings
 from privsyn.sources.private_table import SupportsArrowStream
-from privsyn.specs.draft import LOOKED, TODO, draft
+from privsyn.specs.draft import LOOKED, TODO
+from privsyn.specs.draft_tables import CONFIRM, draft_any
 from privsyn.specs.places import format_place
 from privsyn.specs.spec_file import find_todos, to_plain_values
 from privsyn.specs.yaml_file import parse_yaml
@@ -32,6 +33,9 @@ class SpecDraft(dict[str, Any]):
     looked: bool = False
     """Whether rows were looked at, so that the draft is PRIVATE."""
 
+    guesses: tuple[str, ...] = ()
+    """Of two tables: the fields that are guessed from names and types (``tables.visits.order``); confirm each."""
+
     @property
     def todos(self) -> tuple[str, ...]:
         """The fields that still say ``TODO``, dotted (``columns.age.min``), in order."""
@@ -45,6 +49,7 @@ class SpecDraft(dict[str, Any]):
         yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # columns keep their order
         yaml.dump(to_plain_values(self), text)
         head = f"# {LOOKED}\n" if self.looked else ""
+        head += f"# {CONFIRM}, guessed from names and types: {', '.join(self.guesses)}\n" if self.guesses else ""
         return head + text.getvalue().removeprefix("%YAML 1.2\n---\n")
 
     @check_arguments
@@ -73,24 +78,29 @@ class SpecDraft(dict[str, Any]):
     def _left(self) -> str:
         left = self.todos
         if not left:
-            return "No TODO is left."
-        return f"{len(left)} TODO{'s' if len(left) > 1 else ''} left: {', '.join(left)}"
+            text = "No TODO is left."
+        else:
+            text = f"{len(left)} TODO{'s' if len(left) > 1 else ''} left: {', '.join(left)}"
+        return f"{text}; guessed, to be confirmed: {', '.join(self.guesses)}" if self.guesses else text
 
 
 @check_arguments
 def draft_spec(
-    data: str | Path | SupportsArrowStream,
+    data: str | Path | SupportsArrowStream | Mapping[str, Any],
     *,
     dictionary: str | Path | None = None,
     dataset: str | None = None,
     csv: Mapping[str, Any] | None = None,
     header: bool = False,
     look: bool = False,
+    key: str | None = None,
+    of: str | None = None,
 ) -> SpecDraft:
     """Draft a spec for a private table from its column names and types, and from a public dictionary.
 
     Args:
-        data: The path of a table (CSV or Parquet, a file or a folder), or a table in memory.
+        data: The path of a table (CSV or Parquet, a file or a folder), or a table in memory. Of two tables a mapping
+            from their names: first the one with one row a person or household, then the one of their rows.
         dictionary: A file of public facts on the columns: JSON (Frictionless, Croissant, SDV, or a data set's own), a
             DDI codebook, a Stata, SPSS or SAS file, an SQL schema, or a table of columns (CSV, Excel).
         dataset: The ledger's name for the data set; default: made from the file's name.
@@ -98,21 +108,26 @@ def draft_spec(
         header: The first line of a CSV file is its header, also where it looks like a record.
         look: PRIVATE: guess kinds of CSV columns from their values, and list the values of a Categorical; bounds stay
             open.  ``to_yaml`` then says so in its first line.
+        key: Of two tables: the column of both that says whose each row is; default: guessed from names.
+        of: Of two tables: the name of the one with one row a person or household; default: the first.
 
     Returns:
-        The draft.  What neither the names and types nor the dictionary say is ``TODO``.
+        The draft.  What neither the names and types nor the dictionary say is ``TODO``; of two tables its ``guesses``
+        are to be confirmed.
 
     Raises:
-        RequestError: The table or the dictionary cannot be read, or ``dataset`` or ``csv`` is not valid.
+        RequestError: The table or the dictionary cannot be read, or ``dataset`` or ``csv`` is not valid; or names do
+            not tell the key of two tables.
 
     Privacy: column names and types are read, no value is (unless ``look``); bounds and categories must come from a
     public source.
     """
-    text = draft(data, None if dictionary is None else Path(dictionary), dataset, csv=csv, header=header, look=look)
-    if dictionary is not None:
-        check_dictionary(text, Path(dictionary), load_settings())
-    drafted = SpecDraft(parse_yaml(text, "the draft").content)
-    drafted.looked = look
+    public = None if dictionary is None else Path(dictionary)
+    made = draft_any(data, public, dataset, csv=csv, header=header, look=look, key=key, of=of)
+    if public is not None:
+        check_dictionary(made.text, public, load_settings())
+    drafted = SpecDraft(parse_yaml(made.text, "the draft").content)
+    drafted.looked, drafted.guesses = look, made.guesses
     return drafted
 
 

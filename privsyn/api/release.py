@@ -158,7 +158,7 @@ def improve(
     Privacy: the released folder is (epsilon, delta)-differentially private with its certificate's epsilon; by the
     ledger's sum, so are the earlier releases and this one together.
     """
-    from privsyn.api.improve import build_improved_spec
+    from privsyn.engine.improved_run import build_improved_spec
 
     settings = load_settings(out)
     run = release.run if isinstance(release, Release) else str(release)

@@ -22,6 +22,9 @@ FILE_SCHEMES = ("sqlite", "duckdb")
 STORE_SCHEMES = ("s3", "gs", "abfs")
 """Object stores: the URL has a bucket and the key of an object, or of the folder that holds a table's objects."""
 
+SERVER_SCHEMES = ("sftp",)
+"""Servers of files: the URL has a host, maybe a user before it and a port behind, and a path from the server's root."""
+
 LAKE_SCHEMES = ("delta", *(f"delta+{scheme}" for scheme in STORE_SCHEMES), "iceberg")
 """Delta: a folder here or in a store; Iceberg: a catalog and the table's name in it, or a metadata file here."""
 
@@ -32,7 +35,7 @@ _SERVER_OPTIONS = ("host", "port", "user", "sslmode", "sslrootcert", "sslcert", 
 OPTIONS = {
     "postgresql": (*_ROWS, *_SERVER_OPTIONS),
     **dict.fromkeys(FILE_SCHEMES, _ROWS),
-    **dict.fromkeys(STORE_SCHEMES, ()),
+    **dict.fromkeys((*STORE_SCHEMES, *SERVER_SCHEMES), ()),
     **dict.fromkeys(LAKE_SCHEMES, ("version",)),
     "iceberg": ("snapshot",),
 }
@@ -78,7 +81,7 @@ class DataUrl:
             problem = f"is a URL ({parts.scheme}://), and tables are not read from there"
             raise RequestError(problem, f"Name a file or folder here, or {FORMS}", name)
         needs_rows = needs_rows and _ROWS[0] in known
-        has_user = parts.scheme == "postgresql" or parts.scheme.endswith("abfs")
+        has_user = parts.scheme in ("postgresql", *SERVER_SCHEMES) or parts.scheme.endswith("abfs")
         if password is not None or "password" in dict(given) or (user and not has_user):
             cure = _PASSWORD_CURE if parts.scheme == "postgresql" else _KEY_CURE
             raise RequestError("holds a password or a key, and specs and notes are kept", cure, name)
@@ -90,7 +93,9 @@ class DataUrl:
             raise RequestError(problem, f"Write {parts.scheme}:///FILE with three slashes, four before a root", name)
         path = unquote(parts.path).removeprefix("/")
         url = cls(parts.scheme, unquote(user), f"{host}:{port}" if port else host, path, dict(given))
-        if url.in_store and (not host or port):
+        if parts.scheme in SERVER_SCHEMES and not host:
+            raise RequestError("names no server", f"Write {parts.scheme}://USER@HOST/FOLDER/FILE", name)
+        if url.in_store and parts.scheme not in SERVER_SCHEMES and (not host or port):
             raise RequestError("names no bucket", f"Write {parts.scheme}://BUCKET/KEY", name)
         if not path and (needs_rows or parts.scheme in ("delta", "iceberg")):
             what = "table" if parts.scheme in LAKE_SCHEMES else "database"
@@ -109,18 +114,18 @@ class DataUrl:
 
     @property
     def in_store(self) -> bool:
-        """Whether the table lies in an object store."""
-        return self.scheme.rpartition("+")[2] in STORE_SCHEMES
+        """Whether the table's files lie in an object store or on a server of files."""
+        return self.scheme.rpartition("+")[2] in (*STORE_SCHEMES, *SERVER_SCHEMES)
 
     @property
     def bucket(self) -> str:
-        """The bucket of an object store, or the container, which stands before its account."""
-        return self.user or self.host
+        """The bucket of an object store, the container, which stands before its account, or a server of files."""
+        return self.host if self.scheme in SERVER_SCHEMES else self.user or self.host
 
     @property
     def account(self) -> str:
         """The account of the container, if the URL says it."""
-        return self.host.partition(".")[0] if self.user else ""
+        return self.host.partition(".")[0] if self.user and self.scheme not in SERVER_SCHEMES else ""
 
     @property
     def table(self) -> str | None:
@@ -192,6 +197,11 @@ def is_url(place: object) -> TypeGuard[str]:
 def is_object_url(place: object) -> TypeGuard[str]:
     """Return whether ``place`` is the URL of an object store."""
     return is_url(place) and place.strip().partition("://")[0].lower() in STORE_SCHEMES
+
+
+def is_files_url(place: object) -> TypeGuard[str]:
+    """Return whether ``place`` is the URL of files in an object store or on a server."""
+    return is_url(place) and place.strip().partition("://")[0].lower() in (*STORE_SCHEMES, *SERVER_SCHEMES)
 
 
 def resolve_place(place: str | Path, name: str, folder: Path | None = None, *, needs_rows: bool = True) -> str:

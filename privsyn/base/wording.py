@@ -2,7 +2,7 @@
 
 An error names fields of the models (a field of the spec, an argument of a function, a setting) and things to do; each
 surface has a vocabulary that says how its readers know them.  The API's is here, the command line's in
-``privsyn/cli/common.py`` and the run form's in ``flows/form_vocabulary.py``.
+``privsyn/cli/common.py`` and the run form's in ``flows/private_errors.py``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ARGUMENTS = {
     "forecast": "rows epsilons earlier public strength seeds plot",
     "add_formats": "release formats",
     "publish": "release database prefix schema replace",
-    "draft_spec": "data dictionary dataset header csv",
+    "draft_spec": "data dictionary dataset header csv key of",
     "ledger": "dataset against",
     "backup": "file",
     "deploy": "file",

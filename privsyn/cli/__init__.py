@@ -1,8 +1,8 @@
 """The command line: ``privsyn release | improve | query | evaluate | rerun | compare | itemsets | formats | spec ...``.
 
-Belongs here: one module a command: arguments, exit codes, progress and summaries on standard error, JSON and tables
-on standard output.  Does not belong here: any logic of a release.  Heavy packages are imported inside the commands,
-so that ``--help`` and refusals answer at once.
+Belongs here: a module for each command, or group of commands: arguments, exit codes, progress and summaries on
+standard error, JSON and tables on standard output.  Does not belong here: any logic of a release.  Heavy packages are
+imported inside the commands, so that ``--help`` and refusals answer at once.
 """
 
 from __future__ import annotations
@@ -19,14 +19,11 @@ import typer
 from privsyn.cli import compare_command as compare
 from privsyn.cli import epsilon_command as epsilon
 from privsyn.cli import evaluate_command as evaluate
-from privsyn.cli import formats_command as formats
+from privsyn.cli import folder_commands as folder
 from privsyn.cli import itemsets_command as itemsets
 from privsyn.cli import ledger_command as ledger
-from privsyn.cli import prune_command as prune
-from privsyn.cli import publish_command as publish
 from privsyn.cli import query_command as query
 from privsyn.cli import release_command as release
-from privsyn.cli import rerun_command as rerun
 from privsyn.cli import server_commands as operations
 from privsyn.cli import spec_command as spec
 
@@ -61,13 +58,13 @@ app.command("release")(release.release_command)
 app.command("improve")(release.improve_command)
 app.command("query")(query.query_command)
 app.command("evaluate")(evaluate.evaluate_command)
-app.command("rerun")(rerun.rerun_command)
+app.command("rerun")(folder.rerun_command)
 app.command("compare")(compare.compare_command)
 app.command("itemsets")(itemsets.itemsets_command)
-app.command("formats")(formats.formats_command)
-app.command("publish")(publish.publish_command)
+app.command("formats")(folder.formats_command)
+app.command("publish")(folder.publish_command)
 app.command("epsilon")(epsilon.epsilon_command)
-app.command("prune")(prune.prune_command)
+app.command("prune")(folder.prune_command)
 app.command("init")(operations.init_command)
 app.command("server")(operations.server_command)
 app.command("worker")(operations.worker_command)

@@ -10,7 +10,7 @@ import typer
 
 from privsyn.base.errors import RequestError
 from privsyn.cli.common import AsJson, Debug, Tables, print_answer, print_errors
-from privsyn.cli.forecast_options import (
+from privsyn.cli.forecasts import (
     EarlierRelease,
     Plot,
     PublicTable,
@@ -18,6 +18,9 @@ from privsyn.cli.forecast_options import (
     Strength,
     forecast_as_asked,
     parse_numbers,
+    render_forecast,
+    render_published,
+    render_risks,
 )
 
 
@@ -40,8 +43,7 @@ def epsilon_command(
     The last needs SPEC and --rows-about. Reads no private table, spends nothing.
     """
     with print_errors(debug=debug):
-        from privsyn.forecasts.attacker import USUAL_DELTA, compute_risks
-        from privsyn.forecasts.published_epsilons import PUBLISHED, SOURCE
+        from privsyn.forecasts.attacker import PUBLISHED, REGISTRY, USUAL_DELTA, compute_risks
         from privsyn.specs.spec_file import load_spec
 
         asked = None if spec is None else load_spec(spec)
@@ -59,13 +61,11 @@ def epsilon_command(
             content = {
                 "risks": [r.as_json() for r in found],
                 "published": [p._asdict() for p in PUBLISHED],
-                "source": SOURCE,
+                "source": REGISTRY,
                 "forecast": None if made is None else made.as_json(),
             }
             print_answer(json.dumps(content))
             return
-        from privsyn.cli.forecast_tables import render_forecast, render_published, render_risks
-
         shown = Tables()
         render_risks(found, shown)
         render_published(shown)

@@ -68,7 +68,7 @@ def _open(release: str, folder: Path | None) -> Release:
 
 
 def _build_answers(releases: Sequence[Release], question: str, level: float, *, population: bool) -> pd.DataFrame:
-    from privsyn.answers.question_text import answer, parse_difference
+    from privsyn.answers.questions import answer, parse_difference
 
     if len(releases) == 1:
         return answer(releases[0], question, level, population=population)

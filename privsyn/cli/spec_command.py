@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
 
 from privsyn.base.errors import RequestError
 from privsyn.cli.common import (
@@ -21,7 +24,7 @@ from privsyn.cli.common import (
     print_errors,
     write_new,
 )
-from privsyn.cli.forecast_options import (
+from privsyn.cli.forecasts import (
     EarlierRelease,
     Epsilons,
     Plot,
@@ -30,7 +33,14 @@ from privsyn.cli.forecast_options import (
     Strength,
     forecast_as_asked,
     parse_numbers,
+    render_forecast,
 )
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from privsyn.api.check import CheckReport
+    from privsyn.specs.table_fit import TableFit
 
 app = typer.Typer(no_args_is_help=True, help="Write and check release specs.")
 
@@ -38,7 +48,12 @@ app = typer.Typer(no_args_is_help=True, help="Write and check release specs.")
 @app.command("draft")
 def draft_command(
     data: Annotated[
-        str, typer.Argument(metavar="DATA", help="CSV, Parquet or a database's table; only names and types are read.")
+        list[str],
+        typer.Argument(
+            metavar="DATA",
+            help="CSV, Parquet or a database's table; only names and types are read. Two tables: first the one with a "
+            "row a person, then their rows, each as PATH or NAME=PATH.",
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the draft.")],
     dictionary: Annotated[
@@ -61,35 +76,42 @@ def draft_command(
         bool,
         typer.Option("--look", help="PRIVATE: guess CSV columns' kinds from rows, and list a Categorical's values."),
     ] = False,
+    key: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Two tables: the column of both that says whose each row is.")
+    ] = None,
+    of: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Two tables: the one with a row a person, if not the first.")
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Draft a spec from the data's column names and a public dictionary; unknowns become TODOs."""
     with print_errors(debug=debug):
         from privsyn.api.draft import check_dictionary
         from privsyn.base.settings import Settings
-        from privsyn.specs.draft import draft, open_todos
+        from privsyn.specs.draft import open_todos
+        from privsyn.specs.draft_tables import draft_any
 
         marks = {"delimiter": delimiter, "decimal": decimal, "thousands": thousands, "quote": quote}
         csv = {name: given for name, given in {**marks, "encoding": encoding}.items() if given is not None}
 
+        guesses: tuple[str, ...] = ()
+
         def write() -> str:
-            text = draft(
-                parse_table(data, "draft_spec.data") or "",
-                dictionary,
-                dataset,
-                folder=out.parent,
-                csv=csv,
-                header=header,
-                look=look,
+            nonlocal guesses
+            made = draft_any(
+                _name_tables(data), dictionary, dataset, out.parent, csv, key=key, of=of, header=header, look=look
             )
             if dictionary is not None:
-                check_dictionary(text, dictionary, Settings())
-            return text
+                check_dictionary(made.text, dictionary, Settings())
+            guesses = made.guesses
+            return made.text
 
         text = write_new(out, write, "--out")
         if look:
             people.print(f"PRIVATE: rows were looked at, so {out} is private until you checked it.", soft_wrap=True)
         people.print(f"Wrote {out}: {open_todos(text)} TODOs left.", soft_wrap=True)
+        if guesses:
+            people.print(f"Confirm what was guessed from names and types: {', '.join(guesses)}.", soft_wrap=True)
         people.print(f"Fill them from public sources, then: privsyn spec check {out}", soft_wrap=True)
 
 
@@ -120,8 +142,6 @@ def check_command(
     with print_errors(debug=debug):
         from privsyn.api.check import check, open_for_check
         from privsyn.base.settings import Settings
-        from privsyn.cli.check_tables import build_defaults_table, render
-        from privsyn.cli.forecast_tables import render_forecast
         from privsyn.specs.defaults import with_defaults
         from privsyn.specs.spec_file import load_spec, override_options
         from privsyn.specs.yaml_file import read_yaml
@@ -143,7 +163,7 @@ def check_command(
             }
             print_answer(json.dumps({**report.as_json(), **more}, default=str))
         results = open_results(as_json=as_json)
-        render(report, results, people)
+        render_check(report, results, people)
         if filled:
             results.print(build_defaults_table(filled))
         if made is not None:
@@ -151,6 +171,28 @@ def check_command(
         else:
             hint = "Which relations will be measurable, and in how many codes, depends on the rows: --rows-about N."
             results.print(hint, soft_wrap=True)
+
+
+def _name_tables(given: Sequence[str]) -> str | Path | dict[str, str | Path]:
+    """Return where a table is, or where two are by their names: given as NAME=PATH, else made from the file's name.
+
+    Raises RequestError for two tables of one name.
+    """
+    from privsyn.data_contracts.linked_tables import TABLE_NAME
+    from privsyn.specs.draft_tables import make_table_name
+
+    places = [parse_table(place, "draft_spec.data") or "" for place in given]
+    if len(places) == 1:
+        return places[0]
+    named: dict[str, str | Path] = {}
+    for text, place in zip(given, places, strict=True):
+        name, mark, rest = text.partition("=")
+        is_named = bool(mark) and TABLE_NAME.fullmatch(name) is not None
+        name = name if is_named else make_table_name(text)
+        if name in named:
+            raise RequestError(f"has two tables called {name}", "Name them: NAME=PATH", "draft_spec.data")
+        named[name] = (parse_table(rest, "draft_spec.data") or "") if is_named else place
+    return named
 
 
 def _read_tables(given: Sequence[str] | None, names: Collection[str]) -> dict[str, str] | None:
@@ -182,3 +224,94 @@ def json_command(
             there = ", ".join(parameters["spec"])
             raise RequestError(f"the spec does not give {part!r}", f"It gives: {there}", "--part")
         print_answer(json.dumps(parameters if part is None else parameters["spec"][part], indent=2))
+
+
+def render_check(report: CheckReport, console: Console, warnings: Console | None = None) -> None:
+    """Print the report: a table a section, and a banner over what is private.
+
+    ``warnings``: where columns that are likely misread are named; None: on the same console.
+    """
+    from privsyn.api.check import SET_HEADERS
+
+    console.print(
+        _build_table(
+            "Columns",
+            ["column", "kind", "codes", "bins"],
+            report.columns_rows(),
+        )
+    )
+    console.print(
+        _build_table(
+            "Predicted noise (standard deviation of each count)",
+            ["what", "how many", "sd"],
+            report.noise_rows(),
+        )
+    )
+    if report.sets:
+        title = "Named sets, each measured as one table (expected error by noise, as a share of the rows)"
+        console.print(_build_table(title, [*SET_HEADERS], report.set_rows()))
+    if report.warnings:
+        console.print(_build_table("Worth a thought", ["warning"], [[w] for w in report.warnings]))
+    if report.fit is not None:
+        _render_fit(report.fit, console, warnings or console)
+
+
+def _render_fit(fit: TableFit, console: Console, warnings: Console) -> None:
+    cut = "" if fit.cut is None else f" {fit.cut:,} of them are left out by the unit of protection."
+    if fit.cut and fit.rows:
+        caps = ", ".join(f"{cap}: {_share(many, fit.rows)}" for cap, many in fit.cut_by.items())
+        cut += f" Left out by `max_records`, {caps}. A larger cap keeps more rows, and multiplies the noise."
+    if fit.unread:
+        cut += f" {fit.unread:,} more records cannot be read and are left out (fields, quotation marks, length)."
+    console.print(
+        Panel(
+            Text(f"The table below is computed from the private rows ({fit.rows:,} rows).{cut}"),
+            title="PRIVATE - do not share",
+            border_style="bold red",
+        )
+    )
+    for misread in fit.misread:
+        warnings.print(Text(f"PRIVATE: {_clean(misread.sentence())}.", style="bold red"), soft_wrap=True)
+    rows = [
+        [
+            c.column,
+            c.stored,
+            c.released,
+            _share(c.nulls, fit.rows),
+            ", ".join(f"{what}: {_share(n, fit.rows)}" for what, n in c.repairs.items()) or "none",
+            *([", ".join(c.examples)] if console.is_terminal else []),
+        ]
+        for c in fit.columns
+    ]
+    headers = ["column", "stored", "released", "null", "repairs", *(["e.g."] if console.is_terminal else [])]
+    console.print(_build_table("PRIVATE - how the table fits", headers, rows))  # values for eyes only: no pipe, no log
+    cures = [[c.column, f"{cure}."] for c in fit.columns for cure in c.cures]
+    if cures:
+        console.print(_build_table("PRIVATE - likely cures", ["column", "cure"], cures))
+
+
+def build_defaults_table(filled: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Return what each column has from ``defaults`` of the spec's file; public."""
+    from privsyn.specs.table_fit import make_printable
+
+    rows = [
+        [name, ", ".join(f"{f}: {make_printable(v)}" for f, v in fields.items())] for name, fields in filled.items()
+    ]
+    return _build_table("Columns with fields from `defaults`", ["column", "fields"], rows)
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part:,} ({part / whole:.1%})" if part and whole else str(part)
+
+
+def _build_table(title: str, headers: list[str], rows: list[list[str]]) -> Table:
+    table = Table(title=Text(title), title_justify="left")
+    for header in headers:
+        table.add_column(header, justify="right" if header in ("codes", "bins", "how many", "sd") else "left")
+    for row in rows:
+        table.add_row(*(Text(_clean(cell)) for cell in row))
+    return table
+
+
+def _clean(text: str) -> str:
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)

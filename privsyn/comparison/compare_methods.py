@@ -128,7 +128,7 @@ def compare(
 ) -> Compared:
     """Run and score every method at every epsilon with every seed, and write results, table and plots.
 
-    ``only``: names of the metrics wanted (privsyn/evaluation/score_kinds.py), None for all.  A method that is not
+    ``only``: names of the metrics wanted (privsyn/evaluation/scores.py), None for all.  A method that is not
     installed or fails is reported as such and stops nothing.  Raises RequestError (exit 2) for a wrong request.
     """
     get_roots(settings.private_root, settings.released_root)

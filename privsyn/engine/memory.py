@@ -16,14 +16,32 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs, PrivateAccess
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
-from privsyn.engine.step import Output, ReleaseStep, RowStream, Step, run_steps
+from privsyn.engine.step import Output, ReleaseStep, RowStream, Step, list_published_files, run_steps
 from privsyn.tasks.estimation import noisy
+from privsyn.tasks.privacy.noise import SeededNoise
 
 Tables = Mapping[str, pa.Table]
 """What a step left: its tables by name."""
 
 Draw = Callable[[ReleaseStep, Sequence[Query]], noisy.Answers]
 """Noise for the queries of a release step, one flat vector each."""
+
+
+def draw_from_seed(seed: int) -> Draw:
+    """Return the noise of a run, which follows from ``seed``: nothing that has it is a release."""
+    source = SeededNoise(seed)
+
+    def draw(step: ReleaseStep, queries: Sequence[Query]) -> noisy.Answers:
+        return noisy.draw_for_queries(queries, lambda asked: [source.draw(sigma, cells) for sigma, cells in asked])
+
+    return draw
+
+
+def name_by_files(steps: Sequence[Step], made: Mapping[str, Tables]) -> dict[str, pa.Table]:
+    """Return what a run of these steps made by the names of a released folder's files, its rows among them."""
+    places = {file: place.split(".") for file, place in list_published_files(steps).items()}
+    tables = {file: made[step][table] for file, (step, table) in places.items()}
+    return {**tables, "synthetic.parquet": made[steps[-1].name]["synthetic"]}
 
 
 @dataclass

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import pyarrow as pa
 
-from privsyn.base.data_url import LAKE_SCHEMES, DataUrl, is_object_url, is_url
+from privsyn.base.data_url import LAKE_SCHEMES, DataUrl, is_files_url, is_url
 from privsyn.base.errors import RequestError
 from privsyn.base.wording import mention
 from privsyn.data_contracts.columns import Column
@@ -36,7 +36,7 @@ ENDINGS = frozenset((*ARROW, ".xlsx", ".sav", ".zsav", ".dta", ".sas7bdat"))
 def is_streamed(place: object) -> TypeGuard[str | Path]:
     """Return whether a place is read by a reader: the URL of a database's table, or a file of statistics programs."""
     if is_url(place):
-        return not is_object_url(place)
+        return not is_files_url(place)
     return isinstance(place, str | Path) and Path(place).suffix.lower() in ENDINGS
 
 

@@ -143,7 +143,12 @@ def _read_frictionless(content: Mapping[str, Any], name: str, table: str) -> Dic
     missing, texts = content.get("missingValues"), None
     if isinstance(missing, list):
         texts = [format_value(m.get("value") if isinstance(m, dict) else m) for m in missing]
-    return Dictionary(name, {format_value(f["name"]): _read_frictionless_field(f) for f in content["fields"]}, texts)
+    columns = {format_value(f["name"]): _read_frictionless_field(f) for f in content["fields"]}
+    key = content.get("primaryKey")
+    names = key if isinstance(key, list) else [key]
+    if len(names) == 1 and names[0] in columns:
+        columns[names[0]].unique = True
+    return Dictionary(name, columns, texts)
 
 
 _FRICTIONLESS_KINDS = {
@@ -175,6 +180,7 @@ def _read_frictionless_field(entry: Mapping[str, Any]) -> Facts:
     facts.min, facts.max = bound_of(rules.get("minimum"), facts.kind), bound_of(rules.get("maximum"), facts.kind)
     facts.nullable = facts.nullable or rules.get("required") is not True
     if rules.get("unique") is True:
+        facts.unique = True
         facts.remarks.append("the dictionary calls it unique: an identifier should be `kind: drop`")
     return facts
 

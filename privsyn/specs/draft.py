@@ -16,6 +16,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 from pydantic import ValidationError
 
-from privsyn.base.data_url import DataUrl, is_object_url, is_url, resolve_place
+from privsyn.base.data_url import DataUrl, is_files_url, is_url, resolve_place
 from privsyn.base.errors import RequestError
 from privsyn.base.wording import mention
 from privsyn.data_contracts.columns import INTEGER_TYPES
@@ -64,17 +65,17 @@ _CATEGORIES_SHOWN = "PRIVATE: the table's own categories, which may come from it
 
 
 @dataclass(frozen=True)
-class _Table:
+class DraftedTable:
     """What a draft knows of a table.
 
-    What people call it, what its names are made from (empty: nothing), the spec's line ``data``, and the stored type of
-    each column (None: not known), in the table's order.  PRIVATE, of a look: ``kinds`` guessed from values, and
+    What people call it, what its names are made from (empty: nothing), the spec's ``line`` of ``data``, and the stored
+    type of each column (None: not known), in the table's order.  PRIVATE, of a look: ``kinds`` guessed from values, and
     ``categories`` of Categorical columns.
     """
 
     title: str
     stem: str
-    data: str
+    line: str
     types: Mapping[str, pa.DataType | None]
     kinds: Mapping[str, str] = field(default_factory=dict, repr=False)
     categories: Mapping[str, list[Any]] = field(default_factory=dict, repr=False)
@@ -101,31 +102,34 @@ def draft(
     Raises RequestError if the table's structure or the dictionary cannot be read, or ``dataset`` or ``csv`` is not
     valid.
     """
-    options = _read_csv_options(csv or {})
-    try:
-        if is_streamed(data):
-            table = _describe_streamed(data, folder, header=header)
-        elif isinstance(data, str | os.PathLike):
-            table = _describe_files(os.fspath(data), folder, options, header=header, look=look)
-        else:
-            table = _describe_memory_table(data, look=look)
-    except RequestError as error:
-        raise error.about("draft_spec.data", {"release.data": "draft_spec.data"}) from None
-    known = None if dictionary is None else _read_public_dictionary(Path(dictionary), data, table)
-    lines = [*_write_head(table, dataset, known, options, look=look), "columns:"]
-    for column, stored in table.types.items():
-        described = known is not None and column in known.columns
-        lines.extend(
-            _write_column(column, _merge_facts(column, stored, known, table), stored or pa.null(), described=described)
-        )
+    options = read_csv_options(csv or {})
+    table = describe_table(data, folder, options, header=header, look=look)
+    known = None if dictionary is None else read_public_dictionary(Path(dictionary), data, table)
+    lines = [*write_head([table], dataset, known, options, [table.line, *_UNIT], look=look), "columns:"]
+    for column in table.types:
+        lines.extend(write_column(column, table, known))
     if known is not None:
         for name in sorted(set(known.columns) - set(table.types)):
             lines.append(f"  # the dictionary also describes {format_comment(name)}, which the table does not have")
-        lines.extend(_write_rules(known, table.types))
+        lines.extend(write_rules(known, table.types))
     return "\n".join(lines) + "\n"
 
 
-def _read_public_dictionary(dictionary: Path, data: str | Path | SupportsArrowStream, table: _Table) -> Dictionary:
+def describe_table(
+    data: str | Path | SupportsArrowStream, folder: Path | None, csv: CsvOptions, *, header: bool, look: bool
+) -> DraftedTable:
+    """Return what a draft knows of a table; arguments as of :func:`draft`.  Raises RequestError."""
+    try:
+        if is_streamed(data):
+            return _describe_streamed(data, folder, header=header)
+        if isinstance(data, str | os.PathLike):
+            return _describe_files(os.fspath(data), folder, csv, header=header, look=look)
+        return _describe_memory_table(data, look=look)
+    except RequestError as error:
+        raise error.about("draft_spec.data", {"release.data": "draft_spec.data"}) from None
+
+
+def read_public_dictionary(dictionary: Path, data: str | Path | SupportsArrowStream, table: DraftedTable) -> Dictionary:
     """Return the dictionary.  Raises RequestError for one that is the private table, or has its columns as headings."""
     refuse_url(dictionary, DICTIONARY)
     if isinstance(data, str | os.PathLike) and not is_url(data):
@@ -137,7 +141,7 @@ def _read_public_dictionary(dictionary: Path, data: str | Path | SupportsArrowSt
     return known
 
 
-def _write_rules(known: Dictionary, names: Collection[str]) -> Iterator[str]:
+def write_rules(known: Dictionary, names: Collection[str]) -> Iterator[str]:
     """Yield the spec's lines of rules that a dictionary states, and of those that its words propose."""
     proposals = propose_rules({name: facts for name, facts in known.columns.items() if name in names})
     if known.rules or proposals:
@@ -148,7 +152,7 @@ def _write_rules(known: Dictionary, names: Collection[str]) -> Iterator[str]:
         yield f"  - {format_flow({'never': proposal.never})}"
 
 
-def _read_csv_options(given: Mapping[str, Any]) -> CsvOptions:
+def read_csv_options(given: Mapping[str, Any]) -> CsvOptions:
     """Return the options of a CSV file.  Raises RequestError."""
     try:
         return CsvOptions.model_validate(dict(given))
@@ -158,16 +162,16 @@ def _read_csv_options(given: Mapping[str, Any]) -> CsvOptions:
         raise RequestError(text, found.cure, "draft_spec.csv") from None
 
 
-def _describe_files(data: str, folder: Path | None, csv: CsvOptions, *, header: bool, look: bool) -> _Table:
+def _describe_files(data: str, folder: Path | None, csv: CsvOptions, *, header: bool, look: bool) -> DraftedTable:
     layout = read_layout(data, (), csv)  # no name is shown in an error: it may be a field of the first record
     if layout.format == "csv" and not header:
         for file in layout.files:
             check_first_line(file, read_csv_header(file, csv).names, csv)
-    in_store = is_object_url(data)
+    in_store = is_files_url(data)
     place = str(DataUrl.parse(data)) if in_store else _write_relative(Path(data).absolute(), folder)
     types = {column: layout.type_of(column) for column in layout.columns}
     name = place.rstrip("/").rpartition("/")[2] if in_store else Path(data).name
-    table = _Table(name, name.split(".")[0], f"data: {format_scalar(place)}", types)
+    table = DraftedTable(name, name.split(".")[0], f"data: {format_scalar(place)}", types)
     if not look:
         return table
     if layout.format == "csv":
@@ -175,7 +179,7 @@ def _describe_files(data: str, folder: Path | None, csv: CsvOptions, *, header: 
     return replace(table, categories=list_categories(layout.files, types))
 
 
-def _describe_streamed(data: str | Path, folder: Path | None, *, header: bool) -> _Table:
+def _describe_streamed(data: str | Path, folder: Path | None, *, header: bool) -> DraftedTable:
     place = resolve_place(data, "draft_spec.data")
     schema = read_schema(place)
     known = not place.lower().endswith(".xlsx")  # its cells are text, whatever they mean
@@ -185,11 +189,11 @@ def _describe_streamed(data: str | Path, folder: Path | None, *, header: bool) -
     types = {name: schema.field(name).type if known else None for name in schema.names}
     if not is_url(place):
         line = f"data: {format_scalar(_write_relative(Path(place), folder))}"
-        return _Table(Path(place).name, Path(place).stem, line, types)
+        return DraftedTable(Path(place).name, Path(place).stem, line, types)
     url = DataUrl.parse(place)
     if url.is_file:
         url = replace(url, path=_write_relative(url.file, folder))
-    return _Table(url.where, url.table or "", f"data: {format_scalar(str(url))}", types)
+    return DraftedTable(url.where, url.table or "", f"data: {format_scalar(str(url))}", types)
 
 
 def _write_relative(path: Path, folder: Path | None) -> str:
@@ -198,13 +202,13 @@ def _write_relative(path: Path, folder: Path | None) -> str:
     return str(path.relative_to(folder.absolute()) if folder is not None and inside else path)
 
 
-def _describe_memory_table(data: SupportsArrowStream, *, look: bool) -> _Table:
+def _describe_memory_table(data: SupportsArrowStream, *, look: bool) -> DraftedTable:
     from privsyn.sources.memory_source import list_column_names, map_stored_types  # it loads pandas
 
     list_column_names(data, _Everything())
     line = "# data: left out, since the table is handed over with the spec"
     types = map_stored_types(data)
-    return _Table("a table in memory", "", line, types, categories=list_categories(data, types) if look else {})
+    return DraftedTable("a table in memory", "", line, types, categories=list_categories(data, types) if look else {})
 
 
 def open_todos(text: str) -> int:
@@ -234,28 +238,39 @@ class _Everything:
         return 0
 
 
-def _write_head(
-    table: _Table, dataset: str | None, known: Dictionary | None, csv: CsvOptions, *, look: bool
+_UNIT = (
+    "# The unit of protection: {records_per_person: 1} if nobody has more than one row, or",
+    "# {person_id: COLUMN, max_records: 3} to keep at most 3 rows of each value of COLUMN, or",
+    "# {household_id: COLUMN, max_records: 8} with `order: ROLE` for households with their members.",
+    "unit: TODO",
+)
+"""Lines of the unit of one table."""
+
+
+def write_head(
+    tables: Sequence[DraftedTable],
+    dataset: str | None,
+    known: Dictionary | None,
+    csv: CsvOptions,
+    place_and_unit: Sequence[str],
+    *,
+    look: bool,
 ) -> list[str]:
-    name = (
-        re.sub(r"[^a-z0-9_-]+", "_", table.stem.lower()).strip("_-")[:48] if dataset is None else _check_draft(dataset)
-    )
+    """Return a draft's lines before ``columns`` or ``tables``; ``place_and_unit``: those between name and price."""
+    stem = tables[0].stem
+    name = re.sub(r"[^a-z0-9_-]+", "_", stem.lower()).strip("_-")[:48] if dataset is None else _check_draft(dataset)
     facts = f"the dictionary {known.name}" if known else "nowhere: no dictionary was given"
     source = [f"# from {format_comment(facts)}. Nothing was read from rows."]
     if look:
         source = [f"# from {format_comment(facts)}.", f"# {LOOKED}"]
     lines = [
-        f"# Release spec for {format_comment(table.title)}, drafted by `privsyn spec draft`.",
+        f"# Release spec for {format_comment(' and '.join(t.title for t in tables))}, drafted by `privsyn spec draft`.",
         "# Names and storage types come from the table's header; bounds, values and null-ability come",
         *source,
         "# A TODO is a choice, or a fact from a public source, that only you can supply. Never read it off",
         "# the private table: that would be a leak. `privsyn spec check` refuses the file until none is left.",
         f"dataset: {format_scalar(name) if name else TODO}  # the ledger's name for the private data set",
-        table.data,
-        "# The unit of protection: {records_per_person: 1} if nobody has more than one row, or",
-        "# {person_id: COLUMN, max_records: 3} to keep at most 3 rows of each value of COLUMN, or",
-        "# {household_id: COLUMN, max_records: 8} with `order: ROLE` for households with their members.",
-        f"unit: {TODO}",
+        *place_and_unit,
         "# What this release may cost; delta far below one over the number of people.",
         "privacy: {epsilon: 1.0, delta: 1.0e-9}",
         "# The data set's lifetime cap, such as {epsilon: 10.0, delta: 1.0e-8}; set once, kept by the ledger.",
@@ -264,7 +279,7 @@ def _write_head(
     if csv.model_fields_set:
         lines.append("# How the CSV file is written.")
         lines.append(f"csv: {format_flow(csv.model_dump(exclude_unset=True))}")
-    if any(stored is None for stored in table.types.values()):
+    if any(stored is None for table in tables for stored in table.types.values()):
         lines.append(
             "# A column of numbers, days or moments needs `min` and `max` too, and `categorical` its `values`;"
         )
@@ -275,10 +290,11 @@ def _write_head(
     return lines
 
 
-def _merge_facts(column: str, stored: pa.DataType | None, known: Dictionary | None, table: _Table) -> Facts:
+def merge_facts(column: str, table: DraftedTable, known: Dictionary | None) -> Facts:
     """Return the dictionary's facts, completed by the stored type and by what a look at the rows guessed."""
+    stored = table.types[column]
     listed = known is not None and column in known.columns
-    facts = known.columns[column] if known is not None and listed else Facts()
+    facts = deepcopy(known.columns[column]) if known is not None and listed else Facts()
     if facts.kind == "datetime" and facts.type == "date":
         facts.kind, facts.type = "date", None
     if known is not None and not listed:
@@ -353,11 +369,13 @@ def decimals_of_type(stored: Any) -> int | None:
     return stored.scale if pa.types.is_decimal(stored) and 0 <= stored.scale <= MOST_DECIMALS else None
 
 
-def _write_column(name: str, facts: Facts, stored: Any, *, described: bool) -> Iterator[str]:
-    """Yield a column's lines.
+def write_column(name: str, table: DraftedTable, known: Dictionary | None) -> Iterator[str]:
+    """Yield a column's lines, indented by two.
 
     Where a dictionary describes it and is silent on null, null may occur: the safe choice.
     """
+    facts, stored = merge_facts(name, table, known), table.types[name] or pa.null()
+    described = known is not None and name in known.columns
     key = format_scalar(name)
     yield from (f"  # {format_comment(remark)}" for remark in facts.remarks if remark)
     yield f"  {key}:" if len(key) <= _LONGEST_KEY else f"  ? {key}\n  :"

@@ -20,7 +20,8 @@ class Facts:
     """Public facts about one column; None if the dictionary does not say.
 
     ``labels``: what each of ``values`` is called, in their order; ``decimals``: of a number;
-    ``universe``: whose answers the column holds, a condition in the language of rules or words.
+    ``universe``: whose answers the column holds, a condition in the language of rules or words; ``unique``: it
+    identifies a row of its table.
     """
 
     kind: str | None = None
@@ -34,6 +35,7 @@ class Facts:
     unit: str = ""
     description: str = ""
     universe: str = ""
+    unique: bool = False
     remarks: list[str] = field(default_factory=list)
 
 

@@ -16,7 +16,16 @@ from pydantic import BaseModel, ValidationError
 from privsyn.base.errors import RequestError
 from privsyn.base.wording import Text, join_sentences, mention, refer_to_action
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.specs.places import KINDS, MECHANISMS, clip_text, format_place, get_model, locate_field, locate_written
+from privsyn.specs.places import (
+    KINDS,
+    MECHANISMS,
+    clip_text,
+    drop_table,
+    format_place,
+    get_model,
+    locate_field,
+    locate_written,
+)
 
 _SYNONYMS = {
     "int": "integer",
@@ -123,7 +132,7 @@ def make_todo_error(place: tuple[str | int, ...], line: int | None) -> Problem:
         cure = _UNIT_FORMS
     elif place[-1] == "kind":
         cure = f"Write one of the kinds {', '.join(KINDS)}"
-    elif place[0] == "columns":
+    elif drop_table(place)[0] == "columns":
         cure = (
             "Replace it from a public source, such as a codebook; "
             "a value read off the private data would itself be a leak"

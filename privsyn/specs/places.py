@@ -12,6 +12,7 @@ from privsyn.data_contracts import columns as kinds_module
 from privsyn.data_contracts import mechanism_options
 from privsyn.data_contracts.earlier_spellings import as_written
 from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.linked_tables import OF_ROWS
 from privsyn.data_contracts.release_spec import ReleaseSpec
 
 KINDS: dict[str, type[BaseModel]] = {
@@ -43,12 +44,31 @@ _BRANCHES = {"bool", "int", "float", "str"}
 def locate_written(place: tuple[str | int, ...], lines: Mapping[tuple[str | int, ...], int]) -> tuple[str | int, ...]:
     """Return the place as the file spells it.
 
-    Options of a mechanism may stand at its top, by their earlier names, too.
+    Options of a mechanism may stand at its top, by their earlier names, too; columns and what is said of rows may stand
+    in a table of ``tables``.
     """
-    spellings = as_written(place)
+    spellings = [*_spell_inside_tables(place, lines), *as_written(place)]
     known = [spelling for spelling in spellings if spelling in lines]
     above = [spelling for spelling in spellings if any(spelling[: len(each)] == each for each in lines if each)]
     return (known or above or spellings)[0]
+
+
+def _spell_inside_tables(
+    place: tuple[str | int, ...], lines: Mapping[tuple[str | int, ...], int]
+) -> list[tuple[str | int, ...]]:
+    """Return the place inside the table of the file that says it: one, or none."""
+    inside = place
+    if place[:1] == ("unit",) and place[-1] == "max_records":
+        inside = ("max",)
+    elif place[:1] not in (("columns",), *((field,) for field in OF_ROWS)):
+        return []
+    tables = [here[1] for here in lines if len(here) == 2 and here[0] == "tables"]
+    return [("tables", table, *inside) for table in tables if ("tables", table, *inside[:2]) in lines]
+
+
+def drop_table(place: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """Return the place of a column's field, or another place, without the table that the column is described in."""
+    return place[2:] if place[:1] == ("tables",) and place[2:3] == ("columns",) else place
 
 
 def format_place(place: Sequence[str | int]) -> str:

@@ -14,6 +14,7 @@ from privsyn.base.errors import RequestError
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.specs import messages
 from privsyn.specs.defaults import with_defaults
+from privsyn.specs.places import drop_table
 from privsyn.specs.public_inputs import with_public_inputs
 from privsyn.specs.yaml_file import Document, parse_yaml, read_yaml
 
@@ -154,6 +155,7 @@ def find_todos(content: Any, place: tuple[str | int, ...] = ()) -> Iterator[tupl
             for i, value in enumerate(content):
                 yield from find_todos(value, (*place, i))
     elif isinstance(content, str) and content.strip() == "TODO" and place:
-        is_free = place[0] == "columns" and len(place) > 2 and place[-1] in _FREE_TEXTS
+        in_column = drop_table(place)
+        is_free = in_column[0] == "columns" and len(in_column) > 2 and place[-1] in _FREE_TEXTS
         if not is_free:
             yield place

@@ -1,4 +1,4 @@
-"""Objects of a store as files of a table: S3 and what speaks as it does, Google Cloud Storage, Azure Blob Storage.
+"""Files of a table elsewhere: objects of S3 and what speaks as it does, Google's and Azure's stores, and SFTP servers.
 
 Keys come from the environment or from the files that the provider's own programs read, and so does the address of a
 store that is not the provider's.  A store's own words can hold a key or a request, and are never passed on.
@@ -20,12 +20,16 @@ from privsyn.base.errors import RequestError
 from privsyn.base.wording import mention
 
 _READ_AHEAD = 1 << 22
-_MARKS = {"gs": ("md5Hash", "generation"), "s3": ("ETag",), "abfs": ("ETag",)}
-"""What a store says of an object's content; Google's own ETag is also one of what stands beside it."""
+_DIGESTS = {"gs": "md5Hash", "s3": "ETag"}
+"""What a store says that is made from an object's bytes; Google's own ETag is also one of what stands beside it."""
+
+_VERSIONS = {"gs": "generation", "abfs": "ETag"}
+"""What a store says of each write, whatever was written."""
 
 _CREDENTIALS = {
     "s3": "Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, of a role that may list and read there",
     "gs": "Set GOOGLE_APPLICATION_CREDENTIALS to the file of a role that may list and read there",
+    "sftp": "Put the key of a user who may list and read there into ~/.ssh, and the server's own into known_hosts",
     "abfs": "Sign in with `az login`, or set AZURE_STORAGE_ACCOUNT_KEY, or AZURE_CLIENT_ID and those beside it",
 }
 _DENIED = re.compile(r"ACCESS_DENIED|FORBIDDEN|\b40[13]\b|INVALID_ACCESS_KEY|SIGNATURE|credential|permission", re.I)
@@ -38,13 +42,16 @@ _AGAIN = "Look at the connection and at the store's address; the same request th
 class StoredObject:
     """An object as it was when the table was opened: each later look at it has to find the same ``mark``.
 
-    ``path``: bucket and key; ``mark``: the store's ETag, or the generation.
+    ``path``: bucket and key, or the path on the server ``host``; ``mark``: the store's ETag, digest or generation, or
+    a server file's size and time; ``is_digest``: whether it is made from the object's bytes.
     """
 
     scheme: str
     path: str
     mark: str
+    is_digest: bool
     filesystem: Any = field(repr=False, compare=False)
+    host: str = ""
 
     @property
     def name(self) -> str:
@@ -52,7 +59,7 @@ class StoredObject:
         return self.path.rpartition("/")[2]
 
     def __str__(self) -> str:
-        return f"{self.scheme}://{self.path}"
+        return f"{self.scheme}://{self.host}{self.path}"
 
     def open_file(self) -> Any:
         """Return the object for reads at any place.  Raises RequestError if it is another one by now."""
@@ -63,6 +70,12 @@ class StoredObject:
         """Return the object's bytes as a stream.  Raises RequestError if it is another one by now."""
         with translate_store_errors(self.scheme, str(self)):
             return self._hold(self.filesystem.open_input_stream(self.path, None, _READ_AHEAD))
+
+    def iterate_bytes(self) -> Iterator[bytes]:
+        """Yield the object's bytes in blocks.  Raises RequestError if it is another one by now, or breaks off."""
+        with self.open_stream() as stream, translate_store_errors(self.scheme, str(self)):
+            while block := stream.read(_READ_AHEAD):
+                yield block
 
     def refuse_changed(self) -> None:
         """Raise RequestError if the object is another one by now, or cannot be reached."""
@@ -75,7 +88,7 @@ class StoredObject:
             raise make_store_error(self.scheme, str(self), str(error))
 
     def _hold(self, opened: Any) -> Any:
-        if _read_mark(opened, self.scheme) != self.mark:
+        if _read_mark(self.filesystem, self.scheme, self.path, opened) != (self.mark, self.is_digest):
             opened.close()
             problem = "the private table changed while it was read"
             raise RequestError(problem, "Run again once it is complete", "release.data")
@@ -88,7 +101,7 @@ def list_objects(place: str, field: str = "data") -> tuple[StoredObject, ...]:
     Names that start with ``.`` or ``_`` are left out.  Raises RequestError about ``field``.
     """
     url = DataUrl.parse(place, field)
-    path = f"{url.bucket}/{url.path}".rstrip("/")
+    path = f"/{url.path}" if url.scheme == "sftp" else f"{url.bucket}/{url.path}".rstrip("/")
     with translate_store_errors(url.scheme, url.where, field):
         from pyarrow import fs
 
@@ -98,30 +111,38 @@ def list_objects(place: str, field: str = "data") -> tuple[StoredObject, ...]:
             entries = sorted(filesystem.get_file_info(fs.FileSelector(path)), key=lambda entry: entry.base_name)
             shown = [entry for entry in entries if not entry.base_name.startswith((".", "_"))]
         elif found.type == fs.FileType.NotFound:
-            bucket = filesystem.get_file_info(url.bucket).type != fs.FileType.NotFound
-            what = f"no object or folder {url.path!r} in {url.bucket!r}" if bucket else f"no bucket {url.bucket!r}"
+            known = url.scheme == "sftp" or filesystem.get_file_info(url.bucket).type != fs.FileType.NotFound
+            what = f"no object or folder {url.path!r} in {url.bucket!r}" if known else f"no bucket {url.bucket!r}"
             another = "Check the name, or give another table with " + mention("release.data")
             raise RequestError(f"there is {what}", another, field)
         else:
             shown = [found]
         if folder := next((entry.base_name for entry in shown if entry.type != fs.FileType.File), None):
             raise RequestError(f"{url.where} holds {folder!r}, which is a folder", "Put all objects in one", field)
-        return tuple(_find_object(filesystem, url.scheme, entry.path) for entry in shown)
+        host = url.host if url.scheme == "sftp" else ""
+        return tuple(_find_object(filesystem, url.scheme, entry.path, host) for entry in shown)
 
 
-def _find_object(filesystem: Any, scheme: str, path: str) -> StoredObject:
+def _find_object(filesystem: Any, scheme: str, path: str, host: str) -> StoredObject:
     with filesystem.open_input_file(path) as opened:
-        return StoredObject(scheme, path, _read_mark(opened, scheme), filesystem)
+        return StoredObject(scheme, path, *_read_mark(filesystem, scheme, path, opened), filesystem, host)
 
 
-def _read_mark(opened: Any, scheme: str) -> str:
-    """Return what the store says of the content.  Raises RequestError where it says nothing."""
+def _read_mark(filesystem: Any, scheme: str, path: str, opened: Any) -> tuple[str, bool]:
+    """Return what the store says of the content, and whether that is made from its bytes.
+
+    Raises RequestError where it says nothing.
+    """
+    if scheme == "sftp":
+        entry = filesystem.get_file_info(path)
+        return f"{entry.size} {entry.mtime_ns}", False
     said = opened.metadata() or {}
-    mark = next((said[key] for key in _MARKS[scheme] if said.get(key)), None)
-    if mark is None:
+    is_digest = bool(said.get(_DIGESTS.get(scheme, "")))
+    mark = said.get((_DIGESTS if is_digest else _VERSIONS).get(scheme, ""))
+    if not mark:
         problem = "lies in a store that says no ETag, by which a changed object is known"
         raise RequestError(problem, "Copy the table to a file or folder here", "data")
-    return mark.decode() if isinstance(mark, bytes) else str(mark)
+    return mark.decode() if isinstance(mark, bytes) else str(mark), is_digest
 
 
 def check_store(place: str, field: str) -> DataUrl:
@@ -135,6 +156,10 @@ def open_filesystem(url: DataUrl) -> Any:
     """Return the store of a URL, by Arrow, with what the environment says of keys, region and address."""
     from pyarrow import fs  # here: most runs read files
 
+    if url.scheme == "sftp":
+        from privsyn.storage.sftp import open_sftp
+
+        return open_sftp(url)
     if url.scheme == "gs":
         return fs.GcsFileSystem()
     if url.scheme == "abfs":

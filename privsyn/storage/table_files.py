@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from privsyn.base.data_url import is_object_url
+from privsyn.base.data_url import is_files_url
 from privsyn.base.errors import RequestError
 from privsyn.base.wording import mention
 from privsyn.data_contracts.csv_options import CsvOptions
@@ -253,7 +253,7 @@ def refuse_store_error(file: File, error: Exception) -> None:
 
 
 def _list_files(place: str | Path) -> tuple[File, ...]:
-    if is_object_url(place):
+    if is_files_url(place):
         objects = list_objects(place)
         _refuse_other_names(objects)
         return objects

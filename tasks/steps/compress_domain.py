@@ -19,7 +19,6 @@ from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import build_code_schema
 from privsyn.tasks.codecs.binning import Binning, list_counted_alone, list_level_attributes
 from privsyn.tasks.estimation.fine_weights import weigh_inside
-from privsyn.tasks.estimation.level_counts import with_levels
 from privsyn.tasks.estimation.recode import (
     AttributeRecode,
     Floats,
@@ -30,6 +29,7 @@ from privsyn.tasks.estimation.recode import (
     compress_attribute,
     count_codes,
     weigh_by_chance,
+    with_levels,
 )
 from privsyn.tasks.estimation.towards_prior import shrink_towards_prior
 from privsyn.tasks.kernels.counting import CodeTable

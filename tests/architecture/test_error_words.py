@@ -27,7 +27,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.budget import budget_report
 from privsyn.flows.compare import compare
 from privsyn.flows.evaluate import evaluate
-from privsyn.flows.form_vocabulary import FORM
+from privsyn.flows.private_errors import FORM
 from privsyn.flows.release import release
 from privsyn.flows.schedule import scheduled_release
 from tests.architecture.test_architecture import MODULES

@@ -38,6 +38,7 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.registry import build_steps
 from privsyn.publish.folder import ReleaseSummary, is_whole
 from privsyn.storage.records import Records
 from privsyn.storage.released_root import ReleasedRoot
@@ -66,7 +67,11 @@ PLACES: dict[str, tuple[Any, str]] = {
 }
 """Where a child can be told to die: before or after the n-th call.  ``rename`` ends the writing of every file."""
 
-RELEASES = [step for step in STEPS if isinstance(step, ReleaseStep)]
+
+def list_release_steps(spec: ReleaseSpec) -> list[ReleaseStep]:
+    """The release steps of this spec's mechanism, in order."""
+    steps = build_steps(Request(spec, tuple(spec.released_columns)))
+    return [step for step in steps if isinstance(step, ReleaseStep)]
 
 
 @dataclass(frozen=True)
@@ -202,15 +207,16 @@ def exact_counts(spec: ReleaseSpec, step: ReleaseStep, key: str) -> list[Any]:
     return list(step.exact(request, inputs, step.read_rows(request, inputs), queries))
 
 
-def check_money(releases: int = 1) -> None:
+def check_money(spec: ReleaseSpec, releases: int = 1) -> None:
     """One reservation a release step that was not given back, all spent."""
+    steps = list_release_steps(spec)
     ledger = Ledger(Settings().ledger)
     entries = ledger.entries("people")
     times = Counter(entry.key for entry in entries if entry.event == "reserve")
     reserved = list(times)
     times -= Counter(entry.key for entry in entries if entry.event == "cancel")  # given back, and reserved again
     held = [key for key in times.elements() if ledger.state("people", key) == "spent"]
-    assert len(held) == len(set(held)) == len(RELEASES) * releases
+    assert len(held) == len(set(held)) == len(steps) * releases
     assert {ledger.state("people", key) for key in reserved} <= {"spent", "cancelled"}
     assert ledger.summary("people")[0].rho == releases * convert_epsilon_to_rho(3.0, 1e-9, "gaussian")
     assert ledger.verify() == []
@@ -231,7 +237,9 @@ def check_files(summary: ReleaseSummary) -> None:
 
 def check_draw(spec: ReleaseSpec, key: str, draws: Any) -> None:
     """The noisy table of this key is the exact counts and these draws."""
-    step = next(s for s in RELEASES if any(n.startswith(f"{s.name}-{key[:16]}-") for n in noisy_tables()))
+    step = next(
+        s for s in list_release_steps(spec) if any(n.startswith(f"{s.name}-{key[:16]}-") for n in noisy_tables())
+    )
     queries = read_receipts(of_step(step.name, key, "receipts"))
     noisy = read_answers(of_step(step.name, key, "noisy"), queries)
     drawn = read_answers(draws, queries)
@@ -247,10 +255,10 @@ def check_recovery(spec: ReleaseSpec) -> ReleaseSummary:
     assert summary.rows > 0
     after = noisy_tables()
     assert tables.items() <= after.items()
-    assert len(after) == len(RELEASES)
+    assert len(after) == len(list_release_steps(spec))
     for key, draws in noise.items():
         check_draw(spec, key, draws)
-    check_money()
+    check_money(spec)
     check_files(summary)
     return summary
 
@@ -306,7 +314,7 @@ def test_killed_at_every_boundary_and_inside_every_release_step(children: Any, s
         assert before.items() <= noisy_tables().items(), kill
         for key, draws in kept().items():
             assert noise.setdefault(key, draws).equals(draws), kill  # the same draw until its charge is settled
-    assert len(noise) == len(RELEASES)
+    assert len(noise) == len(list_release_steps(spec))
     check_recovery(spec)
     for key, draws in noise.items():
         check_draw(spec, key, draws)
@@ -408,7 +416,7 @@ def test_fresh_noise_that_was_killed_is_taken_up_again(children: Any, spec: Rele
         killed(children, spec, kill, fresh=True)
     second = release_in_process(spec, Settings(), fresh=True)
     assert second.run != first.run
-    check_money(releases=2)
+    check_money(spec, releases=2)
     check_files(second)
     with pytest.raises(BudgetRefusedError):
         release_in_process(spec, Settings(), fresh=True)

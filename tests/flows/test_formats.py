@@ -21,8 +21,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.admission import check_request
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.release_plan import build_candidate
-from privsyn.publish.folder import is_whole
-from privsyn.publish.formats.add_formats import add_formats
+from privsyn.publish.folder import add_formats, is_whole
 from privsyn.storage.released_files import read_manifest
 from privsyn.storage.store import Store
 from privsyn.tasks.privacy.noise import NoNoise

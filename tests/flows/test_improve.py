@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.api.improve import build_improved_spec
 from privsyn.api.ledger import LedgerView
 from privsyn.api.open_release import Release, open_release
 from privsyn.api.prune import prune
@@ -23,6 +22,7 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import StepFailedError
+from privsyn.engine.improved_run import build_improved_spec
 from privsyn.engine.step import ReleaseStep
 from privsyn.ledgers.ledger import Ledger
 from privsyn.tasks.estimation import noisy

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.answers.question_text import answer
-from privsyn.answers.questions import Questions
+from privsyn.answers.questions import Questions, answer
 from privsyn.api.check import check
 from privsyn.api.ledger import LedgerView
 from privsyn.api.open_release import open_release

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from privsyn.answers.question_text import answer
+from privsyn.answers.questions import answer
 from privsyn.api.open_release import open_release
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings

@@ -19,7 +19,7 @@ from privsyn.engine.policy_checks import load_policy
 from privsyn.evaluation import coded_tables
 from privsyn.evaluation.quality_release import publish_quality
 from privsyn.ledgers.calendar_periods import name_period
-from privsyn.publish.formats.add_formats import add_formats
+from privsyn.publish.folder import add_formats
 from tests.support.commands import privsyn as command
 from tests.support.commands import use_no_server
 from tests.support.places import ROOT

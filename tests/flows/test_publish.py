@@ -27,7 +27,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.publish import databases
 from privsyn.publish.database_tables import publish_tables
 from privsyn.publish.databases import NewTable, open_database
-from privsyn.publish.formats.add_formats import add_formats
+from privsyn.publish.folder import add_formats
 from tests.support.releases import few, run
 from tests.support.specs import changed, people
 

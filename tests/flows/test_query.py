@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import privsyn
-from privsyn.answers.question_text import ParsedQuestion, parse
+from privsyn.answers.questions import ParsedQuestion, parse
 from tests.support.commands import privsyn as command
 from tests.support.places import ROOT
 

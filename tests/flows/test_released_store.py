@@ -15,7 +15,7 @@ from privsyn.api.release import release_in_process
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.cli import app
-from privsyn.publish.formats.add_formats import add_formats
+from privsyn.publish.folder import add_formats
 from privsyn.storage import released_store
 from privsyn.storage.released_store import copy_released, fetch_released
 from tests.flows.test_release_from_databases import spent

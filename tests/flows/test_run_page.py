@@ -24,8 +24,7 @@ from privsyn.evaluation.coded_tables import open_release, read_table
 from privsyn.evaluation.private_evaluation import FIGURES, REPORT, report_folder
 from privsyn.flows.release import release
 from privsyn.flows.run_page import step_progress as progress
-from privsyn.flows.run_page.budget import format_budget_page, read_budget
-from privsyn.flows.run_page.show import format_certificate_page, format_files_page
+from privsyn.flows.run_page.show import format_budget_page, format_certificate_page, format_files_page, read_budget
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.privsyn import STEPS
 from privsyn.pipelines.release_plan import build_candidate
@@ -34,9 +33,9 @@ from privsyn.publish import relations_picture
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.publish.noise_overview import Overview, ReleasedInputs, build_overview, write_overview
 from privsyn.publish.release_note import list_looks
-from privsyn.report import drawing_process
+from privsyn.report import overview_chart
 from privsyn.report import overview_chart as pictures
-from privsyn.report.drawing_process import draw_in_subprocess
+from privsyn.report.overview_chart import draw_in_subprocess
 from privsyn.storage.released_files import read_certificate, read_manifest
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.estimation.marginals import Marginal
@@ -164,7 +163,7 @@ def first(kept: Kept, spec: ReleaseSpec, prefect_server: str) -> First:
     A process of its own drew its picture.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drawing_process, "draw_in_subprocess", draw_in_subprocess)
+        patch.setattr(overview_chart, "draw_in_subprocess", draw_in_subprocess)
         return kept.once(lambda: run(spec))
 
 
@@ -311,7 +310,7 @@ def test_the_link_says_where_the_private_report_lies(spec: ReleaseSpec, first: F
 
 
 @pytest.mark.parametrize(
-    "place", [(drawing_process, "draw_in_subprocess"), (overviews, "build_overview")], ids=["picture", "figures"]
+    "place", [(overview_chart, "draw_in_subprocess"), (overviews, "build_overview")], ids=["picture", "figures"]
 )
 def test_an_error_in_the_overview_fails_nothing_and_is_told_by_its_type(
     spec: ReleaseSpec, first: First, monkeypatch: pytest.MonkeyPatch, place: tuple[Any, str]
@@ -340,7 +339,7 @@ def test_an_error_in_the_overview_fails_nothing_and_is_told_by_its_type(
 
 
 def test_nothing_is_drawn_outside_a_flow_run(spec: ReleaseSpec, first: First, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drawing_process, "draw_in_subprocess", lambda *a, **k: pytest.fail("drawn"))
+    monkeypatch.setattr(overview_chart, "draw_in_subprocess", lambda *a, **k: pytest.fail("drawn"))
     monkeypatch.setattr(overviews, "build_overview", lambda *a, **k: pytest.fail("computed"))
     assert release.fn(spec).rows > 0
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from privsyn.answers.released_counts import ReleasedCounts
-from privsyn.answers.simulation import make_replicate, remake_rows
+from privsyn.answers.simulated import make_replicate, remake_rows
 from privsyn.api.release import release_in_process
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec

@@ -24,7 +24,7 @@ from rich.console import Console
 from privsyn.api import check as spec_check
 from privsyn.api.release import release_in_process
 from privsyn.base.settings import Settings
-from privsyn.cli import check_tables, common, release_command
+from privsyn.cli import common, release_command, spec_command
 from privsyn.flows.run_page.show import format_certificate_page
 from privsyn.pipelines.privsyn import STEPS
 from privsyn.pipelines.release_plan import build_candidate
@@ -134,7 +134,7 @@ def test_27_names_and_descriptions_are_words_on_every_surface(
     assert_words_only(format_certificate_page(certificate, list_looks(STEPS)), repr(EVERYTHING))
     release_command._print_summary(build_candidate(spec, Settings()), summary, 1.0, common.people)
     assert repr(EVERYTHING) in terminal.getvalue()
-    check_tables.render(spec_check.check(spec), common.people)
+    spec_command.render_check(spec_check.check(spec), common.people)
     for name in ("image", "link", "terminal"):
         assert f"{name} {HOSTILE[name]}" in terminal.getvalue()
 

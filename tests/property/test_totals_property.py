@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privsyn.engine.inputs import PrivateAccess
-from privsyn.engine.memory import MemoryRun
+from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.request import Request
 from privsyn.pipelines.registry import build_steps
 from privsyn.sources.open_source import open_source
-from privsyn.tasks.privacy.noise import SeededNoise
 from tests.support.specs import COLUMNS, make_spec, people
 
 STATEMENT = "Residents by region, published by the office on 2026-01-01."
@@ -27,8 +26,7 @@ RULES = ([], [{"never": "region == 'north' and (age < 60 or age is null)"}], [{"
 def synthetic(spec: Any, table: pa.Table) -> pa.Table:
     """The rows of a run with seeded noise."""
     request = Request(spec, tuple(spec.released_columns), threads=1)
-    noise, steps = SeededNoise(spec.mechanism.synthesis.seed), build_steps(request)
-    draw = lambda step, queries: [noise.draw(q.sigma, q.cells) for q in queries]  # noqa: E731
+    steps, draw = build_steps(request), draw_from_seed(spec.mechanism.synthesis.seed)
     private = PrivateAccess(lambda *_: open_source(table, spec).batches())
     return MemoryRun(request, steps, draw, private).run()[steps[-1].name]["synthetic"]
 

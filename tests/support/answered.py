@@ -8,12 +8,9 @@ import pyarrow as pa
 from privsyn.answers.released_counts import MemoryCounts
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import PrivateAccess
-from privsyn.engine.memory import MemoryRun
+from privsyn.engine.memory import MemoryRun, draw_from_seed, name_by_files
 from privsyn.engine.request import Request
-from privsyn.engine.step import list_published_files
 from privsyn.pipelines.registry import build_steps
-from privsyn.tasks.estimation import noisy
-from privsyn.tasks.privacy.noise import SeededNoise
 from tests.support.specs import make_spec
 
 COLUMNS = {
@@ -43,11 +40,6 @@ def spec(epsilon: float = 3.0, **changes: object) -> ReleaseSpec:
 def released(rows: pa.Table, asked: ReleaseSpec, seed: int) -> MemoryCounts:
     """A release of the table with seeded noise."""
     request = Request(asked, tuple(rows.column_names), 1)
-    steps, noise = build_steps(request), SeededNoise(seed)
-
-    def draw(step: object, queries: list) -> noisy.Answers:
-        return noisy.draw_for_queries(queries, lambda asked: [noise.draw(s, c) for s, c in asked])
-
-    made = MemoryRun(request, steps, draw, PrivateAccess(lambda repairs=None: rows.to_batches())).run()
-    tables = {file: made[at.split(".")[0]][at.split(".")[1]] for file, at in list_published_files(steps).items()}
-    return MemoryCounts.of_run(request, {**tables, "synthetic.parquet": made["decode"]["synthetic"]})
+    steps, access = build_steps(request), PrivateAccess(lambda repairs=None: rows.to_batches())
+    made = MemoryRun(request, steps, draw_from_seed(seed), access).run()
+    return MemoryCounts.of_run(request, name_by_files(steps, made))

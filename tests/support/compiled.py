@@ -7,10 +7,9 @@ import pyarrow as pa
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import PrivateAccess
-from privsyn.engine.memory import MemoryRun
+from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.request import Request
 from privsyn.pipelines.registry import build_steps
-from privsyn.tasks.privacy.noise import SeededNoise
 from tests.support.specs import make_spec
 
 ROWS = 6_000
@@ -35,11 +34,9 @@ def main() -> None:
 
 def make(spec: ReleaseSpec, rows: pa.Table) -> None:
     """One table, in memory."""
-    request, noise = Request(spec, tuple(spec.released_columns), threads=2), SeededNoise(0)
+    request = Request(spec, tuple(spec.released_columns), threads=2)
     access = PrivateAccess(lambda repairs=None: rows.to_batches())
-    MemoryRun(
-        request, build_steps(request), lambda _, queries: [noise.draw(q.sigma, q.cells) for q in queries], access
-    ).run()
+    MemoryRun(request, build_steps(request), draw_from_seed(0), access).run()
 
 
 if __name__ == "__main__":

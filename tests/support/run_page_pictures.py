@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from privsyn.report import drawing_process
+from privsyn.report import overview_chart
 from privsyn.report.overview_chart import MarginalOverview, OneWayOverview, draw_overview
 
 _DRAWN: dict[str, bytes] = {}
@@ -26,4 +26,4 @@ def picture_here(one_ways: Sequence[OneWayOverview], marginals: Sequence[Margina
 
 def put_in(patch: pytest.MonkeyPatch) -> None:
     """Let flow runs of this process draw so."""
-    patch.setattr(drawing_process, "draw_in_subprocess", picture_here)
+    patch.setattr(overview_chart, "draw_in_subprocess", picture_here)

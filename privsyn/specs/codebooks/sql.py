@@ -248,7 +248,7 @@ def _split_conjuncts(condition: Any, exp: Any) -> Iterator[Any]:
 
 
 def _mark_identifier(facts: Facts) -> None:
-    facts.kind, facts.values = "drop", None
+    facts.kind, facts.values, facts.unique = "drop", None, True
     facts.remarks.append("the schema calls it the primary key: an identifier")
 
 

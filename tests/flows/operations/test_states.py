@@ -18,7 +18,7 @@ from prefect.states import State
 from privsyn.base.errors import BudgetRefusedError, ContractError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.flows.form_vocabulary import FORM
+from privsyn.flows.private_errors import FORM
 from privsyn.flows.release import release
 from privsyn.ledgers.ledger import ChargeLine, Ledger
 from privsyn.pipelines import privsyn as steps

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from privsyn.answers.best_linear import estimate_best_linear
-from privsyn.answers.simulated import answer_function, answer_regression, refit_rows
-from privsyn.answers.simulation import iterate_replicates
+from privsyn.answers.simulated import answer_function, answer_regression, iterate_replicates, refit_rows
 from tests.support.answered import released, spec, table
 
 ROWS = table(3_000)

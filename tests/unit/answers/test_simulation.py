@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from privsyn.answers.simulation import make_replicate, remake_rows
+from privsyn.answers.simulated import make_replicate, remake_rows
 from tests.support.answered import released, spec, table
 
 ROWS = table(3_000)

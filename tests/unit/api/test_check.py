@@ -17,7 +17,7 @@ from rich.console import Console
 
 from privsyn.api.check import CheckReport, check
 from privsyn.base.errors import RequestError
-from privsyn.cli.check_tables import render
+from privsyn.cli.spec_command import render_check
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
 from privsyn.engine.step import release_steps
@@ -58,7 +58,7 @@ def spec_of(**changes: Any) -> ReleaseSpec:
 
 def shown(report: CheckReport, *, terminal: bool = False) -> str:
     out = io.StringIO()
-    render(report, Console(file=out, width=200, force_terminal=terminal, no_color=True))
+    render_check(report, Console(file=out, width=200, force_terminal=terminal, no_color=True))
     return out.getvalue()
 
 

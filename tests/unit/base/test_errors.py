@@ -17,7 +17,7 @@ from privsyn.base.errors import (
 )
 from privsyn.base.wording import API, Vocabulary, mention, refer_to_action
 from privsyn.cli.common import COMMAND_LINE
-from privsyn.flows.form_vocabulary import FORM
+from privsyn.flows.private_errors import FORM
 
 
 @pytest.mark.parametrize(

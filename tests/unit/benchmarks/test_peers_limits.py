@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.peers_limits import Limits, Watched, watch
+from benchmarks.peers import Limits, Watched, watch
 
 NO_LIMITS = Limits(seconds=1e6, megabytes=1e6)
 SPIN = "while True: pass"

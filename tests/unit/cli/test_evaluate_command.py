@@ -10,7 +10,7 @@ from rich.console import Console
 
 from privsyn.cli import evaluate_command as command
 from privsyn.evaluation.private_evaluation import Report
-from privsyn.evaluation.score_kinds import KINDS
+from privsyn.evaluation.scores import KINDS
 from tests.support.evaluations import make_evaluation
 
 

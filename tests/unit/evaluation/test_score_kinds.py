@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
-from privsyn.evaluation.score_kinds import KINDS, as_markdown
+from privsyn.evaluation.scores import KINDS, as_markdown
 from privsyn.specs.yaml_file import parse_yaml
 from tests.support.places import ROOT
 

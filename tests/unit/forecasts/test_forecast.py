@@ -16,7 +16,7 @@ import pytest
 import privsyn
 from privsyn.base.errors import RequestError
 from privsyn.engine.request import Request
-from privsyn.forecasts.simulated_release import draw_strengths, find_threshold
+from privsyn.forecasts.forecast import draw_strengths, find_threshold
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.marginal_distance import list_all_cliques
 from tests.support.specs import make_spec

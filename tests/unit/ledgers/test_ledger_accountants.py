@@ -12,7 +12,7 @@ from rich.console import Console
 from privsyn.api.ledger import LedgerView
 from privsyn.base.errors import BudgetRefusedError, RequestError
 from privsyn.base.settings import Settings
-from privsyn.cli.ledger_tables import print_ledger
+from privsyn.cli.ledger_command import print_ledger
 from privsyn.data_contracts.certificate import Total
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.ledgers.audit import Dataset, Entry, audit, hash_entry

@@ -9,8 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from privsyn.report.drawing_process import DrawingError, draw_in_subprocess
-from privsyn.report.overview_chart import MarginalOverview, OneWayOverview, draw_overview
+from privsyn.report.overview_chart import (
+    DrawingError,
+    MarginalOverview,
+    OneWayOverview,
+    draw_in_subprocess,
+    draw_overview,
+)
 from tests.support.places import ROOT
 
 EVIL = "</script><b>\"'\\ \u2028`${x}"

@@ -212,6 +212,43 @@ def test_half_a_character_is_refused_by_its_line(wrong: str) -> None:
     assert f"line {line} has half of a character" in paragraph(HEAD + "columns: " + wrong)
 
 
+TWO_TABLES = """\
+dataset: demo
+unit: {person_id: pid}
+privacy: {epsilon: 1.0, delta: 1.0e-9}
+budget: {epsilon: 10, delta: 1e-8}
+tables:
+  persons:
+    key: pid
+    columns: {city: {kind: integer, min: 0, max: 9}}
+  visits:
+    of: persons
+    order: year
+    max: 3
+    columns:
+      year: {kind: integer, min: 0, max: 9}
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "words"),
+    [
+        ("city: {kind: integer, min: 0", "city: {kind: integer, min: a", "tables.persons.columns.city.min (line 8)"),
+        ("year: {kind: integer", "year: {kind: whole", "tables.visits.columns.year (line 14): has the unknown kind"),
+        ("year: {kind: integer, min: 0", "year: {kind: integer, min: TODO", "tables.visits.columns.year.min (line 14)"),
+        ("order: year", "order: 3", "tables.visits.order (line 11)"),
+        ("max: 3", "max: many", "tables.visits.max (line 12)"),
+    ],
+)
+def test_an_error_in_one_of_two_tables_is_named_by_its_table_and_line(right: str, wrong: str, words: str) -> None:
+    assert right in TWO_TABLES and paragraph(TWO_TABLES.replace(right, wrong)).startswith(words)
+
+
+def test_the_description_of_a_column_of_two_tables_may_be_the_word_todo() -> None:
+    spec = parse_spec(TWO_TABLES.replace("year: {kind: integer", "year: {kind: integer, description: TODO"))
+    assert spec.columns["year"].description == "TODO"
+
+
 def numeric_fields(model: type[BaseModel]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The dotted places of every number in a section of the spec, with a mapping that puts true there.
 

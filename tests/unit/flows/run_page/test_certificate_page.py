@@ -16,17 +16,18 @@ from privsyn.data_contracts.certificate import Manifest, ManifestFile
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.engine.request import Request
 from privsyn.flows.run_page import show
-from privsyn.flows.run_page.budget import (
+from privsyn.flows.run_page.show import (
     LEFT,
     OTHERS,
     THIS,
     Budget,
     draw_bar_uri,
     format_budget_page,
+    format_certificate_page,
+    format_files_page,
     format_percent,
     read_budget,
 )
-from privsyn.flows.run_page.show import format_certificate_page, format_files_page
 from privsyn.ledgers.ledger import ChargeLine, Ledger
 from privsyn.pipelines.registry import build_steps
 from privsyn.publish.release_note import list_looks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from privsyn.tasks.estimation.level_counts import combine_by_levels, make_levels_agree
+from privsyn.tasks.estimation.recode import combine_by_levels, make_levels_agree
 
 COUNTY = np.array([0, 0, 1, 1, 1, 2, 3, 3])
 STATE = np.array([0, 0, 0, 0, 0, 1, 1, 1])

@@ -9,7 +9,7 @@ import pytest
 
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.metrics.uniqueness import Uniqueness, group_equal_rows, measure_uniqueness
+from privsyn.tasks.metrics.membership import Uniqueness, group_equal_rows, measure_uniqueness
 
 DOMAIN = Domain.of({"a": 3, "b": 4})
 

@@ -1,17 +1,79 @@
-"""What a forecast and the risk of an epsilon look like in a terminal."""
+"""A forecast in a terminal: the options that commands share, and its tables; and the risk of an epsilon."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from privsyn.base.errors import RequestError
+from privsyn.cli.common import parse_path
+
 if TYPE_CHECKING:
+    from privsyn.data_contracts.release_spec import ReleaseSpec
     from privsyn.forecasts.attacker import Risk
     from privsyn.forecasts.forecast import Forecast
+
+
+RowsAbout = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Forecast a release of about N rows, a public number: what it would be worth."),
+]
+Epsilons = Annotated[str | None, typer.Option(metavar="E,E", help="Epsilons beside the spec's.")]
+EarlierRelease = Annotated[
+    str | None, typer.Option(metavar="RELEASE", help="Forecast from the rows of an earlier release.")
+]
+PublicTable = Annotated[str | None, typer.Option(metavar="PATH", help="Forecast from a public table's rows.")]
+Strength = Annotated[
+    float | None, typer.Option(metavar="R", help="Forecast from made-up rows correlated by 0 to R. [default: 0.9]")
+]
+Plot = Annotated[str | None, typer.Option(metavar="FILE", help="Picture of the forecast, .png or .svg.")]
+
+
+def parse_numbers(text: str) -> list[float]:
+    """Return the numbers of ``0.2,1``.  Raises RequestError for anything else."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise RequestError(f"{text!r} are not numbers", "Write them as 0.2,1,5", "forecast.epsilons") from None
+
+
+def forecast_as_asked(
+    spec: ReleaseSpec,
+    rows: int | None,
+    epsilons: Sequence[float] | None,
+    earlier: str | None,
+    public: str | None,
+    strength: float | None,
+    plot: str | None,
+) -> Forecast | None:
+    """Return the forecast that the options ask for, drawn if they ask for it; None without ``--rows-about``.
+
+    Raises RequestError for options that only a forecast has where there is none.
+    """
+    picture, table, folder = (
+        parse_path(plot, "--plot"),
+        parse_path(public, "--public"),
+        parse_path(earlier, "--earlier"),
+    )
+    if rows is None:
+        if any(option is not None for option in (earlier, public, strength, plot)):
+            raise RequestError("is missing", "Say about how many rows, from public knowledge", "forecast.rows")
+        return None
+    from privsyn.api.progress import show_bar
+    from privsyn.forecasts.forecast import forecast
+
+    with show_bar("simulating") as report:
+        made = forecast(
+            spec, rows, epsilons=epsilons, earlier=folder, public=table, strength=strength, progress=report
+        )  # fmt: skip
+    if picture is not None:
+        made.plot(picture)
+    return made
 
 
 def render_forecast(forecast: Forecast, console: Console) -> None:
@@ -89,12 +151,12 @@ def _format_percent(share: float) -> str:
 
 def render_published(console: Console) -> None:
     """Print what others published with."""
-    from privsyn.forecasts.published_epsilons import PUBLISHED, SOURCE
+    from privsyn.forecasts.attacker import PUBLISHED, REGISTRY
 
     rows = [[p.parameters, p.name, p.curator, str(p.year), p.unit] for p in PUBLISHED]
     console.print(_build_table("What others published with", ["parameters", "what", "by", "year", "unit"], rows))
     console.print(
-        f"From {SOURCE}; pending review there. Compare the unit before the number.", soft_wrap=True, style="dim"
+        f"From {REGISTRY}; pending review there. Compare the unit before the number.", soft_wrap=True, style="dim"
     )
 
 

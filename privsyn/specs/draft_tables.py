@@ -1,0 +1,342 @@
+"""``spec draft`` of two tables: how they refer to each other, guessed from names, types and a dictionary.
+
+Nothing is read from rows.  Each guess is marked CONFIRM, since whether a column identifies a person is a statement
+about rows that only the steward can make.  Where names allow several readings, the draft is refused and asks for the
+key, or for the table above.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from privsyn.base.data_url import DataUrl, is_url
+from privsyn.base.errors import RequestError
+from privsyn.base.wording import mention
+from privsyn.data_contracts.linked_tables import TABLE_NAME
+from privsyn.sources.private_table import SupportsArrowStream
+from privsyn.specs.draft import (
+    TODO,
+    DraftedTable,
+    describe_table,
+    draft,
+    format_comment,
+    format_scalar,
+    merge_facts,
+    read_csv_options,
+    read_public_dictionary,
+    write_column,
+    write_head,
+    write_rules,
+)
+from privsyn.specs.facts import Dictionary
+
+CONFIRM = "CONFIRM"
+"""What stands beside a guess."""
+
+MOST_ROWS, MOST_MEMBERS = 10, 8
+"""What a draft keeps of a person's rows, or of a household's members: a public number that does not look at rows."""
+
+_IDENTIFIER = re.compile(r"(?i:(.*[_ -])?(id|key|uuid|guid|nr|no|number)|(p|h|hh|u)id)|.+I[dD]", re.DOTALL)
+"""How columns that identify something are called."""
+
+_HOUSEHOLD = re.compile(r"hid|.*(hhid|hh_|house|home|famil|dwelling).*", re.IGNORECASE | re.DOTALL)
+_ROLE = re.compile(r".*(role|relat).*", re.IGNORECASE | re.DOTALL)
+_TIME = re.compile(r"(.*[_ -])?(date|day|week|month|quarter|year|time|t|wave|round|period|sequence|seq)", re.IGNORECASE)
+_OF_TWO, _LEAVE_OUT = "is of two tables, and one was named", "Leave it out"
+_KEY_KINDS = ("integer", "categorical", "drop", None)
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """The YAML text of a draft, and the fields in it that are guesses (``tables.visits.order``)."""
+
+    text: str
+    guesses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Named:
+    """One of the two tables, under its name in the spec, with what the dictionary says of it."""
+
+    name: str
+    table: DraftedTable
+    known: Dictionary | None
+
+    def kind(self, column: str) -> str | None:
+        """Return the kind of a column, as far as type and dictionary say it."""
+        return merge_facts(column, self.table, self.known).kind
+
+    def is_unique(self, column: str) -> bool:
+        """Return whether the dictionary says that the column identifies a row of this table."""
+        return self.known is not None and column in self.known.columns and self.known.columns[column].unique
+
+    @property
+    def singular(self) -> str:
+        """The name of one row, as English has it: ``visit`` of ``visits``."""
+        lower = self.name.lower()
+        return f"{lower[:-3]}y" if lower.endswith("ies") else lower.removesuffix("s")
+
+    def identifies(self, column: str) -> bool:
+        """Return whether a column is called like the key of this table: ``visit``, ``visit_id`` or ``visitID``."""
+        found = re.fullmatch(r"(.+?)[_ -]?(id|key|nr|no|number|uuid|guid)?", column.lower(), re.DOTALL)
+        return found is not None and found[1] in (self.singular, self.name.lower())
+
+
+def draft_any(
+    data: str | Path | SupportsArrowStream | Mapping[str, Any],
+    dictionary: Path | None = None,
+    dataset: str | None = None,
+    folder: Path | None = None,
+    csv: Mapping[str, Any] | None = None,
+    *,
+    key: str | None = None,
+    of: str | None = None,
+    header: bool = False,
+    look: bool = False,
+) -> Drafted:
+    """Return a draft of one table, or of two by their names; arguments as of :func:`draft_tables`."""
+    if isinstance(data, Mapping):
+        return draft_tables(data, dictionary, dataset, folder, csv, key=key, of=of, header=header, look=look)
+    if key is not None:
+        raise RequestError(_OF_TWO, _LEAVE_OUT, "draft_spec.key")
+    if of is not None:
+        raise RequestError(_OF_TWO, _LEAVE_OUT, "draft_spec.of")
+    return Drafted(draft(data, dictionary, dataset, folder, csv, header=header, look=look))
+
+
+def draft_tables(
+    data: Mapping[str, str | Path | SupportsArrowStream],
+    dictionary: Path | None = None,
+    dataset: str | None = None,
+    folder: Path | None = None,
+    csv: Mapping[str, Any] | None = None,
+    *,
+    key: str | None = None,
+    of: str | None = None,
+    header: bool = False,
+    look: bool = False,
+) -> Drafted:
+    """Return a draft of two tables, by their names in the spec; the first is the one above, unless ``of`` says it.
+
+    ``key``: the column of both tables that says whose each row is; ``of``: the name of the table above, which has one
+    row a person or household; other arguments as of :func:`privsyn.specs.draft.draft`.
+
+    Raises RequestError as that does, and where names do not tell the key or the table above.
+    """
+    _check_names(data)
+    options = read_csv_options(csv or {})
+    tables = []
+    for name, place in data.items():
+        table = describe_table(place, folder, options, header=header, look=look)
+        table = table if table.stem else replace(table, title=f"{name} in memory")
+        called = replace(table, stem=table.stem or name)
+        known = None if dictionary is None else read_public_dictionary(Path(dictionary), place, called)
+        tables.append(_Named(name, table, known))
+    shared = find_key(tables, key)
+    above, below = _arrange(tables, shared, of)
+    known = _merge_dictionaries(above.known, below.known)
+    guesses: list[str] = []
+    body = list(_write_tables(above, below, shared, known, guesses, given=key is not None))
+    unit = "household_id" if _is_of_households(above, shared) else "person_id"
+    guesses.insert(0, "unit")
+    lines = write_head(
+        (above.table, below.table),
+        dataset,
+        known,
+        options,
+        [
+            f"# {CONFIRM} stands beside guesses from names and types: whether a column identifies a person is for",
+            "# you to say. The promise is about a person, or a household with everybody in it, with all rows.",
+            f"unit: {{{unit}: {format_scalar(shared)}}}  # {CONFIRM}: or {_other_unit(unit)}",
+        ],
+        look=look,
+    )
+    return Drafted("\n".join([*lines, *body]) + "\n", tuple(guesses))
+
+
+def make_table_name(place: str) -> str:
+    """Return the name in the spec of a table at a path or URL, from its last part; a spec may hold it."""
+    url = DataUrl.parse(place) if is_url(place) else None
+    last = (url.table if url is not None else None) or re.split(r"[/\\]", place.partition("?")[0].rstrip("/"))[-1]
+    name = re.sub(r"[^A-Za-z0-9]+", "_", last.split(".")[0]).strip("_")
+    return (name if name[:1].isalpha() else f"t_{name}")[:48]
+
+
+def _check_names(data: Mapping[str, Any]) -> None:
+    if len(data) != 2:
+        cure = "Name two tables, or draft the spec of one"
+        raise RequestError(f"is {len(data)} tables, and a release is of one or two", cure, "draft_spec.data")
+    for name in data:
+        if not isinstance(name, str) or TABLE_NAME.fullmatch(name) is None:
+            problem = f"calls a table {str(name)[:60]!r}"
+            cure = "Begin its name with a letter, with at most 48 letters, digits and _"
+            raise RequestError(problem, cure, "draft_spec.data")
+
+
+def find_key(tables: list[_Named], given: str | None) -> str:
+    """Return the column of both tables that says whose each row is.
+
+    Raises RequestError where ``given`` is not in both, where names do not tell it, and where more columns have one name
+    in both tables, which a spec cannot have.
+    """
+    first, second = tables
+    both = f"{first.name} and {second.name}"
+    shared = [column for column in first.table.types if column in second.table.types]
+    listed = _list_names(shared)
+    if not shared:
+        raise RequestError(
+            f"{both} have no column of the same name, so nothing says whose each row is",
+            "Give the key one name in both",
+            "draft_spec.data",
+        )
+    if given is not None and given not in shared:
+        raise RequestError(
+            f"is not a column of both tables, which share {listed}", "Name one of them", "draft_spec.key"
+        )
+    called = [column for column in shared if _may_identify(tables, column)]
+    key = given if given is not None else called[0] if len(called) == 1 else None
+    if key is None:
+        raise RequestError(
+            f"{both} share {listed}, and their names do not tell which says whose each row is",
+            "Say it with " + mention("draft_spec.key"),
+            "draft_spec.data",
+        )
+    others = [column for column in shared if column != key]
+    if others:
+        raise RequestError(
+            f"{both} share {_list_names(others)} beside the key {_list_names([key])}, and a release has one column of "
+            "each name",
+            "Rename it in one of them, or leave it out where it is the same",
+            "draft_spec.data",
+        )
+    return key
+
+
+def _list_names(columns: list[str]) -> str:
+    return ", ".join(format_comment(column)[:60] for column in columns[:20])
+
+
+def _may_identify(tables: list[_Named], column: str) -> bool:
+    """Return whether a column of both tables may say whose a row is, by its kind, name and the dictionary."""
+    if any(table.kind(column) not in _KEY_KINDS for table in tables):
+        return False
+    named = _IDENTIFIER.fullmatch(column) is not None or any(table.identifies(column) for table in tables)
+    return named or any(table.is_unique(column) for table in tables)
+
+
+def _arrange(tables: list[_Named], key: str, of: str | None) -> tuple[_Named, _Named]:
+    """Return the table above and the one below.  Raises RequestError where a name speaks against their order."""
+    first, second = tables
+    if of is not None:
+        if of not in (first.name, second.name):
+            problem = f"is {of[:60]!r}, and the tables are {first.name} and {second.name}"
+            raise RequestError(problem, "Name one of them", "draft_spec.of")
+        return (first, second) if of == first.name else (second, first)
+    evidence = [table for table in tables if table.is_unique(key)] or [t for t in tables if t.identifies(key)]
+    evidence = evidence or [t for t in tables if _find_own_key(t, key, household=_is_of_households(t, key)) is None]
+    if evidence == [second]:
+        raise RequestError(
+            f"{_list_names([key])} seems to identify a row of {second.name}, and {first.name} is named first, as "
+            "the table with one row a person",
+            "Say which one that is with " + mention("draft_spec.of"),
+            "draft_spec.data",
+        )
+    return first, second
+
+
+def _merge_dictionaries(above: Dictionary | None, below: Dictionary | None) -> Dictionary | None:
+    """Return what the dictionary says of both tables; it was read for each."""
+    if above is None or below is None:
+        return None
+    rules = [*above.rules, *(rule for rule in below.rules if rule not in above.rules)]
+    nulls = above.null_values if above.null_values is not None else below.null_values
+    return Dictionary(above.name, {**above.columns, **below.columns}, nulls, rules)
+
+
+def _is_of_households(above: _Named, key: str) -> bool:
+    return any(_HOUSEHOLD.fullmatch(name) is not None for name in (key, above.name))
+
+
+def _other_unit(unit: str) -> str:
+    if unit == "person_id":
+        return "household_id, where a row of the table above is a household"
+    return "person_id, where a row of the table above is a person"
+
+
+def _write_tables(
+    above: _Named, below: _Named, key: str, known: Dictionary | None, guesses: list[str], *, given: bool
+) -> Iterator[str]:
+    """Yield the lines of ``tables`` and ``rules``; append to ``guesses`` which of them are."""
+
+    def guess(place: str, line: str, why: str) -> str:
+        guesses.append(f"tables.{place}")
+        return f"    {line}  # {CONFIRM}: {why}"
+
+    household = _is_of_households(above, key)
+    one, rows = ("household", "members") if household else ("person", "rows")
+    yield "tables:"
+    yield f"  {above.name}:"
+    yield f"    {above.table.line}"
+    named = f"key: {format_scalar(key)}"
+    yield f"    {named}" if given else guess(f"{above.name}.key", named, f"it identifies a {one} and its {rows} below")
+    yield from _write_columns(above, (key,))
+    yield f"  {below.name}:"
+    yield f"    {below.table.line}"
+    yield guess(f"{below.name}.of", f"of: {above.name}", f"{above.name} has one row a {one}")
+    own = _find_own_key(below, key, household=household)
+    if own is not None:
+        why = "it identifies a row; it is not released, and rows are numbered anew"
+        yield guess(f"{below.name}.key", f"key: {format_scalar(own)}", why)
+    order = _list_orders(below, {key, own}, household=household)
+    if len(order) == 1:
+        why = "the column of roles" if household else "in this order rows of a person follow each other"
+        yield guess(f"{below.name}.order", f"order: {format_scalar(order[0])}", why)
+    else:
+        wanted = "the column of roles of members" if household else "in which order rows of a person follow each other"
+        several = f": {_list_names(order)}?" if order else ""
+        yield f"    order: {TODO}  # {wanted}{several}"
+    most = MOST_MEMBERS if household else MOST_ROWS
+    kept = f"the first {most} by role are kept" if household else f"a run of {most} neighbours is kept"
+    yield guess(f"{below.name}.max", f"max: {most}", f"your public choice; of a {one} with more {rows}, {kept}")
+    yield from _write_columns(below, (key, own))
+    if known is not None:
+        for name in sorted({*known.columns} - {*above.table.types, *below.table.types}):
+            yield f"# the dictionary also describes {format_comment(name)}, which neither table has"
+        yield from write_rules(known, {*above.table.types, *below.table.types} - {key, own})
+
+
+def _write_columns(table: _Named, keys: tuple[str | None, ...]) -> Iterator[str]:
+    """Yield the lines of a table's columns, without its keys, which need none."""
+    yield "    columns:"
+    for column in table.table.types:
+        if column not in keys:
+            for line in write_column(column, table.table, table.known):
+                yield from (f"    {part}" for part in line.split("\n"))
+
+
+def _find_own_key(below: _Named, key: str, *, household: bool) -> str | None:
+    """Return the one column that is called like the key of the table of rows, or that the dictionary says is it.
+
+    A member of a household is a person: any identifier may be of them.
+    """
+    others = [column for column in below.table.types if column != key and below.kind(column) in _KEY_KINDS]
+    unique = [column for column in others if below.is_unique(column)]
+    named = [column for column in others if column.lower() == "id" or below.identifies(column)]
+    if household and not named:
+        named = [column for column in others if _IDENTIFIER.fullmatch(column) is not None]
+    found = unique or named
+    return found[0] if len(found) == 1 else None
+
+
+def _list_orders(below: _Named, keys: set[str | None], *, household: bool) -> list[str]:
+    """Return the columns that may be the order: roles, of members; dates and moments, else what is called a time."""
+    kinds = {column: below.kind(column) for column in below.table.types if column not in keys}
+    if household:
+        return [column for column, kind in kinds.items() if kind in ("categorical", None) and _ROLE.fullmatch(column)]
+    dated = [column for column, kind in kinds.items() if kind in ("date", "datetime")]
+    called = [column for column, kind in kinds.items() if kind in ("integer", None) and _TIME.fullmatch(column)]
+    return dated or called
