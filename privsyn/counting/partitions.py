@@ -16,6 +16,9 @@ from privsyn.storage.table_files import open_parquet
 from privsyn.tasks.kernels.blocks import block_rows, count_blocks, restrict_domain
 from privsyn.tasks.kernels.counting import CodeTable
 
+PART_ROWS = 1 << 21
+"""Rows of a part at most, unless one row group has more: private tables of more are made in parts."""
+
 
 @dataclass(frozen=True)
 class Partition:

@@ -11,11 +11,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.counting.engine import Engine, LocalEngine
+from privsyn.counting.part_files import Make
+from privsyn.counting.partitions import Partition
 from privsyn.counting.row_work import RowWork
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.storage.table_files import StoredTable
+from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.binning import Binning
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, pool_one_ways, recode_from_table, recompress
@@ -31,12 +34,14 @@ class PrivateAccess:
     """The one object of a run that can read private rows.
 
     ``rows`` starts a fresh pass over the private table; ``unchanged`` says whether it is what it was when the run was
-    opened; ``engine`` counts stored rows.
+    opened; ``engine`` counts stored rows.  ``encode_parts``: what encodes a part of the table, and its parts;
+    None where it is one stream.
     """
 
     rows: encode.Batches
     unchanged: Callable[[], bool] = lambda: True
     engine: Engine = field(default_factory=LocalEngine)
+    encode_parts: Callable[[EncodingPlan], tuple[Make, list[Partition]] | None] = lambda plan: None
 
 
 class Inputs:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from privsyn.counting import synthetic_parts
-from privsyn.counting.part_files import Make, PartFile, read_parts
+from privsyn.counting.part_files import Make, PartFile
 from privsyn.counting.row_work import RowWork
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import StepKind
@@ -20,7 +20,7 @@ from privsyn.data_contracts.step_options import SHARD_ROWS, Consistency, Synthes
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress, PublishedFile, RowStream, Step
-from privsyn.pipelines.common_steps import RECODE, key_columns, list_released_tables, stream_codes
+from privsyn.pipelines.common_steps import RECODE, collect_parts, key_columns, list_released_tables, stream_codes
 from privsyn.pipelines.named_sets import (
     MERGES,
     has_sets,
@@ -250,7 +250,7 @@ def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = (), tr
             made = parts.make(wanted[0], request.threads, progress)
             return {"core_codes": replace(stream, batches=made.batches)}
         files = make_core_parts(inputs.work, parts, wanted, progress)
-        return {"core_codes": _collect_parts(stream, wanted, files)}
+        return {"core_codes": collect_parts(stream, files)}
 
     return Step(
         name="synthesize",
@@ -308,12 +308,6 @@ def make_core_parts(
     return made
 
 
-def _collect_parts(stream: RowStream, wanted: Sequence[shards.Shard], files: Sequence[PartFile]) -> RowStream:
-    """Return the output of a step whose parts are made."""
-    parts = shards.compute_part_rows(wanted)
-    return replace(stream, batches=read_parts(files), parts=parts, made=tuple(files))
-
-
 def _make_in_parts(
     request: Request,
     inputs: Inputs,
@@ -326,7 +320,7 @@ def _make_in_parts(
     if len(tasks) == 1:
         return replace(stream, batches=make(tasks[0], request.threads).batches)
     files = inputs.work.make(make, stream.profile, stream.schema, tasks, progress)
-    return _collect_parts(stream, [task.shard for task in tasks], files)
+    return collect_parts(stream, files)
 
 
 def _list_shard_rows(request: Request, inputs: Inputs, name: str, domain: Domain) -> list[synthetic_parts.ShardRows]:
