@@ -46,6 +46,12 @@ def list_partitions(files: Sequence[Path], most_rows: int) -> list[Partition]:
     return found
 
 
+def list_parts(files: Sequence[Path]) -> list[Partition]:
+    """Return the parts in which a private table is encoded or recoded; none of a table that is small enough at once."""
+    parts = list_partitions(files, PART_ROWS)
+    return parts if sum(part.rows for part in parts) > PART_ROWS else []
+
+
 def read_blocks(part: Partition, domain: Domain, *, padded: bool = False) -> Iterator[CodeTable]:
     """Yield the partition's rows, the columns of ``domain`` only, in blocks of bounded size."""
     if part.first == part.stop:

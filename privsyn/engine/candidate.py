@@ -12,7 +12,7 @@ from privsyn.counting.dask_engine import DaskEngine
 from privsyn.counting.encoded_parts import EncodedParts
 from privsyn.counting.engine import Engine, LocalEngine
 from privsyn.counting.part_files import Make
-from privsyn.counting.partitions import PART_ROWS, Partition, list_partitions
+from privsyn.counting.partitions import Partition, list_parts
 from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import ReportProgress, Run
@@ -217,15 +217,13 @@ class Candidate:
         )
 
     def _encode_parts(self, encoding: EncodingPlan) -> tuple[Make, list[Partition]] | None:
-        """Return what encodes parts of the private table; None unless it is several in Parquet files here."""
+        """Return what encodes parts of the private table; None of one that is encoded at once."""
         source = self.source
         if not isinstance(source, FileSource) or source.layout.format != "parquet":
             return None
         files = [file.absolute() for file in source.files if isinstance(file, Path)]
-        parts = list_partitions(files, PART_ROWS)
-        if len(files) < len(source.files) or len(parts) < 2:
-            return None
-        return EncodedParts(source.read, encoding).make, parts
+        parts = list_parts(files) if len(files) == len(source.files) else []
+        return (EncodedParts(source.read, encoding).make, parts) if parts else None
 
     def _is_unchanged(self) -> bool:
         """Return whether the table is, when it is asked, what is to be released."""

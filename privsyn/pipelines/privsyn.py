@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.counting.partitions import PART_ROWS, list_partitions
+from privsyn.counting.partitions import list_parts
 from privsyn.counting.recoded_parts import RecodedParts
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import StepKind
@@ -98,8 +98,8 @@ def get_options(request: Request) -> PrivSyn:
 def _recode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     recode, stored = inputs.recode(), inputs.stored(ENCODED)
     stream = stream_codes((), build_coarse_domain(recode), padded=True)
-    parts = list_partitions(stored.files, PART_ROWS) if isinstance(stored, StoredTable) else []
-    if len(parts) > 1:
+    parts = list_parts(stored.files) if isinstance(stored, StoredTable) else []
+    if parts:
         make = RecodedParts(recode).make
         return {"recoded_rows": collect_parts(stream, inputs.work.make(make, stream.profile, stream.schema, parts))}
     return {"recoded_rows": replace(stream, batches=compress_domain.recode_rows(inputs.batches(ENCODED), recode))}

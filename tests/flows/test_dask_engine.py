@@ -370,3 +370,30 @@ def test_workers_make_the_rows_of_shards_and_one_that_is_killed_changes_none(
     here = run(spec.model_copy(update={"dataset": "again"}), noise=NoNoise(), new_dataset="the same, here")
     assert tables(here.released) == tables(there.released)
     assert len(list((Path(there.released) / "synthetic").iterdir())) == 9
+
+
+def test_workers_encode_and_recode_and_one_that_is_killed_changes_nothing(
+    places: Path, folder: str, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same repairs, noise and released bytes as from rows that are encoded at once."""
+    marks = places / "marks"
+    marks.mkdir()
+    spec, killed = few(folder), list[int]()
+    here = run(spec, noise=NoNoise())
+    monkeypatch.setattr("privsyn.counting.partitions.PART_ROWS", 100)
+    with distributed.Client(cluster, set_as_default=False) as client:
+        client.run(slow_making, str(marks))
+        killer = threading.Thread(target=kill_first, args=(marks, killed))
+        killer.start()
+        again = spec.model_copy(update={"dataset": "again"})
+        there = run(on(again, kind="dask"), noise=NoNoise(), new_dataset="the same, there")
+        killer.join()
+        assert killed[0] not in set(client.run(os.getpid).values())
+    assert tables(here.released) == tables(there.released)
+    store = places / "out" / "private" / "store"
+    for step in ("encode-*-encoded_rows", "recode_rows-*"):
+        (whole,), (parts,) = (store / "people").glob(f"{step}*"), (store / "again").glob(step)
+        assert (whole.is_file(), parts.is_dir(), len(list(parts.iterdir()))) == (True, True, 12)
+        assert pq.read_table(whole).equals(pq.read_table(parts))
+    ours, theirs = ((store / name).glob("encode-*-repairs.parquet") for name in ("people", "again"))
+    assert pq.read_table(next(ours)).equals(pq.read_table(next(theirs)))
