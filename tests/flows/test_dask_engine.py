@@ -391,8 +391,8 @@ def test_workers_encode_and_recode_and_one_that_is_killed_changes_nothing(
         assert killed[0] not in set(client.run(os.getpid).values())
     assert tables(here.released) == tables(there.released)
     store = places / "out" / "private" / "store"
-    for step in ("encode-*-encoded_rows", "recode_rows-*"):
-        (whole,), (parts,) = (store / "people").glob(f"{step}*"), (store / "again").glob(step)
+    for step in ("encode-*-encoded_rows", "recode_rows-*-recoded_rows"):
+        (whole,), (parts,) = (store / "people").glob(f"{step}.parquet"), (store / "again").glob(step)
         assert (whole.is_file(), parts.is_dir(), len(list(parts.iterdir()))) == (True, True, 12)
         assert pq.read_table(whole).equals(pq.read_table(parts))
     ours, theirs = ((store / name).glob("encode-*-repairs.parquet") for name in ("people", "again"))
