@@ -10,7 +10,7 @@ from math import inf
 
 import numpy as np
 
-from benchmarks.memory import memory_mb
+from privsyn.base.process_memory import memory_mb
 from privsyn.tasks.metrics.generalization import build_default_hierarchy
 from privsyn.tasks.metrics.mgd import Axis, compute_aemc
 

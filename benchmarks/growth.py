@@ -22,10 +22,10 @@ import pyarrow.parquet as pq
 
 from benchmarks.bench import chosen_marginals
 from benchmarks.census_like import census_like
-from benchmarks.memory import memory_mb
 from benchmarks.tables import FOLDER, table_spec
 from benchmarks.whole_release import census_spec
 from privsyn.api.release import release_in_process
+from privsyn.base.process_memory import memory_mb
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.step_options import Synthesis

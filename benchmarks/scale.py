@@ -26,8 +26,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.census_like import census_like
-from benchmarks.memory import memory_mb
 from benchmarks.whole_release import census_spec
+from privsyn.base.process_memory import forget_peak_memory, memory_mb
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.open_run import open_run
@@ -145,8 +145,8 @@ def write_tables(folder: Path, persons: int) -> ReleaseSpec:
 
 @contextmanager
 def measured(step: str, found: list[Cost]) -> Iterator[None]:
-    """Append what the block cost; Linux forgets the peak so far when asked to."""
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    """Append what the block cost."""
+    forget_peak_memory()
     start, wall = time.process_time(), time.perf_counter()
     yield
     found.append(Cost(step, time.process_time() - start, time.perf_counter() - wall, memory_mb("VmHWM")))

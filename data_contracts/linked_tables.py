@@ -10,10 +10,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-from pydantic import Field
+from pydantic import Field, GetJsonSchemaHandler
+from pydantic_core import CoreSchema
 
 from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.form import Schema
 from privsyn.data_contracts.frozen_model import FrozenModel
+from privsyn.data_contracts.rule_language import RowWords
 from privsyn.data_contracts.rules import OneOf, list_expressions, map_computed_columns
 
 TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
@@ -41,6 +44,23 @@ class LinkedTable(FrozenModel):
     columns: tuple[str, ...] = Field(
         description="The table's columns: a mapping as `columns` of the spec, or the names of columns described there."
     )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
+        """Return the JSON schema, with what :func:`fold_tables` takes out of a table as people write it."""
+        schema = super().__get_pydantic_json_schema__(core_schema, handler)
+        fields = handler.resolve_ref_schema(schema)["properties"]
+        names = fields["columns"]
+        described = {name: names.pop(name) for name in ("title", "description")}
+        fields["columns"] = {**described, "anyOf": [names, {"type": "object"}]}
+        fields |= {
+            "order": {"title": "Order", "type": "string", "description": "Of the table of rows: `order` of the spec."},
+            "max": {"title": "Max", "type": "integer", "minimum": 2, "description": "Likewise: rows kept at most."},
+        }
+        for field in OF_ROWS[1:]:
+            described = {"title": field.replace("_", " ").title(), "description": f"Likewise: `{field}` of the spec."}
+            fields[field] = {**described, "type": "array", "items": {"type": "string"}}
+        return schema
 
 
 Tables = Mapping[str, LinkedTable]
@@ -77,13 +97,20 @@ def fold_tables(content: Mapping[str, Any]) -> dict[str, Any]:
             raise FieldError(problem, "Begin with a letter, with at most 48 letters, digits and _", ("tables",))
         if not isinstance(table, Mapping):
             raise FieldError("is no table", "Write `{data: ..., columns: {...}}`, and `key` or `of`", ("tables", name))
+        if not isinstance(table.get("of"), str | None):
+            raise FieldError("is no name of a table", "Write the name of the table above", ("tables", name, "of"))
+        if not isinstance(table.get("columns", ()), Mapping | list | tuple | str):
+            problem = "are neither described nor listed"
+            raise FieldError(problem, "Write `columns: {NAME: {kind: ...}}`", ("tables", name, "columns"))
     tables = {name: dict(table) for name, table in given.items()}
     above, below = _arrange(tables)
     if content.get("data") or content.get("query"):
         raise FieldError("says where one table is, and the spec has two", "Write `data` in each of them", ("data",))
     key = tables[above].get("key")
     described = content.get("columns")
-    columns = dict(described) if isinstance(described, Mapping) else {}
+    if not isinstance(described, Mapping | None):
+        raise FieldError("is no mapping of columns", "Leave it out, or write `{NAME: {kind: ...}}`", ("columns",))
+    columns = dict(described or {})
     for name in (above, below):
         tables[name]["columns"] = [*_take_columns(name, tables[name], key, columns)]
     twice = next((c for c in tables[above]["columns"] if c in tables[below]["columns"] and c != key), None)
@@ -205,6 +232,10 @@ class WithTables(Protocol):
     def measured_columns(self) -> dict[str, Any]:
         """The columns that are measured."""
 
+    @property
+    def row_words(self) -> RowWords:
+        """What rules may say of other rows of a person, and of tables."""
+
 
 def list_constant_columns(spec: WithTables) -> tuple[str, ...]:
     """Return the measured columns of the table above, but those that rules compute."""
@@ -252,7 +283,9 @@ def check_tables(spec: WithTables) -> None:
 
 def _check_computed(spec: WithTables, above: str, persons: LinkedTable) -> None:
     """Raise FieldError where a column of the table above follows from one of a row."""
-    behind = {name: node.columns for name, node in list_expressions(spec.rules, spec.released_columns).items()}
+    behind = {
+        name: node.columns for name, node in list_expressions(spec.rules, spec.released_columns, spec.row_words).items()
+    }
     for rule in spec.rules:
         lookup = getattr(rule, "lookup", None)
         behind |= dict.fromkeys(lookup.to, tuple(lookup.from_)) if lookup is not None else {}

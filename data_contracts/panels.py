@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from privsyn.data_contracts.columns import CategoricalColumn, DateColumn, DatetimeColumn, IntegerColumn
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.promise import Unit
-from privsyn.data_contracts.rules import OneOf, list_computed_columns
+from privsyn.data_contracts.rules import OneOf, list_computed_columns, map_continued_columns
 
 ORDERS = (IntegerColumn, DateColumn, DatetimeColumn)
 """The kinds of columns that put the rows of a person in order."""
@@ -190,6 +190,13 @@ def check_panel(spec: WithPanel) -> None:
     else:
         _check_order(spec, panel, computed)
     _check_carried(spec, panel, computed)
+    continued = next((n for rule in spec.rules for n in map_continued_columns(rule) if n in panel.carried), None)
+    if continued is not None:
+        raise FieldError(
+            f"{continued!r} is derived from another row, and is the order, constant, or grows with the order",
+            "Take it out of one of both",
+            ("rules",),
+        )
     _check_rest(spec, panel)
 
 

@@ -46,6 +46,7 @@ from privsyn.data_contracts.presets import (
 from privsyn.data_contracts.prior import Prior, check_prior
 from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.publication import About, Format, check_known_formats
+from privsyn.data_contracts.rule_language import NEIGHBOURS, RowWords
 from privsyn.data_contracts.rules import OneOf, Rule, check_rules, list_computed_columns
 from privsyn.data_contracts.spec_checks import check_levels, check_together, check_unmeasured
 from privsyn.data_contracts.step_options import Synthesis
@@ -114,8 +115,8 @@ class ReleaseSpec(FrozenModel):
         default={},
         description="Two tables in place of `data`: one of persons (or households) with its `key`, and one of their "
         "rows, which is `of` it: `{persons: {data: persons.parquet, key: pid, columns: {...}}, visits: {data: "
-        "visits.parquet, of: persons, order: date, max: 20, columns: {...}}}` (docs/tables.md). In a form describe the "
-        "columns in `columns`, and list their names in the tables.",
+        "visits.parquet, of: persons, order: date, max: 20, columns: {...}}}` (docs/tables.md). In a form "
+        "`columns` of the spec is `{}` then.",
     )
     order: str | None = Field(
         default=None,
@@ -319,9 +320,9 @@ class ReleaseSpec(FrozenModel):
     @model_validator(mode="after")
     def _rules_fit(self) -> ReleaseSpec:
         if self.rules:
-            check_rules(self.rules, self.released_columns)
+            check_rules(self.rules, self.released_columns, self.row_words)
         check_unmeasured(self)
-        check_levels(self.released_columns, self.rules)
+        check_levels(self.released_columns, self.rules, self.row_words)
         return self
 
     @model_validator(mode="after")
@@ -409,6 +410,15 @@ class ReleaseSpec(FrozenModel):
         household = self.unit.household_id is not None
         constant = list_constant_columns(self) if self.tables else self.constant
         return Panel(pid, most, self.order, constant, self.with_order, household, once, bool(self.tables))
+
+    @property
+    def row_words(self) -> RowWords:
+        """What rules may say of other rows of a person, and of tables, before a point and a column."""
+        tables = {name: table.columns for name, table in self.tables.items()}
+        if self.panel is None:
+            return RowWords(tables=tables)
+        roles = tuple(map(str, getattr(self.columns[self.panel.order], "values", ())))
+        return RowWords((*NEIGHBOURS, *(roles[i] for i in self.panel.once)), roles, tables)
 
     @property
     def records(self) -> int:

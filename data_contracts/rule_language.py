@@ -1,7 +1,8 @@
-"""The language of rules between columns: expressions over the columns of one row, parsed and typed, never run as code.
+"""The language of rules between columns: expressions over columns, parsed and typed, never run as code.
 
-Python's own parser reads the text; every node that is not listed here is refused, so an expression has no attributes,
-no subscripts, no names but columns, and no calls but FUNCTIONS.  Evaluation is in ``tasks/rules``.
+Python's own parser reads the text; every node that is not listed here is refused, so an expression has no subscripts,
+no names but columns, no attributes but columns of another row of a person (``previous.age``) or of a named table, and
+no calls but FUNCTIONS and COUNT.  Evaluation is in ``tasks/rules``.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import datetime as dt
 import re
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
 from privsyn.data_contracts.field_error import FieldError
@@ -26,6 +27,12 @@ CONSTANTS = {"null": None, "None": None, "true": True, "True": True, "false": Fa
 
 FUNCTIONS = ("abs", "floor", "ceil", "min", "max", "date", "year", "month", "day")
 """What may be called."""
+
+COUNT = "count"
+"""What counts the rows of a person that meet a condition."""
+
+NEIGHBOURS = ("previous", "next", "first")
+"""The rows of a person that a rule may name: the one before, the one after, and the first."""
 
 _ARITHMETIC: dict[type[ast.operator], str] = {
     ast.Add: "+",
@@ -48,19 +55,36 @@ _PLACEHOLDER = re.compile(r"_column_(\d+)_")
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`([^`]*)`""")
 
 
-def parse_condition(text: str, types: Mapping[str, Type]) -> Node:
-    """Return the condition in ``text``; ``types``: of every column.  Raises FieldError."""
-    node = parse_expression(text, types)
+@dataclass(frozen=True)
+class RowWords:
+    """What may stand before a point and a column: a row of the same person, or the table that the column is of.
+
+    ``rows``: NEIGHBOURS, and the roles that one member of a household has at most; none where rows are not linked.
+    ``roles``: every role; ``tables``: table -> its columns.
+    """
+
+    rows: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+    tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+ONE_ROW = RowWords()
+"""Of expressions about one row."""
+
+
+def parse_condition(text: str, types: Mapping[str, Type], words: RowWords = ONE_ROW) -> Node:
+    """Return the condition in ``text``; ``types``: of every column; ``words``: of rows.  Raises FieldError."""
+    node = parse_expression(text, types, words)
     if node.type != "truth":
         _refuse(f"`{text}` is a {node.type}, not a condition", "Compare it with something, as in `age < 15`")
     return node
 
 
-def parse_expression(text: str, types: Mapping[str, Type]) -> Node:
+def parse_expression(text: str, types: Mapping[str, Type], words: RowWords = ONE_ROW) -> Node:
     """Return the typed expression in ``text``.  A name in backticks is a column of any spelling.  Raises FieldError."""
     tree, quoted = _parse(text)
     try:
-        return _Reader(text, types, quoted).read(tree)
+        return _Reader(text, types, quoted, words).read(tree)
     except RecursionError:
         _refuse("is nested too deeply", "Write several rules")
 
@@ -71,6 +95,13 @@ def find_names(text: str) -> tuple[str, ...]:
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     names = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in called and n.id not in CONSTANTS]
     return tuple(dict.fromkeys(quoted[int(m[1])] if (m := _PLACEHOLDER.fullmatch(n)) else n for n in names))
+
+
+def names_neighbour(text: str) -> bool:
+    """Return whether an expression names a column of another row of a person (NEIGHBOURS).  Raises FieldError."""
+    tree, _ = _parse(text)
+    found = (n.value for n in ast.walk(tree) if isinstance(n, ast.Attribute))
+    return any(isinstance(word, ast.Name) and word.id in NEIGHBOURS for word in found)
 
 
 def _parse(text: str) -> tuple[ast.expr, list[str]]:
@@ -100,6 +131,10 @@ def _parse(text: str) -> tuple[ast.expr, list[str]]:
     return tree.body, quoted
 
 
+_NOT_LINKED = "the spec does not link rows"
+_LINK = "Name the person in `unit` and the column that puts its rows in order in `order`, or speak of one row"
+
+
 def _refuse(problem: str, cure: str = "") -> NoReturn:
     raise FieldError(problem, cure)
 
@@ -107,8 +142,8 @@ def _refuse(problem: str, cure: str = "") -> NoReturn:
 class _Reader:
     """Turns Python's syntax tree into typed nodes."""
 
-    def __init__(self, text: str, types: Mapping[str, Type], quoted: list[str]) -> None:
-        self._text, self._types, self._quoted = text, types, quoted
+    def __init__(self, text: str, types: Mapping[str, Type], quoted: list[str], words: RowWords) -> None:
+        self._text, self._types, self._quoted, self._words = text, types, quoted, words
 
     def read(self, tree: ast.expr) -> Node:
         match tree:
@@ -116,6 +151,8 @@ class _Reader:
                 return self._constant(value)
             case ast.Name(id=name):
                 return self._name(name)
+            case ast.Attribute(value=ast.Name(id=word), attr=name) if self._words != ONE_ROW or word in NEIGHBOURS:
+                return self._name_in(self._unquote(word), self._unquote(name))
             case ast.BoolOp(op=op, values=values):
                 return self._join("and" if isinstance(op, ast.And) else "or", [self._truth(v) for v in values])
             case ast.UnaryOp(op=ast.Not(), operand=operand):
@@ -129,6 +166,10 @@ class _Reader:
                 return self._comparison(left, ops, rights)
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 return self._choice(self._truth(test), self.read(body), self.read(orelse))
+            case ast.Call(func=ast.Name(id="count"), args=[arg], keywords=[]):
+                if not self._words.rows:
+                    _refuse(f"`{self._text}` counts rows of a person, and {_NOT_LINKED}", _LINK)
+                return Node(COUNT, "number", (self._truth(arg),))
             case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in FUNCTIONS:
                 return self._call(name, args)
         raise self._unknown(tree)
@@ -157,13 +198,45 @@ class _Reader:
         _refuse(f"{value!r} is not a value", "Use a number, a text in quotation marks, true, false or null")
 
     def _name(self, name: str) -> Node:
-        found = _PLACEHOLDER.fullmatch(name)
-        column = self._quoted[int(found.group(1))] if found else name
+        column = self._unquote(name)
         if column in self._types:
             return Node("column", self._types[column], value=column)
-        if found is None and name in CONSTANTS:
+        if column == name and name in CONSTANTS:
             return self._constant(CONSTANTS[name])
+        raise self._unknown_column(column)
+
+    def _name_in(self, word: str, column: str) -> Node:
+        """Return the node of a column of another row of the person, or of a table; ``word``: what stands before it."""
+        words = self._words
+        if word in words.rows:
+            if column not in self._types:
+                raise self._unknown_column(column)
+            return Node("of row", self._types[column], value=RowColumn(word, column))
+        if word in words.tables:
+            if column not in words.tables[word] or column not in self._types:
+                _refuse(
+                    f"`{self._text}` names {column!r}, which is not a released column of {word}",
+                    f"Name columns of {word} that are not dropped",
+                )
+            return Node("column", self._types[column], value=column)
+        if word in NEIGHBOURS:
+            _refuse(f"`{self._text}` names the {word} row of a person, and {_NOT_LINKED}", _LINK)
+        if word in words.roles:
+            _refuse(
+                f"`{self._text}` names the member {word!r}, and several members of a household may have this role",
+                "List the role in `once`, or count its members: `count(ROLE == 'child') > 3`",
+            )
         _refuse(
+            f"`{self._text}` has {word!r} before a point, which names no row and no table",
+            f"Write one of {', '.join((*words.rows, *words.tables))} there",
+        )
+
+    def _unquote(self, name: str) -> str:
+        found = _PLACEHOLDER.fullmatch(name)
+        return self._quoted[int(found.group(1))] if found else name
+
+    def _unknown_column(self, column: str) -> FieldError:
+        return FieldError(
             f"`{self._text}` names {column!r}, which is not a released column",
             "Name columns of the spec that are not dropped; a text value stands in quotation marks",
         )
@@ -309,12 +382,21 @@ Type = Literal["number", "text", "truth", "moment", "null"]
 
 
 @dataclass(frozen=True)
+class RowColumn:
+    """A column of another row of the same person; ``row``: which, a word of RowWords."""
+
+    row: str
+    column: str
+
+
+@dataclass(frozen=True)
 class Node:
     """One part of an expression: ``op`` on ``args``, of ``type``.
 
-    ``op`` is "column" (``value``: its name), "constant" (``value``: float, text or bool; a moment in seconds since
-    1970, a time of day in seconds since midnight), "null", "in" (``value``: the constants), an operator, a function, or
-    "if" (condition, then, else).
+    ``op`` is "column" (``value``: its name), "of row" (``value``: a RowColumn), COUNT (of a condition), "constant"
+    (``value``: float, text or bool; a moment in seconds since 1970, a time of day in seconds since midnight), "null",
+    "in" (``value``: the constants), an operator, a function, "if" (condition, then, else), or "as stored", which no
+    text has (``value``: rounds as a column does).
     """
 
     op: str
@@ -330,5 +412,17 @@ class Node:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it names, each once, in order of first use."""
-        return tuple(dict.fromkeys(n.value for n in self.walk() if n.op == "column"))
+        """The columns that it names, of whatever row, each once, in order of first use."""
+        return tuple(dict.fromkeys(name for n in self.walk() if (name := n.column) is not None))
+
+    @property
+    def column(self) -> str | None:
+        """The column that this node is, of whatever row; None for another node."""
+        if self.op == "of row":
+            return str(self.value.column)
+        return str(self.value) if self.op == "column" else None
+
+    @property
+    def across(self) -> bool:
+        """Whether it speaks of more than one row of a person."""
+        return any(n.op in ("of row", COUNT) for n in self.walk())

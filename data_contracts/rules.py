@@ -23,7 +23,15 @@ from privsyn.data_contracts.columns import (
 from privsyn.data_contracts.columns.category_columns import CategoryValue, name_one_of_attribute
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel
-from privsyn.data_contracts.rule_language import Node, Type, parse_condition, parse_expression
+from privsyn.data_contracts.rule_language import (
+    ONE_ROW,
+    Node,
+    RowWords,
+    Type,
+    names_neighbour,
+    parse_condition,
+    parse_expression,
+)
 
 MAX_RULES = 500
 
@@ -34,8 +42,10 @@ class Never(FrozenModel):
     """A condition that no row may meet.  Where it is null (unknown), the row may be."""
 
     never: str = Field(
-        description="A condition that no row may meet, over columns of one row: `age < 15 and wage is not null`. What "
-        "is compared with null is unknown, and unknown is not forbidden."
+        description="A condition that no row may meet: `age < 15 and wage is not null`. What is compared with null is "
+        "unknown, and unknown is not forbidden. Where rows are linked, it may name columns of another row of the same "
+        "person: `previous.age > age`, `next.start < end`, `first.year > year`, of the one member in a role of `once`: "
+        "`age >= head.age`, and count rows: `count(job == 'none') > 3`."
     )
 
 
@@ -45,7 +55,9 @@ class Derive(FrozenModel):
     derive: dict[str, str] = Field(
         min_length=1,
         description="Column -> its value as an expression over other columns, `age - educ - 6`. Such a column costs no "
-        "budget. A row whose value would lie outside the column's domain may not be.",
+        "budget. A row whose value would lie outside the column's domain may not be. Where rows are linked it may "
+        "follow from another row of the person, `previous.balance + paid`; then it is measured, and computed where "
+        "there is such a row.",
     )
 
 
@@ -143,8 +155,17 @@ def infer_type(column: Any) -> Type:
 
 
 def map_computed_columns(rule: Any) -> tuple[str, ...]:
-    """Return the columns that one rule derives or looks up."""
-    return tuple(rule.derive) if isinstance(rule, Derive) else rule.lookup.to if isinstance(rule, LookupRule) else ()
+    """Return the columns that one rule derives from their row, or looks up."""
+    if isinstance(rule, Derive):
+        return tuple(name for name, text in rule.derive.items() if not names_neighbour(text))
+    return rule.lookup.to if isinstance(rule, LookupRule) else ()
+
+
+def map_continued_columns(rule: Any) -> tuple[str, ...]:
+    """Return the columns that one rule derives from another row of the person."""
+    if not isinstance(rule, Derive):
+        return ()
+    return tuple(name for name, text in rule.derive.items() if names_neighbour(text))
 
 
 def list_computed_columns(rules: Sequence[Any]) -> tuple[str, ...]:
@@ -152,29 +173,43 @@ def list_computed_columns(rules: Sequence[Any]) -> tuple[str, ...]:
     return tuple(name for rule in rules for name in map_computed_columns(rule))
 
 
-def list_conditions(rules: Sequence[Any], columns: Columns) -> dict[int, Node]:
+def list_conditions(rules: Sequence[Any], columns: Columns, words: RowWords = ONE_ROW) -> dict[int, Node]:
     """Return the conditions of the ``never`` rules by their number from 0; ``columns``: the released ones.
+
+    ``words``: of the rows of a person that they may name.
 
     Raises FieldError for one that is not an expression over the columns.
     """
     types = {name: infer_type(column) for name, column in columns.items()}
-    return {i: parse_condition(rule.never, types) for i, rule in enumerate(rules) if isinstance(rule, Never)}
+    return {i: parse_condition(rule.never, types, words) for i, rule in enumerate(rules) if isinstance(rule, Never)}
 
 
-def list_expressions(rules: Sequence[Any], columns: Columns) -> dict[str, Node]:
-    """Return the expressions of the derived columns; ``columns``: the released ones.  Raises FieldError."""
+def list_expressions(rules: Sequence[Any], columns: Columns, words: RowWords = ONE_ROW) -> dict[str, Node]:
+    """Return the expressions of the derived columns; ``columns``: the released ones.  Raises FieldError.
+
+    Columns that follow from another row of a person are not among them (:func:`list_continued_expressions`).
+    """
     types = {name: infer_type(column) for name, column in columns.items()}
     return {
-        name: parse_expression(text, types)
+        name: parse_expression(text, types, words)
         for rule in rules
         if isinstance(rule, Derive)
         for name, text in rule.derive.items()
+        if not names_neighbour(text)
     }
 
 
-def order_computed_columns(rules: Sequence[Any], columns: Columns) -> tuple[str, ...]:
+def list_continued_expressions(rules: Sequence[Any], columns: Columns, words: RowWords) -> dict[str, Node]:
+    """Return the expressions of the columns that follow from another row of a person.  Raises FieldError."""
+    types = {name: infer_type(column) for name, column in columns.items()}
+    return {n: parse_expression(r.derive[n], types, words) for r in rules for n in map_continued_columns(r)}
+
+
+def order_computed_columns(rules: Sequence[Any], columns: Columns, words: RowWords = ONE_ROW) -> tuple[str, ...]:
     """Return the computed columns such that each comes after those that it needs.  Raises FieldError for a circle."""
-    needs: dict[str, set[str]] = {name: set(node.columns) for name, node in list_expressions(rules, columns).items()}
+    needs: dict[str, set[str]] = {
+        name: set(node.columns) for name, node in list_expressions(rules, columns, words).items()
+    }
     for rule in rules:
         if isinstance(rule, LookupRule):
             needs |= {name: set(rule.lookup.from_) for name in rule.lookup.to}
@@ -187,43 +222,50 @@ def order_computed_columns(rules: Sequence[Any], columns: Columns) -> tuple[str,
         raise FieldError(problem, "Leave one to be measured", ("rules",)) from None
 
 
-def check_rules(rules: Sequence[Any], columns: Columns) -> None:
-    """Check rules by the columns' names and kinds alone.  Raises FieldError with the rule's place."""
+def check_rules(rules: Sequence[Any], columns: Columns, words: RowWords = ONE_ROW) -> None:
+    """Check rules by the columns' names and kinds, and ``words`` of rows, alone.  Raises FieldError at its place."""
     if len(rules) > MAX_RULES:
         raise FieldError(f"at most {MAX_RULES} rules", place=("rules",))
     taken: set[str] = set()
     for i, rule in enumerate(rules):
         try:
-            _check_rule(rule, columns, taken)
+            _check_rule(rule, columns, words, taken)
         except FieldError as error:
             raise FieldError(error.problem, error.cure, ("rules", i, *error.place)) from None
     dummies = {name for rule in rules if isinstance(rule, OneOf) for name in rule.one_of}
     for name in list_computed_columns(rules):
         if name in dummies:
             raise FieldError(f"{name!r} is computed and one of `one_of`, too", place=("rules",))
-    order_computed_columns(rules, columns)
+    order_computed_columns(rules, columns, words)
     if len(set(list_computed_columns(rules))) == len(columns):
         raise FieldError("every column is computed from others", "Leave at least one to be measured", ("rules",))
 
 
-def _check_rule(rule: Any, columns: Columns, taken: set[str]) -> None:
+def _check_rule(rule: Any, columns: Columns, words: RowWords, taken: set[str]) -> None:
     types = {name: infer_type(column) for name, column in columns.items()}
     match rule:
         case Never():
-            condition = parse_condition(rule.never, types)
+            condition = parse_condition(rule.never, types, words)
             if not condition.columns:
                 raise FieldError("names no column", "A rule is about the columns of a row", ("never",))
             _check_texts(condition, columns, ("never",))
         case Derive():
             for name, text in rule.derive.items():
                 _claim_column([name], columns, taken)
-                node = parse_expression(text, types)
+                node = parse_expression(text, types, words)
                 _check_texts(node, columns, ("derive", name))
+                if node.across and not names_neighbour(text):
+                    raise FieldError(
+                        f"`{text}` follows from a member's role or a count, and a column is derived from its own row, "
+                        "or from the previous, next or first one",
+                        "Measure the column, and say what may not be in `never`",
+                        ("derive", name),
+                    )
                 if not node.columns:
                     raise FieldError(
                         f"`{text}` names no column", "Let the column's own domain be this value", ("derive", name)
                     )
-                if name in node.columns:
+                if any(part.op == "column" and part.value == name for part in node.walk()):
                     raise FieldError(
                         f"{name!r} is derived from itself", "Compute it from other columns", ("derive", name)
                     )
@@ -291,7 +333,7 @@ def _check_texts(node: Node, columns: Mapping[str, Any], place: tuple[str, ...])
     A slip would forbid other rows than are meant; `other` may always be compared with.
     """
     for part in node.walk():
-        named = [a.value for a in part.args if a.op == "column"]
+        named = [a.column for a in part.args if a.column is not None]
         if len(named) != 1 or part.op not in {"==", "!=", "in"}:
             continue
         column = columns[named[0]]

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from privsyn.data_contracts.columns.category_columns import name_level_attribute
 from privsyn.data_contracts.columns.shared_fields import Binned
 from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.rule_language import RowWords
 from privsyn.data_contracts.rules import Derive, LookupRule, OneOf, list_conditions, list_expressions
 
 COUNTING = ("exact", "heaps", "levels")
@@ -40,6 +41,10 @@ class Named(Protocol):
     @property
     def unmeasured_columns(self) -> dict[str, Any]:
         """The columns that are not measured."""
+
+    @property
+    def row_words(self) -> RowWords:
+        """What rules may say of other rows of a person."""
 
 
 def check_unmeasured(spec: Named) -> None:
@@ -73,7 +78,7 @@ def check_unmeasured(spec: Named) -> None:
 def _list_named_columns(spec: Named) -> Iterator[tuple[Place, Sequence[str]]]:
     """Yield every part of a spec that names columns, by its place."""
     for i, rule in enumerate(spec.rules):
-        yield ("rules", i), _list_rule_columns(rule, spec.released_columns)
+        yield ("rules", i), _list_rule_columns(rule, spec.released_columns, spec.row_words)
     if spec.focus is not None:
         yield ("focus", "columns"), spec.focus.columns
     for i, marginal in enumerate(spec.workload):
@@ -86,24 +91,24 @@ def _list_named_columns(spec: Named) -> Iterator[tuple[Place, Sequence[str]]]:
         yield ("mechanism", field), getattr(spec.mechanism, field, ())
 
 
-def _list_rule_columns(rule: Any, columns: Mapping[str, Any]) -> tuple[str, ...]:
+def _list_rule_columns(rule: Any, columns: Mapping[str, Any], words: RowWords) -> tuple[str, ...]:
     match rule:
         case Derive():
-            needed = (name for node in list_expressions([rule], columns).values() for name in node.columns)
+            needed = (name for node in list_expressions([rule], columns, words).values() for name in node.columns)
             return (*rule.derive, *needed)
         case LookupRule(lookup=lookup):
             return (*lookup.from_, *lookup.to)
         case OneOf():
             return tuple(rule.one_of)
-    return tuple(list_conditions([rule], columns)[0].columns)
+    return tuple(list_conditions([rule], columns, words)[0].columns)
 
 
-def check_levels(columns: Mapping[str, Any], rules: Sequence[Any]) -> None:
+def check_levels(columns: Mapping[str, Any], rules: Sequence[Any], words: RowWords) -> None:
     """Raise FieldError where a level is not a column that ``rules`` compute from the column with levels alone.
 
-    columns: the released ones, which the rules fit.
+    columns: the released ones, which the rules, with their ``words`` of rows, fit.
     """
-    needs = {name: set(node.columns) for name, node in list_expressions(rules, columns).items()}
+    needs = {name: set(node.columns) for name, node in list_expressions(rules, columns, words).items()}
     for rule in rules:
         if isinstance(rule, LookupRule):
             needs |= {name: set(rule.lookup.from_) for name in rule.lookup.to}

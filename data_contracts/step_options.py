@@ -40,8 +40,9 @@ class Split(FrozenModel):
         ge=0,
         le=0.9,
         description="How much of the chosen marginals' share goes to the trends of all pairs of numbers and moments, a "
-        "signed number each, if all columns are such; where others are many it is less. 0 (the paper): none is "
-        "measured. Not with a prior.",
+        "signed number each, if all columns are such; where others are many it is less. Where noise hides them, they "
+        "are asked again with the chosen marginals, out of a quarter of the single columns' part at most. 0 (the "
+        "paper): none is measured. Not with a prior.",
     )
     one_ways: Literal["cells", "equal"] = Field(
         default="cells",

@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from privsyn.api.before_release import check_spec as check_spec
     from privsyn.api.before_release import compare as compare
     from privsyn.api.before_release import epsilon as epsilon
+    from privsyn.api.before_release import estimate as estimate
     from privsyn.api.before_release import forecast as forecast
     from privsyn.api.check import CheckReport as CheckReport
     from privsyn.api.draft import SpecDraft as SpecDraft
     from privsyn.api.draft import draft_spec as draft_spec
+    from privsyn.api.estimate import Estimate as Estimate
     from privsyn.api.example import example as example
     from privsyn.api.ledger import LedgerView as LedgerView
     from privsyn.api.open_release import Release as Release
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "api.release": ("evaluate", "improve", "ledger", "release", "rerun"),
-    "api.before_release": ("check_spec", "compare", "epsilon", "forecast"),
+    "api.before_release": ("check_spec", "compare", "epsilon", "estimate", "forecast"),
     "api.draft": ("draft_spec", "SpecDraft"),
     "api.example": ("example",),
     "api.open_release": ("open_release", "Release"),
@@ -49,6 +51,7 @@ _MODULES = {
     "comparison.compare_methods": ("Compared",),
     "api.rerun": ("Rerun",),
     "api.check": ("CheckReport",),
+    "api.estimate": ("Estimate",),
     "forecasts.forecast": ("Forecast",),
     "api.ledger": ("LedgerView",),
     "base.errors": ("PrivsynError", "RequestError", "BudgetRefusedError", "LedgerError", "ContractError"),

@@ -27,7 +27,7 @@ from privsyn.storage.released_files import check_released_file, list_synthetic_n
 from privsyn.tasks.codecs import EncodingPlan, find_evenly_cut_columns
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encoding_plan import plan_every_column
-from privsyn.tasks.estimation.noisy import pool_answers
+from privsyn.tasks.estimation.noisy import count_marginals, pool_answers
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, merge_coarse, recode_from_table
 from privsyn.tasks.knowledge.totals import KNOWN_SIGMA, KnownTotals
 from privsyn.tasks.panels.choose_rows import draw_one_row_each
@@ -250,16 +250,30 @@ class ReleasedCounts:
     @cached_property
     def measured(self) -> dict[str, list[Counts]]:
         """Release step -> what it counted, flat, in the order of its receipts."""
+        found = {}
+        for name, asked in self._asked.items():
+            if list_whole_stages([name]):
+                found[name] = asked[: count_marginals([counts.attributes for counts in asked])]
+            else:
+                planned = read_merges(self.read(MERGES_FILE))
+                pairs = zip(asked, planned, strict=True)
+                found[name] = [counts._replace(merges=planned.merges) for counts, planned in pairs]
+        return found
+
+    @cached_property
+    def sums_beside(self) -> dict[str, list[Counts]]:
+        """Release step -> the sums of scores that it asked after its counts, of one cell each; most ask none."""
+        return {name: asked[len(self.measured[name]) :] for name, asked in self._asked.items()}
+
+    @cached_property
+    def _asked(self) -> dict[str, list[Counts]]:
+        """Release step that counts -> all that it asked, flat, in the order of its receipts."""
         steps = {step.name: step for step in release_steps(self.steps)}
         found = {}
         for name, file in self.noisy_files.items():
             if steps[name].look.noise_of == "a count":
                 cliques, answers, sigmas = _flatten(self.read(f"{file}.parquet"), self.read(f"{file}_receipts.parquet"))
                 found[name] = [Counts(tuple(c), y, s) for c, y, s in zip(cliques, answers, sigmas, strict=True)]
-                if not list_whole_stages([name]):
-                    planned = read_merges(self.read(MERGES_FILE))
-                    pairs = zip(found[name], planned, strict=True)
-                    found[name] = [counts._replace(merges=planned.merges) for counts, planned in pairs]
         return found
 
 
@@ -299,6 +313,11 @@ class CountsOfSet(ReleasedCounts):
     def measured(self) -> dict[str, list[Counts]]:
         """What the release counted."""
         return self._of[0].measured
+
+    @property
+    def sums_beside(self) -> dict[str, list[Counts]]:
+        """The sums that the release asked after its counts."""
+        return self._of[0].sums_beside
 
     def read(self, name: str) -> pa.Table:
         """Return a table of the release."""

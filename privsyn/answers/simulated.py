@@ -78,7 +78,7 @@ def make_replicate(released: ReleasedCounts, seed: int) -> pa.Table:
     """Return one release of the model; a function of the released folder and ``seed``."""
     noise = SeededNoise(seed)
     measured = {n: [_measure_again(released, c, noise) for c in every] for n, every in released.measured.items()}
-    return remake_rows(released, measured, trends=_ask_trends_again(released, noise))
+    return remake_rows(released, measured, sums=_ask_sums_again(released, noise))
 
 
 def make_unshrunk_rows(released: ReleasedCounts) -> pa.Table | None:
@@ -102,23 +102,25 @@ def remake_rows(
     released: ReleasedCounts,
     measured: Mapping[str, Sequence[Counts]],
     mechanism: AnyMechanism | None = None,
-    trends: Mapping[str, pa.Table] | None = None,
+    sums: Mapping[str, Sequence[NDArray[np.int64]]] | None = None,
 ) -> pa.Table:
     """Return the rows that the release's own steps make of other counts in the place of those that it ``measured``.
 
     Of its own counts they make its own rows.  ``mechanism``: other options of its mechanism, for these steps;
-    ``trends``: look at trends -> other noisy sums in the place of its own.
+    ``sums``: look at trends, or step that asked them again -> other noisy sums in the place of its own.
     """
     given: dict[str, Tables] = {
         name: {
-            "noisy": released.read(f"{file}.parquet") if trends is None else trends[name],
+            "noisy": released.read(f"{file}.parquet") if sums is None else noisy.tabulate_answers(sums[name]),
             "receipts": released.read(f"{file}_receipts.parquet"),
         }
         for name, file in released.trend_files.items()
     }
     for name, counts in measured.items():
+        own = [c.counts.astype(np.int64) for c in released.sums_beside[name]]
+        beside = own if sums is None else sums[name]
         given[name] = {
-            "noisy": noisy.tabulate_answers([c.counts.astype(np.int64) for c in counts]),
+            "noisy": noisy.tabulate_answers([*(c.counts.astype(np.int64) for c in counts), *beside]),
             "receipts": released.read(f"{released.noisy_files[name]}_receipts.parquet"),
         }
     if released.sets:
@@ -149,11 +151,18 @@ def list_unmeasured_pairs(released: ReleasedCounts, columns: tuple[str, ...]) ->
     return [pair for pair in combinations(order, 2) if pair not in inside]
 
 
-def _ask_trends_again(released: ReleasedCounts, noise: SeededNoise) -> dict[str, pa.Table]:
-    """Return the sums of every look at trends on the model's rows, with new noise of the same scale."""
-    found = {}
-    for name, file in released.trend_files.items():
-        queries = noisy.read_receipts(released.read(f"{file}_receipts.parquet"))
+def _ask_sums_again(released: ReleasedCounts, noise: SeededNoise) -> dict[str, list[NDArray[np.int64]]]:
+    """Return the sums of every look at trends, and of every step that counts, on the model's rows with new noise.
+
+    The noise has the same scale; most steps that count ask no sums.
+    """
+    beside = {name: len(counts) for name, counts in released.measured.items()}
+    found: dict[str, list[NDArray[np.int64]]] = {}
+    for name, first in {**dict.fromkeys(released.trend_files, 0), **beside}.items():
+        queries = noisy.read_receipts(released.read(f"{released.noisy_files[name]}_receipts.parquet"))[first:]
+        if not queries:
+            found[name] = []
+            continue
         ranks = rank_codes(released.recode, released.encoding.binning, get_top(queries))
         sizes = {a: r.score.size for a, r in ranks.items()}
         codes = {
@@ -162,8 +171,7 @@ def _ask_trends_again(released: ReleasedCounts, noise: SeededNoise) -> dict[str,
         }
         rows = CodeTable(Domain.of({a: size - 1 for a, size in sizes.items()}), tuple(codes.values()), padded=True)
         exact = count_exactly(rows, queries, 1, {a: r.score for a, r in ranks.items()})
-        answers = [y + noise.draw(q.sigma, 1) for y, q in zip(exact, queries, strict=True)]
-        found[name] = noisy.tabulate_answers(answers)
+        found[name] = [y + noise.draw(q.sigma, 1) for y, q in zip(exact, queries, strict=True)]
     return found
 
 

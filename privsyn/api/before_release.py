@@ -1,4 +1,4 @@
-"""The public functions that help to decide on a release: check_spec, forecast, epsilon and compare.
+"""The public functions that help to decide on a release: check_spec, forecast, estimate, epsilon and compare.
 
 What a function needs is imported when it is called, as in ``privsyn.api.release``.
 """
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from privsyn.api.check import CheckReport
+    from privsyn.api.estimate import Estimate
     from privsyn.comparison.compare_methods import Compared
     from privsyn.forecasts.forecast import Forecast
 
@@ -98,6 +99,30 @@ def forecast(
             seeds=seeds,
             progress=report,
         )
+
+
+@check_arguments
+def estimate(spec: AnySpec, rows: int, *, workers: int = 0) -> Estimate:
+    """Return what a release would take on this machine: CPU and wall time, memory and disk, by step.
+
+    Args:
+        spec: The spec; the table that it names is not opened.
+        rows: About how many rows the table has, from public knowledge: 1 to 10^12.  How many are made, the spec says.
+        workers: Of a Dask cluster, which count: at most 10,000; 0: as the spec's ``engine`` says.
+
+    Returns:
+        ``steps``, each with its CPU and wall seconds, peak memory and what it writes, and ``whole``, all together;
+        ``words`` say what was assumed.
+
+    Raises:
+        RequestError: An argument or the spec is wrong, or the spec improves an earlier release.
+
+    Privacy: no argument may be private.  A small release of made-up rows is rehearsed in a temporary folder, with a
+    ledger of its own; no table is read, nothing is spent and nothing stays.
+    """
+    from privsyn.api.estimate import estimate as rehearsed
+
+    return rehearsed(load_any_spec(spec), rows, workers=workers)
 
 
 @check_arguments

@@ -103,7 +103,8 @@ class Release(Questions):
         For a single statistic, use these rather than the rows: they have error bars.  ``consistent`` has one row a
         marginal: its ``attributes``, its ``counts`` (floats; the last attribute changes fastest, in the codes of
         ``recode``) and ``sigma``, the standard deviation of a count's noise as it was measured.  ``one_way``,
-        ``scores`` and ``measured`` have the counts as they were measured, and their ``_receipts`` what each cost.
+        ``scores`` and ``measured`` have the counts as they were measured, and their ``_receipts`` what each cost; pairs
+        of one cell after the single columns of ``measured`` are trends, asked again.
         """
         names = [name for name in sorted(self.manifest.files) if name.startswith("marginals/")]
         return {Path(name).stem: pq.read_table(self._checked(name)) for name in names}

@@ -19,6 +19,7 @@ _ARGUMENTS = {
     "rerun": "release keep prior",
     "query": "release columns where formula probabilities level population other plot",
     "forecast": "rows epsilons earlier public strength seeds plot",
+    "estimate": "rows workers",
     "add_formats": "release formats",
     "publish": "release database prefix schema replace",
     "draft_spec": "data dictionary dataset header csv key of",

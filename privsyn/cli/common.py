@@ -262,6 +262,7 @@ _OTHER_WORDS = {
     "query.probabilities": "QUESTION",
     "query.other": "--earlier",
     "forecast.rows": "--rows-about",
+    "estimate.rows": "--rows-about",
     "add_formats.release": "RELEASE",
     "add_formats.formats": "--to",
     "publish.release": "RELEASE",

@@ -81,9 +81,9 @@ def render_forecast(forecast: Forecast, console: Console) -> None:
     from privsyn.forecasts.forecast import HEADINGS, RELATION_HEADINGS
 
     title = f"Forecast for about {forecast.rows:,} {forecast.of}"
-    console.print(_build_table(title, HEADINGS, forecast.epsilon_rows()))
+    console.print(build_table(title, HEADINGS, forecast.epsilon_rows()))
     console.print(
-        _build_table(
+        build_table(
             "Columns: share of rows in a wrong bin, codes of relations, standard error of the mean",
             forecast.column_headings(),
             forecast.column_rows(),
@@ -91,7 +91,7 @@ def render_forecast(forecast: Forecast, console: Console) -> None:
     )
     if forecast.asked.relations:
         title = f"The strongest relations at epsilon {forecast.own:g}: measured, and in how many codes"
-        console.print(_build_table(title, RELATION_HEADINGS, forecast.relation_rows()))
+        console.print(build_table(title, RELATION_HEADINGS, forecast.relation_rows()))
     for words in forecast.words:
         console.print(words, soft_wrap=True, style="dim")
 
@@ -102,7 +102,7 @@ def build_sizes_table(forecasts: Sequence[Forecast]) -> Table:
 
     rows = [[f"{made.rows:,}", *made.epsilon_rows()[0][1:]] for made in forecasts]
     title = f"Forecast at epsilon {forecasts[0].at[0].epsilon:g}, by about how many {forecasts[0].of} the table has"
-    return _build_table(title, [forecasts[0].of, *HEADINGS[1:]], rows)
+    return build_table(title, [forecasts[0].of, *HEADINGS[1:]], rows)
 
 
 def render_risks(risks: Sequence[Risk], console: Console) -> None:
@@ -128,9 +128,7 @@ def render_risks(risks: Sequence[Risk], console: Console) -> None:
                 _format_percent(r.found),
             ]
         )
-    console.print(
-        _build_table(f"What an attacker can learn of one person, at delta {risks[0].delta:g}", headings, rows)
-    )
+    console.print(build_table(f"What an attacker can learn of one person, at delta {risks[0].delta:g}", headings, rows))
     for words in RISK_WORDS:
         console.print(words, soft_wrap=True, style="dim")
 
@@ -154,13 +152,14 @@ def render_published(console: Console) -> None:
     from privsyn.forecasts.attacker import PUBLISHED, REGISTRY
 
     rows = [[p.parameters, p.name, p.curator, str(p.year), p.unit] for p in PUBLISHED]
-    console.print(_build_table("What others published with", ["parameters", "what", "by", "year", "unit"], rows))
+    console.print(build_table("What others published with", ["parameters", "what", "by", "year", "unit"], rows))
     console.print(
         f"From {REGISTRY}; pending review there. Compare the unit before the number.", soft_wrap=True, style="dim"
     )
 
 
-def _build_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+def build_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Return a table of text, in which nothing is markup."""
     table = Table(title=Text(title), title_justify="left")
     for heading in headings:
         table.add_column(heading)

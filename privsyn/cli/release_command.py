@@ -80,8 +80,13 @@ def release_command(
     ] = False,
     rows_about: Annotated[
         int | None,
-        typer.Option(metavar="N", help="About how many rows the table has, a public number, for the forecast."),
+        typer.Option(metavar="N", help="About how many rows the table has, a public number: forecast, estimate."),
     ] = None,
+    estimate: Annotated[
+        bool,
+        typer.Option("--estimate", help="Print time, memory and disk for --rows-about N, and stop: nothing is read."),
+    ] = False,
+    workers: Annotated[int, typer.Option(metavar="N", help="Estimate for N workers of a Dask cluster.")] = 0,
     as_json: AsJson = False,
     prefect: AsFlow = False,
     debug: Debug = False,
@@ -99,6 +104,9 @@ def release_command(
         table = parse_table(data, "--data")
         settings = read_settings(out)  # a wrong variable is refused before anything starts
         request = override_options(load_spec(spec), epsilon, delta, table, seed_synthesis, engine)
+        if estimate:
+            _print_estimate(request, rows_about, workers, as_json=as_json)
+            return
         warn_of_epsilon(request.privacy.epsilon)
         candidate = build_candidate(request, settings, fresh=fresh, period=period, new_dataset=new_dataset)
         if dry_run:
@@ -128,6 +136,25 @@ def _print_dry_run(ahead: FirstCharge, rows_about: int | None, *, as_json: bool)
     print_price(ahead, results)
     print_forecasts(ahead.request, forecasts, results)
     people.print("A dry run: nothing was read, nothing was charged.")
+
+
+def _print_estimate(request: ReleaseSpec, rows_about: int | None, workers: int, *, as_json: bool) -> None:
+    from privsyn.api.estimate import estimate
+    from privsyn.base.errors import RequestError
+    from privsyn.cli.forecasts import build_table
+
+    if rows_about is None:
+        raise RequestError("is missing", "Say about how many rows, from public knowledge", "estimate.rows")
+    people.print("Rehearsing the release on made-up rows ...", style="dim")
+    made = estimate(request, rows_about, workers=workers, loading=time.process_time())
+    if as_json:
+        print_answer(json.dumps(made.as_json()))
+    results = open_results(as_json=as_json)
+    title = f"Estimate for about {made.rows:,} rows x {made.columns:,} columns, {made.rows_out:,} synthetic rows"
+    results.print(build_table(title, made.headings(), made.step_rows()))
+    for words in made.words:
+        results.print(words, soft_wrap=True, style="dim")
+    people.print("An estimate: no table was read, nothing was charged.")
 
 
 def run_here_or_in_prefect(candidate: Candidate, *, prefect: bool) -> ReleaseSummary:

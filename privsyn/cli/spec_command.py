@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from privsyn.api.check import CheckReport
+    from privsyn.data_contracts.panels import Panel as LinkedRows
     from privsyn.specs.table_fit import TableFit
 
 app = typer.Typer(no_args_is_help=True, help="Write and check release specs.")
@@ -163,7 +164,7 @@ def check_command(
             }
             print_answer(json.dumps({**report.as_json(), **more}, default=str))
         results = open_results(as_json=as_json)
-        render_check(report, results, people)
+        render_check(report, results, people, panel=loaded.panel)
         if filled:
             results.print(build_defaults_table(filled))
         if made is not None:
@@ -226,10 +227,13 @@ def json_command(
         print_answer(json.dumps(parameters if part is None else parameters["spec"][part], indent=2))
 
 
-def render_check(report: CheckReport, console: Console, warnings: Console | None = None) -> None:
+def render_check(
+    report: CheckReport, console: Console, warnings: Console | None = None, *, panel: LinkedRows | None = None
+) -> None:
     """Print the report: a table a section, and a banner over what is private.
 
-    ``warnings``: where columns that are likely misread are named; None: on the same console.
+    ``warnings``: where columns that are likely misread are named; None: on the same console.  ``panel``: of the spec's
+    linked rows, whose cap has another price.
     """
     from privsyn.api.check import SET_HEADERS
 
@@ -253,14 +257,21 @@ def render_check(report: CheckReport, console: Console, warnings: Console | None
     if report.warnings:
         console.print(_build_table("Worth a thought", ["warning"], [[w] for w in report.warnings]))
     if report.fit is not None:
-        _render_fit(report.fit, console, warnings or console)
+        _render_fit(report.fit, console, warnings or console, _describe_larger_cap(panel))
 
 
-def _render_fit(fit: TableFit, console: Console, warnings: Console) -> None:
+def _describe_larger_cap(panel: LinkedRows | None) -> str:
+    """Return what a larger ``max_records`` costs; of linked rows a person or household is one record in most counts."""
+    if panel is None:
+        return "multiplies the noise"
+    return "adds no noise" if panel.household else "multiplies the noise of the counts of all rows only"
+
+
+def _render_fit(fit: TableFit, console: Console, warnings: Console, larger_cap: str) -> None:
     cut = "" if fit.cut is None else f" {fit.cut:,} of them are left out by the unit of protection."
     if fit.cut and fit.rows:
         caps = ", ".join(f"{cap}: {_share(many, fit.rows)}" for cap, many in fit.cut_by.items())
-        cut += f" Left out by `max_records`, {caps}. A larger cap keeps more rows, and multiplies the noise."
+        cut += f" Left out by `max_records`, {caps}. A larger cap keeps more rows, and {larger_cap}."
     if fit.unread:
         cut += f" {fit.unread:,} more records cannot be read and are left out (fields, quotation marks, length)."
     console.print(

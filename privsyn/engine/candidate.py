@@ -32,6 +32,7 @@ from privsyn.storage.record_kinds import DataRecord, RequestRecord
 from privsyn.storage.records import Records
 from privsyn.storage.store import Store
 from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.panels.choose_rows import RowsOfPersons
 from privsyn.tasks.privacy.noise import NoiseSource, OpenDPNoise
 
 OpenTable = Callable[[AnyPlace, ReleaseSpec], Source]
@@ -206,7 +207,9 @@ class Candidate:
         plan, keys = self.ordered_plan, self._compute_keys(generation, fingerprint)
         return Run(
             plan=plan,
-            private=PrivateAccess(self.source.batches, self._is_unchanged, self.engine, self._encode_parts),
+            private=PrivateAccess(
+                RowsOfPersons(self.source.batches), self._is_unchanged, self.engine, self._encode_parts
+            ),
             keys=keys,
             name=name_run(self.records, plan.name or self.spec.dataset, keys[plan.steps[-1].name]),
             store=self.store,

@@ -20,6 +20,7 @@ from privsyn.specs.places import format_place
 from privsyn.tasks.knowledge.totals import check_totals_possible
 from privsyn.tasks.privacy.accountant import cap_accountant, convert_epsilon_to_rho
 from privsyn.tasks.rules.feasibility import check_feasible
+from privsyn.tasks.steps.decode_linked import check_persons_feasible
 
 
 def check_reason(candidate: Candidate) -> None:
@@ -70,6 +71,7 @@ def check_keepable(request: Request) -> None:
             )
     try:
         check_feasible(request.encoding)
+        check_persons_feasible(request.encoding)
         if (totals := request.public.totals) is not None:
             check_totals_possible(request.spec.totals, totals, request.encoding)
     except FieldError as error:

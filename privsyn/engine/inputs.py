@@ -105,6 +105,11 @@ class Inputs:
         receipts = [self.table(f"{stage}.receipts") for stage in stages]
         return noisy.list_all_measured(receipts, [self.table(f"{stage}.noisy") for stage in stages])
 
+    def sums_beside(self, stages: Sequence[str]) -> tuple[list[Query], list[NDArray[Any]]]:
+        """Return queries and noisy answers of the sums that these release steps asked beside marginals, each once."""
+        receipts = [self.table(f"{stage}.receipts") for stage in stages]
+        return noisy.list_all_sums(receipts, [self.table(f"{stage}.noisy") for stage in stages])
+
     def domain(self) -> Domain:
         """Return the compressed domain."""
         return build_coarse_domain(self.recode())

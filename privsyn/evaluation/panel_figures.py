@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -24,16 +25,17 @@ from privsyn.tasks.metrics.panels import MOST_LEVELS, PanelTable
 from privsyn.tasks.steps.encode import Repairs, encode_batch
 
 Batches = Iterable[pa.RecordBatch]
+Passes = Callable[[], Batches]
 
 SAMPLE = 0.1
 """Part of the real persons that a release is compared with."""
 
 
-def compute_panel_figures(release: Release, real: Batches, synthetic: Batches) -> tuple[PanelFigure, ...]:
+def compute_panel_figures(release: Release, real: Passes, synthetic: Passes) -> tuple[PanelFigure, ...]:
     """Return the figures of a release of linked rows; none of another.
 
-    real: the kept rows as they are stored, with the person's identifier; synthetic: those of the release, in the order
-    of its files.
+    Each starts a pass.  real: over the kept rows as they are stored, with the person's identifier; synthetic: over
+    those of the release, in the order of its files.
     """
     panel = release.spec.panel
     if panel is None:
@@ -41,8 +43,10 @@ def compute_panel_figures(release: Release, real: Batches, synthetic: Batches) -
     persons = [pq.read_table(path, columns=[panel.person])[panel.person] for path in release.synthetic]
     made = pa.chunked_array([chunk for column in persons for chunk in column.chunks], pa.int64()).to_numpy()
     encoding, spec = release.encoding, release.spec
-    kept = read_panel_table(real, encoding, spec)
-    drawn = read_panel_table(synthetic, encoding, spec, made)
+    kept = read_panel_table(real(), encoding, spec)
+    drawn = read_panel_table(synthetic(), encoding, spec, made)
+
+    broken = _compare_broken(release, real, synthetic, made)
 
     def list_figures(other: PanelTable) -> Iterator[PanelFigure]:
         if panel.household:
@@ -50,7 +54,63 @@ def compute_panel_figures(release: Release, real: Batches, synthetic: Batches) -
         return list_panel_figures(kept, other, panel)
 
     some = {(f.name, f.column): f for f in list_figures(sample_persons(kept))}
-    return tuple(_add_sample(figure, some.get((figure.name, figure.column))) for figure in list_figures(drawn))
+    figures = [_add_sample(figure, some.get((figure.name, figure.column))) for figure in list_figures(drawn)]
+    return (*figures, *broken)
+
+
+def _compare_broken(
+    release: Release, real: Passes, synthetic: Passes, made: NDArray[np.int64]
+) -> tuple[PanelFigure, ...]:
+    """Return for each rule across rows the share of both tables' rows that break it; arguments as of the figures."""
+    rules = release.encoding.rules
+    if rules is None or not rules.across:
+        return ()
+    both = [
+        share_broken(real(), release.encoding, release.spec),
+        share_broken(synthetic(), release.encoding, release.spec, made),
+    ]
+    words = [f"rows that break a rule: {condition.words}" for condition in rules.across]
+    return tuple(_compare(name, "", list(shares)) for name, shares in zip(words, zip(*both, strict=True), strict=True))
+
+
+def share_broken(
+    batches: Batches, encoding: EncodingPlan, spec: ReleaseSpec, person: NDArray[np.int64] | None = None
+) -> list[float]:
+    """Return what share of the rows breaks each rule across rows; arguments as of :func:`read_panel_table`."""
+    panel, rules = spec.panel, encoding.rules
+    if panel is None or rules is None:
+        return []
+    needed = {panel.order, *(name for condition in rules.across for name in condition.needs)}
+    codecs = [codec for codec in encoding.codecs if not needed.isdisjoint(codec.ranges())]
+    parts: dict[str, list[pa.Array]] = {}
+    keys = [pa.array([], pa.string())]
+    for batch in batches:
+        for codec in codecs:
+            for name, values in codec.read({n: batch.column(n) for n in codec.sources}).items():
+                parts.setdefault(name, []).append(values)
+        if person is None:
+            keys.append(to_keys(batch.column(panel.person), pa.string()))
+    if not parts:
+        return [0.0] * len(rules.across)
+    columns = {name: pa.chunked_array(values).combine_chunks() for name, values in parts.items()}
+    if person is None:
+        person = _number_persons(keys)
+    order = columns[panel.order]
+    place = encoding.get_codec(panel.order).encode({panel.order: order})[0] if panel.household else order
+    by_place = pc.rank(place if isinstance(place, pa.Array) else pa.array(place), tiebreaker="dense")
+    chosen = np.lexsort((np.asarray(by_place), person))
+    chosen = chosen[(person >= 0)[chosen] & (np.asarray(order.is_valid())[chosen] | panel.household)]
+    if not len(chosen):
+        return [0.0] * len(rules.across)
+    table = {name: values.take(pa.array(chosen)) for name, values in columns.items()}
+    broken = rules.find_broken_persons(table, np.diff(person[chosen], prepend=-1) != 0)
+    return [float(share) for share in broken.mean(axis=1)]
+
+
+def _number_persons(keys: list[pa.Array]) -> NDArray[np.int64]:
+    """Return a number for each identifier, -1 for none."""
+    indices = pa.chunked_array(keys).dictionary_encode().combine_chunks().indices
+    return np.asarray(indices.fill_null(-1)).astype(np.int64)
 
 
 def sample_persons(table: PanelTable) -> PanelTable:
@@ -97,8 +157,7 @@ def read_panel_table(
     columns = {name: np.concatenate(parts) for name, parts in codes.items()}
     numbers_of = {name: np.concatenate(parts) for name, parts in values.items()}
     if person is None:
-        indices = pa.chunked_array(keys).dictionary_encode().combine_chunks().indices
-        person = np.asarray(indices.fill_null(-1)).astype(np.int64)
+        person = _number_persons(keys)
     known = person >= 0
     if panel.household:
         step = columns[panel.order][known]

@@ -154,7 +154,7 @@ def _evaluate(request: EvaluationRequest, settings: Settings, release: Release, 
         release.spec.panel
         and stage(
             "Compare persons",
-            lambda: compute_panel_figures(release, opened.real.batches(), opened.compared["release"].batches()),
+            lambda: compute_panel_figures(release, opened.real.batches, opened.compared["release"].batches),
         )
     ) or ()
     evaluation = stage("Find causes", lambda: _build_evaluation(release, released, tables, scorer, scores))

@@ -272,7 +272,7 @@ def forecast(
     Known totals are left out, since the rows of a made-up table have others.
     """
     linked, one = spec.panel is not None, spec.unit.one
-    spec = (_take_units_for_rows(spec) if linked else spec).model_copy(update={"totals": ()})
+    spec = (take_units_for_rows(spec) if linked else spec).model_copy(update={"totals": ()})
     wanted = _check_number(spec, rows, epsilons, seeds)
     stand_in = MadeUpTable.of(_request(spec, spec.privacy.epsilon), rows, earlier, public, strength)
     jobs = list(product(wanted, range(seeds)))
@@ -300,7 +300,7 @@ OF_UNITS = {
 """What the rows of a forecast are where a release links them."""
 
 
-def _take_units_for_rows(spec: ReleaseSpec) -> ReleaseSpec:
+def take_units_for_rows(spec: ReleaseSpec) -> ReleaseSpec:
     """Return the request as one about a table of one row a person, or a household."""
     unlinked = {"order": None, "constant": (), "with_order": (), "once": (), "unit": Unit(records_per_person=1)}
     return spec.model_copy(update={**unlinked, "tables": {}})

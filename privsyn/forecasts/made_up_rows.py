@@ -153,7 +153,7 @@ def assume_rows(encoding: EncodingPlan, rows: int, strength: float, seed: int) -
     """
     rng = np.random.default_rng([seed, 2])
     codecs = encoding.codecs
-    pull = np.sqrt(strength) * np.linspace(0, 1, len(codecs) + 1)[1:][rng.permutation(len(codecs))] ** 2
+    pull = draw_pulls(len(codecs), strength, rng)
     hidden = ndtri(rng.random(rows))
     columns = []
     for codec, weight in zip(codecs, pull, strict=True):
@@ -164,6 +164,20 @@ def assume_rows(encoding: EncodingPlan, rows: int, strength: float, seed: int) -
     return CodeTable(encoding.domain, tuple(columns))
 
 
+def draw_pulls(columns: int, strength: float, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return each column's correlation with the hidden quantity, of :func:`assume_rows`, shape (columns,)."""
+    return np.sqrt(strength) * np.linspace(0, 1, columns + 1)[1:][rng.permutation(columns)] ** 2
+
+
+def assume_shares(codec: Codec, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return the share of each of a column's bins, of :func:`assume_rows`, shape (bins,), summing to 1."""
+    shares = 1.0 / (1.0 + rng.permutation(int(codec.groups.max()) + 1)) ** CATEGORY_SKEW
+    for start, end in codec.in_order:
+        at = (np.arange(end - start) + 0.5) / max(end - start, 1)
+        shares[start:end] = at * (1 - at) ** 6
+    return np.asarray(shares / shares.sum())
+
+
 def _draw_codes(codec: Codec, place: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.uint32]:
     """Return a fine code for each place in the column's distribution, 0 to 1.
 
@@ -171,11 +185,7 @@ def _draw_codes(codec: Codec, place: NDArray[np.float64], rng: np.random.Generat
     """
     groups = codec.groups
     bins, first, sizes = np.unique(groups, return_index=True, return_counts=True)
-    shares = 1.0 / (1.0 + rng.permutation(len(bins))) ** CATEGORY_SKEW
-    for start, end in codec.in_order:
-        at = (np.arange(end - start) + 0.5) / max(end - start, 1)
-        shares[start:end] = at * (1 - at) ** 6
-    chosen = np.minimum(np.searchsorted(np.cumsum(shares / shares.sum()), place), len(bins) - 1)
+    chosen = np.minimum(np.searchsorted(np.cumsum(assume_shares(codec, rng)), place), len(bins) - 1)
     inside = (rng.random(len(place)) * sizes[chosen]).astype(np.int64)
     codes: NDArray[np.uint32] = (first[chosen] + inside).astype(choose_code_dtype(codec.size))
     return codes

@@ -43,6 +43,7 @@ from privsyn.pipelines.privsyn import (
 )
 from privsyn.pipelines.synthesis_steps import build_row_steps, list_score_tables
 from privsyn.pipelines.trend_steps import build_trend_step, explain_by_trends, list_trends, share_trends
+from privsyn.tasks.estimation.noisy import count_marginals
 from privsyn.tasks.estimation.recode import build_coarse_domain, pool_one_ways
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import combine_cliques, select_more
@@ -163,11 +164,11 @@ def _build_choice(n: int, looks: _Looks, measure: ReleaseStep) -> Step:
             options.selection,
             remeasure_one_ways=options.split.remeasure_one_ways,
             targets=request.public.targets,
-            explained=explain_by_trends(request, inputs, trends),
+            explained=explain_by_trends(request, inputs, trends, measured),
         )
         domain = build_coarse_domain(first)
         weights = combine_cliques.weigh_cliques(pairs, domain, fine, options.selection)
-        left = select_more.list_lacking(weights, select_more.map_spent(_list_all(inputs, measured)[0]), rho)
+        left = select_more.list_lacking(weights, select_more.map_spent(_list_marginals(inputs, measured)), rho)
         return {"cliques": combine_cliques.tabulate_cliques(left, domain, fine)}
 
     return Step(
@@ -190,6 +191,12 @@ def _build_choice(n: int, looks: _Looks, measure: ReleaseStep) -> Step:
         version=build_selection_step(measure).version + COMBINE_CLIQUES.version,
         words=lambda r: "all releases' noisy scores together say what to measure more",
     )
+
+
+def _list_marginals(inputs: Inputs, stages: Sequence[str]) -> list[Query]:
+    """Return the queries of marginals of these release steps, without sums beside them."""
+    found = [inputs.noisy(stage)[0] for stage in stages]
+    return [q for queries in found for q in queries[: count_marginals([q.attributes for q in queries])]]
 
 
 def _list_all(inputs: Inputs, stages: Sequence[str]) -> tuple[list[Query], list[NDArray[np.int64]]]:

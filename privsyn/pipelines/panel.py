@@ -260,6 +260,7 @@ def build_linking_step(*, follows: bool, of_persons: bool) -> Step:
         inputs=(CODES, MARGINALS, RECODE, *list_released_tables(STAGES), *list_released_tables(looks)),
         outputs={"linked": tables.LINKED_ROWS},
         settings=_key_linking,
+        reads=(KnowledgePart.ACROSS,),
         run=run,
         words=lambda r: "each record becomes a person with rows before and after it, by the noisy transitions",
     )
@@ -272,7 +273,8 @@ def _decode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
     parts = shards.plan_shards(inputs.stored(LINKED).num_rows, settings)
     ranges = plan.list_table_ranges(order)
     profile = lambda batches: tables.make_value_profile(batches, ranges)  # noqa: E731
-    return {"synthetic": RowStream(build_linked_schema(plan, order), rows, profile, shards.compute_part_rows(parts))}
+    sizes = shards.compute_open_part_rows(parts)  # persons that break a rule may be left out
+    return {"synthetic": RowStream(build_linked_schema(plan, order), rows, profile, sizes)}
 
 
 DECODE = Step(
@@ -282,7 +284,7 @@ DECODE = Step(
     inputs=(LINKED, RECODE, *list_released_tables(STAGES)),
     outputs={"synthetic": tables.SYNTHETIC},
     settings=lambda r: {**_key_linking(r), "order": r.column_order, "columns": key_columns(r)},
-    reads=(KnowledgePart.RULES,),
+    reads=(KnowledgePart.RULES, KnowledgePart.ACROSS),
     run=_decode,
     words=lambda r: "codes become values; rows come person by person, with new identifiers, in their order",
 )

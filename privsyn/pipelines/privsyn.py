@@ -18,7 +18,7 @@ from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.mechanism_options import PrivSyn
-from privsyn.data_contracts.receipts import Query
+from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.data_contracts.step_options import Selection
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
@@ -40,13 +40,28 @@ from privsyn.pipelines.common_steps import (
 )
 from privsyn.pipelines.named_sets import build_set_steps, compute_share, list_set_stages
 from privsyn.pipelines.synthesis_steps import build_row_steps, list_score_tables
-from privsyn.pipelines.trend_steps import TRENDS, build_trend_step, explain_by_trends, list_trends, share_trends
+from privsyn.pipelines.trend_steps import (
+    TRENDS,
+    build_trend_step,
+    count_trends_again,
+    explain_by_trends,
+    list_trends,
+    share_trends,
+)
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.codecs.binning import list_counted_alone, list_roundings
-from privsyn.tasks.estimation.recode import build_coarse_domain
+from privsyn.tasks.estimation.noisy import count_marginals
+from privsyn.tasks.estimation.recode import build_coarse_domain, estimate_total
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
-from privsyn.tasks.steps import combine_cliques, compress_domain, indif_scores, measure_marginals, select_pairs
+from privsyn.tasks.steps import (
+    combine_cliques,
+    compress_domain,
+    indif_scores,
+    measure_marginals,
+    select_pairs,
+    trend_scores,
+)
 
 CLIQUES = "combine_cliques.cliques"
 JOINT_COUNTS, SINGLE_COUNTS = "joint counts of the related columns", "counts of single columns once more"
@@ -76,7 +91,8 @@ def build_up_to_measurement(
     ``measurement``; 0: there is no look at trends.
     """
     one_ways, scores, _ = options.split.exact()
-    measure = build_first_measurement(measurement * (1 - trends) * part)
+    looks = (TRENDS,) if trends else ()
+    measure = build_first_measurement(measurement * (1 - trends) * part, trends=looks)
     return (
         ENCODE,
         build_one_way_step(one_ways * part, options.split.one_ways),  # line 1
@@ -84,7 +100,7 @@ def build_up_to_measurement(
         RECODE_ROWS,
         build_scores_step(lambda r: get_options(r).selection, scores * part),  # line 3, Algorithm 1
         *([build_trend_step(measurement * trends * part)] if trends else []),  # not in the paper
-        build_selection_step(measure, (TRENDS,) if trends else ()),  # line 3, Algorithm 1
+        build_selection_step(measure, looks),  # line 3, Algorithm 1
         COMBINE_CLIQUES,  # line 4, Algorithm 2
         measure,  # line 5
     )
@@ -293,21 +309,33 @@ def build_measurement(
     look: Look,
     files: Mapping[str, PublishedFile],
     limit: str = "",
+    trends: Sequence[str] = (),
 ) -> ReleaseStep:
-    """Return noisy marginals of the cliques in the table ``chosen``, which share this part of the budget by weight."""
+    """Return noisy marginals of the cliques in the table ``chosen``, which share this part of the budget by weight.
+
+    ``trends``: the looks at trends; where these are unclear they are asked again, after the marginals.
+    """
 
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-        weights = combine_cliques.read_cliques(inputs.table(chosen))
-        return measure_marginals.plan_queries(weights, inputs.domain(), request.encoding.domain, rho, request.records)
+        weights, domain = combine_cliques.read_cliques(inputs.table(chosen)), inputs.domain()
+        first = [query for look in trends for query in inputs.noisy(look)[0]]
+        total = estimate_total(inputs.recode())
+        again, weights = trend_scores.plan_again(first, weights, total, rho, request.records)
+        left = rho - sum_rho(again)
+        queries = measure_marginals.plan_queries(weights, domain, request.encoding.domain, left, request.records)
+        return [*queries, *again]
 
     def exact(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
         fine = lambda: inputs.countable(ENCODED, request.encoding.domain)  # noqa: E731
-        return measure_marginals.count_exactly(rows, fine, queries, request.threads)
+        marginals = count_marginals([q.attributes for q in queries])
+        yield from measure_marginals.count_exactly(rows, fine, queries[:marginals], request.threads)
+        if again := queries[marginals:]:
+            yield from count_trends_again(request, inputs, rows, again)
 
     return ReleaseStep(
         name=name,
         title=title,
-        inputs=(RECODED, ENCODED, RECODE, chosen),
+        inputs=(RECODED, ENCODED, RECODE, chosen, *list_released_tables(trends)),
         outputs=RELEASED,
         plan=plan,
         exact=exact,
@@ -320,20 +348,32 @@ def build_measurement(
     )
 
 
+def _explain_sum_of_signs(request: Request) -> str:
+    return f"{explain_one_cell(request)}; a trend asked again is a sum of signs, to which each adds at most 1"
+
+
 def build_first_measurement(
     share: Fraction,
     chosen: str = CLIQUES,
     limit: str = "Relations of three and more columns are only kept where they follow from those measured.",
+    trends: Sequence[str] = (),
 ) -> ReleaseStep:
-    """Return the paper's measurement of the marginals in the table ``chosen``, with this share of the budget."""
+    """Return the paper's measurement of the marginals in the table ``chosen``, with this share of the budget.
+
+    ``trends``: as of :func:`build_measurement`.
+    """
+    words = "has the joint counts, cell by cell, the last attribute running fastest"
+    if trends:
+        words += "; pairs after the single columns are sums, as in `trends.parquet`"
     return build_measurement(
         name="measure_marginals",
         title="Measure marginals",
         chosen=chosen,
         share=share,
-        look=Look(what=JOINT_COUNTS, reason=explain_one_cell, alone=SINGLE_COUNTS),
-        files=publish_noisy("measured", "has the joint counts, cell by cell, the last attribute running fastest"),
+        look=Look(what=JOINT_COUNTS, reason=_explain_sum_of_signs if trends else explain_one_cell, alone=SINGLE_COUNTS),
+        files=publish_noisy("measured", words),
         limit=limit,
+        trends=trends,
     )
 
 

@@ -113,7 +113,8 @@ def read_consistent_marginals(
     one_way, variance = sum_coarse_one_ways(recode)
     measured = make_consistent.build_measured_marginals(*inputs.measured(list_whole_stages(stages)), domain)
     settings, known = get_consistency(request), request.public.on(recode)
-    found, totals = read_trends(request, inputs, recode, trends), known.public.totals
+    found = read_trends(request, inputs, recode, trends, list_whole_stages(stages))
+    totals = known.public.totals
     if found is not None:
         one_way = [m if totals is not None and totals.has(m.attributes) else found.pool_in(m) for m in one_way]
         measured = [found.pool_in(m) for m in measured]

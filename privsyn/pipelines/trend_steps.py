@@ -17,6 +17,7 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import Look, ReleaseStep
 from privsyn.pipelines.common_steps import RECODE, RELEASED, list_released_tables, publish_noisy
 from privsyn.tasks.codecs.binning import get_ordered
+from privsyn.tasks.estimation.noisy import pool_answers
 from privsyn.tasks.estimation.recode import Recode, estimate_total
 from privsyn.tasks.estimation.trends import TOP, Ranks, Trends, rank_codes
 from privsyn.tasks.kernels.counting import Countable
@@ -51,17 +52,36 @@ def rank_by_looks(request: Request, inputs: Inputs, queries: Sequence[Query]) ->
     return rank_codes(inputs.recode(), request.encoding.binning, trend_scores.get_top(queries))
 
 
-def read_trends(request: Request, inputs: Inputs, recode: Recode, stages: Sequence[str]) -> Trends | None:
-    """Return what the looks ``stages`` at trends say, with the one-ways of ``recode``; None without any look."""
+def read_trends(
+    request: Request, inputs: Inputs, recode: Recode, stages: Sequence[str], measured: Sequence[str] = ()
+) -> Trends | None:
+    """Return what the looks ``stages`` at trends say, with the one-ways of ``recode``; None without any look.
+
+    ``measured``: the steps that measured marginals, which may have asked trends again.
+    """
     if not stages:
         return None
-    queries, answers = inputs.measured(stages)
+    looks = [*(inputs.noisy(stage) for stage in stages), inputs.sums_beside(measured)]
+    queries, answers = pool_answers([q for asked, _ in looks for q in asked], [y for _, told in looks for y in told])
     return Trends.of(recode, rank_by_looks(request, inputs, queries), queries, answers) if queries else None
 
 
-def explain_by_trends(request: Request, inputs: Inputs, stages: Sequence[str]) -> Mapping[Clique, float] | None:
-    """Return by pair how far its trend alone moves it from independence, in records; None without any look."""
-    found = read_trends(request, inputs, inputs.recode(), stages)
+def count_trends_again(
+    request: Request, inputs: Inputs, rows: Countable, queries: Sequence[Query]
+) -> Iterator[NDArray[np.int64]]:
+    """Yield the exact sums of ``queries``, by the ranks of the first look."""
+    scores = {a: r.score for a, r in rank_by_looks(request, inputs, inputs.noisy(TRENDS)[0]).items()}
+    return trend_scores.count_exactly(rows, queries, request.threads, scores)
+
+
+def explain_by_trends(
+    request: Request, inputs: Inputs, stages: Sequence[str], measured: Sequence[str] = ()
+) -> Mapping[Clique, float] | None:
+    """Return by pair how far its trend alone moves it from independence, in records; None without any look.
+
+    stages, measured: as of :func:`read_trends`.
+    """
+    found = read_trends(request, inputs, inputs.recode(), stages, measured)
     return None if found is None else found.explain()
 
 

@@ -23,9 +23,10 @@ from privsyn.engine.execute import Run
 from privsyn.engine.plan import Plan
 from privsyn.engine.step import ReleaseStep, release_steps
 from privsyn.engine.step_tables import StepRefs
+from privsyn.pipelines.named_sets import list_whole_stages
 from privsyn.pipelines.trend_steps import list_trends
 from privsyn.storage.records import locate_private_records
-from privsyn.tasks.estimation.noisy import read_receipts
+from privsyn.tasks.estimation.noisy import count_marginals, read_receipts
 from privsyn.tasks.privacy.accountant import Accountant, convert_rho_to_epsilon
 from privsyn.tasks.privacy.gaussian_dp import SAFETY_MARGIN
 
@@ -169,12 +170,16 @@ def list_measured_relations(plan: Plan, certificate: Certificate) -> list[Relati
     counted = {step.name for step in release_steps(plan.steps) if step.look.noise_of == "a count"}
     best: dict[Clique, float] = {}
     for stage in certificate.stages:
+        asked: list[Relation] = []
         for group in stage.groups if stage.step in counted else ():
             if group.attributes is None:
                 return None
-            for names in group.attributes:
-                if len(names) > 1:
-                    best[tuple(names)] = min(group.sigma, best.get(tuple(names), group.sigma))
+            asked += [Relation(tuple(names), group.sigma) for names in group.attributes]
+        if list_whole_stages([stage.step]):
+            asked = asked[: count_marginals([relation.columns for relation in asked])]
+        for columns, sigma in asked:
+            if len(columns) > 1:
+                best[columns] = min(sigma, best.get(columns, sigma))
     return sorted((Relation(columns, sigma) for columns, sigma in best.items()), key=lambda r: (r.sigma, r.columns))
 
 

@@ -106,7 +106,7 @@ def publish(run: Run, refs: Mapping[str, StepRefs]) -> Published:
     certificate = build_certificate(run, refs)
     table = refs["decode"].tables["synthetic"]
     rows = run.store.stored(table).num_rows
-    pairs, unmeasured = _list_pairs(run, refs)
+    listed = pairs, unmeasured = _list_pairs(run, refs)
     note = release_note(run.plan, certificate, rows, pairs, unmeasured, private=run.noise.private)
     _publish_private(run, refs)
 
@@ -117,6 +117,7 @@ def publish(run: Run, refs: Mapping[str, StepRefs]) -> Published:
             refs,
             certificate,
             lambda: list_file_versions(run.records, folder, run.released_folder),
+            listed,
         )
 
     return Published(locate_folder(run, build), rows, note, pairs)
@@ -165,10 +166,12 @@ def fill(
     refs: Mapping[str, StepRefs],
     certificate: Certificate,
     versions: Callable[[], Mapping[str, str]],
+    listed: tuple[list[RelatedPair], list[ScoredPair]] | None = None,
 ) -> None:
     """Write every file of a release into ``folder``; a function of the run's released tables and the arguments.
 
-    ``versions`` returns package -> the version that made the tables, once they are in the folder.
+    ``versions`` returns package -> the version that made the tables, once they are in the folder; ``listed``: the pairs
+    of the note, None: not listed yet.
     """
     table = refs["decode"].tables["synthetic"]
     rows, private = run.store.stored(table).num_rows, run.noise.private
@@ -179,7 +182,7 @@ def fill(
         write_linked_files(folder, run.request, write_synthetic_files(folder), without)
     write_tables(folder, run.request)
     (folder / "certificate.json").write_text(certificate.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    pairs, unmeasured = _list_pairs(run, refs)
+    pairs, unmeasured = listed or _list_pairs(run, refs)
     write_note(folder, release_note(run.plan, certificate, rows, pairs, unmeasured, private=private), pairs)
     if private:
         write_descriptions(folder, run.plan, certificate, rows, packages)

@@ -144,21 +144,20 @@ def list_unmeasured_pairs(
         for row in consistent.select(["attributes", "counts"]).to_pylist()
         if len(row["attributes"]) == 1
     }
+    totals = {name: float(counts.sum()) for name, counts in singles.items()}
+    shares = {name: counts / max(totals[name], 1.0) for name, counts in singles.items()}
+    noise_of = {name: _find_noise(recode, name, len(counts)) for name, counts in singles.items()}
     found = []
     for query, answer in zip(*list_all_measured(receipts, answers), strict=True):
         names = query.attributes
         if frozenset(names) in counted or not _are_columns(names, singles, column_codes):
             continue
-        rows = float(singles[names[0]].sum())
+        rows = totals[names[0]]
         if rows > 0:
             score, noise = float(answer[0]) / (2 * rows), query.sigma / (2 * rows)
-            shares = [singles[name] / max(float(singles[name].sum()), 1.0) for name in names]
             noisy = query.sensitivity == REFERENCE_SENSITIVITY * records
-            sigmas = [
-                _find_noise(recode, name, len(s), rows) if noisy else 0.0 * s
-                for name, s in zip(names, shares, strict=True)
-            ]
-            chance = _compute_chance(shares, sigmas, rows)
+            sigmas = [noise_of[name] / rows if noisy else 0.0 * noise_of[name] for name in names]
+            chance = _compute_chance([shares[name] for name in names], sigmas, rows)
             found.append(ScoredPair((names[0], names[1]), score, chance, noise))
     return sorted(found, key=lambda pair: (round(pair.chance - pair.score, 6), pair.columns))
 
@@ -167,12 +166,12 @@ def _are_columns(names: Clique, known: Collection[str], column_codes: ColumnCode
     return all(name in known and name not in column_codes for name in names)
 
 
-def _find_noise(recode: Recode, name: str, size: int, rows: float) -> NDArray[np.float64]:
-    """Return the standard deviation of the noise in each of ``size`` codes, as a share; 0 where none is known."""
+def _find_noise(recode: Recode, name: str, size: int) -> NDArray[np.float64]:
+    """Return the standard deviation of the noise in each of ``size`` codes, in records; 0 where none is known."""
     r = recode.get(name)
     if r is None or r.size != size:
         return np.zeros(size)
-    return np.sqrt(np.bincount(r.coarse[r.kept], weights=r.variance[r.kept], minlength=size)) / rows
+    return np.sqrt(np.bincount(r.coarse[r.kept], weights=r.variance[r.kept], minlength=size))
 
 
 def _compute_chance(shares: Sequence[NDArray[np.float64]], sigmas: Sequence[NDArray[np.float64]], rows: float) -> float:

@@ -1,8 +1,9 @@
 """Two private tables, one of persons and one of their rows, read as one: each row with its person's columns beside it.
 
 The table above is held in memory; rows are streamed.  A person without rows is one row that has no place in the order.
-Where the tables do not fit together the release is refused, in words that hold no value; whoever reads them learns
-something of rows, so they say that they are private.
+Rows that do not fit into the other table are left out, each by a rule that knows the rows of one key alone, and counted
+with the repairs, which are private.  A table above without one row that is kept, and a person in two households, which
+no such rule can mend, are refused in words that hold no value and say that they are private.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from privsyn.tasks.codecs.parsing import to_keys
 
 if TYPE_CHECKING:
     from privsyn.storage.store import Store
+
+NOBODY, NO_KEY, AGAIN = "not in the table above", "null in the table above", "again in the table above"
+"""Repairs of a key: rows below whose key no row above has; rows above without a key, and after the first of a key."""
 
 PRIVATE = "(PRIVATE: it is about rows; pass it on to nobody); nothing was spent"
 """What an error about rows ends with."""
@@ -129,19 +133,15 @@ class JoinedSource(Source):
 
     def _join(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
         """Yield the rows below beside the columns above, then those above of which there was none."""
-        persons, keys = self._persons, self._keys
+        persons, keys, left_out = self._persons
+        note(self.key, left_out)
         seen, schema = np.zeros(len(keys), bool), None
         for batch in self.below[1]._stream(batch_rows, note):
             own = to_keys(batch.column(self.key), pa.string())
             place = pc.index_in(own, value_set=keys)
-            if place.null_count > own.null_count:
-                raise _refuse(
-                    self.below[0],
-                    f"has rows whose `{self.key}` is not in {self.above[0]}",
-                    f"Take these rows out, or add those whose they are to {self.above[0]}",
-                )
-            kept = batch.filter(own.is_valid())
+            kept = batch.filter(place.is_valid())
             note("", +Counter({LEFT_OUT: own.null_count}))
+            note(self.key, +Counter({NOBODY: place.null_count - own.null_count}))
             place = place.drop_null()
             seen[np.asarray(place)] = True
             joined = self._lay_beside(persons.take(place), kept)
@@ -161,23 +161,23 @@ class JoinedSource(Source):
         return pa.RecordBatch.from_pydict(arrays)
 
     @cached_property
-    def _persons(self) -> pa.Table:
-        """The table above, in memory."""
+    def _persons(self) -> tuple[pa.Table, pa.Array, Counter[str]]:
+        """The rows above that are kept, in memory, their keys, and how many were left out.
+
+        The first row of each key is kept, in the order in which the table has them.
+        """
         name, source = self.above
         batches = list(source.batches())
-        if not batches:
-            raise _refuse(name, "has no rows", "Name the whole table")
-        table = pa.Table.from_batches(batches).combine_chunks()
-        keys = to_keys(table[self.key].combine_chunks(), pa.string())
-        if keys.null_count:
-            raise _refuse(name, f"has rows without a `{self.key}`", "Take them out, or number them")
-        if pc.count_distinct(keys).as_py() < len(keys):
-            raise _refuse(name, f"has a `{self.key}` twice", "Keep one row of each")
-        return table
-
-    @cached_property
-    def _keys(self) -> pa.Array:
-        return to_keys(self._persons[self.key].combine_chunks(), pa.string())
+        keys = [to_keys(batch.column(self.key), pa.string()) for batch in batches]
+        if sum(len(part) - part.null_count for part in keys) == 0:
+            raise _refuse(name, f"has no row with a `{self.key}`", "Name the whole table")
+        codes = pa.chunked_array(keys).dictionary_encode().combine_chunks()
+        rows = pa.array(np.arange(len(codes)))
+        first = pa.table({"code": codes.indices, "row": rows}).drop_null().group_by("code").aggregate([("row", "min")])
+        kept = pa.array(np.sort(np.asarray(first["row_min"])))
+        table = pa.Table.from_batches(batches).take(kept).combine_chunks()
+        again = len(codes) - codes.null_count - len(kept)
+        return table, codes.take(kept).dictionary_decode(), +Counter({NO_KEY: codes.null_count, AGAIN: again})
 
 
 def _open(

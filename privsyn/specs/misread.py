@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns import CategoricalColumn
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.sources.joined_source import AGAIN, NO_KEY, NOBODY
 from privsyn.sources.private_table import LEFT_OUT
 from privsyn.tasks.codecs import Codec
 from privsyn.tasks.codecs.codec import Columns
@@ -37,6 +38,9 @@ IN_WORDS = {
     "null": "are null, which the column cannot be",
     "not UTF-8": "are not UTF-8 text",
     LEFT_OUT: "cannot be read",
+    NOBODY: "name nobody in the table above",
+    NO_KEY: "are null in the table above",
+    AGAIN: "are there again in the table above",
 }
 """What each repair says of the values that it touched."""
 

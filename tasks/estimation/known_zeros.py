@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from math import prod
@@ -124,8 +124,28 @@ def _build_known_zeros(plan: EncodingPlan, rules: CompiledRules, recode: Recode)
         clique = tuple(c.attribute for c in codecs)
         if surely.any():
             found[clique] = surely | found.get(clique, False)
+    compositions = find_forbidden_compositions(plan)
+    if compositions is not None:
+        attribute = plan.get_compositions().attribute
+        found[attribute,] = _coarsen(compositions, 0, recode[attribute])
     tables = tuple((c, mask) for c, mask in found.items() if mask.shape == domain.shape(c))
     return KnownZeros(tables, imply_zeros(tables))
+
+
+def find_forbidden_compositions(plan: EncodingPlan) -> Bools | None:
+    """Return which compositions of households rules about roles alone forbid; None where there is no such rule."""
+    rules = plan.rules
+    if rules is None or not rules.of_roles:
+        return None
+    panel, order = plan.get_order()
+    members = plan.get_compositions().members
+    size = members.sum(axis=1)
+    roles = np.repeat(np.tile(np.arange(members.shape[1]), len(members)), members.ravel())
+    first = np.zeros(len(roles), bool)
+    first[np.cumsum(size) - size] = True
+    table = {panel.order: order.decode(roles, np.random.default_rng(0))[panel.order]}
+    broken = replace(rules, across=rules.of_roles).find_broken_persons(table, first).any(axis=0)
+    return np.asarray(np.logical_or.reduceat(broken, np.cumsum(size) - size))
 
 
 def _find_contradictions(plan: EncodingPlan) -> Iterator[tuple[Clique, Bools]]:

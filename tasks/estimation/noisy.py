@@ -67,16 +67,43 @@ def pool_answers(queries: Sequence[Query], answers: Sequence[NDArray[Any]]) -> t
     return [q for q, _ in merged], [y for _, y in merged]
 
 
+def count_marginals(cliques: Sequence[Clique]) -> int:
+    """Return how many of a step's queries, by their attributes in order, are marginals: these come first.
+
+    Larger cliques are asked before single attributes; pairs after a single attribute are sums of scores (trends).
+    """
+    single = [i for i, clique in enumerate(cliques) if len(clique) == 1]
+    return single[-1] + 1 if single else len(cliques)
+
+
 def list_all_measured(
     receipts: Sequence[pa.Table], answers: Sequence[pa.Table]
 ) -> tuple[list[Query], list[NDArray[Any]]]:
     """Return queries and answers of several rounds, each marginal once (:func:`pool_answers`), from their tables.
 
+    Sums of scores beside the marginals are left out.  Raises ValueError if receipts and answers do not belong together.
+    """
+    return _pool_parts(receipts, answers, lambda queries: slice(count_marginals([q.attributes for q in queries])))
+
+
+def list_all_sums(receipts: Sequence[pa.Table], answers: Sequence[pa.Table]) -> tuple[list[Query], list[NDArray[Any]]]:
+    """Return queries and answers of the sums of scores that several rounds asked beside their marginals, each once.
+
     Raises ValueError if receipts and answers do not belong together.
     """
+    return _pool_parts(receipts, answers, lambda queries: slice(count_marginals([q.attributes for q in queries]), None))
+
+
+def _pool_parts(
+    receipts: Sequence[pa.Table], answers: Sequence[pa.Table], choose: Callable[[list[Query]], slice]
+) -> tuple[list[Query], list[NDArray[Any]]]:
+    """Return the pooled queries and answers of the part of each round that ``choose`` says."""
     queries = [read_receipts(table) for table in receipts]
-    parts = [read_answers(table, asked) for table, asked in zip(answers, queries, strict=True)]
-    return pool_answers([q for asked in queries for q in asked], [y for part in parts for y in part])
+    parts = [
+        (asked[choose(asked)], read_answers(table, asked)[choose(asked)])
+        for table, asked in zip(answers, queries, strict=True)
+    ]
+    return pool_answers([q for asked, _ in parts for q in asked], [y for _, told in parts for y in told])
 
 
 def _pool(queries: Sequence[Query], answers: Sequence[NDArray[Any]]) -> tuple[Query, NDArray[Any]]:

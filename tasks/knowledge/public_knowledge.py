@@ -36,6 +36,9 @@ from privsyn.tasks.knowledge.totals import HeldCounts, KnownTotals, list_held_by
 KEEPING_RULES = 4
 """The version of how rows come to keep rules; a part of keys where there are rules."""
 
+KEEPING_ACROSS = 1
+"""The version of how linked rows come to keep rules across rows; a part of keys where there are such rules."""
+
 COVERED_BY_PRIOR = 2
 """The version of which attributes a prior is informative for; a part of keys where there is a prior."""
 
@@ -48,7 +51,8 @@ class KnowledgePart(StrEnum):
     """A part of what is public about the rows, or what one kind of step takes from it."""
 
     CODES = "what rules and levels change of the codes"
-    RULES = "the rules"
+    RULES = "the rules about one row, or about the roles in a household"
+    ACROSS = "the rules across rows of a person"
     PRIOR = "the rows of the prior"
     PRIOR_PAIRS = "the pairs of the prior"
     KNOWN_COLUMNS = "which columns have known counts"
@@ -280,8 +284,25 @@ def _key_codes(public: PublicKnowledge) -> dict[str, Any]:
 
 
 def _key_rules(public: PublicKnowledge) -> dict[str, Any]:
-    rules = [rule.model_dump(mode="json", by_alias=True) for rule in public.spec.rules]
+    known = public.encoding.rules
+    only_rows = _list_across(public) - (set() if known is None else {c.rule for c in known.of_roles})
+    rules = [r.model_dump(mode="json", by_alias=True) for i, r in enumerate(public.spec.rules) if i not in only_rows]
     return {"rules": rules, "keeping_rules": KEEPING_RULES} if rules else {}
+
+
+def _key_across(public: PublicKnowledge) -> dict[str, Any]:
+    across = _list_across(public)
+    rules = [r.model_dump(mode="json", by_alias=True) for i, r in enumerate(public.spec.rules) if i in across]
+    return {"across": rules, "keeping_across": KEEPING_ACROSS} if rules else {}
+
+
+def _list_across(public: PublicKnowledge) -> frozenset[int]:
+    """Return the numbers of the rules across rows.
+
+    Only what links rows and decodes them reads these, but for rules about roles: they are about a household's record.
+    """
+    rules = public.encoding.rules
+    return frozenset() if rules is None else frozenset(c.rule for c in rules.across)
 
 
 def _key_prior(public: PublicKnowledge) -> dict[str, Any]:
@@ -332,6 +353,7 @@ def _key_together(public: PublicKnowledge) -> dict[str, Any]:
 _KEYS: Mapping[KnowledgePart, Callable[[PublicKnowledge], dict[str, Any]]] = {
     KnowledgePart.CODES: _key_codes,
     KnowledgePart.RULES: _key_rules,
+    KnowledgePart.ACROSS: _key_across,
     KnowledgePart.PRIOR: _key_prior,
     KnowledgePart.PRIOR_PAIRS: _key_prior_pairs,
     KnowledgePart.KNOWN_COLUMNS: _key_known_columns,

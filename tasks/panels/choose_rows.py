@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -55,6 +56,11 @@ class KeptRuns:
         drawn = self.find_pairs()
         return self.place[drawn], self.place[drawn + 1]
 
+    def cast(self, to_type: Callable[[NDArray[np.int64]], Any]) -> KeptRuns:
+        """Return the same with its whole numbers in the types that ``to_type`` gives them."""
+        numbers = {name: to_type(getattr(self, name)) for name in ("place", "number", "rows", "before", "without")}
+        return replace(self, **numbers)
+
     def find_pairs(self) -> NDArray[np.int64]:
         """Return the first kept row of each pair."""
         return np.flatnonzero((self.drawn if self.pair is None else self.pair) & (self.rows > 1))
@@ -70,6 +76,36 @@ class KeptRuns:
         drawn = np.flatnonzero(self.drawn)
         after = np.minimum(drawn + 1, len(self.number) - 1)
         return np.where(self.rows[drawn] > 1, self.number[after] - self.number[drawn], -1)
+
+
+def _narrow(values: NDArray[np.int64]) -> NDArray[Any]:
+    """Return the values in the smallest type of integers that holds them."""
+    low, high = (np.min_scalar_type(int(value)) for value in (values.min(initial=0), values.max(initial=0)))
+    return values.astype(np.result_type(low, high))
+
+
+class RowsOfPersons:
+    """Private rows of which several steps need the kept ones: these are chosen once, and remembered.
+
+    About eleven bytes a row are held.  Called, it starts a fresh pass over all rows, as what it is made of does.
+    """
+
+    def __init__(self, batches: Callable[..., Iterable[pa.RecordBatch]]) -> None:
+        """Take what starts a pass; nothing is read."""
+        self._batches = batches
+        self._chosen: tuple[EncodingPlan, list[KeptRuns]] | None = None
+
+    def __call__(self, *repairs: Any) -> Iterable[pa.RecordBatch]:
+        """Return the rows of a fresh pass."""
+        return self._batches(*repairs)
+
+    def iterate_runs(self, plan: EncodingPlan, group_rows: int, hash_rows: HashRows) -> Iterator[KeptRuns]:
+        """Yield as :func:`iterate_runs` does, without a pass where the runs of this plan are remembered."""
+        if self._chosen is None or self._chosen[0] is not plan:
+            runs = iterate_runs(self._batches, plan, group_rows, hash_rows)
+            self._chosen = plan, [group.cast(_narrow) for group in runs]
+        for group in self._chosen[1]:
+            yield group.cast(lambda values: values.astype(np.int64))
 
 
 HashRows = Callable[[pa.RecordBatch], NDArray[np.uint64]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -110,8 +111,19 @@ class Gaps:
         first = np.minimum(self._low + before * self.least, self._high)
         return np.clip(own, first, np.maximum(self._high - after * self.least, first))
 
-    def move(self, step: Integers, left: Integers, rng: np.random.Generator, *, forward: bool) -> Integers:
-        """Return the place of each next row, or of the one before; ``left``: how many more follow it on that side."""
+    def move(
+        self,
+        step: Integers,
+        left: Integers,
+        rng: np.random.Generator,
+        *,
+        forward: bool,
+        allows: Callable[[Integers, Integers], NDArray[np.bool_]] | None = None,
+    ) -> Integers:
+        """Return the place of each next row, or of the one before; ``left``: how many more follow it on that side.
+
+        ``allows``: says for some rows which of these places the rules allow; where none is found, they may not.
+        """
         room = (self._high - step if forward else step - self._low) - left * self.least
         places, gaps = self._forward if forward else self._backward
         found = np.full(len(step), -1, np.int64)
@@ -121,6 +133,8 @@ class Gaps:
                 break
             drawn = _draw_at(places, gaps, self._key(step[missing], left[missing] + 1), rng)
             fits = drawn <= room[missing]
+            if allows is not None:
+                fits &= allows(missing, step[missing] + (drawn if forward else -drawn))
             found[missing[fits]] = drawn[fits]
         found = np.where(found < 0, np.clip(room, 0, self.least), found)
         return step + found if forward else step - found

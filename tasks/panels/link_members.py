@@ -10,7 +10,8 @@ are those that were measured.  Post-processing of released counts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,12 +22,24 @@ from privsyn.data_contracts.panels import name_stay
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.compositions import CompositionCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec
+from privsyn.tasks.estimation.known_zeros import find_forbidden_compositions
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.estimation.recode import Recode
+from privsyn.tasks.estimation.recode import AttributeRecode, Recode
 from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
-from privsyn.tasks.panels.link_rows import AHEAD, KIND, LinkedRows, Places, draw_codes, fit_relations, recode_relation
+from privsyn.tasks.panels.allowed_codes import AllowedCodes, RowsInCodes, join_values, take_values
+from privsyn.tasks.panels.link_rows import (
+    AHEAD,
+    KIND,
+    LinkedRows,
+    Places,
+    draw_next,
+    fit_relations,
+    recode_relation,
+    redraw_forbidden,
+)
 from privsyn.tasks.panels.transition_codes import TransitionCodes
 from privsyn.tasks.panels.transitions import Transition
+from privsyn.tasks.rules.intervals import Interval, read_cells
 from privsyn.tasks.synthesis.fine_codes import FineCodes
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -38,6 +51,16 @@ KindsOfPairs: TypeAlias = Mapping[str, Sequence[Transition]]
 
 MATCHES = 10
 """How often the compositions of records whose own role is not in them are dealt out anew among these records."""
+
+
+def _leave_out(recode: AttributeRecode, forbidden: NDArray[np.bool_]) -> AttributeRecode:
+    """Return the recoding without the ``forbidden`` fine codes, where a coarse code has others."""
+    kept = recode.kept
+    weight = np.where(kept & ~forbidden, recode.weight, 0.0)
+    sums = np.bincount(recode.coarse[kept], weights=weight[kept], minlength=recode.size)
+    coarse = np.minimum(recode.coarse, recode.size - 1)
+    shares = weight / np.maximum(sums[coarse], 1e-300)
+    return replace(recode, weight=np.where(sums[coarse] > 0, shares, recode.weight))
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,11 +100,16 @@ class MemberLinker:
         self._following = plan.following
         self._transitions = {True: transitions, False: {a: [t.reverse() for t in ts] for a, ts in transitions.items()}}
         self._draws = {c.attribute: FineCodes(recode[c.attribute]) for c in plan.codecs}
+        forbidden = find_forbidden_compositions(plan)
+        if forbidden is not None:
+            compositions = self._members.attribute
+            self._draws[compositions] = FineCodes(_leave_out(recode[compositions], forbidden))
         self._followed = {a: FineCodes(c.recode) for a, c in codes.items()}
         self._sizes = {a: r.size for a, r in recode.items()} | {a: c.size for a, c in codes.items()}
         self._sizes |= {KIND: self._members.kinds, AHEAD: self._members.kinds + 1}
         related = [m for m in marginals if len(m.attributes) > 1 and not {*m.attributes}.isdisjoint(self._following)]
         self._relations = [*(recode_relation(m, codes) for m in related), *ahead]
+        self._allowed = AllowedCodes(plan, codes)
 
     def link(self, records: CodeTable, seed: int) -> LinkedRows:
         """Return the members of these records' households; households in random order."""
@@ -106,32 +134,49 @@ class MemberLinker:
                 now = now.take((on >= 0) & (on < households.members[now.household]))
                 if not now.household.size:
                     break
-                now = self._make_next(households, now, rng, forward=forward)
+                now = self._make_next(households, now, made, rng, forward=forward)
                 made.append(now)
         return self._join(households, made, rng)
 
     def _make_next(
-        self, households: _Households, now: _Members, rng: np.random.Generator, *, forward: bool
+        self,
+        households: _Households,
+        now: _Members,
+        made: Sequence[_Members],
+        rng: np.random.Generator,
+        *,
+        forward: bool,
     ) -> _Members:
-        """Return the members after ``now``, or before it."""
+        """Return the members after ``now``, or before it; ``made``: all that there are."""
         position = now.position + (1 if forward else -1)
         role, next_role = (households.roles[now.household, p] for p in (now.position, position))
         kind = (next_role if forward else role) * 2 + (role == next_role)
         chosen = [(k, kind == k) for k in np.unique(kind)]
-        codes, joints, transitions = {}, {}, self._transitions[forward]
+        beside = partial(self._find_allowed, households, now.household, position, made)
+        codes: dict[str, Codes] = {}
+        joints, transitions = {}, self._transitions[forward]
         for a in self._following:
+            allowed = beside(a, codes)
             codes[a] = np.empty_like(now.codes[a])
             joint, sigma = np.zeros((self._members.kinds, self._sizes[a], self._sizes[a])), 0.0
             for k, rows in chosen:
                 t = transitions[a][k]
-                codes[a][rows] = draw_codes(t.next_codes, now.codes[a][rows], rng)
-                joint[k] = np.bincount(now.codes[a][rows], minlength=self._sizes[a])[:, None] * t.next_codes
+                some = None if allowed is None else allowed[rows]
+                codes[a][rows], joint[k] = draw_next(t.next_codes, now.codes[a][rows], some, rng)
                 sigma = max(sigma, t.sigma * int(rows.sum()))
             joints[a] = joint, sigma
         held = self._hold(households, now.household, position)
         held[KIND] = kind.astype(choose_code_dtype(self._members.kinds))
         seed = int(rng.integers(1 << 62))
         fit_relations(codes, now.codes, held, self._sizes, joints, self._relations, seed, self._threads)
+        for number, a in enumerate(self._following):
+            allowed = beside(a, {b: codes[b] for b in self._following[:number]})
+            if allowed is None:
+                continue
+            for k, rows in chosen:
+                drawn = codes[a][rows]
+                redraw_forbidden(drawn, transitions[a][k].next_codes, now.codes[a][rows], allowed[rows], rng)
+                codes[a][rows] = drawn
         places = {}
         for a in self._following:
             ordered, places[a] = isinstance(self._plan.get_codec(a), OrderedCodec), np.empty(len(kind))
@@ -140,6 +185,56 @@ class MemberLinker:
                 at = (now.codes[a][rows], now.places[a][rows], codes[a][rows])
                 places[a][rows] = drawing.draw(*at, rng)[0]
         return _Members(now.household, position, codes, places)
+
+    def _find_allowed(
+        self,
+        households: _Households,
+        household: Integers,
+        position: Integers,
+        made: Sequence[_Members],
+        attribute: str,
+        codes: Mapping[str, Codes],
+    ) -> NDArray[np.bool_] | None:
+        """Return which codes of ``attribute`` rules allow new members beside each one that is ``made``; None: all.
+
+        ``codes``: of the new members, as far as they are known.
+        """
+        found: NDArray[np.bool_] | None = None
+        rows_of = np.full(len(households.members), -1, np.int64)
+        for others in made if self._allowed.words else ():
+            rows_of[:] = -1
+            rows_of[others.household] = np.arange(len(others.household))
+            at = rows_of[household]
+            for word in self._allowed.words:
+                for new_is_own in (True, False):
+                    there = np.where(at < 0, 0, others.position[at])
+                    own, named = (position, there) if new_is_own else (there, position)
+                    rows = np.flatnonzero((at >= 0) & households.is_named(word, household, own, named))
+                    if not len(rows):
+                        continue
+                    news = RowsInCodes(
+                        {a: code[rows] for a, code in codes.items()},
+                        partial(self._read_carried, households, household[rows], position[rows]),
+                    )
+                    known = RowsInCodes(
+                        {a: code[at[rows]] for a, code in others.codes.items()},
+                        partial(self._read_carried, households, household[rows], others.position[at[rows]]),
+                    )
+                    part = self._allowed.find(attribute, news, known, word, new_is_own=new_is_own)
+                    if part is not None:
+                        found = np.ones((len(household), part.shape[1]), bool) if found is None else found
+                        found[rows] &= part
+        return found
+
+    def _read_carried(self, households: _Households, household: Integers, position: Integers, name: str) -> Interval:
+        """Return what a column that is not followed is, or may be, of members at these positions."""
+        codec = next(c for c in self._plan.codecs if name in c.ranges())
+        vocabulary = {} if self._plan.rules is None else self._plan.rules.vocabulary
+        fine = read_cells(codec.value_bounds()[name], vocabulary)
+        if name == self._panel.order:
+            return take_values(fine, households.roles[household, position])
+        recode = self._recode[codec.attribute]
+        return take_values(join_values(fine, recode), households.coarse[codec.attribute][household])
 
     def _hold(self, households: _Households, household: Integers, position: Integers) -> dict[str, Codes]:
         """Return the codes of what members at these positions have already: their role, and their household's."""
@@ -184,6 +279,7 @@ class _Households:
         recode: Recode,
         rng: np.random.Generator,
     ) -> None:
+        self._words = {str(label): code for code, label in enumerate(compositions.roles.labels())}
         role = draws[order](coarse[order], rng)
         own = draws[compositions.attribute](coarse[compositions.attribute], rng)
         own, role = _match(own, role, compositions.members, rng)
@@ -199,6 +295,15 @@ class _Households:
             self.roles += places >= end[:, None]
         every = np.arange(len(own))
         self.own = ends[every, role] - 1 - (rng.random(len(own)) * members[every, role]).astype(np.int64)
+
+    def is_named(self, word: str, household: Integers, position: Integers, other: Integers) -> NDArray[np.bool_]:
+        """Return whether the member at position ``other`` is what a rule calls ``word``, of the one at ``position``."""
+        steps = {"previous": -1, "next": 1}
+        if word in steps:
+            return np.asarray(other == position + steps[word])
+        if word == "first":
+            return np.asarray(other == 0)
+        return np.asarray(self.roles[household, other] == self._words[word])
 
     def recode_roles(self, role: Codes) -> Codes:
         """Return the coarse codes of roles."""

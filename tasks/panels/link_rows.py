@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,10 +27,12 @@ from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
 from privsyn.tasks.kernels.updater import TargetMarginal
+from privsyn.tasks.panels.allowed_codes import AllowedCodes, RowsInCodes, combine, draw_allowed, take_values
 from privsyn.tasks.panels.choose_persons import NoisyCounts, choose_persons
 from privsyn.tasks.panels.gaps import Gaps, OrderSteps
 from privsyn.tasks.panels.transition_codes import TransitionCodes
 from privsyn.tasks.panels.transitions import Transition, Transitions
+from privsyn.tasks.rules.intervals import Interval, read_cells, read_rows
 from privsyn.tasks.synthesis.fine_codes import FineCodes
 from privsyn.tasks.synthesis.shards import Shard
 
@@ -98,6 +101,7 @@ class Linker:
         related = [m for m in known if len(m.attributes) > 1]
         related = [m for m in related if not set(m.attributes).isdisjoint(self._following)]
         self._relations = [recode_relation(m, codes) for m in related]
+        self._allowed = AllowedCodes(plan, codes)
 
     def link(self, records: CodeTable, seed: int) -> LinkedRows:
         """Return the linked rows of these records, coarse codes of the plan's attributes; persons in random order.
@@ -138,21 +142,47 @@ class Linker:
     ) -> _Rows:
         """Return the rows after ``now``, or before it; ``left``: how many more each person has beyond them."""
         transitions = self._transitions[forward]
-        step = persons.gaps.move(now.step, left, rng, forward=forward)
+        allows = partial(self._allow_steps, persons, now, forward=forward) if self._allowed.of_steps else None
+        step = persons.gaps.move(now.step, left, rng, forward=forward, allows=allows)
         position = now.position + (1 if forward else -1)
-        codes = {a: draw_codes(transitions[a].next_codes, now.codes[a], rng) for a in self._following}
-        held = self._hold(persons, now.person, position, step)
-        seed = int(rng.integers(1 << 62))
+        beside = partial(self._find_allowed, persons, now, step, forward=forward)
+        codes: dict[str, Codes] = {}
         joints = {}
         for a in self._following:
-            counts = np.bincount(now.codes[a], minlength=self._sizes[a])
-            joints[a] = counts[:, None] * transitions[a].next_codes, transitions[a].sigma * len(step)
+            codes[a], joint = draw_next(transitions[a].next_codes, now.codes[a], beside(a, codes), rng)
+            joints[a] = joint, transitions[a].sigma * len(step)
+        held = self._hold(persons, now.person, position, step)
+        seed = int(rng.integers(1 << 62))
         fit_relations(codes, now.codes, held, self._sizes, joints, self._relations, seed, self._threads)
+        for number, a in enumerate(self._following):
+            before = {b: codes[b] for b in self._following[:number]}
+            redraw_forbidden(codes[a], transitions[a].next_codes, now.codes[a], beside(a, before), rng)
         places, stays = {}, {}
         for a in self._following:
             ordered = isinstance(self._plan.get_codec(a), OrderedCodec)
             places[a], stays[a] = Places(transitions[a], ordered).draw(now.codes[a], now.places[a], codes[a], rng)
         return _Rows(now.person, position, step, codes, places, stays)
+
+    def _allow_steps(
+        self, persons: _Persons, now: _Rows, rows: Integers, step: Integers, *, forward: bool
+    ) -> NDArray[np.bool_]:
+        """Return which of the places ``step`` rules allow to the rows after some of ``now``, or before them."""
+        new, known = (partial(persons.read_carried, person=now.person[rows], step=at) for at in (step, now.step[rows]))
+        return self._allowed.allow_steps(new, known, len(rows), forward=forward)
+
+    def _find_allowed(
+        self, persons: _Persons, now: _Rows, step: Integers, attribute: str, codes: dict[str, Codes], *, forward: bool
+    ) -> NDArray[np.bool_] | None:
+        """Return which codes of ``attribute`` rules across rows allow the rows after ``now``, or before; None: all.
+
+        ``codes``: of these rows, as far as they are known.
+        """
+        if not self._allowed.words:
+            return None
+        new = RowsInCodes(codes, partial(persons.read_carried, person=now.person, step=step))
+        known = RowsInCodes(now.codes, partial(persons.read_carried, person=now.person, step=now.step))
+        words = (("previous", forward), ("next", not forward))
+        return combine([self._allowed.find(attribute, new, known, word, new_is_own=own) for word, own in words])
 
     def _hold(self, persons: _Persons, person: Integers, position: Integers, step: Integers) -> dict[str, Codes]:
         """Return the coarse codes of what new rows have already: constants, figures, order, what grows with it."""
@@ -215,7 +245,7 @@ class _Persons:
 
     def __init__(self, linker: Linker, coarse: dict[str, Codes], rng: np.random.Generator) -> None:
         plan, panel = linker._plan, linker._panel
-        self.coarse, self._plan = coarse, plan
+        self.coarse, self._plan, self._panel, self._order = coarse, plan, panel, linker._order
         self.rows, before, gap = (linker.draw_figure(name, coarse, rng) for name in panel.figures)
         self.before = np.minimum(before, np.maximum(self.rows - 2, 0))
         following = {*plan.following}
@@ -235,6 +265,17 @@ class _Persons:
             codes[a] = code.astype(choose_code_dtype(linker._sizes[a]))
         none = {a: np.zeros(len(own), bool) for a in codes}
         self.own = _Rows(np.arange(len(own)), self.before, self._step, codes, places, none)
+
+    def read_carried(self, name: str, person: Integers, step: Integers) -> Interval:
+        """Return what a column that is not followed is, or may be, in rows of these persons at these steps."""
+        plan, panel = self._plan, self._panel
+        vocabulary = {} if plan.rules is None else plan.rules.vocabulary
+        if name == panel.order:
+            return read_rows(self._order.release(step), vocabulary)
+        if name in panel.with_order:
+            return read_rows(self.grow(name, person, step), vocabulary)
+        codec = next(c for c in plan.codecs if name in c.ranges())
+        return take_values(read_cells(codec.value_bounds()[name], vocabulary), self.fine[codec.attribute][person])
 
     def grow(self, attribute: str, person: Integers, step: Integers) -> pa.Array:
         """Return the values of a column that grows with the order, at these steps of these persons."""
@@ -264,6 +305,30 @@ def draw_codes(probabilities: Floats, codes: Codes, rng: np.random.Generator) ->
         drawn = np.searchsorted(np.cumsum(probabilities[code]), marks, side="right")
         found[order[ends[code] - n : ends[code]]] = np.minimum(drawn, probabilities.shape[1] - 1)
     return found
+
+
+def draw_next(
+    probabilities: Floats, before: Codes, allowed: NDArray[np.bool_] | None, rng: np.random.Generator
+) -> tuple[Codes, Floats]:
+    """Return one code a row, as of draw_codes, among those ``allowed``, and how many of each are expected, by code.
+
+    ``allowed``: shape (rows, codes); None: all.
+    """
+    if allowed is not None:
+        return draw_allowed(draw_codes, probabilities, before, allowed, rng)
+    counts = np.bincount(before, minlength=len(probabilities))
+    return draw_codes(probabilities, before, rng), counts[:, None] * probabilities
+
+
+def redraw_forbidden(
+    codes: Codes, probabilities: Floats, before: Codes, allowed: NDArray[np.bool_] | None, rng: np.random.Generator
+) -> None:
+    """Draw the codes anew, in place, that are not ``allowed``."""
+    if allowed is None:
+        return
+    wrong = np.flatnonzero(~allowed[np.arange(len(codes)), codes])
+    if len(wrong):
+        codes[wrong] = draw_next(probabilities, before[wrong], allowed[wrong], rng)[0]
 
 
 _LEAST, _MOST = 1e-9, 1 - 1e-9

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns import (
@@ -26,12 +28,16 @@ from privsyn.data_contracts.rules import (
     LookupRule,
     OneOf,
     list_conditions,
+    list_continued_expressions,
     list_expressions,
     map_computed_columns,
+    map_continued_columns,
     order_computed_columns,
 )
+from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.rules import evaluate, intervals
 from privsyn.tasks.rules.intervals import DAY, Interval, convert_to_array, read_cells, read_rows
+from privsyn.tasks.rules.person_rows import PersonRows
 
 _NULL = -1e300  # the number that stands for null among the keys
 
@@ -82,6 +88,10 @@ class LookupTable:
         return Interval(low, low, null, ~null)
 
 
+def _get_value(value: Interval, _: Any) -> Interval:
+    return value
+
+
 def _to_number(value: Any, vocabulary: Mapping[str, int]) -> float:
     if value is None:
         return _NULL
@@ -111,9 +121,11 @@ class Condition:
 class CompiledRules:
     """The rules of one spec, with what is needed to evaluate them over rows and over cells.
 
-    ``conditions``: of every ``never``, and that no computed value lies outside its column's domain; ``derived`` and
-    ``looked_up``: how each computed column is made; ``order``: computed columns, each after those it needs; ``groups``:
-    the columns of each ``one_of``.
+    ``conditions``: of every ``never`` about one row, and that no computed value lies outside its column's domain;
+    ``across``: of every ``never`` about several rows of a person; ``derived`` and ``looked_up``: how each computed
+    column is made; ``order``: computed columns, each after those it needs; ``groups``: the columns of each ``one_of``;
+    ``roles``: the column of roles and word -> role, where ``across`` may name rows by their role.  ``continued``: how
+    columns are made that follow from another row of the person, where there is one.
     """
 
     columns: Mapping[str, Any]
@@ -123,34 +135,45 @@ class CompiledRules:
     order: tuple[str, ...] = ()
     vocabulary: Mapping[str, int] = field(default_factory=dict)
     groups: tuple[tuple[str, ...], ...] = ()
+    across: tuple[Condition, ...] = ()
+    roles: tuple[str, Mapping[str, Any]] = ("", MappingProxyType({}))
+    continued: Mapping[str, Node] = field(default_factory=dict)
 
     @cached_property
     def thresholds(self) -> dict[str, tuple[float, ...]]:
         """Bin edges that rules give to ordered columns: a bin on both sides of a threshold could not be forbidden."""
-        return list_thresholds([condition.node for condition in self.conditions], self.columns)
+        return list_thresholds([c.node for c in (*self.conditions, *self.across)], self.columns)
+
+    @property
+    def of_roles(self) -> tuple[Condition, ...]:
+        """The conditions across rows that follow from the roles of a household's members alone."""
+        column, _ = self.roles
+        return tuple(c for c in self.across if column and {*c.node.columns} == {column})
 
     @classmethod
     def compile(cls, spec: ReleaseSpec) -> CompiledRules:
         """Return the rules of ``spec``, which were checked, with their tables and conditions."""
-        columns = spec.released_columns
+        columns, words = spec.released_columns, spec.row_words
         vocabulary = _build_vocabulary(spec)
-        derived = list_expressions(spec.rules, columns)
+        derived = list_expressions(spec.rules, columns, words)
         tables = {
             name: place_in_table
             for r in spec.rules
             if isinstance(r, LookupRule)
             for name, place_in_table in _iterate_tables(r, vocabulary)
         }
-        rules = cls(columns, (), derived, tables, order_computed_columns(spec.rules, columns), vocabulary)
+        rules = cls(columns, (), derived, tables, order_computed_columns(spec.rules, columns, words), vocabulary)
         groups = tuple(r.one_of for r in spec.rules if isinstance(r, OneOf))
         conditions = [
             Condition(
                 i, f"never {getattr(spec.rules[i], 'never', '')}", node, rules.find_measured_columns(node.columns)
             )
-            for i, node in list_conditions(spec.rules, columns).items()
+            for i, node in list_conditions(spec.rules, columns, words).items()
         ]
-        conditions += rules._iterate_domain_conditions(spec)
-        return replace(rules, conditions=tuple(conditions), groups=groups)
+        continued = list_continued_expressions(spec.rules, columns, words)
+        across = (*(c for c in conditions if c.node.across), *rules._iterate_continued_conditions(spec, continued))
+        conditions = [*(c for c in conditions if not c.node.across), *rules._iterate_domain_conditions(spec)]
+        return replace(rules, conditions=tuple(conditions), groups=groups, across=across, roles=_list_roles(spec))
 
     def find_measured_columns(self, columns: Sequence[str]) -> tuple[str, ...]:
         """Return the measured columns behind ``columns``, each once."""
@@ -182,6 +205,40 @@ class CompiledRules:
                 node,
                 self.find_measured_columns([name]),
             )
+
+    def _iterate_continued_conditions(self, spec: ReleaseSpec, continued: Mapping[str, Node]) -> Iterator[Condition]:
+        """Yield for each column that follows from another row the condition that it has another value."""
+        numbers = {name: i for i, r in enumerate(spec.rules) for name in map_continued_columns(r)}
+        for name, node in continued.items():
+            here = Node("column", node.type, value=name)
+            rounded = Node("as stored", node.type, (node,), value=partial(self._round_as_stored, name))
+            words = f"{name!r} is another than computed from another row"
+            needs = self.find_measured_columns([name, *node.columns])
+            yield Condition(numbers[name], words, Node("!=", "truth", (here, rounded)), needs)
+
+    def continue_columns(
+        self, table: Table, first: NDArray[np.bool_], domains: Mapping[str, ValueRange]
+    ) -> dict[str, pa.Array]:
+        """Return the columns that follow from another row, where there is one; elsewhere they stay.
+
+        ``table``: rows person by person and in order, all of their columns; ``first``: where a person begins;
+        ``domains``: of the columns.  A value outside its domain stays as it is, too, and breaks its rule.
+        """
+        found = dict(table)
+        texts = pa.array(list(self.vocabulary), pa.string())
+        for _ in range(int(np.diff(np.append(np.flatnonzero(first), len(first))).max(initial=0)) + 1):
+            rows, before = self.find_person_rows(found, first), dict(found)
+            resolve = rows.resolve(self.read_table(found), self.vocabulary)
+            for name, node in self.continued.items():
+                value = self._round_as_stored(name, evaluate.evaluate_expression(node, resolve, self.vocabulary))
+                made = convert_to_array(value, domains[name].type, texts, len(first))
+                beyond = _describe_outside(name, self.columns[name])
+                outside = evaluate.evaluate_condition(beyond, partial(_get_value, value), self.vocabulary).true
+                chosen = np.asarray(made.is_valid()) & ~np.broadcast_to(outside, len(first))
+                found[name] = pc.if_else(pa.array(chosen), made, found[name])
+            if all(found[name].equals(before[name]) for name in self.continued):
+                break
+        return {name: found[name] for name in self.continued}
 
     def resolve(self, known: Callable[[str], Interval]) -> Callable[[str], Interval]:
         """Return a function that gives each column's interval; ``known`` gives those of the measured columns."""
@@ -226,6 +283,28 @@ class CompiledRules:
             broken[i] = evaluate.evaluate_condition(condition.node, resolve, self.vocabulary).true
         return broken
 
+    def find_person_rows(self, table: Table, first: NDArray[np.bool_]) -> PersonRows:
+        """Return how the rows of ``table``, person by person and in order, lie; ``first``: where a person begins."""
+        column, words = self.roles
+        if not words:
+            return PersonRows(first, {})
+        role = self.read_table(table)(column)
+        is_role = {w: role.present & (role.low == _to_number(value, self.vocabulary)) for w, value in words.items()}
+        return PersonRows(first, is_role)
+
+    def find_broken_persons(self, table: Table, first: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return at which rows which condition across rows is met: shape (conditions, rows).
+
+        ``table``: rows person by person and in order; ``first``: where a person begins.
+        """
+        broken = np.zeros((len(self.across), len(first)), dtype=bool)
+        if not len(first):
+            return broken
+        resolve = self.find_person_rows(table, first).resolve(self.read_table(table), self.vocabulary)
+        for i, condition in enumerate(self.across):
+            broken[i] = evaluate.evaluate_condition(condition.node, resolve, self.vocabulary).true
+        return broken
+
     def find_differing_rows(self, table: Table) -> dict[str, NDArray[np.bool_]]:
         """Return which rows of ``table`` have another value in a computed column than the rules say."""
         resolve, differing = self.read_table(table), {}
@@ -265,6 +344,15 @@ class CompiledRules:
         return np.asarray(truth.true & ~truth.false & ~truth.unknown)
 
 
+def _list_roles(spec: ReleaseSpec) -> tuple[str, Mapping[str, Any]]:
+    """Return the column of roles, and the role that each word of a rule names."""
+    panel = spec.panel
+    if panel is None or not panel.household:
+        return "", {}
+    values: Sequence[Any] = getattr(spec.columns[panel.order], "values", ())
+    return panel.order, {str(values[i]): values[i] for i in panel.once}
+
+
 def list_thresholds(conditions: Iterable[Node], columns: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
     """Return ordered column -> the bin edges at which ``conditions`` change, ascending; ``columns``: the released."""
     thresholds: dict[str, set[float]] = {}
@@ -294,16 +382,18 @@ def _build_vocabulary(spec: ReleaseSpec) -> dict[str, int]:
 
 def _iterate_edges(node: Node, columns: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float, ...]]]:
     """Yield the bin edges that a comparison of an ordered column with a constant, or with a list of them, asks for."""
-    if node.op == "in" and node.args[0].op == "column":
+    if node.op == "in" and node.args[0].column is not None:
         for value in node.value:
-            yield from _iterate_rule_edges(node.args[0].value, "==", value, columns)
+            yield from _iterate_rule_edges(node.args[0].column, "==", value, columns)
     if node.op in _MIRRORED:
         left, right = node.args
         for column, constant, sign in ((left, right, node.op), (right, left, _MIRRORED[node.op])):
-            if column.op == "column" and constant.op == "neg" and constant.args[0].op == "constant":
-                yield from _iterate_rule_edges(column.value, sign, -constant.args[0].value, columns)
-            elif column.op == "column" and constant.op == "constant":
-                yield from _iterate_rule_edges(column.value, sign, constant.value, columns)
+            if column.column is None:
+                continue
+            if constant.op == "neg" and constant.args[0].op == "constant":
+                yield from _iterate_rule_edges(column.column, sign, -constant.args[0].value, columns)
+            elif constant.op == "constant":
+                yield from _iterate_rule_edges(column.column, sign, constant.value, columns)
 
 
 def _convert_times(column: TimeColumn, value: float) -> tuple[float, float]:

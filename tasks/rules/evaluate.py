@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.rule_language import Node
+from privsyn.data_contracts.rule_language import COUNT, Node
 from privsyn.tasks.rules import intervals
 from privsyn.tasks.rules.intervals import DAY, Interval, Truth
 
 Vocabulary = dict[str, int]
 """Text -> its number in intervals."""
 
-Resolve = Callable[[str], Interval]
-"""The interval of a column, by its name."""
+Resolve = Callable[[Any], Interval]
+"""The interval of a column, by its name; of another row's column and of a count of rows, by its node."""
 
 
 def evaluate_condition(node: Node, resolve: Resolve, vocabulary: Mapping[str, int]) -> Truth:
@@ -41,10 +42,15 @@ def evaluate_expression(node: Node, resolve: Resolve, vocabulary: Mapping[str, i
     """Return the values of ``node`` over the columns of ``resolve``."""
     if node.op == "column":
         return resolve(node.value)
+    if node.op in ("of row", COUNT):
+        return resolve(node)
     if node.op == "constant":
         return intervals.make_constant(_parse_number(node.value, vocabulary))
     if node.op == "null":
         return intervals.NULL
+    if node.op == "as stored":
+        rounded: Interval = node.value(evaluate_expression(node.args[0], resolve, vocabulary))
+        return rounded
     if node.op == "if":
         test, *both = node.args
         return intervals.choose_either(

@@ -45,6 +45,7 @@ def compress_domain(
 
     Attributes with levels have the counts of all levels; the levels' own attributes, and those with ``chances``, have
     one code.  With ``settings.equal_mass``, attributes in order whose bins are open have as many codes of equal noisy
+    mass as :func:`privsyn.tasks.estimation.recode.count_codes` says.
     """
     sigma = {q.attributes[0]: q.sigma for q in queries}
     noisy = {q.attributes[0]: y.astype(np.float64) for q, y in zip(queries, answers, strict=True)}

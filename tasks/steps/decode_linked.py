@@ -6,6 +6,7 @@ Not in the paper.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,11 +15,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.panels import MOST_PERSONS, Panel, name_stay
 from privsyn.data_contracts.tables import ValueRange, build_code_schema
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.panels.gaps import open_order
+from privsyn.tasks.rules.compiled_rules import CompiledRules
 from privsyn.tasks.rules.repair import repair_rows
+from privsyn.tasks.rules.repair_persons import Mending, repair_persons
 from privsyn.tasks.steps.decode import BATCH_ROWS, as_released, build_released_schema, seed_generator
 
 if TYPE_CHECKING:
@@ -67,7 +71,7 @@ def decode_linked(
 
     ``batches``: of linked rows.  A value that stays is the value of the row before.
     Identifiers count from 1.  No row breaks a rule of the plan: rows that do are mended in the columns that change from
-    row to row; a person of which a row cannot be is left out.
+    row to row; in the place of a person of which a row cannot be comes another one of as many rows, or none.
     """
     rng = seed_generator(seed)
     ranges = plan.list_table_ranges(column_order)
@@ -76,6 +80,68 @@ def decode_linked(
         columns = _Decoder(plan, batch, rng).decode()
         arrays = [as_released(columns[name], ranges[name]) for name in ranges]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+REDRAWS = 16
+"""How often what is the same in all rows of a person is drawn anew inside its codes, where it breaks a rule."""
+
+PERSONS = 500
+"""Random persons among whom one that keeps the rules is looked for."""
+
+SIZES = (2, 4, 8, 16, 64)
+"""Rows of a person with which rules are tried, each up to the spec's cap."""
+
+
+def check_persons_feasible(plan: EncodingPlan) -> None:
+    """Raise FieldError, with the rule's place, if no person of two rows and more was found that breaks no rule.
+
+    A random search by the public spec alone, with a fixed seed.
+    """
+    rules = plan.rules
+    if rules is None or not rules.across or _has_valid_person(plan):
+        return
+    for condition in rules.across:
+        if not _has_valid_person(replace(plan, rules=replace(rules, across=(condition,)))):
+            raise FieldError(
+                f"no {'household' if plan.get_order()[0].household else 'person'} of two or more rows was found that "
+                f"keeps it: {condition.words}",
+                "Write a rule that rows can keep beside the others, or widen a domain",
+                ("rules", condition.rule),
+            )
+    raise FieldError(
+        "no person or household of two or more rows was found that keeps all rules across rows",
+        "Drop one of these rules, or widen a domain",
+        ("rules", rules.across[-1].rule),
+    )
+
+
+def _has_valid_person(plan: EncodingPlan) -> bool:
+    panel, rng = plan.get_order()[0], np.random.default_rng(0x17)
+    for size in dict.fromkeys(min(size, panel.most) for size in SIZES):
+        decoder = _Decoder(plan, _make_random_persons(plan, size, rng), rng)
+        if len(decoder.decode()[panel.person]):
+            return True
+    return False
+
+
+def _make_random_persons(plan: EncodingPlan, rows: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
+    """Return PERSONS persons of ``rows`` rows, or fewer where the order has no room, in codes as linked rows have."""
+    panel, _ = plan.get_order()
+    low, high = open_order(plan).bounds
+    if panel.household:
+        members = plan.get_compositions().members
+        members = members[members.sum(axis=1) == rows]
+        of = members[rng.integers(len(members), size=PERSONS)]
+        step = np.repeat(np.tile(np.arange(of.shape[1]), PERSONS), of.ravel())
+    else:
+        rows = min(rows, high - low + 1)
+        step = np.sort(rng.integers(0, high - low + 2 - rows, size=(PERSONS, rows)), axis=1) + np.arange(rows)
+    first = np.tile(np.arange(rows) == 0, PERSONS)
+    codes = {panel.person: np.cumsum(first) - 1, panel.order: step.ravel(), panel.rows: first}
+    for a, size in _list_sizes(plan).items():
+        if a != panel.order:
+            codes[a] = rng.integers(size, size=len(first))
+    return codes | {name_stay(a): np.zeros(len(first), np.int64) for a in plan.following}
 
 
 def _iterate_whole_persons(batches: Iterable[pa.RecordBatch], panel: Panel) -> Iterator[dict[str, NDArray[Any]]]:
@@ -112,16 +178,36 @@ class _Decoder:
         self._drawn = np.flatnonzero(self._codes.pop(self._panel.rows))
         self._first = np.diff(person, prepend=-1) != 0
         self._number = np.cumsum(self._first) - 1
-        self._carried = {self._panel.person: pa.array(person + 1)} | self._make_carried()
-
-    def _make_carried(self) -> dict[str, pa.Array]:
-        """Return the order, and the columns that are the same in all rows of a person, or grow with the order."""
-        panel = self._panel
-        step = self._codes.pop(panel.order).astype(np.int64) + self._order.bounds[0]
-        carried: dict[str, pa.Array] = {panel.order: self._order.release(step)}
-        following, number = set(self._plan.following), pa.array(self._number)
+        self._step = self._codes.pop(self._panel.order).astype(np.int64) + self._order.bounds[0]
+        following = {*plan.following}
         stays = {name_stay(a) for a in following}
         of_person = {a: c[self._drawn] for a, c in self._codes.items() if a not in following | stays}
+        carried = self._make_carried(of_person)
+        for _ in range(REDRAWS):
+            broken = self._find_broken_carried(carried)
+            if not len(broken):
+                break
+            anew, rows = self._make_carried(of_person), np.arange(len(person))
+            rows[np.isin(self._number, broken)] += len(person)
+            carried = {name: pa.concat_arrays([a, anew[name]]).take(pa.array(rows)) for name, a in carried.items()}
+        self._carried = {self._panel.person: pa.array(person + 1)} | carried
+
+    def _find_broken_carried(self, carried: Mapping[str, pa.Array]) -> NDArray[np.int64]:
+        """Return the persons that break a rule about columns that no repair of rows changes."""
+        rules = self._plan.rules
+        conditions = () if rules is None else rules.conditions
+        own = tuple(c for c in conditions if {*c.needs} <= self._panel.carried)
+        if rules is None or not own:
+            return np.empty(0, np.int64)
+        return np.unique(self._number[replace(rules, conditions=own).find_broken_rows(carried).any(axis=0)])
+
+    def _make_carried(self, of_person: Mapping[str, NDArray[Any]]) -> dict[str, pa.Array]:
+        """Return the order, and the columns that are the same in all rows of a person, or grow with the order.
+
+        ``of_person``: the codes of each person's own row.
+        """
+        panel, step, number = self._panel, self._step, pa.array(self._number)
+        carried: dict[str, pa.Array] = {panel.order: self._order.release(step)}
         for codec in self._plan.of_rows.codecs:
             if codec.attribute in of_person and codec.ranges():
                 helped = {"helpers": {n: of_person[n] for n in codec.helpers}} if codec.helpers else {}
@@ -132,7 +218,6 @@ class _Decoder:
             domain = self._plan.ranges()[name]
             grown = self._shift_inside(carried[name].cast(pa.float64()).to_numpy(zero_copy_only=False) + moved, domain)
             carried[name] = pa.array(np.clip(grown, domain.low, domain.high), from_pandas=True).cast(domain.type)
-        self._of_person = of_person
         return carried
 
     def _shift_inside(self, values: NDArray[np.float64], domain: ValueRange) -> NDArray[np.float64]:
@@ -152,38 +237,65 @@ class _Decoder:
             if codec.attribute in following:
                 chosen = pa.array(self._find_sources(self._codes[name_stay(codec.attribute)]))
                 columns |= {name: columns[name].take(chosen) for name in codec.ranges()}
-        columns = self._compute(columns)
-        rules = self._plan.rules
-        if rules is None or not rules.conditions:
+        columns, rules = self._compute_persons(columns, self._first), self._plan.rules
+        if rules is None or not (rules.conditions or rules.across):
+            return columns
+        codes = {a: code.copy() for a, code in codes.items()}
+        columns = self._repair_rows(codes, columns, rules)
+        role = (self._panel.order,) if self._panel.household else ()
+        mending = Mending(
+            self._make,
+            self._compute_persons,
+            {c.attribute: tuple(c.ranges()) for c in self._plan.of_rows.codecs if c.attribute in following},
+            self._number_alike(columns, role),
+        )
+        columns = repair_persons(
+            codes, self._compute_persons(columns, self._first), self._first, rules, mending, self._rng
+        )
+        broken = rules.find_broken_rows(columns).any(axis=0)
+        broken |= rules.find_broken_persons(columns, self._first).any(axis=0)
+        return self._replace_persons(columns, np.unique(self._number[broken])) if broken.any() else columns
+
+    def _replace_persons(self, columns: dict[str, pa.Array], broken: NDArray[np.int64]) -> dict[str, pa.Array]:
+        """Return the rows with another person's in the place of each ``broken`` one's, or without it.
+
+        The other one has as many rows, and breaks no rule.
+        """
+        starts = np.flatnonzero(self._first)
+        rows = np.diff(np.append(starts, len(self._first)))
+        whole = np.ones(len(starts), bool)
+        whole[broken] = False
+        source = np.arange(len(starts))
+        for size in np.unique(rows[broken]):
+            places, others = broken[rows[broken] == size], np.flatnonzero(whole & (rows == size))
+            source[places] = self._rng.choice(others, len(places)) if len(others) else -1
+        kept = np.flatnonzero(source[self._number] >= 0)
+        place = starts[source[self._number[kept]]] + kept - starts[self._number[kept]]
+        found = {name: array.take(pa.array(place)) for name, array in columns.items()}
+        return found | {self._panel.person: columns[self._panel.person].take(pa.array(kept))}
+
+    def _repair_rows(
+        self, codes: dict[str, NDArray[Any]], columns: dict[str, pa.Array], rules: CompiledRules
+    ) -> dict[str, pa.Array]:
+        """Return the columns with rows mended that break a rule by themselves; ``codes`` follow."""
+        if not rules.conditions:
             return columns
         key, *others = sorted(self._panel.carried)
-        alike = self._number_alike(columns)
+        alike = self._number_alike(columns, sorted(self._panel.carried))
         held = {key: alike} | {name: np.zeros_like(alike) for name in others}
 
         def take_own(given: Mapping[str, int]) -> dict[str, pa.Array]:
             first = int(np.flatnonzero(alike == given[key])[0])
             return {name: array.slice(first, 1) for name, array in columns.items()}
 
-        columns = repair_rows(
-            {a: c.copy() for a, c in codes.items()} | held,
-            columns,
-            self._make,
-            rules,
-            self._plan.codecs,
-            take_own,
-            self._rng,
-            tuple(held),
+        return repair_rows(
+            codes | held, columns, self._make, rules, self._plan.codecs, take_own, self._rng, tuple(held)
         )
-        broken = rules.find_broken_rows(columns).any(axis=0)
-        if not broken.any():
-            return columns
-        whole = pa.array(~np.isin(self._number, self._number[broken]))
-        return {name: array.filter(whole) for name, array in columns.items()}
 
-    def _number_alike(self, columns: Mapping[str, pa.Array]) -> NDArray[np.int64]:
-        """Return a number that rows share whose carried columns have the same values."""
+    def _number_alike(self, columns: Mapping[str, pa.Array], names: Sequence[str]) -> NDArray[np.int64]:
+        """Return a number that rows share which have the same values in the columns ``names``."""
         number = np.zeros(len(self._number), np.int64)
-        for name in sorted(self._panel.carried):
+        for name in names:
             own = np.asarray(pc.dictionary_encode(columns[name], null_encoding="encode").indices).astype(np.int64)
             number = np.unique(number * (int(own.max(initial=0)) + 1) + own, return_inverse=True)[1]
         return number
@@ -206,6 +318,13 @@ class _Decoder:
         for drawn in self._plan.unmeasured:
             columns[drawn.column] = drawn.draw(len(place), self._rng)
         return self._compute(columns)
+
+    def _compute_persons(self, columns: dict[str, pa.Array], first: NDArray[np.bool_]) -> dict[str, pa.Array]:
+        """Return the columns of whole persons with those that rules compute, from the same or from another row."""
+        columns, rules = self._compute(columns), self._plan.rules
+        if rules is None or not rules.continued:
+            return columns
+        return self._compute(columns | rules.continue_columns(columns, first, self._plan.ranges()))
 
     def _compute(self, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
         """Return the columns with those that rules compute."""

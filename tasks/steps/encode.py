@@ -20,7 +20,7 @@ from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.codec import Codes
 from privsyn.tasks.codecs.parsing import to_keys
 from privsyn.tasks.kernels.streams import GAMMA
-from privsyn.tasks.panels.choose_rows import KeptRuns, Passes, iterate_runs
+from privsyn.tasks.panels.choose_rows import KeptRuns, Passes, RowsOfPersons, iterate_runs
 from privsyn.tasks.rules.compiled_rules import CompiledRules
 
 PERSON_ROWS = 1 << 22
@@ -169,7 +169,13 @@ def _choose_kept_rows(batches: Batches, plan: EncodingPlan, unit: Unit) -> NDArr
 def iterate_persons(batches: Passes, plan: EncodingPlan) -> Iterator[KeptRuns]:
     """Yield the kept rows of every person of a plan that links rows; see :func:`iterate_runs`."""
     of_rows = plan.of_rows
-    return iterate_runs(batches, plan, PERSON_ROWS, lambda rows: _hash_rows(encode_batch(rows, of_rows, Repairs())))
+
+    def hash_rows(rows: pa.RecordBatch) -> NDArray[np.uint64]:
+        return _hash_rows(encode_batch(rows, of_rows, Repairs()))
+
+    if isinstance(batches, RowsOfPersons):
+        return batches.iterate_runs(plan, PERSON_ROWS, hash_rows)
+    return iterate_runs(batches, plan, PERSON_ROWS, hash_rows)
 
 
 def _choose_kept_runs(batches: Batches, plan: EncodingPlan, unit: Unit) -> NDArray[np.bool_]:

@@ -10,6 +10,7 @@ others, "Privacy, Accuracy, and Consistency Too", PODS 2007).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import combinations
@@ -17,7 +18,8 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.receipts import Query
+from privsyn.data_contracts.domain import Clique
+from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.tasks.kernels.counting import Countable, count_all
 from privsyn.tasks.steps.indif_scores import plan_score_queries
 
@@ -26,6 +28,12 @@ Scores = Mapping[str, NDArray[np.int64]]
 
 CLEAR_NOISE = 0.02
 """Noise of a sum, as a share of all rows, up to which scores are ranks; above it they are signs, twice as sure."""
+
+UNCLEAR_NOISE = 0.05
+"""Noise of a sum of signs, as a share of all rows, above which trends are asked again: a correlation to about .08."""
+
+MOST_AGAIN = Fraction(1, 4)
+"""Part of the one-ways' second look, at most, that goes to trends in its place."""
 
 
 def plan_queries(attributes: Sequence[str], top: int, rho: Fraction, records: int) -> list[Query]:
@@ -46,6 +54,33 @@ def plan_queries(attributes: Sequence[str], top: int, rho: Fraction, records: in
         *plan_score_queries(single, each * len(single), top * records),
         *plan_score_queries(pairs, each * len(pairs), top**2 * records),
     ]
+
+
+def plan_again(
+    first: Sequence[Query], weights: Mapping[Clique, float], total: float, rho: Fraction, records: int
+) -> tuple[list[Query], dict[Clique, float]]:
+    """Return queries that ask unclear trends of pairs once more, none where all are clear, and the weights left.
+
+    first: of the look at trends; weights: clique -> positive number, in proportion to which it would share the
+    measurement's budget ``rho``; ``total``: noisy number of rows.  Where the noise of a sum is above UNCLEAR_NOISE of
+    the rows, correlations are lost, and one-ways, which have nearly all of ``rho`` there, give up as much of it as
+    brings the noise down to that, MOST_AGAIN at most.  Pairs that are measured are not asked.
+    Privacy: the queries are rho_again-zCDP, as those of :func:`plan_queries`: a sum of products of two signs has
+    sensitivity k = ``records``.  rho_again <= MOST_AGAIN ``rho`` follows from released answers and public numbers, and
+    what is left of ``rho`` is for the marginals.
+    """
+    pairs = [q for q in first if len(q.attributes) == 2 and q.attributes not in weights]
+    if not pairs or get_top(first) > 1:
+        return [], dict(weights)
+    times = (pairs[0].sigma / (UNCLEAR_NOISE * max(total, 1.0))) ** 2
+    whole, single = sum(weights.values()), sum(w for clique, w in weights.items() if len(clique) == 1)
+    wanted = (times - 1) * float(sum_rho(pairs) / rho)
+    part = Fraction(math.floor(min(wanted, float(MOST_AGAIN) * single / whole) * 1000), 1000)
+    if part <= 0:
+        return [], dict(weights)
+    kept = 1 - float(part) * whole / single
+    left = {clique: w * kept if len(clique) == 1 else w for clique, w in weights.items()}
+    return plan_score_queries([q.attributes for q in pairs], rho * part, records), left
 
 
 def choose_top(attributes: int, total: float, rho: Fraction, records: int, top: int) -> int:

@@ -68,15 +68,26 @@ def measure_residuals(residuals: Residuals) -> int:
     return sum(int(np.abs(own).sum()) for own in residuals.values())
 
 
+ALL_LEFT = -1
+"""Size of a last part that has whatever rows are left."""
+
+
 def compute_part_rows(parts: Sequence[Shard]) -> tuple[int, ...]:
     """Return rows of each part of a table in several parts; empty for a table of one shard, which is in one piece."""
     return tuple(shard.rows for shard in parts) if len(parts) > 1 else ()
 
 
+def compute_open_part_rows(parts: Sequence[Shard]) -> tuple[int, ...]:
+    """Return the same for a table that may have other rows than planned: the last part has what is left of them."""
+    rows = compute_part_rows(parts)
+    return (*rows[:-1], ALL_LEFT) if rows else ()
+
+
 def cut(batches: Iterable[pa.RecordBatch], sizes: Sequence[int]) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the batches, cut where a part of ``sizes`` rows ends, each with its part's number.
 
-    Raises ValueError unless there are as many rows as ``sizes`` says.
+    The last size may be ALL_LEFT; then there may be fewer rows than the others say, too.  Raises ValueError unless
+    there are as many rows as ``sizes`` says.
     """
     part, left = 0, sizes[0]
     for batch in batches:
@@ -84,12 +95,15 @@ def cut(batches: Iterable[pa.RecordBatch], sizes: Sequence[int]) -> Iterator[tup
         while first < batch.num_rows:
             while left == 0 and part + 1 < len(sizes):
                 part, left = part + 1, sizes[part + 1]
+            if left == ALL_LEFT:
+                yield part, batch.slice(first)
+                break
             if left == 0:
                 raise ValueError(f"there are more rows than the {sum(sizes):,} of the parts")
             rows = min(left, batch.num_rows - first)
             yield part, batch.slice(first, rows)
             first, left = first + rows, left - rows
-    if left or any(sizes[part + 1 :]):
+    if sizes[-1] != ALL_LEFT and (left or any(sizes[part + 1 :])):
         raise ValueError(f"there are fewer rows than the {sum(sizes):,} of the parts")
 
 

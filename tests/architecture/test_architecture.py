@@ -298,6 +298,7 @@ def test_every_runner_calls_the_one_wiring() -> None:
     assert users == {
         "flows/release.py",
         "privsyn/api/release.py",
+        "privsyn/api/rehearsal.py",
         "privsyn/engine/memory.py",
         "privsyn/evaluation/quality_release.py",
         "privsyn/itemsets/publish_itemsets.py",
@@ -512,6 +513,7 @@ WRAPPED = {
     ("privsyn/storage/parquet_writing.py", "ParquetWriter"),
     ("privsyn/publish/formats/linked_files.py", "ParquetWriter"),
     ("privsyn/storage/records.py", "write_table"),
+    ("privsyn/api/rehearsal.py", "write_table"),
 }
 """(module, call) that it wraps."""
 

@@ -22,7 +22,7 @@ import privsyn.sources.private_table, privsyn.tasks.steps.decode, privsyn.tasks.
 privsyn.sources.private_table.Source.batches.__kwdefaults__ = {"batch_rows": 8_192}
 privsyn.tasks.kernels.blocks.BLOCK_BYTES = 1 << 18
 privsyn.tasks.steps.decode.BATCH_ROWS = 8_192
-from benchmarks.memory import memory_mb
+from privsyn.base.process_memory import memory_mb
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.api.release import release_in_process
 from privsyn.base.settings import Settings

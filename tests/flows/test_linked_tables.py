@@ -18,6 +18,9 @@ from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.evaluation.private_evaluation import EvaluationRequest, evaluate
 from privsyn.ledgers.ledger import Ledger
+from privsyn.publish.folder import count_repairs
+from privsyn.sources.joined_source import AGAIN, NO_KEY, NOBODY
+from privsyn.sources.open_source import open_source
 from tests.support.commands import privsyn as run_command
 from tests.support.linked_tables import (
     Tables,
@@ -149,22 +152,48 @@ def change(tables: Tables, name: str, column: str, values: list[Any]) -> Tables:
     return {**tables, name: table.set_column(place, column, pa.array(kept, table.schema.field(column).type))}
 
 
-BAD: dict[str, tuple[str, str, list[Any], str]] = {
-    "a child without a parent": ("visits", "pid", ["nobody"], "visits has rows whose `pid` is not in persons"),
-    "a parent twice": ("persons", "pid", ["p1", "p1"], "persons has a `pid` twice"),
-    "a parent without a key": ("persons", "pid", [None], "persons has rows without a `pid`"),
+UNFIT: dict[str, tuple[str, str, list[Any], str]] = {
+    "a child without a parent": ("visits", "pid", ["nobody"], NOBODY),
+    "a parent twice": ("persons", "pid", ["p1", "p1"], AGAIN),
+    "a parent without a key": ("persons", "pid", [None], NO_KEY),
 }
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_tables_that_do_not_fit_together_are_refused_before_anything_is_spent(case: str, tmp_path: Path) -> None:
-    name, column, values, words = BAD[case]
-    tables = change(make_visits(100), name, column, values)
+@pytest.mark.parametrize("case", UNFIT)
+def test_rows_that_do_not_fit_are_left_out_and_counted_in_private(case: str, tmp_path: Path) -> None:
+    name, column, values, repair = UNFIT[case]
+    tables = change(make_visits(100, without=0.0), name, column, values)
     spec = make_tables_spec(save_tables(tmp_path, tables, make_visits_content()), **QUICK)
-    with pytest.raises(RequestError, match=words) as caught:
+    summary = run(spec)
+    counted = {r: n for (c, r), n in count_repairs(Path(summary.private)).counts.items() if c == "pid"}
+    assert counted[repair] == 1
+    assert all(counted.get(other, 0) == 0 for other in {NO_KEY, AGAIN} - {repair})
+    persons, visits = read(Path(summary.released), "persons", "visits")
+    assert visits["pid"].isin(persons["pid"]).all()
+    words = "".join(p.read_text() for p in Path(summary.released).rglob("*.md"))
+    assert "in the table above" not in words
+
+
+def test_the_first_row_of_a_key_is_kept_whatever_other_persons_are_there() -> None:
+    tables = make_visits(50, without=0.0)
+    twice = change(tables, "persons", "pid", ["p1", "p1", None])
+    spec = make_tables_spec(make_visits_content())
+    read_now = {}
+    for which, persons in (("all", twice["persons"]), ("fewer", twice["persons"].slice(0, 20))):
+        source = open_source({**twice, "persons": persons}, spec)
+        rows = pa.Table.from_batches(source.batches()).to_pylist()
+        read_now[which] = [row for row in rows if row["pid"] == "p1"]
+    assert read_now["all"] == read_now["fewer"]
+    assert {row["sex"] for row in read_now["all"]} == {tables["persons"]["sex"][0].as_py()}
+
+
+def test_a_table_above_without_one_key_is_refused_before_anything_is_spent(tmp_path: Path) -> None:
+    tables = make_visits(5)
+    nobody = change(tables, "persons", "pid", [None] * 5)
+    spec = make_tables_spec(save_tables(tmp_path, nobody, make_visits_content()), **QUICK)
+    with pytest.raises(RequestError, match="persons has no row with a `pid`") as caught:
         run(spec)
     assert "PRIVATE" in str(caught.value)
-    assert "nobody" not in str(caught.value).replace("pass it on to nobody", "")
     assert Ledger(Settings().ledger, create=True).entries() == []
 
 

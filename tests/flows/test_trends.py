@@ -14,14 +14,18 @@ import pytest
 
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.answers.simulated import make_replicate, remake_rows
-from privsyn.api.release import release_in_process
+from privsyn.api.release import improve, release_in_process
 from privsyn.base.settings import Settings
+from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
 from privsyn.engine.step import check_shares, release_steps
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.trend_steps import TRENDS, list_trends, share_trends
+from privsyn.publish.certificate_of_run import list_measured_relations
 from privsyn.storage.released_files import read_certificate
+from privsyn.tasks.estimation.noisy import count_marginals, read_answers, read_receipts
 from tests.support.specs import STATED_PRIOR
 
 NUMBERS = {name: {"kind": "integer", "min": 0, "max": 200} for name in ("a", "b", "c")}
@@ -29,6 +33,7 @@ GROUP = {"kind": "categorical", "values": ["x", "y"]}
 
 
 def content(epsilon: float = 1.0, **changes: object) -> dict[str, object]:
+    """Return a spec's fields; at 0.2 the noise of a trend is .07 of 3,000 rows."""
     return {
         "dataset": "numbers",
         "unit": {"records_per_person": 1},
@@ -118,3 +123,65 @@ def test_answers_make_the_releases_rows_of_its_own_trends_and_others_of_new_ones
     again = [make_replicate(counts, seed).to_pandas()[["a", "b"]].corr("spearman").iloc[0, 1] for seed in range(3)]
     assert len({round(r, 6) for r in again}) == 3
     assert min(again) > 0.2
+
+
+@pytest.fixture(scope="module")
+def unclear(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("unclear")
+    settings = Settings(out=home / "out", ledger=str(home / "ledger.sqlite"))
+    spec = ReleaseSpec.model_validate({**content(0.2), "data": "nowhere.parquet"})
+    return Path(release_in_process(spec, settings, data=make_table()).released)
+
+
+def test_unclear_trends_are_asked_again_after_the_marginals_and_clear_ones_are_not(
+    unclear: Path, released: Path
+) -> None:
+    asked = [pq.read_table(f / "marginals" / "measured_receipts.parquet").to_pandas() for f in (unclear, released)]
+    marginals = [count_marginals([tuple(names) for names in receipts["attributes"]]) for receipts in asked]
+    assert len(asked[1]) == marginals[1]
+    again = asked[0][marginals[0] :]
+    assert 1 <= len(again) <= 3
+    assert (again["cells"] == 1).all()
+    assert (again["sensitivity"] == 1).all()
+    (stage,) = (s for s in read_certificate(unclear).stages if s.step == "measure_marginals")
+    assert 0.99 < sum(Fraction(r) for r in asked[0]["rho"]) / Fraction(stage.rho_budget) <= 1
+    assert "sum of signs" in stage.reason
+
+
+def test_a_trend_asked_again_is_no_joint_count(unclear: Path) -> None:
+    counts = ReleasedCounts.of(unclear)
+    assert counts.sums_beside["measure_marginals"]
+    spec = ReleaseSpec.model_validate({**content(0.2), "data": "nowhere.parquet"})
+    relations = list_measured_relations(Plan(Request(spec), counts.steps), read_certificate(unclear))
+    assert relations is not None
+    assert {r.columns for r in relations} == {c.attributes for c in counts.joint}
+
+
+def test_answers_make_the_rows_of_trends_asked_again_and_others_of_new_ones(unclear: Path) -> None:
+    counts = ReleasedCounts.of(unclear)
+    own = remake_rows(counts, counts.measured)
+    assert own.select(["a", "b", "c"]).equals(counts.table.select(["a", "b", "c"]))
+    other = {name: [np.zeros_like(c.counts, dtype=np.int64) for c in sums] for name, sums in counts.sums_beside.items()}
+    first = read_answers(pq.read_table(unclear / "marginals" / "trends.parquet"), _read_trend_queries(unclear))
+    without = remake_rows(counts, counts.measured, sums={**other, TRENDS: first})
+    found = [table.to_pandas()[["a", "b"]].corr("spearman").iloc[0, 1] for table in (own, without)]
+    assert found[0] > found[1] + 0.05, "the second look says how they rise together, too"
+    assert len({make_replicate(counts, seed)["a"].to_pylist()[0] for seed in range(4)}) > 1
+
+
+def _read_trend_queries(folder: Path) -> list[Query]:
+    return read_receipts(pq.read_table(folder / "marginals" / "trends_receipts.parquet"))
+
+
+def test_an_improvement_pools_trends_asked_again_and_measures_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRIVSYN_OUT", str(tmp_path / "out"))
+    monkeypatch.setenv("PRIVSYN_LEDGER", str(tmp_path / "ledger.sqlite"))
+    pq.write_table(make_table(), tmp_path / "numbers.parquet")
+    spec = ReleaseSpec.model_validate({**content(0.2), "data": str(tmp_path / "numbers.parquet")})
+    first = release_in_process(spec, Settings())
+    counts = ReleasedCounts.of(Path(improve(first.run, 0.8).folder))
+    assert [bool(counts.sums_beside[name]) for name in ("measure_marginals", "measure_more_2")] == [True, False]
+    own = remake_rows(counts, counts.measured)
+    assert own.select(["a", "b", "c"]).equals(counts.table.select(["a", "b", "c"]))

@@ -229,6 +229,27 @@ def test_05_mutant_trends_of_ranks_at_the_price_of_signs() -> None:
     assert worst(step, queries, 1, 4) == [1, 8, 8]
 
 
+def test_05_trends_asked_again() -> None:
+    """Products of signs, within what is left of the measurement's budget, whatever the first look said."""
+    signs = {a: np.sign(score) for a, score in SCORES.items()}
+    step = SimpleNamespace(count_exactly=partial(trend_scores.count_exactly, scores=signs))
+    first, rho = trend_scores.plan_queries(["a", "b"], 1, Fraction(1, 10_000), 1), Fraction(1, 1_000)
+    for total in (0.0, 1_000.0, 10_000.0, 1e9):
+        again, left = trend_scores.plan_again(first, {("a",): 1.0, ("b",): 2.0}, total, rho, 1)
+        assert all(weight > 0 for weight in left.values())
+        measured = measure_marginals.plan_queries(left, DOMAIN, DOMAIN, rho - sum_rho(again), 1)
+        assert rho * Fraction(999_999, 10**6) <= sum_rho([*measured, *again]) <= rho
+        assert worst(step, again, 1, 4) == [q.sensitivity for q in again]
+
+
+def test_05_mutant_trends_asked_again_beside_the_budget() -> None:
+    """Planted mutant: the marginals have the whole budget as before, although trends are asked again."""
+    first, rho = trend_scores.plan_queries(["a", "b"], 1, Fraction(1, 10_000), 1), Fraction(1, 1_000)
+    weights: dict[tuple[str, ...], float] = {("a",): 1.0, ("b",): 2.0}
+    again, _ = trend_scores.plan_again(first, weights, 1_000, rho, 1)
+    assert sum_rho([*measure_marginals.plan_queries(weights, DOMAIN, DOMAIN, rho, 1), *again]) > rho
+
+
 def test_05_mutant_trends_about_the_middle_of_the_rows() -> None:
     """Planted mutant: signs by the exact median of the rows, which one more record moves for all of them."""
 

@@ -20,6 +20,7 @@ from privsyn.data_contracts.mechanism_options import Adaptive, Aim, Independent,
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.release import release
 from privsyn.flows.schedule import scheduled_release
+from tests.support.linked_tables import make_members_content, make_tables_spec, make_visits_content
 from tests.support.specs import STATED_PRIOR, make_spec
 
 
@@ -280,3 +281,33 @@ def test_a_wrong_epsilon_is_refused_by_the_schema_under_all_of_too(epsilon: Any)
     jsonschema.validate(1.0, passed_on)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(epsilon, passed_on)
+
+
+@pytest.mark.parametrize("content", [make_visits_content(), make_members_content()], ids=["persons", "households"])
+def test_the_form_takes_two_tables_as_people_write_them_and_as_they_are_stored(content: dict[str, Any]) -> None:
+    spec = make_tables_spec(content)
+    unit = spec.unit.model_dump(mode="json", exclude_unset=True)
+    written = {**spec.model_dump(mode="json", exclude_unset=True), "unit": unit, "columns": {}, "tables": content}
+    written = {name: value for name, value in written.items() if name not in ("data", "order", "with_order", "once")}
+    for sent in (written, spec.model_dump(mode="json", exclude_defaults=True), spec.model_dump(mode="json")):
+        assert ReleaseSpec.model_validate(sent) == spec
+        assert validate({"spec": sent}, release.parameters.model_dump(), raise_on_error=False) == []
+        schema_validator().validate(sent)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"max": 1}, "1 is less than the minimum of 2"),
+        ({"order": 5}, "5 is not"),
+        ({"columns": 5}, "5 is not"),
+        ({"rows": 5}, "Additional properties are not allowed"),
+    ],
+    ids=str,
+)
+def test_the_form_refuses_a_table_that_cannot_be(change: dict[str, Any], words: str) -> None:
+    content = make_spec({}, data="", tables=make_visits_content(), unit={"person_id": "pid"})
+    written = {**content.model_dump(mode="json", exclude_unset=True), "columns": {}}
+    sent = {**written, "tables": make_visits_content(**change)}
+    (error,) = validate({"spec": sent}, release.parameters.model_dump(), raise_on_error=False)
+    assert words in error.message

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from privsyn.data_contracts.receipts import Query
-from privsyn.tasks.estimation.noisy import pool_answers
+from privsyn.tasks.estimation.noisy import (
+    count_marginals,
+    list_all_measured,
+    list_all_sums,
+    pool_answers,
+    tabulate_answers,
+    tabulate_receipts,
+)
 
 
 def test_answers_on_the_same_attributes_are_averaged_by_inverse_variance() -> None:
@@ -27,3 +34,21 @@ def test_without_repetitions_nothing_changes_but_the_order() -> None:
     assert found == [queries[1], queries[0], queries[2]]
     assert [int(m[0]) for m in means] == [1, 0, 2]
     assert pool_answers([], []) == ([], [])
+
+
+def test_sums_after_the_single_columns_are_no_marginals() -> None:
+    first = [
+        Query(("a", "b"), 4, 1, 2.0),
+        Query(("a",), 2, 1, 2.0),
+        Query(("b",), 2, 1, 2.0),
+        Query(("a", "c"), 1, 1, 4.0),
+    ]
+    other = [Query(("b", "c"), 1, 1, 2.0)]  # two columns of one code each, measured as a pair
+    answers = [[np.arange(q.cells) + i for i, q in enumerate(queries)] for queries in (first, other)]
+    receipts, noisy = [tabulate_receipts(q) for q in (first, other)], [tabulate_answers(y) for y in answers]
+    assert [count_marginals([q.attributes for q in queries]) for queries in (first, other, [])] == [3, 1, 0]
+    asked, told = list_all_measured(receipts, noisy)
+    assert [q.attributes for q in asked] == [("a", "b"), ("b", "c"), ("a",), ("b",)]
+    assert [y.tolist() for y in told] == [[0, 1, 2, 3], [0], [1, 2], [2, 3]]
+    asked, told = list_all_sums(receipts, noisy)
+    assert ([q.attributes for q in asked], [y.tolist() for y in told]) == ([("a", "c")], [[3]])

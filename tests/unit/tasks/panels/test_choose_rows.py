@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from privsyn.engine.request import Request
-from privsyn.tasks.panels.choose_rows import draw_one_row_each
+from privsyn.tasks.panels.choose_rows import KeptRuns, RowsOfPersons, draw_one_row_each
 from privsyn.tasks.steps.encode import iterate_persons
 from tests.support.panels import make_panel, make_panel_spec
 
@@ -65,3 +65,25 @@ def test_one_row_of_each_synthetic_person_is_drawn_and_not_the_last_of_several()
     last = np.append(person[1:] != person[:-1], True)
     alone = np.bincount(person)[person] == 1
     assert not (last & ~alone)[chosen].any()
+
+
+def test_remembered_runs_are_those_that_are_chosen_anew_and_need_no_pass() -> None:
+    rows, request = make_panel(300), Request(make_panel_spec(), ("year", "sex", "age", "income", "job"))
+    passes: list[int] = []
+
+    def read(*_: object) -> list[pa.RecordBatch]:
+        passes.append(1)
+        return rows.to_batches(max_chunksize=100)
+
+    def list_arrays(runs: KeptRuns) -> list[tuple[np.dtype, list[int]]]:
+        return [(v.dtype, v.tolist()) for v in vars(runs).values() if v is not None]
+
+    plan, remembered = request.encoding, RowsOfPersons(read)
+    anew = [list_arrays(runs) for runs in iterate_persons(read, plan)]
+    assert [list_arrays(runs) for runs in iterate_persons(remembered, plan)] == anew
+    read_before = len(passes)
+    assert [list_arrays(runs) for runs in iterate_persons(remembered, plan)] == anew
+    assert len(passes) == read_before
+    other = Request(make_panel_spec(unit={"person_id": "pid", "max_records": 2}), request.column_order).encoding
+    kept = [runs.rows.max() for runs in iterate_persons(remembered, other)]
+    assert max(kept) == 2

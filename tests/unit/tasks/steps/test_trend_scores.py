@@ -10,7 +10,7 @@ import pytest
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import sum_rho
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.steps.trend_scores import choose_top, count_exactly, get_top, plan_queries
+from privsyn.tasks.steps.trend_scores import MOST_AGAIN, choose_top, count_exactly, get_top, plan_again, plan_queries
 
 
 def test_every_column_and_pair_is_asked_once_within_the_budget() -> None:
@@ -39,3 +39,37 @@ def test_ranks_are_asked_for_where_their_noise_is_clear_and_signs_elsewhere() ->
     assert choose_top(6, 20_000, Fraction(1, 500), 1, 64) == 64
     assert choose_top(6, 2_000, Fraction(1, 500), 1, 64) == 1
     assert choose_top(6, 20_000, Fraction(1, 500), 10, 64) == 1, "a person's records make it less clear"
+
+
+WEIGHTS = {("a", "b"): 0.2, ("a",): 0.3, ("b",): 0.1, ("c",): 0.4}
+"""Of a measurement of one pair, and of one-ways once more."""
+
+
+def test_unclear_trends_are_asked_again_of_pairs_that_are_not_measured_and_one_ways_pay() -> None:
+    first, rho = plan_queries(["a", "b", "c"], 1, Fraction(1, 10_000), 2), Fraction(1, 1_000)
+    again, left = plan_again(first, WEIGHTS, 1_000, rho, 2)
+    assert [q.attributes for q in again] == [("a", "c"), ("b", "c")]
+    assert {q.sensitivity for q in again} == {2}
+    assert Fraction(999, 1000) * MOST_AGAIN * Fraction(8, 10) * rho <= sum_rho(again) <= rho
+    assert left["a", "b"] == 0.2, "a measured pair keeps its part"
+    assert sum(left.values()) == pytest.approx(1 - 0.8 * float(MOST_AGAIN))
+    assert left["a",] / left["c",] == pytest.approx(3 / 4)
+
+
+def test_trends_are_asked_again_for_no_more_than_brings_their_noise_down_to_what_is_clear() -> None:
+    first, rho = plan_queries(["a", "b", "c"], 1, Fraction(1, 10_000), 1), Fraction(1, 1_000)
+    total = first[-1].sigma / 0.1
+    again, _ = plan_again(first, WEIGHTS, total, rho, 1)
+    pooled = (first[-1].sigma ** -2 + again[-1].sigma ** -2) ** -0.5
+    assert pooled / total == pytest.approx(0.05, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("top", "total", "weights"),
+    [(1, 30_000, WEIGHTS), (64, 3_000, WEIGHTS), (1, 3_000, {("a", "b"): 1.0, ("a", "c"): 1.0, ("b", "c"): 1.0})],
+    ids=["clear", "ranks", "every pair measured"],
+)
+def test_nothing_is_asked_again_otherwise(top: int, total: float, weights: dict[tuple[str, ...], float]) -> None:
+    first = plan_queries(["a", "b", "c"], top, Fraction(1, 10_000), 1)
+    assert plan_again(first, weights, total, Fraction(1, 1_000), 1) == ([], weights)
+    assert plan_again([], weights, total, Fraction(1, 1_000), 1) == ([], weights)

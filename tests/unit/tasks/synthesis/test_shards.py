@@ -13,9 +13,11 @@ from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.kernels.streams import draw_systematically
 from privsyn.tasks.steps.synthesize import refine_shard, synthesize
 from privsyn.tasks.synthesis.shards import (
+    ALL_LEFT,
     Residuals,
     Shard,
     add_residuals,
+    compute_open_part_rows,
     compute_part_rows,
     cut,
     iterate_shards,
@@ -82,6 +84,17 @@ def test_a_table_of_no_rows_is_one_empty_shard() -> None:
 def test_rows_are_not_lost_or_made_up(given: list[int], word: str) -> None:
     with pytest.raises(ValueError, match=word):
         list(cut(batches(given), [5, 5]))
+
+
+@pytest.mark.parametrize(
+    ("given", "parts"), [([11], [5, 6]), ([5, 6], [5, 6]), ([9], [5, 4]), ([3], [3, 0]), ([], [0, 0])]
+)
+def test_the_last_part_may_have_what_is_left(given: list[int], parts: list[int]) -> None:
+    assert compute_open_part_rows(plan_shards(10, Synthesis(shard_rows=5))) == (5, ALL_LEFT)
+    found = [0, 0]
+    for part, batch in cut(batches(given), (5, ALL_LEFT)):
+        found[part] += batch.num_rows
+    assert found == parts
 
 
 DOMAIN = Domain.of({"a": 12, "b": 10, "c": 8})

@@ -5,6 +5,7 @@ The usual figure (``ru_maxrss``) also counts the process that started this one; 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -15,3 +16,9 @@ def memory_mb(field: str) -> float:
     except OSError:
         return float("nan")
     return next(float(line.split()[1]) / 1024 for line in lines if line.startswith(field))
+
+
+def forget_peak_memory() -> None:
+    """Let the peak begin anew at what is held now; without effect where the system does not do so."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")

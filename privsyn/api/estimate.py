@@ -1,0 +1,239 @@
+"""What a release would take, time, memory and disk, before it and without its table: its rehearsal, continued.
+
+What grows with rows was measured on two numbers of them, and is continued in a straight line.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from privsyn.api.rehearsal import PUBLISH, Cost, Rehearsal, a_quarter
+from privsyn.base.errors import RequestError
+from privsyn.base.notebook import format_html_table, format_paragraph
+from privsyn.base.settings import Settings
+from privsyn.data_contracts.engine_choice import EngineChoice
+from privsyn.data_contracts.promise import Unit
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.forecasts.forecast import OF_UNITS, take_units_for_rows
+from privsyn.pipelines.release_plan import plan_release
+from privsyn.sources.private_table import BATCH_ROWS
+from privsyn.tasks.kernels.blocks import BLOCK_BYTES, PASS_CELLS
+from privsyn.tasks.kernels.counting import choose_thread_count
+
+MOST_ROWS = 10**12
+"""Rows of a table at most."""
+
+MOST_WORKERS = 10_000
+
+WORKER_START = 6.0
+"""CPU seconds of a worker's process until it can count: starting, loading and connecting."""
+
+RELATED_FACTOR = 2.0
+"""How many times as long as in the rehearsal what depends on relations takes: those of the public tables that were
+measured (docs/operations/scale.md) are stronger than those of made-up rows."""
+
+COUNT_BYTES, VALUE_BYTES, CODE_COPIES = 8, 24, 6
+"""Bytes of a count, of a value while it is read and encoded or decoded, and of a code while rows are made."""
+
+COPY_SECONDS = 0.005
+"""CPU seconds of copying and hashing a MB of released files."""
+
+START = "start"
+"""The part before all: loading the program and its compiled code."""
+
+HEADINGS = ("step", "CPU", "wall", "peak memory", "disk")
+WORKER_HEADING = "CPU of workers"
+
+
+@dataclass(frozen=True)
+class StepEstimate:
+    """What one step takes: CPU and wall seconds, peak memory of the process meanwhile and what it writes, in MB (2^20).
+
+    ``worker_cpu``: CPU seconds of all workers together, 0 without any.
+    """
+
+    step: str
+    cpu: float
+    wall: float
+    peak_mb: float
+    disk_mb: float
+    worker_cpu: float = 0.0
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a release of a table of ``rows`` rows takes on this machine, by step, and ``rows_out``, the rows it makes.
+
+    ``workers``: that count, 0: this process does; ``pairs``: that the rehearsal scored; ``marginals``: of several
+    columns that it measured; ``words``: what was assumed.
+    Privacy: a function of the spec, the numbers that were asked about, and this machine; no table was read.
+    """
+
+    rows: int
+    rows_out: int
+    columns: int
+    workers: int
+    pairs: int
+    marginals: int
+    steps: tuple[StepEstimate, ...]
+    words: tuple[str, ...]
+
+    @property
+    def whole(self) -> StepEstimate:
+        """All steps together: sums, and the largest of the peaks."""
+        sums = {name: sum(getattr(s, name) for s in self.steps) for name in ("cpu", "wall", "disk_mb", "worker_cpu")}
+        return StepEstimate("all", peak_mb=max(s.peak_mb for s in self.steps), **sums)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the same, JSON-ready."""
+        return {**asdict(self), "whole": asdict(self.whole)}
+
+    def step_rows(self) -> list[list[str]]:
+        """Return a row of text a step, and one of all, under :meth:`headings`."""
+        return [
+            [
+                s.step,
+                f"{s.cpu:,.1f} s",
+                *([f"{s.worker_cpu:,.1f} s"] if self.workers else []),
+                f"{s.wall:,.1f} s",
+                f"{s.peak_mb:,.0f} MB",
+                f"{s.disk_mb:,.1f} MB",
+            ]
+            for s in (*self.steps, self.whole)
+        ]
+
+    def headings(self) -> list[str]:
+        """Return the headings of :meth:`step_rows`."""
+        return [*HEADINGS[:2], *([WORKER_HEADING] if self.workers else []), *HEADINGS[2:]]
+
+    def __repr__(self) -> str:
+        whole = self.whole
+        return f"<Estimate for {self.rows:,} rows: {whole.cpu:,.0f} CPU s, {whole.peak_mb:,.0f} MB>"
+
+    def _repr_html_(self) -> str:
+        """Return the table and the words, for notebooks."""
+        return format_html_table(self.headings(), self.step_rows()) + format_paragraph(*self.words)
+
+
+def estimate(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: float = 0.0) -> Estimate:
+    """Return what a release of a table of ``rows`` rows takes; arguments and errors as privsyn.estimate.
+
+    ``loading``: CPU seconds that a process takes to get here, which are counted in; 0: one that is running.
+    """
+    _check_numbers(spec, rows, workers)
+    plan = plan_release(spec)
+    plan.check()
+    plan.check_noise()
+    wanted = spec.mechanism.synthesis.rows
+    rows_out = rows if wanted == "auto" else wanted
+    with tempfile.TemporaryDirectory(prefix="privsyn-estimate-") as folder:
+        start = loading + _measure_start(Path(folder) / "start")
+        rehearsal = Rehearsal(_simplify(spec), Path(folder) / "rehearsal", rows, rows_out)
+        rehearsal.run()
+    threads, workers = choose_thread_count(Settings().threads), workers or _count_workers(spec)
+    found = [_continue(rehearsal, name, cost, threads, workers) for name, cost in rehearsal.costs.items()]
+    first = StepEstimate(START, start, start, found[0].peak_mb, 0.0, WORKER_START * workers)
+    marginals = sum(cost.marginals for cost in rehearsal.costs.values())
+    words = (
+        f"From a rehearsal on this machine: a release of {rehearsal.rows_in:,} made-up rows with the counts that "
+        f"{rows:,} rows are expected to have, related as most tables' columns are. {rehearsal.pairs:,} pairs were "
+        f"scored, {marginals:,} joint marginals measured.",
+        "How many are worth their noise depends on your table, and time and memory depend on them. Wall time is that "
+        "of a machine that does nothing else.",
+        *((f"{OF_UNITS[spec.unit.one]}.",) if spec.panel is not None else ()),
+    )
+    columns = len(spec.released_columns)
+    return Estimate(rows, rows_out, columns, workers, rehearsal.pairs, marginals, (first, *found), words)
+
+
+def _check_numbers(spec: ReleaseSpec, rows: int, workers: int) -> None:
+    if not 1 <= rows <= MOST_ROWS:
+        cure = f"Give about how many rows the table has, from public knowledge, 1 to {MOST_ROWS:,}"
+        raise RequestError(f"{rows:,} rows cannot be estimated", cure, "estimate.rows")
+    if not 0 <= workers <= MOST_WORKERS:
+        problem = f"{workers:,} workers are not 0 to {MOST_WORKERS:,}"
+        raise RequestError(problem, "Choose another number", "estimate.workers")
+    if spec.improves is not None:
+        problem = "an improvement goes on from the tables of another release, and is not estimated"
+        raise RequestError(problem, "Ask about the release that it improves", "improves")
+
+
+def _count_workers(spec: ReleaseSpec) -> int:
+    """Return the workers of the spec's engine, 0 where this process counts."""
+    return spec.engine.workers or choose_thread_count(0) if spec.engine.kind == "dask" else 0
+
+
+def _simplify(spec: ReleaseSpec) -> ReleaseSpec:
+    """Return the request about a table of one row a person, without totals, which made-up rows do not have."""
+    plain = spec if spec.panel is None else take_units_for_rows(spec)
+    unit = Unit(records_per_person=plain.records)
+    return plain.model_copy(update={"totals": (), "unit": unit, "engine": EngineChoice(), "query": ""})
+
+
+def _measure_start(folder: Path) -> float:
+    """Return the CPU seconds of a first, tiny release, which loads all that a release needs."""
+    promise = {"epsilon": 100.0, "delta": 1e-6}
+    columns = {name: {"kind": "integer", "min": 0, "max": 7, "bins": 8} for name in ("a", "b", "c")}
+    content = {"dataset": "start", "unit": {"records_per_person": 1}, "privacy": promise, "budget": promise}
+    start = time.process_time()
+    Rehearsal(ReleaseSpec.model_validate({**content, "columns": columns}), folder, 400, 400).run()
+    return time.process_time() - start
+
+
+def _continue(rehearsal: Rehearsal, name: str, cost: Cost, threads: int, workers: int) -> StepEstimate:
+    """Return what a part takes with all rows, from what it took with few and with a quarter of these."""
+    cpu, factor = cost.cpu, RELATED_FACTOR if name in rehearsal.related else 1.0
+    disk = sum(size * _compute_growth(rehearsal, rows) for size, rows in cost.files) / 2**20
+    if name == PUBLISH:
+        cpu += COPY_SECONDS * (disk - sum(size for size, _ in cost.files) / 2**20)
+    elif rehearsal.makes_rows(name):
+        shards, made = _count_shards(rehearsal), rehearsal.rows_made
+        fewer = rehearsal.fewer_out[name].cpu
+        cpu = shards * _continue_line(a_quarter(made), fewer, made, cpu, rehearsal.rows_out / shards)
+    elif rehearsal.reads_rows(name):
+        read, fewer = rehearsal.rows_in, rehearsal.fewer_in.get(name, Cost(cpu / 4, 0.0)).cpu
+        cpu = _continue_line(a_quarter(read), fewer, read, cpu, rehearsal.rows)
+    cpu *= factor
+    wall = cpu + cost.counting / (workers or threads)
+    here, there = (0.0, cost.counting) if workers else (cost.counting, 0.0)
+    return StepEstimate(
+        name.replace("_", " "), cpu + here, wall, cost.peak_mb + _grow_memory(rehearsal, name, cost), disk, there
+    )
+
+
+def _continue_line(first: int, low: float, second: int, high: float, at: float) -> float:
+    """Return what is expected at ``at`` rows of what took ``low`` at ``first`` and ``high`` at ``second`` rows.
+
+    It does not fall with the rows.
+    """
+    slope = max(0.0, high - low) / (second - first) if second > first else 0.0
+    return high + slope * (at - second)
+
+
+def _count_shards(rehearsal: Rehearsal) -> int:
+    return max(1, math.ceil(rehearsal.rows_out / rehearsal.spec.mechanism.synthesis.shard_rows))
+
+
+def _compute_growth(rehearsal: Rehearsal, rows: int) -> float:
+    """Return how many times as large a file of so many rows is with all rows."""
+    if rows == rehearsal.rows_in:
+        return rehearsal.rows / rehearsal.rows_in
+    return rehearsal.rows_out / rehearsal.rows_made if rows == rehearsal.rows_made else 1.0
+
+
+def _grow_memory(rehearsal: Rehearsal, name: str, cost: Cost) -> float:
+    """Return what a part holds beyond its rehearsal, in MB: blocks of rows, and counts that were made up there."""
+    columns, more = len(rehearsal.encoding.domain.attributes), 0.0
+    if rehearsal.makes_rows(name):
+        shard = rehearsal.rows_out / _count_shards(rehearsal)
+        more += CODE_COPIES * columns * (shard - rehearsal.rows_made)
+    if rehearsal.reads_rows(name):
+        more += VALUE_BYTES * columns * (min(rehearsal.rows, BATCH_ROWS) - min(rehearsal.rows_in, BATCH_ROWS))
+    if cost.cells:
+        more += COUNT_BYTES * min(cost.cells, PASS_CELLS) + 2 * min(columns * rehearsal.rows, BLOCK_BYTES)
+    return max(0.0, more) / 2**20

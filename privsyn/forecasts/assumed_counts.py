@@ -1,0 +1,101 @@
+"""The counts of the table that a forecast assumes, for any number of rows: computed, without making a row.
+
+Its columns depend on one hidden quantity (:func:`privsyn.forecasts.made_up_rows.assume_rows`), so given that they are
+independent, and a joint count is a mean over places of the hidden quantity.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.forecasts.made_up_rows import assume_shares, draw_pulls
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.estimation.recode import Recode
+
+Floats = NDArray[np.float64]
+
+PLACES = 24
+"""Places of the hidden quantity, of equal chance, over which joint counts are averaged."""
+
+
+def assume_chances(encoding: EncodingPlan, strength: float, seed: int) -> dict[str, Floats]:
+    """Return attribute -> the chance of each fine code at each place of the hidden quantity, shape (PLACES, codes).
+
+    strength: as of :func:`privsyn.forecasts.made_up_rows.assume_rows`, 0 to 1.
+    """
+    rng = np.random.default_rng([seed, 2])
+    pulls = draw_pulls(len(encoding.codecs), strength, rng)
+    hidden = ndtri((np.arange(PLACES) + 0.5) / PLACES)[:, None]
+    found = {}
+    for codec, pull in zip(encoding.codecs, pulls, strict=True):
+        bins, sizes = np.unique(codec.groups, return_counts=True)
+        edges = ndtri(np.minimum(np.concatenate([[0.0], np.cumsum(assume_shares(codec, rng))]), 1.0))
+        below = ndtr((edges[None, :] - pull * hidden) / np.sqrt(1 - pull**2))
+        by_bin = np.diff(below, axis=1) / sizes
+        found[codec.attribute] = by_bin[:, np.searchsorted(bins, codec.groups)]
+    return found
+
+
+@dataclass(frozen=True)
+class AssumedRows:
+    """Rows of codes that are not there, with the counts that ``rows`` of them are expected to have.
+
+    ``chances``: attribute -> chance of each code at each place, with a last one for filtered values in a ``padded``
+    table; ``seconds``: CPU seconds that the computing took so far, one number that grows.
+    """
+
+    domain: Domain
+    padded: bool
+    rows: int
+    chances: Mapping[str, Floats]
+    seconds: list[float] = field(default_factory=lambda: [0.0])
+
+    @classmethod
+    def of(cls, domain: Domain, rows: int, fine: Mapping[str, Floats], recode: Recode | None = None) -> AssumedRows:
+        """Return the rows over fine codes, or those over the codes of ``recode``, padded by the filtered values."""
+        if recode is None:
+            return cls(domain, padded=False, rows=rows, chances=fine)
+        coarse = {}
+        for attribute, r in recode.items():
+            merge = np.zeros((len(r.coarse), r.size + 1))
+            merge[np.arange(len(r.coarse)), np.where(r.kept, r.coarse, r.size)] = 1.0
+            coarse[attribute] = fine[attribute] @ merge
+        return cls(domain, padded=True, rows=rows, chances=coarse)
+
+    def counts(
+        self, cliques: Iterable[Clique], *, threads: int = 0, padded_result: bool = False
+    ) -> Iterator[NDArray[np.int64]]:
+        """Yield the expected counts of each clique, rounded, as :func:`privsyn.tasks.kernels.counting.count` does."""
+        for clique in cliques:
+            start = time.process_time()
+            chances = [self._get_chances(a, filtered=padded_result) for a in clique]
+            table = np.rint(self.rows * _average(chances)).astype(np.int64)
+            self.seconds[0] += time.process_time() - start
+            yield table
+
+    def _get_chances(self, attribute: str, *, filtered: bool) -> Floats:
+        own = self.chances[attribute]
+        return own if filtered or not self.padded else own[:, :-1]
+
+
+def _average(chances: list[Floats]) -> Floats:
+    """Return the mean, over the places, of the product of the chances: an axis for each."""
+    if not chances:
+        return np.ones(())
+    if len(chances) == 1:
+        return chances[0].mean(axis=0)
+    table: Floats = np.zeros([c.shape[1] for c in chances])
+    *first, last = chances
+    for place in range(PLACES if len(first) > 1 else 0):
+        product = first[0][place]
+        for more in first[1:]:
+            product = np.multiply.outer(product, more[place])
+        table += np.multiply.outer(product, last[place])
+    return table / PLACES if len(first) > 1 else first[0].T @ last / PLACES

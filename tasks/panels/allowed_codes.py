@@ -1,0 +1,235 @@
+"""Which codes a new row may have beside another row of its person, by the rules across rows.
+
+A code is left out where every value of it would break a rule, whatever the values inside the other row's codes are;
+what no code can say is kept when rows are decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.rule_language import COUNT, Node
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.estimation.recode import AttributeRecode
+from privsyn.tasks.panels.transition_codes import TransitionCodes
+from privsyn.tasks.rules import evaluate
+from privsyn.tasks.rules.compiled_rules import CompiledRules
+from privsyn.tasks.rules.intervals import Interval, read_cells
+
+Floats: TypeAlias = NDArray[np.float64]
+Integers: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
+Codes: TypeAlias = NDArray[Any]
+
+CELLS = 1 << 22
+"""Codes of rows of which a rule is asked at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class RowsInCodes:
+    """One row each of some persons: the codes of columns that are followed, and the values of the others.
+
+    ``codes``: of attributes that are known, shape (rows,); ``carried``: returns the values of a column that is not
+    followed, each of shape (rows,).
+    """
+
+    codes: Mapping[str, Codes]
+    carried: Callable[[str], Interval]
+
+    def take(self, chosen: NDArray[Any]) -> RowsInCodes:
+        """Return some of the rows."""
+        codes = {a: code[chosen] for a, code in self.codes.items()}
+        return RowsInCodes(codes, lambda name: take_values(self.carried(name), chosen))
+
+
+def take_values(values: Interval, chosen: NDArray[Any]) -> Interval:
+    """Return some of the values."""
+    low = values.low[chosen]
+    high = low if values.exact else values.high[chosen]
+    return Interval(low, high, values.null[chosen], values.present[chosen])
+
+
+@dataclass(frozen=True)
+class _PairRule:
+    """A condition over a row and one other; ``word``: which; ``own`` and ``other``: followed attributes of both."""
+
+    word: str
+    node: Node
+    own: frozenset[str]
+    other: frozenset[str]
+
+
+class AllowedCodes:
+    """The rules across rows that speak of a row and one other row of its person, in the codes of transitions."""
+
+    def __init__(self, plan: EncodingPlan, codes: Mapping[str, TransitionCodes]) -> None:
+        rules = plan.rules if plan.rules is not None else CompiledRules({})
+        self._rules, self._following = rules, plan.following
+        self._of_column = {n: c.attribute for c in plan.codecs if c.attribute in codes for n in c.ranges()}
+        self._bounds: dict[str, Interval] = {}
+        for codec in plan.codecs if rules.across else ():
+            if codec.attribute in codes:
+                for name, cells in codec.value_bounds().items():
+                    fine = read_cells(cells, rules.vocabulary)
+                    self._bounds[name] = join_values(fine, codes[codec.attribute].recode, codes[codec.attribute].size)
+        self._pair_rules = tuple(self._read_rules())
+        carried = frozenset() if plan.panel is None else plan.panel.carried
+        self.of_steps = tuple(
+            (condition.node, word)
+            for condition in (*rules.conditions, *rules.across)
+            if {*condition.needs} <= carried and (word := _find_word(condition.node)) is not None
+        )
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words of rows that rules name."""
+        return tuple(dict.fromkeys(rule.word for rule in self._pair_rules))
+
+    def _read_rules(self) -> list[_PairRule]:
+        found = []
+        for condition in self._rules.across:
+            parts = list(condition.node.walk())
+            words = {part.value.row for part in parts if part.op == "of row"}
+            if len(words) != 1 or any(part.op == COUNT for part in parts):
+                continue
+            sides = []
+            for op in ("column", "of row"):
+                named = [part.column for part in parts if part.op == op and part.column is not None]
+                behind = self._rules.find_measured_columns(named)
+                sides.append(frozenset(self._of_column[n] for n in behind if n in self._of_column))
+            found.append(_PairRule(words.pop(), condition.node, *sides))
+        return found
+
+    def allow_steps(
+        self, new: Callable[[str], Interval], known: Callable[[str], Interval], rows: int, *, forward: bool
+    ) -> Bools:
+        """Return which places in the order new rows may have, shape (rows,), by rules about columns not followed.
+
+        ``new`` and ``known``: values of these columns in the new rows, and in those beside them; ``forward``: whether
+        the new ones come after these.
+        """
+        allowed = np.ones(rows, bool)
+        of_new, of_known = self._rules.resolve(new), self._rules.resolve(known)
+        for node, word in self.of_steps:
+            new_is_own = not word or (word == "previous") == forward
+            own, other = (of_new, of_known) if new_is_own else (of_known, of_new)
+            allowed &= ~_is_surely_true(node, own, other, self._rules.vocabulary)
+        return allowed
+
+    def find(
+        self, attribute: str, new: RowsInCodes, known: RowsInCodes, word: str, *, new_is_own: bool
+    ) -> Bools | None:
+        """Return which codes of ``attribute`` each new row may have, shape (rows, codes); None where all are allowed.
+
+        ``new``: with the codes of the attributes before it; ``known``: the other row; ``word``: what a rule calls the
+        one of both that is not its own; ``new_is_own``: whether the new row is the rule's own one.
+        """
+        allowed: Bools | None = None
+        for rule in self._pair_rules:
+            sides = (rule.own, rule.other) if new_is_own else (rule.other, rule.own)
+            ready = attribute in sides[0] and sides[0] <= {attribute, *new.codes} and sides[1] <= {*known.codes}
+            if rule.word != word or not ready:
+                continue
+            forbidden = self._evaluate(rule.node, attribute, new, known, new_is_own=new_is_own)
+            if forbidden.any():
+                allowed = ~forbidden if allowed is None else allowed & ~forbidden
+        return allowed
+
+    def _evaluate(self, node: Node, attribute: str, new: RowsInCodes, known: RowsInCodes, *, new_is_own: bool) -> Bools:
+        """Return which codes of ``attribute`` break a rule for sure, shape (rows, codes)."""
+        size = next(len(b.low) for n, b in self._bounds.items() if self._of_column[n] == attribute)
+        rows = len(next(iter((*new.codes.values(), *known.codes.values()))))
+        parts = []
+        for first in range(0, rows, max(1, CELLS // size)):
+            some = np.arange(first, min(first + max(1, CELLS // size), rows))
+            of_new = self._rules.resolve(self._read(new.take(some), attribute))
+            of_known = self._rules.resolve(self._read(known.take(some), ""))
+            own, other = (of_new, of_known) if new_is_own else (of_known, of_new)
+            surely = _is_surely_true(node, own, other, self._rules.vocabulary)
+            parts.append(np.broadcast_to(surely, (len(some), size)))
+        return np.concatenate(parts) if parts else np.zeros((0, size), bool)
+
+    def _read(self, rows: RowsInCodes, attribute: str) -> Callable[[str], Interval]:
+        """Return a function that gives what columns may be, shape (rows, 1), and those of ``attribute`` by code."""
+
+        def known(name: str) -> Interval:
+            of = self._of_column.get(name)
+            if of is None:
+                return _shape(rows.carried(name), (-1, 1))
+            bounds = self._bounds[name]
+            return _shape(bounds, (1, -1)) if of == attribute else _shape(take_values(bounds, rows.codes[of]), (-1, 1))
+
+        return known
+
+
+def _is_surely_true(
+    node: Node, own: Callable[[str], Interval], other: Callable[[str], Interval], vocabulary: Mapping[str, int]
+) -> Bools:
+    """Return where a condition over a row's own columns and those of another row is true, whatever the values are."""
+
+    def resolve(asked: str | Node) -> Interval:
+        return own(asked) if isinstance(asked, str) else other(asked.value.column)
+
+    truth = evaluate.evaluate_condition(node, resolve, vocabulary)
+    return np.asarray(truth.true & ~truth.false & ~truth.unknown)
+
+
+def _find_word(node: Node) -> str | None:
+    """Return the neighbour that a condition names beside its own row, empty for none; None for any other rows."""
+    words = {part.value.row if part.op == "of row" else COUNT for part in node.walk() if part.op in ("of row", COUNT)}
+    if not words:
+        return ""
+    return words.pop() if len(words) == 1 and words <= {"previous", "next"} else None
+
+
+def _shape(values: Interval, shape: tuple[int, int]) -> Interval:
+    low = values.low.reshape(shape)
+    high = low if values.exact else values.high.reshape(shape)
+    return Interval(low, high, values.null.reshape(shape), values.present.reshape(shape))
+
+
+def join_values(fine: Interval, recode: AttributeRecode, size: int | None = None) -> Interval:
+    """Return what a column may be in each of ``size`` coarse codes, by what it may be in the fine codes."""
+    size = recode.size if size is None else size
+    low, high = np.full(size, np.inf), np.full(size, -np.inf)
+    null, present = np.zeros(size, bool), np.zeros(size, bool)
+    code, kept = recode.coarse, recode.kept
+    here = kept & fine.present
+    np.minimum.at(low, code[here], fine.low[here])
+    np.maximum.at(high, code[here], fine.high[here])
+    np.logical_or.at(null, code[kept], fine.null[kept])
+    np.logical_or.at(present, code[here], True)
+    return Interval(np.where(present, low, 0.0), np.where(present, high, 0.0), null, present)
+
+
+def draw_allowed(
+    draw: Callable[[Floats, Codes, np.random.Generator], Codes],
+    probabilities: Floats,
+    before: Codes,
+    allowed: Bools,
+    rng: np.random.Generator,
+) -> tuple[Codes, Floats]:
+    """Return a code a row by the row of ``probabilities`` that its code has, among those that are ``allowed`` to it.
+
+    Also the expected number of rows by code before and new code, of the shape of ``probabilities``.  A row to which
+    nothing is allowed that has a probability has any.  ``draw``: draws by the number of a row of probabilities.
+    """
+    keys = np.concatenate([before.astype(np.int64)[:, None].view(np.uint8), np.packbits(allowed, axis=1)], axis=1)
+    _, first, group, rows = np.unique(keys, axis=0, return_index=True, return_inverse=True, return_counts=True)
+    table = probabilities[before[first]] * allowed[first]
+    table = np.where(table.sum(axis=1, keepdims=True) > 0, table, probabilities[before[first]])
+    table = table / np.maximum(table.sum(axis=1, keepdims=True), 1e-300)
+    expected = np.zeros_like(probabilities)
+    np.add.at(expected, before[first], table * rows[:, None])
+    return draw(table, group.reshape(-1), rng).astype(before.dtype), expected
+
+
+def combine(parts: Sequence[Bools | None]) -> Bools | None:
+    """Return what all parts allow."""
+    stated = [part for part in parts if part is not None]
+    return np.logical_and.reduce(stated) if stated else None

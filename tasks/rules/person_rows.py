@@ -1,0 +1,91 @@
+"""Rows of one person beside each other: which row is another's previous, next or first one, or the one of a role."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.rule_language import COUNT, Node, RowColumn
+from privsyn.tasks.rules import evaluate
+from privsyn.tasks.rules.intervals import Interval
+
+Integers: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
+Floats: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class PersonRows:
+    """Rows person by person and in order.
+
+    ``first``: whether a person begins with the row, shape (rows,); ``roles``: word of a role -> which rows have it.
+    """
+
+    first: Bools
+    roles: Mapping[str, Bools]
+
+    @cached_property
+    def number(self) -> Integers:
+        """The number of each row's person, from 0."""
+        return np.cumsum(self.first) - 1
+
+    @cached_property
+    def starts(self) -> Integers:
+        """The first row of each person."""
+        return np.flatnonzero(self.first)
+
+    def find_rows(self, word: str) -> tuple[Integers, Bools]:
+        """Return for each row the place of the row of the same person that ``word`` names, and whether there is one."""
+        every = np.arange(len(self.first))
+        if word == "previous":
+            return np.maximum(every - 1, 0), ~self.first
+        if word == "next":
+            last = np.append(self.first[1:], np.ones(min(1, len(every)), bool))
+            return np.minimum(every + 1, max(len(every) - 1, 0)), ~last
+        if word == "first":
+            return self.starts[self.number], np.ones(len(every), bool)
+        place = np.full(len(self.starts), -1, np.int64)
+        held = np.flatnonzero(self.roles[word])[::-1]  # of several the first one stays
+        place[self.number[held]] = held
+        own = place[self.number]
+        return np.maximum(own, 0), own >= 0
+
+    def count(self, chosen: Bools) -> Floats:
+        """Return for each row how many rows of its person are ``chosen``."""
+        many = np.bincount(self.number[chosen], minlength=len(self.starts)).astype(np.float64)
+        return np.asarray(many[self.number])
+
+    def resolve(
+        self, own: Callable[[str], Interval], vocabulary: Mapping[str, int]
+    ) -> Callable[[str | Node], Interval]:
+        """Return a function that gives the values of a column, of another row's column, and of a count of rows.
+
+        ``own``: gives those of each row's own columns.
+        """
+        made: dict[Node, Interval] = {}
+
+        def take(node: Node) -> Interval:
+            if node.op == COUNT:
+                chosen = evaluate.evaluate_condition(node.args[0], resolve, vocabulary).true
+                many = self.count(np.broadcast_to(chosen, len(self.first)))
+                return Interval(many, many, np.zeros(len(many), bool), np.ones(len(many), bool))
+            assert isinstance(node.value, RowColumn)  # noqa: S101 - no other node is asked for
+            of = own(node.value.column)
+            places, known = self.find_rows(node.value.row)
+            low: Floats = np.broadcast_to(of.low, len(self.first))[places]
+            null: Bools = np.broadcast_to(of.null, len(self.first))[places]
+            return Interval(low, low, null | ~known, ~null & known)
+
+        def resolve(asked: str | Node) -> Interval:
+            if isinstance(asked, str):
+                return own(asked)
+            if asked not in made:
+                made[asked] = take(asked)
+            return made[asked]
+
+        return resolve

@@ -1,0 +1,225 @@
+"""Repair persons whose rows break a rule across rows: change few values of few rows until none is broken.
+
+Post-processing of released codes and public rules costs no budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.rule_language import COUNT, Node
+from privsyn.tasks.rules.compiled_rules import CompiledRules
+
+Integers: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
+Codes: TypeAlias = dict[str, NDArray[Any]]
+Columns: TypeAlias = dict[str, pa.Array]
+
+SCHEDULE = (("inside", 24), ("copy", 8), ("donor", 24), ("copy", 64), ("donor", 64))
+"""What is tried, and how often: values inside the same codes, those of a neighbour, another person's codes."""
+
+SIDEWAYS = 0.3
+"""How often a change that leaves as many rules broken as before is kept."""
+
+ONE_ROW = 1_000
+"""How many times as bad a row that breaks a rule by itself is."""
+
+
+@dataclass(frozen=True, eq=False)
+class Mending:
+    """What may be changed, and how.
+
+    ``make``: draws rows of codes; ``compute``: returns columns of whole persons with those that rules compute, given
+    where each begins; ``columns``: of each attribute that may change; ``alike``: a number that rows share which may
+    have each other's codes, shape (rows,).
+    """
+
+    make: Callable[[Codes], Columns]
+    compute: Callable[[Columns, Bools], Columns]
+    columns: Mapping[str, Sequence[str]]
+    alike: Integers
+
+
+def repair_persons(
+    codes: Codes, columns: Columns, first: Bools, rules: CompiledRules, mending: Mending, rng: np.random.Generator
+) -> Columns:
+    """Return the rows of ``columns`` with those changed that break a rule across rows, as far as was found.
+
+    codes: of the attributes that may change, from which rows are made, shape (rows,), changed in place; ``first``:
+    where a person begins.
+    No row that kept the rules about one row breaks one after.
+    """
+    number, donors = np.cumsum(first) - 1, _Donors(codes, mending.alike, rng)
+    for way, times in SCHEDULE if rules.across else ():
+        wrong = rules.find_broken_persons(columns, first).any(axis=0)
+        if not wrong.any():
+            break
+        rows = np.flatnonzero(np.isin(number, number[wrong]))
+        own = {a: c[rows] for a, c in codes.items()}
+        taken = {name: array.take(pa.array(rows)) for name, array in columns.items()}
+        part = _Part(own, taken, first[rows], rules, mending, donors, mending.alike[rows], rng)
+        part.mend(way, times)
+        places = np.arange(len(first))
+        places[rows] = len(first) + np.arange(len(rows))
+        back = pa.array(places)
+        columns = {name: pa.concat_arrays([a, part.columns[name]]).take(back) for name, a in columns.items()}
+        for a, code in own.items():
+            codes[a][rows] = code
+    return columns
+
+
+class _Donors:
+    """Draws rows whose codes another row may have."""
+
+    def __init__(self, codes: Codes, alike: Integers, rng: np.random.Generator) -> None:
+        self.codes, self._rng = codes, rng
+        self._order = np.argsort(alike, kind="stable")
+        self._sorted = alike[self._order]
+
+    def draw(self, alike: Integers) -> Integers:
+        """Return the place of a random row for each number ``alike``."""
+        start, end = (np.searchsorted(self._sorted, alike, side) for side in ("left", "right"))
+        return np.asarray(self._order[self._rng.integers(start, end)])
+
+
+class _Part:
+    """The rows of the persons that break a rule, while they are changed."""
+
+    def __init__(
+        self,
+        codes: Codes,
+        columns: Columns,
+        first: Bools,
+        rules: CompiledRules,
+        mending: Mending,
+        donors: _Donors,
+        alike: Integers,
+        rng: np.random.Generator,
+    ) -> None:
+        self._codes, self.columns, self._first, self._rules = codes, columns, first, rules
+        self._mending, self._donors, self._alike, self._rng = mending, donors, alike, rng
+        self._rows = rules.find_person_rows(columns, first)
+        self._position = np.arange(len(first)) - self._rows.starts[self._rows.number]
+        words = [_list_words(c.node) for c in rules.across]
+        self._words = [tuple(w for w in each if w != COUNT) for each in words]
+        self._near = all({*each} <= {"previous", "next"} for each in words)
+        needed = [{*c.needs} for c in rules.across]
+        self._attributes = [tuple(a for a, names in mending.columns.items() if each & {*names}) for each in needed]
+
+    def mend(self, way: str, times: int) -> None:
+        """Change rows in one way until none breaks a rule, ``times`` at most."""
+        for _ in range(times):
+            if not self._change(way):
+                return
+
+    def _change(self, way: str) -> bool:
+        """Try one change of every group of rows that breaks a rule; return whether there is one."""
+        across, weight = self._count(self.columns)
+        if not across.any():
+            return False
+        group = self._group()
+        bad = np.bincount(group, weights=weight, minlength=int(group.max()) + 1)
+        target, condition = self._choose(across, group)
+        if not len(target):
+            return True
+        changed, new = self._propose(way, target, condition)
+        made = self._put(self.columns, target, changed, new[1])
+        after = np.bincount(group, weights=self._count(made)[1], minlength=len(bad))
+        better = (after < bad) | ((after == bad) & (self._rng.random(len(bad)) < SIDEWAYS))
+        kept = better[group[target]]
+        self.columns = self._put(self.columns, target, {a: rows & kept for a, rows in changed.items()}, new[1])
+        for a, rows in changed.items():
+            self._codes[a][target[rows & kept]] = new[0][a][rows & kept]
+        return True
+
+    def _count(self, columns: Columns) -> tuple[Bools, NDArray[np.float64]]:
+        """Return which rows break which rule across rows, and how bad each row is."""
+        across = self._rules.find_broken_persons(columns, self._first)
+        weight = across.sum(axis=0).astype(np.float64)
+        if self._rules.conditions:
+            weight += ONE_ROW * self._rules.find_broken_rows(columns).sum(axis=0)
+        return across, weight
+
+    def _group(self) -> Integers:
+        """Return the group of each row, whose rules hang on no row of another group that may change at once.
+
+        A person; or three neighbours, of which the middle one may change, where rules speak of neighbours alone.
+        """
+        if not self._near:
+            return self._rows.number
+        self._middle = int(self._rng.integers(3))
+        window = (self._position + 4 - self._middle) // 3
+        starts = self._first | (np.diff(window, prepend=-1) != 0)
+        return np.asarray(np.cumsum(starts) - 1)
+
+    def _choose(self, across: Bools, group: Integers) -> tuple[Integers, Integers]:
+        """Return one row to change of each group that breaks a rule, and the number of a rule that it breaks."""
+        rows = self._rng.permutation(np.flatnonzero(across.any(axis=0)))
+        rows = rows[np.unique(group[rows], return_index=True)[1]]
+        order = self._rng.permutation(len(across))
+        condition = order[across[order][:, rows].argmax(axis=0)]
+        if self._near:
+            middle = np.full(int(group.max()) + 1, -1, np.int64)
+            here = np.flatnonzero(self._position % 3 == self._middle % 3)
+            middle[group[here]] = here
+            target = middle[group[rows]]
+            return target[target >= 0], condition[target >= 0]
+        target = rows.copy()
+        for number, words in enumerate(self._words):
+            for word in words:
+                places, known = self._rows.find_rows(word)
+                other = (condition == number) & known[rows] & (self._rng.random(len(rows)) < 1 / (1 + len(words)))
+                target[other] = places[rows[other]]
+        return target, condition
+
+    def _propose(
+        self, way: str, target: Integers, condition: Integers
+    ) -> tuple[dict[str, Bools], tuple[Codes, Columns]]:
+        """Return by attribute which of the rows ``target`` change, and codes and columns that these rows would have."""
+        changed = {a: np.zeros(len(target), bool) for a in self._mending.columns}
+        for number, attributes in enumerate(self._attributes):
+            own = condition == number
+            if way == "donor" and len(attributes) > 1:  # one of them, or all
+                pick = self._rng.integers(len(attributes) + 1, size=len(target))
+                for i, a in enumerate(attributes):
+                    changed[a] |= own & ((pick == i) | (pick == len(attributes)))
+                continue
+            for a in attributes:
+                changed[a] |= own
+        if way == "copy":
+            near = np.where(self._rng.random(len(target)) < 0.5, target - 1, target + 1)
+            inside = (near >= 0) & (near < len(self._first))
+            near = np.where(inside, near, target)
+            near = np.where(self._rows.number[near] == self._rows.number[target], near, target)
+            columns = {name: array.take(pa.array(near)) for name, array in self.columns.items()}
+            return changed, ({a: c[near] for a, c in self._codes.items()}, columns)
+        codes = {a: c[target] for a, c in self._codes.items()}
+        if way == "donor":
+            given = self._donors.draw(self._alike[target])
+            for a, rows in changed.items():
+                codes[a][rows] = self._donors.codes[a][given[rows]]
+        return changed, (codes, self._mending.make(codes))
+
+    def _put(self, columns: Columns, target: Integers, changed: Mapping[str, Bools], new: Columns) -> Columns:
+        """Return the columns with the rows ``target`` replaced by ``new``, in each attribute those that change."""
+        found = dict(columns)
+        for a, rows in changed.items():
+            if not rows.any():
+                continue
+            places = np.arange(len(self._first))
+            places[target[rows]] = len(places) + np.flatnonzero(rows)
+            for name in self._mending.columns[a]:
+                found[name] = pa.concat_arrays([columns[name], new[name]]).take(pa.array(places))
+        return self._mending.compute(found, self._first)
+
+
+def _list_words(node: Node) -> list[str]:
+    """Return the words of rows in a condition, and COUNT, each once."""
+    words = [part.value.row if part.op == "of row" else COUNT for part in node.walk() if part.op in ("of row", COUNT)]
+    return list(dict.fromkeys(words))

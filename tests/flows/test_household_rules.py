@@ -1,0 +1,128 @@
+"""Rules across the members of a household, and of two tables, end to end: none is broken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pydantic import ValidationError
+
+import privsyn
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.tasks.codecs import plan
+from privsyn.tasks.estimation.known_zeros import find_forbidden_compositions
+from privsyn.tasks.steps.decode_linked import check_persons_feasible
+from tests.support.households import make_household_spec, make_households
+from tests.support.linked_tables import make_tables_spec
+from tests.support.releases import QUICK, released, run
+
+pytestmark = pytest.mark.usefixtures("places")
+LARGE = {"privacy": {"epsilon": 50, "delta": 1e-9}, "budget": {"epsilon": 200, "delta": 1e-8}}
+NOISY = {"privacy": {"epsilon": 1, "delta": 1e-9}, "budget": {"epsilon": 200, "delta": 1e-8}}
+ONE_HEAD = {"never": "count(role == 'head') != 1"}
+YOUNGER = {"never": "role == 'child' and age >= head.age - 14"}
+
+
+@pytest.mark.parametrize("privacy", [LARGE, NOISY])
+def test_every_household_has_one_head_and_children_that_are_younger(tmp_path: Path, privacy: dict[str, Any]) -> None:
+    path = tmp_path / "households.parquet"
+    table = make_households(1_500).to_pandas()
+    table = table[(table["role"] != "head") | (np.arange(len(table)) % 10 > 0)]  # some private ones have no head
+    table.to_parquet(path, index=False)
+    rules = [ONE_HEAD, YOUNGER, {"never": "role == 'partner' and abs(age - head.age) > 20"}]
+    rows = released(run(make_household_spec(data=str(path), rules=rules, **privacy, **QUICK)), "synthetic.parquet")
+    made = rows.to_pandas().astype({"role": str})
+    assert (made["role"].eq("head").groupby(made["hid"]).sum() == 1).all()
+    head = made["hid"].map(made[made["role"] == "head"].set_index("hid")["age"])
+    children, partners = made["role"] == "child", made["role"] == "partner"
+    assert children.sum() > 500 and partners.sum() > 500
+    assert (made["age"] < head - 14)[children].all()
+    assert ((made["age"] - head).abs() <= 20)[partners].all()
+    assert made["hid"].nunique() > 0.85 * 1_500
+    assert (made.groupby("hid")["region"].nunique() == 1).all()
+
+
+def test_a_rule_about_roles_forbids_compositions() -> None:
+    made = plan(make_household_spec(rules=[ONE_HEAD, {"never": "count(role == 'child') > 2"}]))
+    forbidden = find_forbidden_compositions(made)
+    assert forbidden is not None
+    members = made.get_compositions().members
+    assert (forbidden == ((members[:, 0] != 1) | (members[:, 2] > 2))).all()
+    assert find_forbidden_compositions(plan(make_household_spec(rules=[YOUNGER]))) is None
+
+
+def test_members_are_named_by_roles_of_which_there_is_one() -> None:
+    with pytest.raises(ValidationError, match="several members of a household may have this role"):
+        make_household_spec(rules=[{"never": "age > child.age"}])
+    with pytest.raises(ValidationError, match="names no row and no table"):
+        make_household_spec(rules=[{"never": "age > boss.age"}])
+    with pytest.raises(FieldError, match="no household of two or more rows was found that keeps it"):
+        check_persons_feasible(plan(make_household_spec(rules=[{"never": "count(role == 'head') < 2"}])))
+
+
+def make_dated(persons: int) -> dict[str, pa.Table]:
+    """Persons with a date of birth and of death, and visits with a beginning and an end, of which some break rules."""
+    rng = np.random.default_rng(0)
+    day = np.timedelta64(1, "D")
+    birth = np.datetime64("1990-01-01") + rng.integers(0, 12_000, persons) * day
+    many = rng.integers(0, 5, persons)
+    of = np.repeat(np.arange(persons), many)
+    start = np.maximum(birth[of], np.datetime64("2018-01-01")) + rng.integers(-100, 1_500, len(of)) * day
+    end = start + rng.integers(-5, 60, len(of)) * day
+    above = pa.table(
+        {"pid": pa.array([f"p{i}" for i in range(persons)]), "birth": birth, "sex": rng.choice(["f", "m"], persons)}
+    )
+    below = pa.table(
+        {"pid": pa.array([f"p{i}" for i in of]), "start": start, "end": end, "cost": rng.uniform(0, 100, len(of))}
+    )
+    return {"persons": above, "visits": below}
+
+
+DATED: dict[str, Any] = {
+    "persons": {
+        "key": "pid",
+        "columns": {
+            "birth": {"kind": "date", "min": "1990-01-01", "max": "2023-12-31"},
+            "sex": {"kind": "categorical", "values": ["f", "m"]},
+        },
+    },
+    "visits": {
+        "of": "persons",
+        "order": "start",
+        "max": 4,
+        "columns": {
+            "start": {"kind": "date", "min": "2018-01-01", "max": "2026-12-31"},
+            "end": {"kind": "date", "min": "2018-01-01", "max": "2027-03-31"},
+            "cost": {"kind": "number", "min": 0, "max": 100, "decimals": 2},
+        },
+    },
+}
+DATED_RULES = [
+    {"never": "visits.start < persons.birth"},
+    {"never": "end < start or end - start > 60"},
+    {"never": "start < previous.end"},
+]
+
+
+@pytest.mark.parametrize("privacy", [LARGE, NOISY])
+def test_rows_keep_rules_about_their_person_and_the_row_before(tmp_path: Path, privacy: dict[str, Any]) -> None:
+    tables = make_dated(1_500)
+    release = privsyn.release(tables, make_tables_spec(DATED, rules=DATED_RULES, **privacy, **QUICK))
+    persons = pq.read_table(release.folder / "tables" / "persons.parquet").to_pandas()
+    visits = pq.read_table(release.folder / "tables" / "visits.parquet").to_pandas()
+    rows = visits.merge(persons, on="pid", validate="many_to_one")
+    start, end, birth = (pd.to_datetime(rows[name]) for name in ("start", "end", "birth"))
+    assert len(rows) > 0.9 * tables["visits"].num_rows
+    assert (start >= birth).all()
+    assert ((end >= start) & ((end - start).dt.days <= 60)).all()
+    assert not (start < end.groupby(rows["pid"]).shift()).any()
+
+
+def test_a_column_is_named_with_the_table_that_has_it() -> None:
+    with pytest.raises(ValidationError, match="which is not a released column of visits"):
+        make_tables_spec(DATED, rules=[{"never": "visits.birth > start"}])

@@ -1,0 +1,97 @@
+"""Estimates of a release: which parts they have, what grows with the rows, what they refuse, and that nothing stays."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import privsyn
+from privsyn.api.estimate import Estimate
+from privsyn.base.errors import RequestError
+from privsyn.engine.request import Request
+from privsyn.forecasts.assumed_counts import AssumedRows, assume_chances
+from privsyn.forecasts.made_up_rows import assume_rows
+from privsyn.pipelines.release_plan import plan_release
+from privsyn.tasks.kernels.counting import count_all
+from tests.support.commands import privsyn as run_command
+from tests.support.specs import PEOPLE_YAML, make_spec
+
+
+@pytest.fixture(scope="module")
+def few() -> Estimate:
+    return privsyn.estimate(make_spec(), 2_000)
+
+
+@pytest.fixture(scope="module")
+def many() -> Estimate:
+    return privsyn.estimate(make_spec(), 2_000_000_000, workers=3)
+
+
+def test_each_step_is_estimated_in_its_order_and_all_of_them_are_summed(few: Estimate) -> None:
+    steps = [step.name.replace("_", " ") for step in plan_release(make_spec()).steps]
+    assert [s.step for s in few.steps] == ["start", "before the first step", *steps, "publish"]
+    assert few.whole.cpu == pytest.approx(sum(s.cpu for s in few.steps)) and few.rows_out == few.rows == 2_000
+    assert few.whole.disk_mb == pytest.approx(sum(s.disk_mb for s in few.steps))
+    assert few.whole.peak_mb == max(s.peak_mb for s in few.steps)
+    assert len(few.step_rows()) == len(few.steps) + 1 and {len(row) for row in few.step_rows()} == {5}
+    assert json.loads(json.dumps(few.as_json()))["whole"]["cpu"] == few.whole.cpu
+    assert "made-up rows" in few.words[0] and "<td>" in few._repr_html_()
+
+
+def test_what_handles_rows_grows_with_them(few: Estimate, many: Estimate) -> None:
+    one, other = ({s.step: s for s in made.steps} for made in (few, many))
+    for name in ("encode", "recode rows", "synthesize", "decode", "publish"):
+        assert other[name].disk_mb > 10_000 * one[name].disk_mb / 1_000
+    for name in ("encode", "synthesize", "decode"):
+        assert other[name].cpu > one[name].cpu
+    assert other["compress domain"].disk_mb < 10 * one["compress domain"].disk_mb
+
+
+def test_workers_count_and_nothing_else(few: Estimate, many: Estimate) -> None:
+    assert not any(s.worker_cpu for s in few.steps) and few.workers == 0 and many.workers == 3
+    counting = {s.step for s in many.steps if s.worker_cpu}
+    assert {"one way marginals", "indif scores"} < counting and not {"encode", "decode", "publish"} & counting
+    assert "CPU of workers" in many.headings() and "CPU of workers" not in few.headings()
+
+
+@pytest.mark.parametrize(("rows", "workers", "words"), [(0, 0, "rows"), (10**13, 0, "rows"), (10, -1, "workers")])
+def test_numbers_that_cannot_be_are_refused_in_words(rows: int, workers: int, words: str) -> None:
+    with pytest.raises(RequestError, match=words):
+        privsyn.estimate(make_spec(), rows, workers=workers)
+
+
+def test_the_command_reads_no_table_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = {"PRIVSYN_OUT": "out", "PRIVSYN_LEDGER": "ledger.sqlite", "PRIVSYN_RELEASED_STORE": "store", "TMPDIR": "t"}
+    for name, place in places.items():
+        monkeypatch.setenv(name, str(tmp_path / place))
+    (tmp_path / "t").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "t"))
+    spec = tmp_path / "people.yaml"
+    spec.write_text(PEOPLE_YAML)
+    done = run_command("release", spec, "--estimate", "--rows-about", 500, "--json")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["rows"] == 500 and "Estimate for about 500 rows" in done.stderr
+    assert "nothing was charged" in done.stderr
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["people.yaml", "t"]
+    refused = run_command("release", spec, "--estimate")
+    assert refused.exit_code == 2 and "--rows-about" in refused.stderr
+
+
+def test_assumed_counts_are_those_of_made_up_rows() -> None:
+    encoding, rows = Request(make_spec()).encoding, 200_000
+    made = assume_rows(encoding, rows, 0.9, 0)
+    assumed = AssumedRows.of(encoding.domain, rows, assume_chances(encoding, 0.9, 0))
+    names = encoding.domain.attributes
+    for clique in ((), names[:1], names[:2], names[:3]):
+        (real,), (expected,) = count_all(made, [clique]), assumed.counts([clique])
+        assert real.shape == expected.shape and expected.sum() == pytest.approx(rows, rel=0.01)
+    ordered = [
+        c.attribute
+        for c in encoding.codecs
+        if c.in_order and int(c.groups.max()) + 1 == sum(b - a for a, b in c.in_order)
+    ]
+    (real,), (expected,) = count_all(made, [tuple(ordered[:2])]), assumed.counts([tuple(ordered[:2])])
+    assert np.abs(real - expected).sum() / rows < 0.1  # PLACES of the hidden quantity, and chance
