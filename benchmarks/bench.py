@@ -18,6 +18,7 @@ import numpy as np
 
 from benchmarks import earth_mover, numpy_gum, whole_release
 from benchmarks.census_like import ATTRIBUTES, ROWS, census_like
+from benchmarks.pages import write_between
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.estimation.marginals import Marginal
@@ -235,10 +236,7 @@ def report(lines: Sequence[Line], table: CodeTable, threads: int, extra: str) ->
 
 def write_readme(text: str) -> None:
     """Put ``text`` between the markers of benchmarks/README.md."""
-    whole = README.read_text(encoding="utf-8")
-    before, rest = whole.split(BEGIN)
-    after = rest.split(END)[1]
-    README.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+    write_between(README, (BEGIN, END), [text])
 
 
 def main() -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.compare_store import Run, stopped
+from benchmarks.pages import write_between
 from benchmarks.peers import PEERS, SHORT
 from privsyn.comparison.methods import METHODS
 
@@ -226,6 +227,4 @@ def write(found: Iterable[Run], page_path: Path = PAGE, front_path: Path = FRONT
     """Put the tables between the markers of both pages."""
     runs = Runs(found)
     for path, lines in ((page_path, page(runs)), (front_path, front(runs))):
-        before, rest = path.read_text(encoding="utf-8").split(BEGIN)
-        after = rest.split(END)[1]
-        path.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n{END}{after}", encoding="utf-8")
+        write_between(path, (BEGIN, END), lines)

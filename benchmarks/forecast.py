@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.compare_store import Run, Store
+from benchmarks.pages import write_between
 from benchmarks.tables import keep_present, table_spec
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.memory import MemoryRun, draw_from_seed
@@ -188,8 +189,7 @@ def main() -> None:
     lines = markdown(store, names)
     print("\n".join(lines))
     if arguments.write:
-        before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
-        PAGE.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n{END}{rest.split(END)[1]}", encoding="utf-8")
+        write_between(PAGE, (BEGIN, END), lines)
 
 
 if __name__ == "__main__":

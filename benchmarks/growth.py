@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.bench import chosen_marginals
 from benchmarks.census_like import census_like
+from benchmarks.pages import write_between
 from benchmarks.tables import FOLDER, table_spec
 from benchmarks.whole_release import census_spec
 from privsyn.api.release import release_in_process
@@ -184,8 +185,7 @@ def main() -> int:
     print(text)
     if not arguments.quick:
         plot([rows, columns, marginals], PICTURE)
-        before, rest = README.read_text(encoding="utf-8").split(BEGIN)
-        README.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}", encoding="utf-8")
+        write_between(README, (BEGIN, END), [text])
     return int(any(p.peak_mb > MEMORY for _, points in groups for p in points))
 
 

@@ -22,7 +22,8 @@ from benchmarks.compare import Job, machine, measured, method_version, real_rows
 from benchmarks.compare_page import REAL
 from benchmarks.compare_store import Run, Store
 from benchmarks.compare_tables import given
-from benchmarks.paper_figures import write_between
+from benchmarks.pages import write_between
+from benchmarks.paper_figures import PAGE
 from benchmarks.results import DOCS
 from benchmarks.tables import keep_present
 from privsyn.base.pictures import draw_chart
@@ -241,7 +242,7 @@ def main() -> None:
             sys.exit("no run is kept: none of the tables is there")
         for name, (title, methods) in FIGURES.items():
             (DOCS / "img" / f"{name}.png").write_bytes(draw_chart(chart(runs, methods, title), "png"))
-        write_between(MARKERS, page(runs))
+        write_between(PAGE, MARKERS, page(runs))
 
 
 if __name__ == "__main__":

@@ -6,12 +6,12 @@ Figure 2 of the DPSyn report and Tables 3 and 4 of PrivSyn, into docs/results/pa
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from fractions import Fraction
 from itertools import combinations
 
 from benchmarks import compositions, dependency_metrics
 from benchmarks.accuracy import TABLES
+from benchmarks.pages import write_between
 from benchmarks.results import DOCS
 from benchmarks.tables import measured_only
 from privsyn.base.pictures import draw_chart
@@ -63,19 +63,12 @@ def errors_table(table: CodeTable) -> list[str]:
     return rows + [f"| {n} | {whole[n]:.3g} | {tenth[n]:.3g} | {p:g} |" for n, p in PAPER_ADULT.items()]
 
 
-def write_between(markers: tuple[str, str], rows: Sequence[str]) -> None:
-    """Replace what stands between the markers of the page."""
-    before, rest = PAGE.read_text(encoding="utf-8").split(markers[0])
-    after = rest.split(markers[1])[1]
-    PAGE.write_text(f"{before}{markers[0]}\n" + "\n".join(rows) + f"\n{markers[1]}{after}", encoding="utf-8")
-
-
 def main() -> None:
     """Write both parts of the page and the picture."""
     image = draw_chart(compositions.build_chart(COLORS[: len(compositions.COMPOSITIONS)]), "png")
     (DOCS / "img" / "compositions.png").write_bytes(image)
-    write_between(COMPOSITIONS, compositions.list_crossings())
-    write_between(DEPENDENCY, [*dependency_metrics.list_ratios(), "", *errors_table(adult_bins())])
+    write_between(PAGE, COMPOSITIONS, compositions.list_crossings())
+    write_between(PAGE, DEPENDENCY, [*dependency_metrics.list_ratios(), "", *errors_table(adult_bins())])
 
 
 if __name__ == "__main__":

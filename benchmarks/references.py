@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks.paper_figures import adult_spec, write_between
+from benchmarks.pages import write_between
+from benchmarks.paper_figures import PAGE, adult_spec
 from privsyn.comparison.compare_methods import CompareRequest, run_all
 from privsyn.comparison.methods import REFERENCES
 from privsyn.comparison.result_tables import SECONDS, list_markdown_methods, list_markdown_table
@@ -60,7 +61,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     seeds = parser.parse_args().seeds
     few = ", ".join(FEW)
-    write_between(MARKERS, page({f"Six columns ({few})": compared(FEW, seeds), "All columns": compared(None, seeds)}))
+    write_between(
+        PAGE, MARKERS, page({f"Six columns ({few})": compared(FEW, seeds), "All columns": compared(None, seeds)})
+    )
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from pathlib import Path
 from scipy.stats import t
 
 from benchmarks.accuracy import TABLES
+from benchmarks.pages import write_between
 from benchmarks.tables import measured_only
 from privsyn.base.pictures import draw_chart
 from privsyn.comparison.compare_methods import CompareRequest, run_all
@@ -186,9 +187,7 @@ def main() -> None:
         metrics = PAPER_METRICS if name != "compare-methods" else (*PAPER_METRICS, "l1_1way", "l1_3way", SECONDS)
         image = draw_chart(build_chart(subset(results, methods), metrics, f"{title}, UCI Adult"), "png")
         (DOCS / "img" / f"{name}.png").write_bytes(image)
-    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
-    after = rest.split(END)[1]
-    PAGE.write_text(f"{before}{BEGIN}\n" + "\n".join(page(results)) + f"\n{END}{after}", encoding="utf-8")
+    write_between(PAGE, (BEGIN, END), page(results))
 
 
 if __name__ == "__main__":

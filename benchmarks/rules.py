@@ -19,6 +19,7 @@ import pyarrow as pa
 import yaml
 
 from benchmarks.compare_store import Run, Store
+from benchmarks.pages import write_between
 from benchmarks.tables import keep_present, table_spec
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import PrivateAccess
@@ -174,8 +175,7 @@ def main() -> None:
     lines = markdown(store, names, arguments.epsilons)
     print("\n".join(lines))
     if arguments.write:
-        before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
-        PAGE.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n{END}{rest.split(END)[1]}", encoding="utf-8")
+        write_between(PAGE, (BEGIN, END), lines)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from privsyn.data_contracts.columns.number_columns import IntegerColumn, NumberC
 from privsyn.data_contracts.columns.shared_fields import Binned
 from privsyn.data_contracts.columns.time_columns import RESOLUTION_SECONDS, DatetimeColumn
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.spec_checks import check_same_unit
+from privsyn.data_contracts.spec_checks import check_drawn_column, check_same_kind
 
 NUMBERS = (IntegerColumn, NumberColumn)
 
@@ -42,7 +42,7 @@ def check_compared(pairs: Sequence[Sequence[str]], columns: Mapping[str, Any], m
         if len(pair) != 2 or pair[0] == pair[1]:
             raise FieldError("names something else than two columns", "Name the two that are compared", place)
         for name in pair:
-            _check_column(name, columns, made, place)
+            check_drawn_column(name, columns, made, place, does="measures")
             if name in seen:
                 raise FieldError(f"names the column {name!r} a second time", "Compare it with one column", place)
             seen.add(name)
@@ -54,31 +54,10 @@ def check_compared(pairs: Sequence[Sequence[str]], columns: Mapping[str, Any], m
             )
 
 
-def _check_column(name: str, columns: Mapping[str, Any], made: Collection[str], place: tuple[str | int, ...]) -> None:
-    if name not in columns:
-        raise FieldError(f"the spec measures no column {name!r}", "Name one that it releases and measures", place)
-    if name in made:
-        raise FieldError(
-            f"the column {name!r} is made from others by a rule, so its values follow from these",
-            "Name the columns that it is made from",
-            place,
-        )
-    if not isinstance(columns[name], Binned):
-        raise FieldError(
-            f"the values of {name!r} have no difference: it is {columns[name].kind!r}",
-            "Name numbers, days or times",
-            place,
-        )
-
-
 def _check_alike(first: str, one: Any, second: str, other: Any, place: tuple[str | int, ...]) -> None:
     """Raise FieldError unless values of both columns can be subtracted, in steps of one size."""
     numbers = isinstance(one, NUMBERS) and isinstance(other, NUMBERS)
-    if not numbers and one.kind != other.kind:
-        raise FieldError(
-            f"{first!r} is {one.kind!r} and {second!r} is {other.kind!r}", "Name columns of the same kind", place
-        )
-    check_same_unit(first, one, second, other, place)
+    check_same_kind(first, one, second, other, place, numbers=numbers)
     if get_step(one) != get_step(other) or getattr(one, "per_day", 0) != getattr(other, "per_day", 0):
         raise FieldError(
             f"values of {first!r} and {second!r} have other steps",

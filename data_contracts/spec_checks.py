@@ -151,7 +151,13 @@ def check_together(groups: Sequence[Sequence[str]], columns: Mapping[str, Any], 
         if len(group) < 2:
             raise FieldError("names fewer than two columns", "Name those that move together", place)
         for name in group:
-            _check_grouped_column(name, columns, made, place)
+            check_drawn_column(name, columns, made, place)
+            if getattr(columns[name], "heaps", ()):
+                raise FieldError(
+                    f"values of {name!r} are drawn where its `heaps` say, so they follow no other column",
+                    "Take out its `heaps`, or this column",
+                    place,
+                )
             if name in seen:
                 raise FieldError(f"names the column {name!r} twice", "Name it in one group, once", place)
             seen.add(name)
@@ -159,11 +165,15 @@ def check_together(groups: Sequence[Sequence[str]], columns: Mapping[str, Any], 
             _check_alike(group[0], columns[group[0]], name, columns[name], place)
 
 
-def _check_grouped_column(
-    name: str, columns: Mapping[str, Any], made: Collection[str], place: tuple[str | int, ...]
+def check_drawn_column(
+    name: str, columns: Mapping[str, Any], made: Collection[str], place: Place, does: str = "releases"
 ) -> None:
+    """Raise FieldError, at ``place``, for a column whose values are not drawn, or have no order.
+
+    columns: those that may be named, which the spec ``does``; made: those that rules compute or tie to others.
+    """
     if name not in columns:
-        raise FieldError(f"the spec releases no column {name!r}", "Name one that it releases", place)
+        raise FieldError(f"the spec {does} no column {name!r}", f"Name one that it {does}", place)
     if name in made:
         raise FieldError(
             f"the column {name!r} is made from others by a rule, so nothing is drawn for it",
@@ -174,16 +184,17 @@ def _check_grouped_column(
         raise FieldError(
             f"the values of {name!r} have no order: it is {columns[name].kind!r}", "Name numbers, days or times", place
         )
-    if getattr(columns[name], "heaps", ()):
+
+
+def check_same_kind(first: str, one: Any, second: str, other: Any, place: Place, *, numbers: bool = False) -> None:
+    """Raise FieldError, at ``place``, for two columns of other kinds, or whose units are stated and differ.
+
+    ``numbers``: whether both are numbers, whose kinds may differ.
+    """
+    if not numbers and one.kind != other.kind:
         raise FieldError(
-            f"values of {name!r} are drawn where its `heaps` say, so they follow no other column",
-            "Take out its `heaps`, or this column",
-            place,
+            f"{first!r} is {one.kind!r} and {second!r} is {other.kind!r}", "Name columns of the same kind", place
         )
-
-
-def check_same_unit(first: str, one: Binned, second: str, other: Binned, place: Place) -> None:
-    """Raise FieldError, at ``place``, for two columns whose units are stated and differ."""
     if one.unit and other.unit and one.unit != other.unit:
         raise FieldError(
             f"{first!r} is in {one.unit!r} and {second!r} in {other.unit!r}", "Name columns of the same unit", place
@@ -192,12 +203,7 @@ def check_same_unit(first: str, one: Binned, second: str, other: Binned, place: 
 
 def _check_alike(first: str, one: Binned, second: str, other: Binned, place: tuple[str | int, ...]) -> None:
     """Raise FieldError unless both columns have one kind, one unit, and bins at the same places, about."""
-    kinds = [getattr(column, "kind", "") for column in (one, other)]
-    if kinds[0] != kinds[1]:
-        raise FieldError(
-            f"{first!r} is {kinds[0]!r} and {second!r} is {kinds[1]!r}", "Name columns of the same kind", place
-        )
-    check_same_unit(first, one, second, other, place)
+    check_same_kind(first, one, second, other, place)
     bins = [list(pairwise(column.edge_values())) for column in (one, other)]
     if len(bins[0]) != len(bins[1]) or any(_compute_overlap(a, b) < MIN_OVERLAP for a, b in zip(*bins, strict=True)):
         raise FieldError(

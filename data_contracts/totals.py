@@ -267,11 +267,6 @@ def sum_margin(total: KnownTotal, column: str) -> Counter[Any]:
     return margin
 
 
-def list_known_columns(totals: Sequence[KnownTotal]) -> tuple[str, ...]:
-    """Return the columns of all totals, each once."""
-    return tuple(dict.fromkeys(name for total in totals for name in total.columns))
-
-
 class PublicFile(FrozenModel):
     """One file, the field that named it, and the SHA-256 of its content."""
 

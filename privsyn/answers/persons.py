@@ -76,10 +76,11 @@ def answer_persons(release: Questions, what: str, by: Sequence[str], level: floa
     labels = [name_label(name) for name in by]
     found = drawn.rename(columns={end: f"{end}_drawn" for end in ("low", "high")})[[*labels, "low_drawn", "high_drawn"]]
     both = number.merge(found, how="left", on=labels) if labels else number.join(found)
+    # whose drawn row fulfils it ever has such a row, and no more persons have one than there are such rows
     low, high = (both[f"{end}_drawn"].fillna(0.0).to_numpy() for end in ("low", "high"))
     rows = _bound_rows(released, condition, part, always=summary.always)
     least, most = both["low"].to_numpy(), both["high"].to_numpy()
-    if summary.always:
+    if summary.always:  # all but those with a row that breaks it, and no more than fulfil it in the drawn row
         low = np.maximum(least - rows, 0.0)
     else:
         high = np.full(len(both), rows)

@@ -146,7 +146,7 @@ class ReleasedCounts:
 
     @cached_property
     def single(self) -> dict[str, list[Counts]]:
-        """Column -> every measurement of it alone, in fine codes, and what is known of it."""
+        """The one-ways of each column in fine codes: every noisy measurement, and the known counts."""
         found: dict[str, list[Counts]] = {name: [] for name in self.codecs}
         for counts in (*(c for step in self.measured.values() for c in step), *self.known):
             if len(counts.attributes) == 1:

@@ -17,9 +17,9 @@ from typing import Annotated
 import typer
 
 from privsyn.cli import compare_command as compare
-from privsyn.cli import epsilon_command as epsilon
 from privsyn.cli import evaluate_command as evaluate
 from privsyn.cli import folder_commands as folder
+from privsyn.cli import forecasts
 from privsyn.cli import itemsets_command as itemsets
 from privsyn.cli import ledger_command as ledger
 from privsyn.cli import query_command as query
@@ -63,7 +63,7 @@ app.command("compare")(compare.compare_command)
 app.command("itemsets")(itemsets.itemsets_command)
 app.command("formats")(folder.formats_command)
 app.command("publish")(folder.publish_command)
-app.command("epsilon")(epsilon.epsilon_command)
+app.command("epsilon")(forecasts.epsilon_command)
 app.command("prune")(folder.prune_command)
 app.command("init")(operations.init_command)
 app.command("server")(operations.server_command)

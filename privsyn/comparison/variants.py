@@ -53,7 +53,7 @@ def default(trial: MethodInput) -> MethodResult:
 
 
 def pooled_releases(trial: MethodInput, epsilons: Sequence[float]) -> MethodResult:
-    """Releases of these epsilons, at the trial's delta, each improving those before it; the last one's rows."""
+    """Make a release at each epsilon and the trial's delta, each improving those before it; return the last one."""
     names = [{"run": f"run-{i}", "epsilon": epsilon, "delta": trial.delta} for i, epsilon in enumerate(epsilons)]
     improves = Improvement.model_validate({"earlier": names[:-1], "epsilon": epsilons[-1], "delta": trial.delta})
     request = request_of(trial, trial.settings.mechanism)

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from privsyn.base.errors import RequestError
-from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.evaluation_results import OneWay, Pair, SizeError, StageError
 from privsyn.engine.step import get_step, release_steps
 from privsyn.evaluation.coded_tables import CodedTable, Release
@@ -122,10 +121,6 @@ class ReleasedTables:
         """
         recode = {a: _filter_rest(r, real.fine.domain.size(a)) for a, r in self.recode.items()}
         return recode_codes(real.fine, recode), recode_codes(synthetic.fine, recode)
-
-    def measured_pairs(self) -> set[Clique]:
-        """Return every pair inside a measured marginal, in the domain's order."""
-        return {(a, b) for m in self.measured for i, a in enumerate(m.attributes) for b in m.attributes[i + 1 :]}
 
 
 def _filter_rest(recode: AttributeRecode, size: int) -> AttributeRecode:

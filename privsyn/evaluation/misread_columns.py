@@ -96,7 +96,7 @@ class MisreadCodec(Codec):
         return codes, repairs
 
     def _misread(self, columns: Columns, codes: Codes) -> NDArray[np.bool_]:
-        """Mask of repaired values, but for those that a release writes so itself, such as an unlisted `other`."""
+        """Return the mask of repaired values, without those that decode to themselves, such as an unlisted `other`."""
         mask = count_repaired_rows(self._codec, columns, self._keeping)
         texts = to_keys(decode_dictionary(columns[self.sources[0]]).filter(pa.array(mask)), pa.string())
         labels = pa.array(self._codec.labels(), pa.string()).take(pa.array(codes[mask]))

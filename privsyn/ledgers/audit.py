@@ -36,7 +36,7 @@ class Link(Protocol):
 
     @property
     def hash(self) -> str:
-        """SHA-256 of what it says."""
+        """The SHA-256 of its content and of the hash before."""
 
 
 _L = TypeVar("_L", bound=Link)

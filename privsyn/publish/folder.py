@@ -260,9 +260,9 @@ def is_whole(folder: Path) -> bool:
 
 
 def _matches_request(folder: Path, request: Request) -> bool:
-    """Return whether the folder says what the request says now.
+    """Return whether the manifest of a folder has the public spec of the request as it is now.
 
-    Its formats, its ``about`` and descriptions may be others.
+    The spec of an earlier run of the same request may have other formats, ``about`` and descriptions.
     """
     manifest = read_manifest_if_readable(folder)
     try:
@@ -293,7 +293,7 @@ def _publish_private(run: Run, refs: Mapping[str, StepRefs]) -> None:
 
 
 def count_repairs(private_folder: Path) -> RepairCounts:
-    """Return what the private folder of a run says of its repairs; nothing where it has no such file.  PRIVATE."""
+    """Return the numbers of repairs from the private folder of a run; none without the file of them.  PRIVATE."""
     try:
         content = json.loads((private_folder / REPAIRS).read_text(encoding="utf-8"))
         counts = {(str(r["column"]), str(r["repair"])): int(r["rows"]) for r in content["repairs"]}

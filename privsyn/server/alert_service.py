@@ -194,12 +194,12 @@ class AlertService:
     _next_slow: float = 0.0
 
     def __post_init__(self) -> None:
-        """Load the memory, and keep it where it is new: what ends from now on is told."""
+        """Load the memory of what was sent; save a new one, so that runs that end from now on are alerted."""
         self.memory = AlertMemory.load(self.file, self.started)
         self.memory.save(self.file)
 
     def look(self, now: datetime) -> None:
-        """Look at the runs, and tell what is not told yet."""
+        """Look at the runs, and send the alerts that are due and not sent yet."""
         slow = time.monotonic() >= self._next_slow
         before = self.memory.snapshot()
         to = read_addressee(self.client)
@@ -296,7 +296,7 @@ class AlertService:
         return True
 
     def _show(self, alert: Alert) -> None:
-        """Put the alert among the server's events; it is told all the same where that fails."""
+        """Add the alert to the server's events.  Where that fails, people are notified all the same."""
         resource = {"prefect.resource.id": alert.resource, "prefect.resource.name": alert.subject}
         event = {
             "id": str(uuid4()),

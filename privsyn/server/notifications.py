@@ -52,7 +52,7 @@ class Addressee:
 
 
 def read_addressee(client: SyncPrefectClient) -> Addressee:
-    """Return what the server's variable says; nobody where it is absent or is not one of ours."""
+    """Return the addressee that the server's variable names; nobody where that is absent or not one of ours."""
     found = client.read_variable_by_name(ON_SERVER)
     value = found.value if found is not None else None
     if not isinstance(value, dict):
@@ -94,7 +94,7 @@ def set_up(variables: Mapping[str, str]) -> Addressee:
 
 
 def _read_earlier(client: SyncPrefectClient) -> Addressee:
-    """Return whom the automations of an earlier version told, and what of them was switched off."""
+    """Return the addressee of the automations of an earlier version, with those that are switched off."""
     found = [a for a in client.read_automations() if a.name in EARLIER]
     blocks = [action.block_document_id for a in found for action in a.actions if isinstance(action, SendNotification)]
     name = ""

@@ -117,16 +117,17 @@ def _refuse_unknown_parameters(client: SyncPrefectClient, deployment: Deployment
 
 
 def _format_schedule(name: str, schedule: DeploymentSchedule) -> str:
-    """Return what a schedule is, whether it is on, and the command that turns it over."""
+    """Return a line on a schedule: when it runs, whether it is on, and the command that changes that."""
     now, other = ("on", "pause") if schedule.active else ("off", "resume")
     when = getattr(schedule.schedule, "cron", schedule.schedule)
     return f"  schedule {when}: {now}; `prefect deployment schedule {other} {name} {schedule.id}`"
 
 
 def _keep_switches(client: SyncPrefectClient, deployment: DeploymentResponse, before: Iterable[Any]) -> list[str]:
-    """Switch its schedules as they were switched before, for Prefect takes the file's switch; those that are gone.
+    """Restore the switches that a deployment's schedules had before; return the schedules that are gone.
 
-    Otherwise deploying anew would silently end a scheduled release that somebody had switched on on the page.
+    Prefect takes the file's switches: deploying anew would silently end a scheduled release that somebody had switched
+    on on the page.
     """
     lost = []
     for old in before:

@@ -222,7 +222,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 def _stop(process: _Process) -> None:
-    """Ask what it runs to end, then itself; kill what is left after STOP_SECONDS each, or at a second Ctrl-C.
+    """Stop a process's children, then itself; kill what is left after STOP_SECONDS each, or at a second Ctrl-C.
 
     A worker's runs get a signal of their own, so that each can still tell the server that it was cut short; a worker
     that is interrupted kills them, and their pages would say Running for ever.

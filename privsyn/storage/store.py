@@ -114,7 +114,7 @@ class Store:
         return digest.hexdigest()
 
     def mark(self, *parts: str) -> str:
-        """HMAC-SHA256 (hex) of some texts: what may be told of them outside the private root, where the key stays."""
+        """Return the HMAC-SHA256 (hex) of the texts under the private root's key, which may leave that root."""
         return hmac.new(self._key, "\0".join(("mark", *parts)).encode(), hashlib.sha256).hexdigest()
 
     # tables

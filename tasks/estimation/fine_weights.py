@@ -73,7 +73,7 @@ def find_faint_points(y: Floats, sigma: float, points: Points | None) -> Points:
 
 
 def join_points(y: Floats, points: Points) -> Floats:
-    """Return the counts with those of these cells of one value added to the cells beside them."""
+    """Return the counts, each of a point (a cell of one value) moved to the cell beside it."""
     joined = y.copy()
     for cell, beside in zip(points.cell, points.beside, strict=True):
         joined[beside] += joined[cell]

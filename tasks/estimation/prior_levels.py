@@ -241,10 +241,14 @@ def _update_shares(
     return estimate(shares, workload, [c / total for c in counts], turns * len(workload), seed)
 
 
-def _shrink_counts(noisy: Floats, told: Floats, sigma: float) -> Floats:
-    """Shrink noisy counts towards ``told`` by what noise explains of the difference (positive-part James-Stein)."""
-    apart = float(((noisy - told) ** 2).sum())
-    return told + max(0.0, 1 - noisy.size * sigma**2 / apart) * (noisy - told) if apart > 0 else noisy
+def _shrink_counts(noisy: Floats, expected: Floats, sigma: float) -> Floats:
+    """Return noisy counts shrunk towards ``expected`` (positive-part James-Stein).
+
+    They move by the share of their squared distance that noise of deviation ``sigma`` a cell explains.
+    """
+    distance = float(((noisy - expected) ** 2).sum())
+    kept = max(0.0, 1 - noisy.size * sigma**2 / distance) if distance > 0 else 1.0
+    return expected + kept * (noisy - expected)
 
 
 UNCOUNTED_CELL = -1

@@ -165,7 +165,7 @@ class Trends:
     def of(
         cls, recode: Recode, ranks: Mapping[str, Ranks], queries: Sequence[Query], answers: Sequence[NDArray[Any]]
     ) -> Trends:
-        """Return what the noisy sums say; ``ranks``: by which they were asked, from the recoding of then."""
+        """Return the trends in the noisy sums; ``ranks``: those of the recoding by which the sums were asked."""
         sums = {q.attributes: (float(y[0]), q.sigma) for q, y in zip(queries, answers, strict=True)}
         total = max(estimate_total(recode), 1.0)
         one_ways = {a: _sum_codes(r, r.estimate) for a, r in recode.items()}

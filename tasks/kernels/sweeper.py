@@ -166,6 +166,7 @@ def build_layout(
     ]
     cells = [prod(shape) for shape in shapes]
     bases = np.cumsum([0, *cells])
+    # a row a view; where the views of each attribute, and the other attributes of each view, begin
     views: list[tuple[int, int, int, int, int, int, int, int]] = []
     first, near, others = [0], [0], []
     holding: list[list[int]] = [[] for _ in sizes]
@@ -179,7 +180,7 @@ def build_layout(
             axis = list(clique).index(a)
             rest = [i for i in range(len(clique)) if i != axis]
             own, right, merge = shape[axis], prod(shape[axis + 1 :]), merges[m][axis]
-            left = cells[m] // right // own
+            left = cells[m] // right // own  # cells of the axes before a's
             where = -1 if merge is None else int(starts[number[a, id(merge)]])
             views.append((bases[m], left, right, place, weights[m], moved[m], own, where))
             for n, i in enumerate(rest):
@@ -188,28 +189,28 @@ def build_layout(
                 row = clique[i] if there is None else len(sizes) + number[clique[i], id(there)]
                 others.append((row, size * prod(shape[c] for c in rest[n + 1 :])))
             near.append(len(others))
-            place += left * right * size
+            place += left * right * size  # of a's own codes, however many the marginal has merged them into
         first.append(len(views))
     base, left_cells, right_cells, places, weight, moves, owns, merged = (
         np.array(views, np.int64).reshape(-1, 8).T.copy()
     )
     other, stride = np.array(others, np.int64).reshape(-1, 2).T
     return Layout(
-        np.array(sizes, np.int64),
-        np.array(first),
-        base,
-        left_cells,
-        right_cells,
-        places,
-        weight,
-        moves,
-        np.array(near),
-        other.copy(),
-        stride.astype(np.uint32),
-        owns,
-        merged,
-        np.concatenate([np.zeros(0, np.int64), *(merge.astype(np.int64) for _, merge in kept)]),
-        np.searchsorted(np.array([a for a, _ in kept], np.int64), np.arange(len(sizes) + 1)).astype(np.int64),
-        len(sizes) + np.arange(len(kept), dtype=np.int64),
-        starts[:-1].astype(np.int64),
+        sizes=np.array(sizes, np.int64),
+        first=np.array(first),
+        base=base,
+        left=left_cells,
+        right=right_cells,
+        place=places,
+        weight=weight,
+        moved=moves,
+        near=np.array(near),
+        other=other.copy(),
+        stride=stride.astype(np.uint32),
+        own=owns,
+        merged=merged,
+        merges=np.concatenate([np.zeros(0, np.int64), *(merge.astype(np.int64) for _, merge in kept)]),
+        kept=np.searchsorted(np.array([a for a, _ in kept], np.int64), np.arange(len(sizes) + 1)).astype(np.int64),
+        kept_row=len(sizes) + np.arange(len(kept), dtype=np.int64),
+        kept_merge=starts[:-1].astype(np.int64),
     )

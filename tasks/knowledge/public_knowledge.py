@@ -231,7 +231,7 @@ class KnowledgeInCodes:
 
     @cached_property
     def prior_pairs(self) -> prior_pairs.PriorPairs | None:
-        """What the prior expects of pairs; None without one."""
+        """The counts of pairs that the prior expects; None without one."""
         if self.public.prior is None:
             return None
         self.public.check(KnowledgePart.PRIOR_PAIRS)
@@ -250,7 +250,7 @@ class KnowledgeInCodes:
 
     @property
     def starts(self) -> Starts:
-        """What the merged codes of measured questions begin with."""
+        """The groups of codes from which merging for measured questions begins."""
         spec = self.public.spec
         if not spec.compared_pairs and not any(marginal.question for marginal in spec.measured_sets):
             return NO_STARTS
@@ -260,7 +260,7 @@ class KnowledgeInCodes:
 
     @property
     def held(self) -> tuple[HeldCounts, ...]:
-        """What rows have exactly."""
+        """The known counts that rows have exactly."""
         totals = self.public.totals
         return () if totals is None else totals.coarse_held(self.recode)
 

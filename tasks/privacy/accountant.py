@@ -157,7 +157,7 @@ def _convert_gaussian_rho(rho: Fraction, delta: float, most: float) -> float:
 
 
 def _approximate_tight_rho(epsilon: float, delta: float) -> float:
-    """About the rho of Proposition 12: of those that the alphas allow, the largest; where to look, proves nothing."""
+    """Return about the rho of Proposition 12, the largest that the alphas allow: where to begin, not a proof."""
 
     def allowed(log_excess: float) -> float:
         excess = math.exp(log_excess)  # alpha - 1
@@ -199,7 +199,7 @@ def _bisect(low: float, fits: Callable[[float], bool], guess: float) -> float:
 
 
 def _decide_bisection(low: float, fits: Callable[[float], bool], guess: float) -> tuple[float, float]:
-    """Return what fits surely and what never does, both near ``guess`` where it is good."""
+    """Return a value that fits and one above it that does not, to bisect between: near ``guess`` if it is good."""
     for width in _WIDTHS:
         below, above = guess * (1 - width), guess * (1 + width)
         if fits(below) and not fits(above):

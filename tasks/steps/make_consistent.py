@@ -219,6 +219,7 @@ def make_consistent(
         groups = _group_all(estimates, singles, zeros)  # weights follow from variances
 
     def cut() -> None:
+        # of any estimate: a round has just averaged the total, the smallest set that all share
         total = max(float(estimates[0].counts.sum()), 0.0) if known is None else float(known.rows)
         for e in estimates:
             e.project(total)

@@ -65,7 +65,7 @@ def estimate_model_mb(cliques: Sequence[tuple[str, ...]], domain: Domain) -> flo
 
 @contextmanager
 def _hide_hints() -> Iterator[None]:
-    """Leave out what the package tells the root logger of its compiler's pace."""
+    """Drop the package's records in the root log, which are hints about its compiler's speed."""
     root = logging.getLogger()
 
     def other(record: logging.LogRecord) -> bool:

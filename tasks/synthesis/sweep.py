@@ -73,6 +73,7 @@ def sweep(
     address = (settings.seed, component)
     with _build_sweeper(columns, sizes, targets, residuals, threads, forbidden) as sweeper:
         cool(sweeper, np.arange(len(columns)), settings.sweeps, address, report)
+        # few sweeps leave rows on their way: only after more is what is still wrong a place that they cannot leave
         stuck = (
             _is_stuck(sweeper.residuals, targets, len(columns), rounded=shard.of > 1)
             if settings.sweeps > len(FIRST_SWEEP_BLOCKS)
@@ -128,7 +129,7 @@ def _build_sweeper(
         residuals,
         threads,
         forbidden,
-        find_empty_cells(targets),
+        find_empty_cells(targets),  # empty beyond what noise can hide: no row moves there
         [target.merges for target in targets],
     )
 

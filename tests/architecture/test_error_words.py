@@ -147,15 +147,16 @@ def without_words(named: Named, vocabularies: dict[str, Vocabulary], *, options:
     return wrong
 
 
+@pytest.fixture(scope="module")
 def trees() -> dict[str, ast.Module]:
+    """Every module, parsed."""
     return {str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8")) for path in MODULES}
 
 
-def test_every_surface_has_words_for_all_that_an_error_can_name() -> None:
-    modules = trees()
-    functions = takers(list(modules.values()))
+def test_every_surface_has_words_for_all_that_an_error_can_name(trees: dict[str, ast.Module]) -> None:
+    functions = takers(list(trees.values()))
     wrong, named = [], set()
-    for where, tree in modules.items():
+    for where, tree in trees.items():
         found = named_in(tree, where, functions)
         named |= {*found.fields, *found.actions}
         wrong += without_words(
@@ -190,9 +191,9 @@ def test_a_placeholder_without_a_word_fails(wrong: str) -> None:
     assert without_words(found, VOCABULARIES, options=False, own_names=False)
 
 
-def test_only_the_command_line_speaks_of_its_options() -> None:
+def test_only_the_command_line_speaks_of_its_options(trees: dict[str, ast.Module]) -> None:
     found = []
-    for where, tree in trees().items():
+    for where, tree in trees.items():
         if where.startswith(("flows/", "privsyn/cli/", "privsyn/server/")):
             continue
         docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
@@ -203,9 +204,9 @@ def test_only_the_command_line_speaks_of_its_options() -> None:
     assert found == []
 
 
-def test_no_error_of_the_engine_has_a_variable_or_a_command_in_its_text() -> None:
+def test_no_error_of_the_engine_has_a_variable_or_a_command_in_its_text(trees: dict[str, ast.Module]) -> None:
     found = []
-    for where, tree in trees().items():
+    for where, tree in trees.items():
         if where.startswith(("flows/", "privsyn/cli/", "privsyn/server/")):
             continue
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):

@@ -11,8 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from privsyn import cli
 from privsyn.base.settings import Settings
+from privsyn.cli import release_command
 from privsyn.ledgers.ledger import Ledger
 from tests.support.commands import privsyn, use_no_server
 from tests.support.specs import PEOPLE_YAML, people
@@ -52,15 +55,32 @@ def answered(spec: Path, answer: bytes, *options: str) -> tuple[str, int]:
     return " ".join(told.decode("utf-8", "replace").replace("│", " ").split()), process.wait()
 
 
+@pytest.fixture
+def at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands in this process take their streams for a terminal."""
+    monkeypatch.setattr(release_command, "is_interactive", lambda: True)
+
+
+def answered_here(spec: Path, answer: str, *options: str) -> tuple[str, int]:
+    """What :func:`answered` shows, of a command in this process."""
+    done = CliRunner().invoke(cli.app, ["release", str(spec), *options], input=answer)
+    return " ".join(done.output.replace("│", " ").split()), done.exit_code
+
+
 def charged() -> int:
     path = Path(Settings().ledger)
     return len(Ledger(str(path)).entries()) if path.exists() else 0
 
 
-@pytest.mark.parametrize("answer", [b"\n", b"\x04"], ids=["nothing", "end of input"])
-def test_a_terminal_is_asked_and_a_no_leaves_no_trace(spec: Path, answer: bytes) -> None:
+@pytest.mark.parametrize("answer", [b"\n", b"\x04", ""], ids=["nothing", "end of input", "no input, here"])
+@pytest.mark.usefixtures("at_a_terminal")
+def test_a_terminal_is_asked_and_a_no_leaves_no_trace(spec: Path, answer: bytes | str) -> None:
+    """Here, with the forecast for tables of several sizes; in processes of their own, for one of 300 rows."""
     before = sorted(spec.parent.rglob("*"))
-    told, code = answered(spec, answer)
+    if isinstance(answer, bytes):
+        told, code = answered(spec, answer, "--rows-about", "300")
+    else:
+        told, code = answered_here(spec, answer)
     assert code == 1
     for words in (
         "epsilon 1 at delta 1e-09",
@@ -76,16 +96,18 @@ def test_a_terminal_is_asked_and_a_no_leaves_no_trace(spec: Path, answer: bytes)
     assert [p for p in sorted(spec.parent.rglob("*")) if "__pycache__" not in str(p)] == before
 
 
+@pytest.mark.usefixtures("at_a_terminal")
 def test_a_yes_releases_and_the_second_release_asks_nothing(spec: Path) -> None:
     told, code = answered(spec, b"y\n", "--rows-about", "300")
     assert code == 0, told
     assert "synthetic rows" in told and "used is counted at the cap's delta of 1e-08" in told
-    again, code = answered(spec, b"n\n", "--fresh")
+    again, code = answered_here(spec, "n\n", "--fresh")
     assert code == 0 and "[y/N]" not in again
 
 
+@pytest.mark.usefixtures("at_a_terminal")
 def test_yes_asks_nothing(spec: Path) -> None:
-    told, code = answered(spec, b"n\n", "--yes")
+    told, code = answered_here(spec, "n\n", "--yes")
     assert code == 0 and "[y/N]" not in told and "Forecast" not in told
 
 

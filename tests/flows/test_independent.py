@@ -144,7 +144,7 @@ def test_what_it_released_is_read_for_an_evaluation(settings: Settings, made: Re
     tables = ReleasedTables.read(release)
     columns = tuple(codec.attribute for codec in release.encoding.codecs)
     assert tuple(tables.recode) == columns
-    assert (tables.measured, tables.sigmas, tables.measured_pairs()) == ((), (), set())
+    assert (tables.measured, tables.sigmas) == ((), ())
     assert {m.attributes for m in tables.consistent} == {(column,) for column in columns}
 
 

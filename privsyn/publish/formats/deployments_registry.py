@@ -183,7 +183,7 @@ def _make_slug(release: Described) -> str:
 
 
 def _fill(value: Any) -> Any:
-    """Without what is empty: no text, no item, no number."""
+    """Return the value without its empty parts: texts, lists, mappings and null."""
     if isinstance(value, dict):
         inner = {key: _fill(item) for key, item in value.items()}
         return {key: item for key, item in inner.items() if item not in ("", None, [], {})}

@@ -53,7 +53,7 @@ class Described:
 
     @property
     def about(self) -> About:
-        """What the publisher says of it."""
+        """The publisher's description of the release, the field `about` of its spec."""
         return self.spec.about
 
     @property

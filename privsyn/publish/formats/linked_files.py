@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +21,6 @@ from privsyn.tasks.steps.decode import build_released_schema
 
 FOLDER = "tables"
 """The folder of both tables in a released one."""
-
-Ranges = Mapping[str, ValueRange]
 
 
 def name_linked_files(spec: ReleaseSpec, ending: str = "parquet") -> tuple[str, ...]:

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from privsyn.base.data_url import DataUrl
-from privsyn.base.errors import RequestError
 from privsyn.sources.private_table import Note
 from privsyn.sources.readers.reader import (
     Reader,
     build_select,
+    check_file,
     name_rows,
     need_package,
     quote_name,
@@ -39,8 +39,7 @@ class DuckdbReader(Reader):
     def __init__(self, url: DataUrl) -> None:
         with need_package("duckdb", "reading DuckDB"):
             import duckdb
-        if not url.file.is_file():
-            raise RequestError(f"there is no file {url.file}", "Check the path", "data")
+        check_file(url)
         self._url = url
         with translate_errors(url):
             self._connection = duckdb.connect(":memory:", config=CONFIGURATION)

@@ -179,6 +179,12 @@ def need_package(package: str, what: str, extra: str = "databases", field: str =
         ) from None
 
 
+def check_file(url: DataUrl) -> None:
+    """Raise RequestError where there is no file of the database."""
+    if not url.file.is_file():
+        raise RequestError(f"there is no file {url.file}", "Check the path", "data")
+
+
 def quote_name(name: str) -> str:
     """Return a name as SQL quotes it."""
     return '"' + name.replace('"', '""') + '"'

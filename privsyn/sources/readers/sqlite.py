@@ -16,12 +16,12 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from privsyn.base.data_url import DataUrl
-from privsyn.base.errors import RequestError
 from privsyn.sources.private_table import Note, forget
 from privsyn.sources.readers.reader import (
     NOT_OF_TYPE,
     Reader,
     build_select,
+    check_file,
     name_rows,
     need_package,
     quote_name,
@@ -60,8 +60,7 @@ class SqliteReader(Reader):
     def __init__(self, url: DataUrl) -> None:
         with need_package("adbc-driver-sqlite", "reading SQLite"):
             from adbc_driver_sqlite import dbapi
-        if not url.file.is_file():
-            raise RequestError(f"there is no file {url.file}", "Check the path", "data")
+        check_file(url)
         self._url = url
         with translate_errors(url):
             self._connection = dbapi.connect(f"file:{quote(str(url.file.absolute()))}?mode=ro")

@@ -26,7 +26,7 @@ COLUMNS: dict[str, Any] = {
         ([["wages"]], "something else than two columns"),
         ([["wages", "wages"]], "something else than two columns"),
         ([["wages", "salary"]], "measures no column 'salary'"),
-        ([["wages", "sex"]], "no difference: it is 'categorical'"),
+        ([["wages", "sex"]], "no order: it is 'categorical'"),
         ([["wages", "day"]], "'wages' is 'integer' and 'day' is 'date'"),
         ([["wages", "share"]], "have other steps"),
         ([["wages", "income"], ["income", "wages"]], "a second time"),
