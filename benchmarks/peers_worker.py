@@ -30,6 +30,22 @@ AIM_MEGABYTES = 4
 """AIM's bound on its model; with the usual DEFAULT_MEGABYTES a run takes hours."""
 DEFAULT_MEGABYTES = 80
 
+TAB_BENCH_PRIVSYN = {
+    "dataset_name": "rows",
+    **dict.fromkeys(("is_cal_marginals", "is_cal_depend", "is_combine", "append"), True),
+    "sep_syn": False,
+    "marg_add_sensitivity": 1.0,
+    "marg_sel_threshold": 20_000,
+    "non_negativity": "N3",
+    "consist_iterations": 501,
+    "initialize_method": "singleton",
+    "update_method": "S5",
+    "update_rate_method": "U4",
+    "update_rate_initial": 1.0,
+    "update_iterations": 50,
+}
+"""The settings of tab_bench's PrivSyn (method/privsyn/run_privsyn.py of its source)."""
+
 Peer = Callable[[pd.DataFrame, Mapping[str, int], float, float, int], pd.DataFrame]
 """From rows of codes, the number of codes by column, epsilon, delta and a seed to synthetic rows of codes."""
 
@@ -215,20 +231,20 @@ def privsyn_tab_bench(
 ) -> pd.DataFrame:
     """PrivSyn as the benchmark tab_bench implements it, from a clone of its source, with its settings.
 
-    It keeps files in the working folder: the run's own.
+    Its rho is dpmm's copy of the same conversion.  It keeps files in the working folder: the run's own.
     """
-    from method.AIM.cdp2adp import cdp_rho
+    from dpmm.models.base.mechanisms.cdp2adp import cdp_rho
     from method.privsyn.PrivSyn.privsyn import PrivSyn
-    from method.privsyn.run_privsyn import add_default_params
 
     np.random.seed(seed)  # noqa: NPY002
     random.seed(seed)
-    asked = SimpleNamespace(dataset="rows", method="privsyn", epsilon=epsilon, num_preprocess="", rare_threshold=0.002)
+    asked = {"dataset": "rows", "method": "privsyn", "epsilon": epsilon, "num_preprocess": "", "rare_threshold": 0.002}
+    asked |= TAB_BENCH_PRIVSYN
     renamed = rows.rename(columns={rows.columns[-1]: "y_attr"})
     os.chdir(tempfile.mkdtemp(dir=os.environ["PRIVSYN_CORE_DATA_ROOT"]))
     Path(f"exp/rows/privsyn/{epsilon}__0.002").mkdir(parents=True)
     domain = dict(zip(renamed.columns, sizes.values(), strict=True))
-    model = PrivSyn(vars(add_default_params(asked)), renamed, domain, cdp_rho(epsilon, delta))
+    model = PrivSyn(asked, renamed, domain, cdp_rho(epsilon, delta))
     model.run_main()
     made: list[pd.DataFrame] = []
     model.syn(len(rows), SimpleNamespace(reverse_data=lambda frame, _: made.append(frame)), None)

@@ -20,19 +20,22 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from benchmarks.compare_store import Run, Store
 from benchmarks.peers import ENVIRONMENTS, REFEREES, PeerError
+from benchmarks.relations import Given, describe_column, release_in_memory
 from benchmarks.tab_bench_figures import (
     compute_disclosure,
     compute_query_error,
@@ -68,7 +71,9 @@ BINNED = "real rows in bins"
 """The same, drawn again inside the bins: no method that is given the codes can be nearer but by chance."""
 WITHOUT_NOISE = (REAL, BINNED)
 FOCUS = "focus"
-OURS = {"default": "PrivSyn Flows", FOCUS: "with `focus` on the label", "privsyn-paper": "`preset: paper`"}
+BOUNDS = {"bounds": "PrivSyn Flows, no bins", "bounds, focus": "the same, with `focus`"}
+"""Ours as a user has it: a spec with bounds, steps and listed values, and the rows as they are."""
+OURS = {"default": "PrivSyn Flows", FOCUS: "with `focus` on the label", **BOUNDS, "privsyn-paper": "`preset: paper`"}
 OURS |= {"aim": "`mechanism: aim`", "independent": "`mechanism: independent`"}
 THEIRS = ("mst-dpmm", "aim-dpmm", "privsyn-tab-bench")
 METHODS = (*WITHOUT_NOISE, *OURS, *THEIRS)
@@ -186,23 +191,42 @@ class Coder:
             name: AttributeBins(np.arange(n, dtype=np.int32), ((0, n),) if name in self._numbers else ())
             for name, n in zip(self.domain.attributes, self.domain.sizes, strict=True)
         }
-        content = {
-            "dataset": "codes",
-            "unit": {"records_per_person": 1},
-            "privacy": {"epsilon": epsilon, "delta": DELTA},
-            "budget": {"epsilon": epsilon, "delta": DELTA},
-            "columns": {name: {"kind": "boolean"} for name in self.domain.attributes},
-            **({"focus": {"columns": [focus]}} if focus else {}),
-        }
-        settings = MethodSettings.of(ReleaseSpec.model_validate(content))
+        columns = {name: {"kind": "boolean"} for name in self.domain.attributes}
+        settings = MethodSettings.of(write_spec(columns, epsilon, focus))
         noise = SeededNoise(seed)
         return MethodInput(self.encode(rows), binning, epsilon, DELTA, 1, noise, seed, threads=1, settings=settings)
+
+
+def write_spec(columns: Mapping[str, Mapping[str, Any]], epsilon: float, focus: str) -> ReleaseSpec:
+    """Return a spec of these columns with the benchmark's promise; ``focus``: the label, or ""."""
+    content: dict[str, Any] = {
+        "dataset": "rows",
+        "unit": {"records_per_person": 1},
+        "privacy": {"epsilon": epsilon, "delta": DELTA},
+        "budget": {"epsilon": epsilon, "delta": DELTA},
+        "columns": columns,
+    }
+    return ReleaseSpec.model_validate(content | ({"focus": {"columns": [focus]}} if focus else {}))
+
+
+def make_from_bounds(table: Table, method: str, epsilon: float, seed: int, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of a release by a spec with bounds rounded outward, steps and listed values (relations.py)."""
+    columns = {name: describe_column(table.train[name]) for name in table.train}
+    arrays = {
+        name: pa.array(rows[name], pa.int64() if columns[name]["kind"] == "integer" else None) for name in columns
+    }
+    spec = write_spec(columns, epsilon, table.label if method == "bounds, focus" else "")
+    made = release_in_memory(Given(table.name, pa.table(arrays), columns), spec, seed).to_pandas()
+    return pd.DataFrame({c: made[c].astype(float if c in table.numbers else str) for c in columns})
 
 
 def make(table: Table, method: str, epsilon: float, seed: int, rows: pd.DataFrame) -> tuple[pd.DataFrame, float]:
     """Return synthetic rows in values, and the CPU seconds of the method."""
     if method in WITHOUT_NOISE:
         return (rows if method == REAL else table.coder.decode(table.coder.encode(rows), seed)), 0.0
+    if method in BOUNDS:
+        begun = time.process_time()
+        return make_from_bounds(table, method, epsilon, seed, rows), time.process_time() - begun
     asked = table.coder.ask(rows, epsilon, seed, table.label if method == FOCUS else "")
     if method in REFEREES:
         made, used = REFEREES[method].run(asked)
@@ -238,8 +262,11 @@ def measure(table: Table, made: pd.DataFrame, seed: int) -> dict[str, float]:
     }
 
 
-def measure_disclosure(table: Table, method: str, epsilon: float) -> float:
-    """Return SynMeter's membership disclosure score over releases of random halves of the training rows."""
+def measure_disclosure(table: Table, method: str, epsilon: float) -> tuple[float, float]:
+    """Return SynMeter's membership disclosure score over releases of random halves of the training rows, and chance's.
+
+    Chance's: the score of the same distances by memberships drawn anew, which the releases know nothing of.
+    """
     rows = table.train.drop_duplicates().reset_index(drop=True)
     members = draw_members(DISCLOSURE_RELEASES, len(rows))
     judged = np.random.default_rng(0).choice(len(rows), min(DISCLOSURE_RECORDS, len(rows)), replace=False)
@@ -249,7 +276,9 @@ def measure_disclosure(table: Table, method: str, epsilon: float) -> float:
         )
         for seed, held in enumerate(members)
     ]
-    return compute_disclosure(np.stack(distances), members[:, judged])
+    others = draw_members(DISCLOSURE_RELEASES, len(rows), seed=1)
+    score, chance = (compute_disclosure(np.stack(distances), held[:, judged]) for held in (members, others))
+    return score, chance
 
 
 def get_version(method: str) -> str:
@@ -349,8 +378,8 @@ def main() -> None:
         elif asked.disclosure:
             for method in asked.methods:
                 for epsilon in asked.epsilons:
-                    score = measure_disclosure(table, method, epsilon)
-                    print(f"| {name} | {method} | {epsilon:g} | {score:.4f} |", flush=True)
+                    score, chance = measure_disclosure(table, method, epsilon)
+                    print(f"| {name} | {method} | {epsilon:g} | {score:.4f} | {chance:.4f} |", flush=True)
         else:
             run_missing(store, table, asked)
     if not asked.disclosure and asked.store == STORE:

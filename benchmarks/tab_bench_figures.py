@@ -1,8 +1,8 @@
 """The figures of two published benchmarks: tab_bench's distances and queries, SynMeter's fidelity and disclosure.
 
-Written from their descriptions (Chen et al., "Benchmarking Differentially Private Tabular Data Synthesis", 2025,
-section 5; Du and Li, "Systematic Assessment of Tabular Data Synthesis", CCS 2025, section 4) and checked against what
-their code computes.  Tables are pandas frames with equal columns, numbers as floats and all else as text.
+Written from their papers and from what their code computes (Chen et al., "Benchmarking Differentially Private Tabular
+Data Synthesis", 2025; Du and Li, "Systematic Assessment of Tabular Data Synthesis", CCS 2025).
+Tables are pandas frames with equal columns, numbers as floats and all else as text.
 """
 
 from __future__ import annotations

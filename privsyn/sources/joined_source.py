@@ -27,6 +27,8 @@ from privsyn.sources.private_table import BATCH_ROWS, LEFT_OUT, Note, Source, fo
 from privsyn.tasks.codecs.parsing import to_keys
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from privsyn.storage.store import Store
 
 NOBODY, NO_KEY, AGAIN = "not in the table above", "null in the table above", "again in the table above"
@@ -133,12 +135,12 @@ class JoinedSource(Source):
 
     def _join(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
         """Yield the rows below beside the columns above, then those above of which there was none."""
-        persons, keys, left_out = self._persons
+        persons, _, left_out = self._persons
         note(self.key, left_out)
-        seen, schema = np.zeros(len(keys), bool), None
+        seen, schema = np.zeros(persons.num_rows, bool), None
         for batch in self.below[1]._stream(batch_rows, note):
             own = to_keys(batch.column(self.key), pa.string())
-            place = pc.index_in(own, value_set=keys)
+            place = self._keys.find(own)
             kept = batch.filter(place.is_valid())
             note("", +Counter({LEFT_OUT: own.null_count}))
             note(self.key, +Counter({NOBODY: place.null_count - own.null_count}))
@@ -178,6 +180,34 @@ class JoinedSource(Source):
         table = pa.Table.from_batches(batches).take(kept).combine_chunks()
         again = len(codes) - codes.null_count - len(kept)
         return table, codes.take(kept).dictionary_decode(), +Counter({NO_KEY: codes.null_count, AGAIN: again})
+
+    @cached_property
+    def _keys(self) -> _Keys:
+        return _Keys(self._persons[1])
+
+
+class _Keys:
+    """Different keys, of which each batch of rows looks up its own: they are hashed once, and not for each batch."""
+
+    def __init__(self, keys: pa.Array) -> None:
+        self._keys = keys
+        self._index = self._hash(keys)
+
+    @staticmethod
+    def _hash(texts: pa.Array) -> pd.Index[Any]:
+        import pandas as pd  # these here: pandas and compiled code load slowly
+
+        from privsyn.tasks.kernels.text_hash import hash_texts
+
+        return pd.Index(hash_texts(texts))
+
+    def find(self, own: pa.Array) -> pa.Array:
+        """Return the place of each text among the keys, shape (rows,); null where it is none."""
+        if not self._index.is_unique:  # two keys of one hash: in one of 40 million tables of a million keys
+            return pc.index_in(own, value_set=self._keys)
+        place = self._index.get_indexer(self._hash(own))
+        found = pa.array(place, mask=place < 0)
+        return pc.if_else(pc.equal(self._keys.take(found), own), found, pa.scalar(None, found.type))
 
 
 def _open(
