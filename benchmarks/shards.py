@@ -19,13 +19,16 @@ from benchmarks.census_like import census_like
 from benchmarks.whole_release import census_spec
 from privsyn.api.release import release_in_process
 from privsyn.base.settings import Settings
+from privsyn.counting import synthetic_parts
+from privsyn.counting.row_work import RowWork
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.step_options import Synthesis
+from privsyn.pipelines.synthesis_steps import make_core_parts
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, recode_from_table
 from privsyn.tasks.kernels.counting import CodeTable, count_all
-from privsyn.tasks.steps import append_attributes, synthesize
+from privsyn.tasks.steps import append_attributes
 from privsyn.tasks.synthesis import shards
 
 ROWS, COLUMNS, SHARDS = 1_000_000, 20, (1, 2, 5, 10, 20, 50, 100)
@@ -47,11 +50,14 @@ def made(found: Sequence[Marginal], domain: Domain, rows: int, number: int) -> C
     """``rows`` rows in ``number`` shards, all attributes, joined."""
     settings = Synthesis(shard_rows=-(-rows // number))
     core = append_attributes.select_core_marginals(found, domain)
+    wanted = shards.plan_shards(rows, settings)
     parts: list[CodeTable] = []
-    left: shards.Leftovers = {}
-    for shard in shards.plan_shards(rows, settings):
-        codes = synthesize.synthesize(core.marginals, core.domain, settings, shard.rows, 0, None, shard, left)
-        parts.append(append_attributes.append_attributes(codes, found, domain, shard.own_seed))
+    with tempfile.TemporaryDirectory() as folder:
+        work = RowWork(make_folder=lambda: Path(folder))
+        make = synthetic_parts.CoreParts(core.marginals, core.domain, settings, None, None)
+        for shard, made in zip(wanted, make_core_parts(work, make, wanted), strict=True):
+            codes = CodeTable.from_arrow(pq.read_table(made.path), core.domain)
+            parts.append(append_attributes.append_attributes(codes, found, domain, shard.own_seed))
     return CodeTable(
         domain, tuple(np.concatenate(columns) for columns in zip(*(p.columns for p in parts), strict=True))
     )

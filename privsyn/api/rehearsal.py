@@ -7,11 +7,12 @@ What it counts are the counts that so many rows as were asked about are expected
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,8 @@ import pyarrow.parquet as pq
 
 from privsyn.base.process_memory import forget_peak_memory, memory_mb
 from privsyn.base.settings import Settings
-from privsyn.counting.engine import Engine, LocalEngine
+from privsyn.counting.engine import Engine, LocalEngine, WritePart
+from privsyn.counting.part_files import PartFile
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.domain import Clique, Domain
@@ -134,6 +136,10 @@ class _AssumedEngine:
         """Return the assumed rows, by the run's recoding where filtered values may be among their codes."""
         assumed = AssumedRows.of(domain, self.rows_asked, self.chances, self.recode if padded else None)
         return _NotedRows(assumed, stored, self.asked)
+
+    def make_parts(self, write: WritePart, tasks: Sequence[tuple[Any, str]], threads: int) -> Iterator[PartFile]:
+        """Yield the parts, made here."""
+        return LocalEngine().make_parts(write, tasks, threads)
 
     def close(self) -> None:
         """Nothing to give back."""

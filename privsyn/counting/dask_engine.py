@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -22,6 +22,8 @@ import numpy as np
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.base.wording import mention
+from privsyn.counting.engine import WritePart
+from privsyn.counting.part_files import PartFile
 from privsyn.counting.partitions import add_up, count_partition, get_worker_version, list_partitions
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.storage.table_files import StoredTable
@@ -111,6 +113,20 @@ class DaskEngine:
         """Return the rows of a stored table, as the workers see them at the same path."""
         return _Rows(self, stored, domain, padded)
 
+    def make_parts(self, write: WritePart, tasks: Sequence[tuple[Any, str]], threads: int) -> Iterator[PartFile]:
+        """Yield the parts, made by the workers, which write them where this process reads them; one thread each."""
+        self.open()
+        name = uuid.uuid4().hex
+        # a result and not scattered data: if the worker that holds it dies, it is sent to another
+        shared = self._client.submit(_return_same, write, key=f"work-{name}")
+        futures = [
+            self._client.submit(_call_write, shared, task, path, key=f"part-{name}-{i}")
+            for i, (task, path) in enumerate(tasks)
+        ]
+        with _translate_worker_errors():
+            for future in futures:
+                yield future.result()
+
     def close(self) -> None:
         """Let the cluster at an address be, and end one of our own."""
         for part in (self._client, self._cluster):
@@ -194,6 +210,14 @@ class _Rows:
         for group in iterate_passes(self.domain, cliques, padded=self.padded):
             found = self.engine.count(self.stored, self.domain, group, padded=self.padded)
             yield from iterate_in_shape(found, self.domain, group, rows, padded=self.padded, filtered=padded_result)
+
+
+def _return_same(write: WritePart) -> WritePart:
+    return write
+
+
+def _call_write(write: WritePart, task: Any, path: str) -> PartFile:
+    return write(task, path, 1)
 
 
 @contextmanager

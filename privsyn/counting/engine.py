@@ -1,20 +1,33 @@
-"""The interface of an engine, which counts the rows of stored tables of codes, and the engine of this process."""
+"""The interface of an engine, which counts stored rows and makes new ones, and the engine of this process."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
+from privsyn.base.interrupts import check_interrupts
+from privsyn.counting.part_files import PartFile
 from privsyn.counting.partitions import list_partitions, read_blocks
 from privsyn.data_contracts.domain import Domain
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.kernels.blocks import BlockwiseRows
-from privsyn.tasks.kernels.counting import CodeTable, Countable
+from privsyn.tasks.kernels.counting import CodeTable, Countable, choose_thread_count
+
+WritePart: TypeAlias = Callable[[Any, str, int], PartFile]
+"""Makes the part of a task and writes it to a path, on so many threads."""
+
+PARTS_AT_ONCE = 4
+"""Parts that this process makes at once at most: each holds the rows of a shard, whose number shall not follow from
+the number of cores alone."""
+
+_LOOK_EVERY = 0.2
+"""Seconds of waiting for a part after which it is looked whether somebody asked to stop."""
 
 
 class Engine(Protocol):
-    """Counts rows of codes; the results are the same integers whatever the engine."""
+    """Counts rows of codes and makes parts of tables; integers and bytes are the same whatever the engine."""
 
     def open(self) -> None:
         """Be ready to count.
@@ -24,6 +37,12 @@ class Engine(Protocol):
 
     def rows(self, stored: StoredTable, domain: Domain, *, padded: bool = False) -> Countable:
         """Return the rows of a stored table of codes, to be counted; nothing is read before a count is asked for."""
+
+    def make_parts(self, write: WritePart, tasks: Sequence[tuple[Any, str]], threads: int) -> Iterator[PartFile]:
+        """Yield the part of each (task, path), in order, several being made at once; ``threads`` of this process.
+
+        Parts follow from released tables alone: a part that is lost is made again, and costs no budget.
+        """
 
     def close(self) -> None:
         """Give back what :meth:`open` took."""
@@ -48,6 +67,20 @@ class LocalEngine:
                 yield from read_blocks(part, columns, padded=padded)
 
         return BlockwiseRows(domain, padded, stored.num_rows, read)
+
+    def make_parts(self, write: WritePart, tasks: Sequence[tuple[Any, str]], threads: int) -> Iterator[PartFile]:
+        """Yield the parts, made on threads of this process."""
+        threads = choose_thread_count(threads)
+        at_once = max(1, min(threads, PARTS_AT_ONCE, len(tasks)))
+        pool = ThreadPoolExecutor(at_once)
+        try:
+            waiting = [pool.submit(write, task, path, max(1, threads // at_once)) for task, path in tasks]
+            for future in waiting:
+                while not wait([future], _LOOK_EVERY).done:
+                    check_interrupts()
+                yield future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def close(self) -> None:
         """Nothing to give back."""

@@ -16,6 +16,9 @@ from privsyn.storage.table_files import open_parquet
 from privsyn.tasks.kernels.blocks import block_rows, count_blocks, restrict_domain
 from privsyn.tasks.kernels.counting import CodeTable
 
+PART_ROWS = 1 << 21
+"""Rows of a part at most, unless one row group has more: private tables of more are made in parts."""
+
 
 @dataclass(frozen=True)
 class Partition:
@@ -41,6 +44,12 @@ def list_partitions(files: Sequence[Path], most_rows: int) -> list[Partition]:
             rows += more
         found.append(Partition(str(file), first, metadata.num_row_groups, rows))
     return found
+
+
+def list_parts(files: Sequence[Path]) -> list[Partition]:
+    """Return the parts in which a private table is encoded or recoded; none of a table that is small enough at once."""
+    parts = list_partitions(files, PART_ROWS)
+    return parts if sum(part.rows for part in parts) > PART_ROWS else []
 
 
 def read_blocks(part: Partition, domain: Domain, *, padded: bool = False) -> Iterator[CodeTable]:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from pathlib import Path
 
 from privsyn.base.settings import Settings
 from privsyn.counting.dask_engine import DaskEngine
+from privsyn.counting.encoded_parts import EncodedParts
 from privsyn.counting.engine import Engine, LocalEngine
+from privsyn.counting.part_files import Make
+from privsyn.counting.partitions import Partition, list_parts
 from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import ReportProgress, Run
@@ -21,11 +25,13 @@ from privsyn.ledgers.known_tables import KnownTable
 from privsyn.ledgers.ledger import ChargeLine, Ledger
 from privsyn.ledgers.noted_history import open_noted_ledger
 from privsyn.ledgers.released_periods import PeriodRow
+from privsyn.sources.file_source import FileSource
 from privsyn.sources.open_source import AnyPlace, open_source
 from privsyn.sources.private_table import Source
 from privsyn.storage.record_kinds import DataRecord, RequestRecord
 from privsyn.storage.records import Records
 from privsyn.storage.store import Store
+from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.panels.choose_rows import RowsOfPersons
 from privsyn.tasks.privacy.noise import NoiseSource, OpenDPNoise
 
@@ -201,7 +207,9 @@ class Candidate:
         plan, keys = self.ordered_plan, self._compute_keys(generation, fingerprint)
         return Run(
             plan=plan,
-            private=PrivateAccess(RowsOfPersons(self.source.batches), self._is_unchanged, self.engine),
+            private=PrivateAccess(
+                RowsOfPersons(self.source.batches), self._is_unchanged, self.engine, self._encode_parts
+            ),
             keys=keys,
             name=name_run(self.records, plan.name or self.spec.dataset, keys[plan.steps[-1].name]),
             store=self.store,
@@ -210,6 +218,15 @@ class Candidate:
             noise=self.noise,
             report=self.report,
         )
+
+    def _encode_parts(self, encoding: EncodingPlan) -> tuple[Make, list[Partition]] | None:
+        """Return what encodes parts of the private table; None of one that is encoded at once."""
+        source = self.source
+        if not isinstance(source, FileSource) or source.layout.format != "parquet":
+            return None
+        files = [file.absolute() for file in source.files if isinstance(file, Path)]
+        parts = list_parts(files) if len(files) == len(source.files) else []
+        return (EncodedParts(source.read, encoding).make, parts) if parts else None
 
     def _is_unchanged(self) -> bool:
         """Return whether the table is, when it is asked, what is to be released."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from privsyn.base.errors import LedgerError, PrivsynError, RequestError, locate_error
 from privsyn.base.interrupts import check_interrupts
 from privsyn.base.wording import refer_to_action
+from privsyn.counting.row_work import RowWork
 from privsyn.data_contracts.artifacts import ArtifactRef, StepKind, Zone
 from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.engine.contract_checks import ContractVerdict, Validate, check_stage, validate_receipts
@@ -189,7 +190,8 @@ class Run:
     def _execute_plain(self, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
         if step.run is None:
             raise TypeError(f"{step.name} has no function to run")
-        outputs = step.run(step.restrict(self.request), self._inputs(step, inputs), self._progress(step))
+        tables_in = self._inputs(step, inputs)  # with the folder of the parts that it makes, until they are written
+        outputs = step.run(step.restrict(self.request), tables_in, self._progress(step))
         return self._write(step, outputs)
 
     def _execute_release(
@@ -314,7 +316,8 @@ class Run:
                 )
             contract = get_step(self.steps, producer).outputs[table]
             read[name] = self._reader(ref, wide=contract.wide)
-        return Inputs(read, self.private if looks else None)
+        work = RowWork(self.private.engine, self.store.make_scratch, self.request.threads)
+        return Inputs(read, self.private if looks else None, work)
 
     def _reader(self, ref: ArtifactRef, *, wide: bool) -> Callable[[], object]:
         return (lambda: self.store.stored(ref)) if wide else (lambda: self.store.read_table(ref))

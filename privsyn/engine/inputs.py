@@ -11,10 +11,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.counting.engine import Engine, LocalEngine
+from privsyn.counting.part_files import Make
+from privsyn.counting.partitions import Partition
+from privsyn.counting.row_work import RowWork
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.storage.table_files import StoredTable
+from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.binning import Binning
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, pool_one_ways, recode_from_table, recompress
@@ -30,22 +34,30 @@ class PrivateAccess:
     """The one object of a run that can read private rows.
 
     ``rows`` starts a fresh pass over the private table; ``unchanged`` says whether it is what it was when the run was
-    opened; ``engine`` counts stored rows.
+    opened; ``engine`` counts stored rows.  ``encode_parts``: what encodes a part of the table, and its parts;
+    None where it is one stream.
     """
 
     rows: encode.Batches
     unchanged: Callable[[], bool] = lambda: True
     engine: Engine = field(default_factory=LocalEngine)
+    encode_parts: Callable[[EncodingPlan], tuple[Make, list[Partition]] | None] = lambda plan: None
 
 
 class Inputs:
     """The tables that a step declared as its inputs, read when asked for.
 
-    ``private``: the access to private rows, None for a plan and for post-processing, which cannot look.
+    ``private``: the access to private rows, None for a plan and for post-processing, which cannot look.  ``work``:
+    makes large tables in parts.
     """
 
-    def __init__(self, read: Mapping[str, Callable[[], Any]], private: PrivateAccess | None = None) -> None:
-        self._read, self._private = dict(read), private
+    def __init__(
+        self,
+        read: Mapping[str, Callable[[], Any]],
+        private: PrivateAccess | None = None,
+        work: RowWork | None = None,
+    ) -> None:
+        self._read, self._private, self.work = dict(read), private, work or RowWork()
 
     @property
     def private(self) -> PrivateAccess:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from privsyn.counting.part_files import PartFile
 from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
@@ -30,13 +31,15 @@ Progress = Callable[[int, int], None]
 class RowStream:
     """A wide output: its schema, its rows as a stream, and the profile its contract is checked on.
 
-    ``parts``: rows of each file of a table that is written as a folder of files; empty: it is one file.
+    ``parts``: rows of each file of a table that is written as a folder of files; empty: it is one file.  ``made``:
+    these files where they are made already, with their profiles; ``batches`` reads them.
     """
 
     schema: pa.Schema
     batches: Batches
     profile: Callable[[Batches], pa.Table]
     parts: tuple[int, ...] = ()
+    made: tuple[PartFile, ...] = ()
 
 
 Output: TypeAlias = pa.Table | RowStream | Callable[[], pa.Table]

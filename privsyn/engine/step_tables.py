@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 
+import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 from privsyn.base.interrupts import watch_interrupts
@@ -46,19 +48,23 @@ def write_outputs(
         if callable(output):
             output = output()
         parts: tuple[int, ...] = ()
+        made: list[Path] = []
         if isinstance(output, RowStream):
             rows, schema, parts = (
                 watch_interrupts(check_stream(contract, output, validate, found)),
                 output.schema,
                 output.parts,
             )
+            if output.made:
+                found += check_table(contract, pa.concat_tables([part.profile for part in output.made]), validate)
+                made = [Path(part.path) for part in output.made]
         else:
             found += check_table(contract, output, validate)
             rows, schema = output, output.schema
         # What follows from released tables is made again where it is lost; noise and what was counted are not.
         for_good = step.kind is not StepKind.POSTPROCESS
         refs[name] = store.write_table(
-            rows, schema, name, step.name, key, contract.zone, parts=parts, for_good=for_good
+            rows, schema, name, step.name, key, contract.zone, parts=parts, made=made, for_good=for_good
         )
     if validate is not None:
         records.save(f"contracts-{key}", {"step": step.name, "verdicts": [asdict(verdict) for verdict in found]})

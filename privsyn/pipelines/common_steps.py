@@ -5,13 +5,16 @@ The last ones, from consistency to the synthetic table, are in privsyn/pipelines
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from typing import Any, TypeVar
 
 from privsyn.base.errors import RequestError
+from privsyn.counting.part_files import PartFile, read_parts
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.columns import CategoricalColumn, DatetimeColumn
@@ -72,7 +75,7 @@ def publish_noisy(name: str, words: str = "") -> dict[str, PublishedFile]:
 
 def stream_codes(batches: Batches, domain: Domain, *, padded: bool = False) -> RowStream:
     """Return a table of codes as a step's output."""
-    profile = lambda b: tables.make_code_profile(b, domain, padded=padded)  # noqa: E731
+    profile = partial(tables.make_code_profile, domain=domain, padded=padded)
     return RowStream(tables.build_code_schema(domain, padded=padded), batches, profile)
 
 
@@ -118,16 +121,34 @@ def _key_null_values(spec: ReleaseSpec) -> tuple[str, ...]:
 
 
 def _encode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    encoding, repairs = request.encoding, encode.Repairs()
-    rows = check_unchanged(encode.encode(inputs.private.rows, encoding, request.spec.unit, repairs), inputs)
-    domain = encoding.domain
-    profile = lambda batches: tables.make_code_profile(batches, domain)  # noqa: E731
-    return {"encoded_rows": RowStream(tables.build_code_schema(domain), rows, profile), "repairs": repairs.to_table}
+    encoding, unit = request.encoding, request.spec.unit
+    stream = stream_codes((), encoding.domain)
+    # records of persons are bounded over all rows, in passes of their own
+    found = inputs.private.encode_parts(encoding) if unit.identifier is None and encoding.panel is None else None
+    if found is not None:
+        make, parts = found
+        made = inputs.work.make(make, stream.profile, stream.schema, parts, progress)
+        refuse_changed(inputs)
+        repairs = encode.Repairs(sum((part.beside.counts for part in made), Counter()))
+        return {"encoded_rows": collect_parts(stream, made), "repairs": repairs.to_table}
+    repairs = encode.Repairs()
+    rows = check_unchanged(encode.encode(inputs.private.rows, encoding, unit, repairs), inputs)
+    return {"encoded_rows": replace(stream, batches=rows), "repairs": repairs.to_table}
+
+
+def collect_parts(stream: RowStream, made: Sequence[PartFile]) -> RowStream:
+    """Return the output of a step whose parts are made."""
+    return replace(stream, batches=read_parts(made), made=tuple(made))
 
 
 def check_unchanged(batches: Batches, inputs: Inputs) -> Batches:
     """Yield the batches; raise RequestError at the end, before anything is kept, if the data changed meanwhile."""
     yield from batches
+    refuse_changed(inputs)
+
+
+def refuse_changed(inputs: Inputs) -> None:
+    """Raise RequestError if the private table is another than when the run was opened."""
     if not inputs.private.unchanged():
         raise RequestError(
             "the private table changed while it was read", "Run again once it is complete", "release.data"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
 from typing import Any
@@ -11,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from privsyn.counting.partitions import list_parts
+from privsyn.counting.recoded_parts import RecodedParts
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.domain import Clique
@@ -28,6 +31,7 @@ from privsyn.pipelines.common_steps import (
     RECODED,
     RELEASED,
     build_one_way_step,
+    collect_parts,
     explain_one_cell,
     get_options_as,
     list_released_tables,
@@ -44,6 +48,7 @@ from privsyn.pipelines.trend_steps import (
     list_trends,
     share_trends,
 )
+from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.codecs.binning import list_counted_alone, list_roundings
 from privsyn.tasks.estimation.near_pairs import MOST_PAIRS, is_wide, list_near_pairs
 from privsyn.tasks.estimation.noisy import count_marginals
@@ -108,9 +113,13 @@ def get_options(request: Request) -> PrivSyn:
 
 
 def _recode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    recode = inputs.recode()
-    rows = compress_domain.recode_rows(inputs.batches(ENCODED), recode)
-    return {"recoded_rows": stream_codes(rows, build_coarse_domain(recode), padded=True)}
+    recode, stored = inputs.recode(), inputs.stored(ENCODED)
+    stream = stream_codes((), build_coarse_domain(recode), padded=True)
+    parts = list_parts(stored.files) if isinstance(stored, StoredTable) else []
+    if parts:
+        make = RecodedParts(recode).make
+        return {"recoded_rows": collect_parts(stream, inputs.work.make(make, stream.profile, stream.schema, parts))}
+    return {"recoded_rows": replace(stream, batches=compress_domain.recode_rows(inputs.batches(ENCODED), recode))}
 
 
 RECODE_ROWS = Step(

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
+
+from privsyn.counting import synthetic_parts
+from privsyn.counting.part_files import Make, PartFile
+from privsyn.counting.row_work import RowWork
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import StepKind
+from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.mechanism_options import PrivSyn
-from privsyn.data_contracts.step_options import Consistency, Synthesis
+from privsyn.data_contracts.step_options import SHARD_ROWS, Consistency, Synthesis
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Batches, Output, Progress, PublishedFile, RowStream, Step
-from privsyn.pipelines.common_steps import RECODE, key_columns, list_released_tables, stream_codes
+from privsyn.engine.step import Output, Progress, PublishedFile, RowStream, Step
+from privsyn.pipelines.common_steps import RECODE, collect_parts, key_columns, list_released_tables, stream_codes
 from privsyn.pipelines.named_sets import (
     MERGES,
     has_sets,
@@ -23,6 +30,7 @@ from privsyn.pipelines.named_sets import (
     read_sets,
 )
 from privsyn.pipelines.trend_steps import read_trends
+from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.recode import (
     Recode,
@@ -74,6 +82,14 @@ def key_synthesis(request: Request) -> dict[str, Any]:
     ``kappa`` was one until 0.3.0, and was 0.
     """
     return {**get_synthesis(request).model_dump(exclude={"related_inside"}), "kappa": 0.0}
+
+
+def _key_rows(request: Request) -> dict[str, Any]:
+    settings = get_synthesis(request)
+    rows = SHARD_ROWS if settings.rows == "auto" else settings.rows
+    # shards were made one after another before 0.4: what they were must not be taken for what they would be now
+    later = {"shards": "apart"} if settings.method == "sweep" and settings.shard_rows < rows else {}
+    return {**key_synthesis(request), **later}
 
 
 def _key_shards(request: Request) -> dict[str, Any]:
@@ -229,24 +245,13 @@ def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = (), tr
         total = estimate_total(recode) if totals is None else totals.rows
         wanted = shards.plan_shards(synthesize.compute_output_rows(total, settings), settings)
 
-        def batches() -> Batches:
-            left: shards.Leftovers = {}  # what a shard lacks is asked of the next, so that errors do not add up
-            for s in wanted:
-                codes = synthesize.synthesize(
-                    [*core.marginals, *sets],
-                    core.domain,
-                    settings,
-                    s.rows,
-                    request.threads,
-                    progress=partial(_report, progress, s),
-                    shard=s,
-                    leftovers=left,
-                    zeros=known.zeros,
-                    prior=prior,
-                )
-                yield from codes.to_arrow().to_batches()
-
-        return {"core_codes": stream_codes(batches(), core.domain)}
+        parts = synthetic_parts.CoreParts([*core.marginals, *sets], core.domain, settings, known.zeros, prior)
+        stream = stream_codes((), core.domain)
+        if len(wanted) == 1:
+            made = parts.make(wanted[0], request.threads, progress)
+            return {"core_codes": replace(stream, batches=made.batches)}
+        files = make_core_parts(inputs.work, parts, wanted, progress)
+        return {"core_codes": collect_parts(stream, files)}
 
     return Step(
         name="synthesize",
@@ -259,7 +264,7 @@ def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = (), tr
             *scores,
         ),
         outputs={"core_codes": tables.SYNTHETIC_CODES},
-        settings=key_synthesis,
+        settings=_key_rows,
         reads=(KnowledgePart.RULES, KnowledgePart.PRIOR_PAIRS, KnowledgePart.TOTALS),
         run=run,
         version=10,
@@ -280,9 +285,56 @@ def _describe_rows(request: Request) -> str:
     return f"synthetic rows: {_METHODS[settings.method]}; {rows}"
 
 
-def _report(progress: Progress, shard: shards.Shard, done: int, total: int) -> None:
-    """Progress over all shards."""
-    progress(shard.number * total + done, shard.of * total)
+def make_core_parts(
+    work: RowWork,
+    parts: synthetic_parts.CoreParts,
+    wanted: Sequence[shards.Shard],
+    progress: Progress = lambda done, total: None,
+) -> list[PartFile]:
+    """Return the shards, each made by itself, and then moved together.
+
+    They are moved one after another, until all together are as close to the counts as a shard alone was on average.
+    """
+    stream = stream_codes((), parts.domain)
+    made = work.make(parts.make, stream.profile, stream.schema, wanted, progress)
+    own = [part.beside for part in made]
+    lacking = shards.add_residuals(own)
+    enough = sum(map(shards.measure_residuals, own)) / len(own)
+    for i, shard in enumerate(wanted):
+        if shards.measure_residuals(lacking) <= enough:
+            break
+        task = synthetic_parts.Refining(shard, made[i].path, lacking)
+        (made[i],) = work.make(parts.refine, stream.profile, stream.schema, [task])
+        lacking = made[i].beside
+    return made
+
+
+def _make_in_parts(
+    request: Request,
+    inputs: Inputs,
+    progress: Progress,
+    make: Make,
+    stream: RowStream,
+    tasks: Sequence[synthetic_parts.ShardRows | synthetic_parts.Holding],
+) -> RowStream:
+    """Return a step's output, made shard by shard: as a stream where there is one only, else as files."""
+    if len(tasks) == 1:
+        return replace(stream, batches=make(tasks[0], request.threads).batches)
+    files = inputs.work.make(make, stream.profile, stream.schema, tasks, progress)
+    return collect_parts(stream, files)
+
+
+def _list_shard_rows(request: Request, inputs: Inputs, name: str, domain: Domain) -> list[synthetic_parts.ShardRows]:
+    """Return the shards of a table of synthetic rows, each with its rows."""
+    stored, wanted = inputs.stored(name), _list_shards(request, inputs, name)
+    if isinstance(stored, StoredTable) and stored.list_rows() == [shard.rows for shard in wanted]:
+        rows: list[synthetic_parts.Rows] = list(map(str, stored.files))
+    elif isinstance(stored, pa.Table) and len(wanted) == 1:
+        rows = [stored]
+    else:  # made at once, or by an earlier version
+        sizes = [shard.rows for shard in wanted]
+        rows = list(inputs.work.split(inputs.batches(name), tables.build_code_schema(domain), sizes))
+    return [synthetic_parts.ShardRows(*of_shard) for of_shard in zip(wanted, rows, strict=True)]
 
 
 def _list_shards(request: Request, inputs: Inputs, name: str) -> list[shards.Shard]:
@@ -298,17 +350,14 @@ def _append(
     known = request.public.on(inputs.recode())
     kept = frozenset(domain.attributes) if trusts_prior(known, inputs) else known.tied | list_attributes(sets)
     core = append_attributes.select_core_marginals(consistent, domain, kept)
-    name = "synthesize.core_codes"
     quotas = hold_totals.Quotas(known.held)
-
-    def batches() -> Batches:
-        for s, part in shards.iterate_shards(inputs.batches(name), _list_shards(request, inputs, name)):
-            rows = CodeTable.from_arrow(part, core.domain)
-            whole = append_attributes.append_attributes(rows, consistent, domain, s.own_seed, kept)
-            whole = hold_totals.hold(whole, quotas.take(s.rows), hold_totals.seed_generator(s.own_seed))
-            yield from whole.to_arrow().to_batches()
-
-    return {"codes": stream_codes(batches(), domain)}
+    tasks = [
+        synthetic_parts.Holding(shard, rows, quotas.take(shard.rows))
+        for shard, rows in _list_shard_rows(request, inputs, "synthesize.core_codes", core.domain)
+    ]
+    parts = synthetic_parts.WholeParts(core.domain, consistent, domain, kept)
+    stream = stream_codes((), domain)
+    return {"codes": _make_in_parts(request, inputs, progress, parts.make, stream, tasks)}
 
 
 def build_appending_step(scores: tuple[str, ...] = (), stages: Sequence[str] = (), trends: Sequence[str] = ()) -> Step:
@@ -338,21 +387,13 @@ def build_decoding_step(stages: Sequence[str], name: str = CODES) -> Step:
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         pooled, encoding = pool_one_ways(request, inputs, stages), request.encoding
         recode = drop_unlisted(pooled, encoding.binning, request.spec.mechanism.compression)
-        domain = build_coarse_domain(recode)
-        parts, held = _list_shards(request, inputs, name), request.public.held_by_rules
+        order, held = request.column_order, request.public.held_by_rules
         related = get_synthesis(request).related_inside
-
-        def rows() -> Batches:
-            for s, part in shards.iterate_shards(inputs.batches(name), parts):
-                codes = CodeTable.from_arrow(part, domain)
-                yield from decode.decode(
-                    codes, recode, encoding, request.column_order, s.own_seed, held, related=related
-                )
-
-        ranges = {name: encoding.ranges()[name] for name in request.column_order}
-        profile = lambda batches: tables.make_value_profile(batches, ranges)  # noqa: E731
-        schema = decode.build_decoded_schema(encoding, request.column_order)
-        return {"synthetic": RowStream(schema, rows(), profile, shards.compute_part_rows(parts))}
+        tasks = _list_shard_rows(request, inputs, name, build_coarse_domain(recode))
+        parts = synthetic_parts.DecodedParts(recode, encoding, order, held, related)
+        profile = partial(tables.make_value_profile, ranges={name: encoding.ranges()[name] for name in order})
+        stream = RowStream(decode.build_decoded_schema(encoding, order), (), profile)
+        return {"synthetic": _make_in_parts(request, inputs, progress, parts.make, stream, tasks)}
 
     return Step(
         name="decode",

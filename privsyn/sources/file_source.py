@@ -109,7 +109,7 @@ class FileSource(Source):
             if self.layout.format == "csv":
                 yield from self._csv(file, note)
             else:
-                yield from self._parquet(file, batch_rows, note)
+                yield from read_parquet(file, self.read, batch_rows, note)
             if isinstance(file, StoredObject):
                 file.refuse_changed()
 
@@ -152,17 +152,25 @@ class FileSource(Source):
             if "Empty CSV file" not in str(error)[:60]:  # that is a header line without records
                 raise
 
-    def _parquet(self, file: File, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
-        failure = None
-        try:
-            with open_parquet(file) as table:
-                for batch in table.iter_batches(batch_size=batch_rows, columns=list(self.read)):
-                    yield with_valid_text(batch.select(self.read), note)
-        except _BROKEN as error:
-            damaged = RequestError(f"{file} breaks off or is damaged", "Write or copy the Parquet file again", "data")
-            failure = _find_store_error(file, error) or damaged
-        if failure is not None:
-            raise failure
+
+def read_parquet(
+    file: File | str, read: Sequence[str], batch_rows: int, note: Note, row_groups: Sequence[int] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the columns ``read`` of a Parquet file's rows, or of those of some row groups.
+
+    Raises RequestError that names the file if it cannot be read.
+    """
+    failure = None
+    try:
+        with open_parquet(file) as table:
+            groups = None if row_groups is None else list(row_groups)
+            for batch in table.iter_batches(batch_size=batch_rows, row_groups=groups, columns=list(read)):
+                yield with_valid_text(batch.select(read), note)
+    except _BROKEN as error:
+        damaged = RequestError(f"{file} breaks off or is damaged", "Write or copy the Parquet file again", "data")
+        failure = (None if isinstance(file, str) else _find_store_error(file, error)) or damaged
+    if failure is not None:
+        raise failure
 
 
 def _mark(file: File, store: Store) -> str:

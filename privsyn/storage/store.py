@@ -21,7 +21,6 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby
 from pathlib import Path
 
 import filelock
@@ -35,13 +34,10 @@ from privsyn.base.wording import mention
 from privsyn.data_contracts.artifacts import ArtifactRef, Zone
 from privsyn.storage.disk import remove_parts, replace_file, replace_folder, translate_os_errors
 from privsyn.storage.objects import check_store
+from privsyn.storage.parquet_writing import name_part, strip_schema, write_parquet, write_parts
 from privsyn.storage.released_root import ReleasedRoot, ZoneError, is_released_name
 from privsyn.storage.table_files import StoredTable, open_parquet
 from privsyn.storage.zones import get_roots, make_private_root
-from privsyn.tasks.synthesis.shards import cut
-
-PANDAS = b"pandas"
-"""The metadata of a schema by which pandas knows what types a table is read as."""
 
 _BUFFER = 1 << 20
 
@@ -133,12 +129,14 @@ class Store:
         zone: Zone,
         *,
         parts: Sequence[int] = (),
+        made: Sequence[Path] = (),
         for_good: bool = True,
     ) -> ArtifactRef:
         """Write a table (or a stream of batches) whole or not at all, and return its reference.
 
-        ``parts``: rows of each file of a folder of files ``part-00000.parquet`` ..; empty: one file.  ``for_good``: it
-        outlives a loss of power; :meth:`verify` tells where one that need not did not, and it is made again.
+        ``parts``: rows of each file of a folder of files ``part-00000.parquet`` ..; empty: one file.  ``made``: these
+        files as they were written, by :func:`write_parquet`; they are moved, and no batch is asked for.  ``for_good``:
+        it outlives a loss of power; :meth:`verify` tells where one that need not did not, and it is made again.
 
         Columns must be the schema's, in order; of its metadata the file keeps what pandas reads only.  Raises
         ValueError for another schema; PrivsynError, naming path and cure, when the disk refuses.  The
@@ -149,13 +147,16 @@ class Store:
         target = folder / f"{label}.parquet"
         with translate_os_errors(target):
             folder.mkdir(mode=0o700, exist_ok=True)
-            if parts:
+            if made or parts:
                 target = folder / label
                 with replace_folder(target, for_good=for_good) as temporary:
-                    _write_parts(temporary, table, _strip_schema(schema), parts)
+                    for number, path in enumerate(made):
+                        shutil.move(path, temporary / name_part(number))
+                    if not made:
+                        write_parts(temporary, table, strip_schema(schema), parts)
             else:
                 with replace_file(target, for_good=for_good) as temporary:
-                    _write_parquet(temporary, table, _strip_schema(schema))
+                    write_parquet(temporary, table, strip_schema(schema))
         unsigned = ArtifactRef(name=name, step=step, zone=zone, key=key, path=str(target), check="")
         return unsigned.model_copy(update={"check": self._sign(unsigned, self._mac_of(target, self.mac))})
 
@@ -215,6 +216,15 @@ class Store:
             if _read_stamp(path) == before and max(before[3:]) / 1e9 < began - SETTLED_SECONDS:
                 self._macs[path] = (before, mac)
         return mac
+
+    def make_scratch(self) -> Path:
+        """Return a new folder for parts of tables that are being made; of a killed run the next one removes it."""
+        folder = self.private_root / "store" / self.dataset
+        with translate_os_errors(folder):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            scratch = folder / f".scratch.{secrets.token_hex(8)}.part"
+            scratch.mkdir(mode=0o700)
+        return scratch
 
     def remove_leftovers(self) -> None:
         """Remove what killed runs left of tables that never became whole; hold the data set's lock."""
@@ -279,32 +289,6 @@ class Store:
 def list_part_files(path: Path) -> tuple[Path, ...]:
     """Return the files of a table: itself, or everything in its folder by name."""
     return tuple(sorted(path.iterdir())) if path.is_dir() else (path,)
-
-
-def _write_parts(
-    folder: Path, table: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema, rows: Sequence[int]
-) -> None:
-    batches = table.to_batches() if isinstance(table, pa.Table) else table
-    for number, part in groupby(cut(batches, rows), key=lambda numbered: numbered[0]):
-        _write_parquet(folder / f"part-{number:05}.parquet", (batch for _, batch in part), schema)
-
-
-def _write_parquet(path: Path, table: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
-    batches = table.combine_chunks().to_batches() if isinstance(table, pa.Table) else table
-    with pq.ParquetWriter(path, schema, compression="zstd", store_schema=bool(schema.metadata)) as writer:
-        for batch in batches:
-            if not batch.schema.equals(schema, check_metadata=False):
-                raise ValueError(f"the table's columns are not the schema's: {batch.schema.names} and {schema.names}")
-            writer.write_batch(batch.replace_schema_metadata(None))
-
-
-def _strip_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with nothing more than what pandas reads types from, where it has that.
-
-    It is written with it.
-    """
-    found = (schema.metadata or {}).get(PANDAS)
-    return schema.remove_metadata() if found is None else schema.with_metadata({PANDAS: found})
 
 
 def _read_stamp(path: Path) -> Stamp:

@@ -74,7 +74,11 @@ class StoredTable:
     @property
     def num_rows(self) -> int:
         """How many rows the files say they have."""
-        return sum(pq.read_metadata(file).num_rows for file in self.files)
+        return sum(self.list_rows())
+
+    def list_rows(self) -> list[int]:
+        """Return how many rows each file says it has."""
+        return [pq.read_metadata(file).num_rows for file in self.files]
 
 
 def read_layout(path: Place, known: Collection[str], csv: CsvOptions = _DEFAULTS) -> TableLayout:

@@ -7,8 +7,10 @@ same table on any number of threads.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.data_contracts.step_options import Synthesis
@@ -18,7 +20,10 @@ from privsyn.tasks.kernels.counting import CodeTable, check_cells, choose_thread
 from privsyn.tasks.kernels.streams import derive_stream, draw_systematically, draw_uniform, shuffle
 from privsyn.tasks.knowledge.prior_pairs import PriorGuide
 from privsyn.tasks.synthesis.implied_pairs import MOST_SWEEPS, compute_row_factor, imply_pairs, list_missing_pairs
-from privsyn.tasks.synthesis.shards import Leftovers, Shard
+from privsyn.tasks.synthesis.shards import Residuals, Shard
+
+if TYPE_CHECKING:
+    from privsyn.tasks.kernels.updater import TargetMarginal
 
 Progress = Callable[[int, int], None]
 
@@ -36,7 +41,7 @@ def synthesize(
     threads: int = 0,
     progress: Progress | None = None,
     shard: Shard | None = None,
-    leftovers: Leftovers | None = None,
+    residuals: Residuals | None = None,
     zeros: KnownZeros | None = None,
     prior: PriorGuide | None = None,
 ) -> CodeTable:
@@ -45,7 +50,7 @@ def synthesize(
     marginals: the one-way of every attribute, then any larger ones; finite, non-negative, consistent,
     with one common total.  They are scaled to ``rows``; one without any count counts as uniform.
     threads: 0 for all cores.  progress: called with (iterations or sweeps done, at most).  shard: which part of a
-    larger table the rows are (None: all of it); leftovers: of the shard before, and then of this one (`sweep` only).
+    larger table the rows are (None: all of it); residuals: filled with what the rows lack (`sweep` only).
     zeros: joint codes that rules forbid, which sweeps keep to and GUM does not.
     Raises ValueError for missing one-ways, wrong shapes, negative counts, or rows outside 0 .. 2**31 - 1.
     """
@@ -60,10 +65,7 @@ def synthesize(
         columns = _start(marginals, domain, settings, rows, choose_thread_count(threads), zeros)
     else:
         columns = _resample(prior.rows, domain, rows, settings.seed)
-    cliques = [*(m.attributes for m in marginals if len(m.attributes) > 1), *zeros.cliques]
-    # rows of a prior have relations that no marginal holds: taken apart and joined anew they would lose them
-    cliques += [domain.attributes] if prior is not None else []
-    groups = [group for group in list_components(cliques, domain) if len(group) > 1]
+    groups = _list_groups(marginals, domain, zeros, prior)
     steps = settings.sweeps if settings.method == "sweep" else settings.iterations
     for g, group in enumerate(groups if rows else []):
         numbers = [domain.index(a) for a in group]
@@ -73,10 +75,70 @@ def synthesize(
             own += _list_implied(own, inner, settings, rows, threads, zeros) if prior is None else prior.pairs
         report = _make_reporter(progress, g, len(groups), steps)
         chosen = [columns[i] for i in numbers]
-        _fit_component(chosen, own, group, domain, settings, threads, report, shard, leftovers, zeros)
+        left = _fit_component(chosen, own, group, domain, settings, threads, report, shard, zeros)
+        if residuals is not None and left is not None:
+            residuals[numbers[0]] = left
         if g > 0:  # else the order in which rows of each component were drawn would relate components
             _reorder(columns, numbers, derive_stream(settings.seed, _JOIN, numbers[0]))
     return CodeTable(domain, tuple(columns))
+
+
+def refine_shard(
+    codes: CodeTable,
+    marginals: Sequence[Marginal],
+    settings: Synthesis,
+    shard: Shard,
+    residuals: Residuals,
+    threads: int = 0,
+    zeros: KnownZeros | None = None,
+    prior: PriorGuide | None = None,
+) -> tuple[CodeTable, Residuals]:
+    """Return the rows of a shard moved towards what all shards together lack, and what these lack then.
+
+    codes: as :func:`synthesize` made them with the same marginals, settings, shard, zeros and prior; residuals: the sum
+    of what all shards lack.
+    """
+    from privsyn.tasks.synthesis.sweep import refine  # here: compiled code loads slowly
+
+    domain, settings = codes.domain, shard.settings(settings)
+    zeros = restrict_to_domain(zeros or KnownZeros(), domain)
+    columns, left = [np.array(column) for column in codes.columns], dict(residuals)
+    for group in _list_groups(marginals, domain, zeros, prior):
+        first = domain.index(group[0])
+        chosen = [columns[domain.index(a)] for a in group]
+        own = [m for m in marginals if m.attributes and m.attributes[0] in group]
+        targets, forbidden = _scale_targets(own, group, codes.rows, zeros)
+        left[first] = refine(
+            chosen,
+            domain.shape(group),
+            targets,
+            residuals[first],
+            settings,
+            first,
+            choose_thread_count(threads),
+            forbidden,
+        )
+    return CodeTable(domain, tuple(columns)), left
+
+
+def _list_groups(
+    marginals: Sequence[Marginal], domain: Domain, zeros: KnownZeros, prior: PriorGuide | None
+) -> list[Clique]:
+    """Return the sets of two and more attributes that are fitted together."""
+    cliques = [*(m.attributes for m in marginals if len(m.attributes) > 1), *zeros.cliques]
+    # rows of a prior have relations that no marginal holds: taken apart and joined anew they would lose them
+    cliques += [domain.attributes] if prior is not None else []
+    return [group for group in list_components(cliques, domain) if len(group) > 1]
+
+
+def _scale_targets(
+    marginals: Sequence[Marginal], group: Clique, rows: int, zeros: KnownZeros
+) -> tuple[list[TargetMarginal], list[tuple[tuple[int, ...], np.ndarray]]]:
+    """Return the marginals scaled to ``rows``, and (attributes' positions, cells) that rules forbid in the group."""
+    from privsyn.tasks.synthesis.targets import scale_target  # here: compiled code loads slowly
+
+    forbidden = [(tuple(group.index(a) for a in c), mask) for c, mask in zeros.tables if set(c) <= set(group)]
+    return [scale_target(m, group, rows, zeros) for m in marginals], forbidden
 
 
 def _fit_component(
@@ -88,23 +150,22 @@ def _fit_component(
     threads: int,
     report: Callable[[int], None],
     shard: Shard,
-    leftovers: Leftovers | None,
     zeros: KnownZeros,
-) -> None:
-    """Move the rows of one component, in place, towards its marginals by ``settings.method``."""
+) -> NDArray[np.int64] | None:
+    """Move the rows of one component, in place, towards its marginals by ``settings.method``.
+
+    Returns what sweeps leave of the residuals; None of GUM.
+    """
     from privsyn.tasks.synthesis.gum import run_gum  # these here: compiled code loads slowly
     from privsyn.tasks.synthesis.sweep import sweep
-    from privsyn.tasks.synthesis.targets import scale_target
 
     threads, first = choose_thread_count(threads), domain.index(group[0])
-    targets = [scale_target(m, group, len(columns[0]), zeros) for m in marginals]
+    targets, forbidden = _scale_targets(marginals, group, len(columns[0]), zeros)
     if settings.method == "gum":  # one-ways it starts from; merged cells have no single code that a row could be given
         larger = [target for target in targets if len(target.attributes) > 1 and not target.merges]
         run_gum(columns, larger, settings, first, threads, report)
-        return
-    forbidden = [(tuple(group.index(a) for a in c), mask) for c, mask in zeros.tables if set(c) <= set(group)]
-    shape = domain.shape(group)
-    sweep(columns, shape, targets, settings, first, threads, report, shard, leftovers, forbidden)
+        return None
+    return sweep(columns, domain.shape(group), targets, settings, first, threads, report, shard, forbidden)
 
 
 def _resample(table: CodeTable, domain: Domain, rows: int, seed: int) -> list[np.ndarray]:

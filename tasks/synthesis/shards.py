@@ -1,11 +1,11 @@
 """Shards: the parts in which a synthetic table larger than memory is made.
 
-Every shard follows the same marginals, scaled to its rows. Two things keep the shards together about as close to them
-as a table made at once. First, rounding: 50 shards that each round 0.4 records to 0 would lose 20. So shard b of k
-rounds with the offset u + b / k, where u is the table's own; by Hermite's identity, floor(x) + floor(x + 1/k) + ... +
-floor(x + (k-1)/k) = floor(k x), the shards' whole numbers then add up to the table's own rounding. Second, leftovers:
-the records that a shard has too many or too few in a cell, after its sweeps, are asked of the next one
-(:data:`Leftovers`), so that only the last shard's remain. GUM has neither.
+Every shard follows the same marginals, scaled to its rows, and is made by itself: by any process, in any order. Two
+things make all shards together as close to the marginals as a table made at once. First, rounding: 50 shards that each
+round 0.4 records to 0 would lose 20. So shard b of k rounds with the offset u + b / k, where u is the table's own; by
+Hermite's identity, floor(x) + floor(x + 1/k) + ... + floor(x + (k-1)/k) = floor(k x), the shards' whole numbers then
+add up to the table's own rounding. Second, what all shards together still lack (:data:`Residuals`) is asked of one
+shard after another, in a few sweeps, until the table is as close as a shard alone would be. GUM has neither.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.step_options import Rows, Synthesis
 from privsyn.tasks.kernels.streams import derive_stream
 
-Leftovers = dict[int, NDArray[np.int64]]
+Residuals = dict[int, NDArray[np.int64]]
 """Component (its first attribute's number) -> records wanted less records there, in all cells of its marginals."""
 
 _SHARD = 200  # purpose of the random streams; no other step's
@@ -56,6 +56,16 @@ def plan_shards(rows: int, settings: Rows) -> list[Shard]:
     edges = [rows * i // number for i in range(number + 1)]
     sizes = [stop - first for first, stop in pairwise(edges)]
     return [Shard(settings.seed, i, number, size) for i, size in enumerate(sizes)]
+
+
+def add_residuals(shards: Sequence[Residuals]) -> Residuals:
+    """Return what all shards together lack."""
+    return {component: np.sum([own[component] for own in shards], axis=0) for component in shards[0]}
+
+
+def measure_residuals(residuals: Residuals) -> int:
+    """Return the records wanted and not there, or there and not wanted, in all cells."""
+    return sum(int(np.abs(own).sum()) for own in residuals.values())
 
 
 ALL_LEFT = -1

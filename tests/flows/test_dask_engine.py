@@ -41,7 +41,12 @@ FORBIDDEN = (
     *("privsyn.tasks.privacy", "opendp", "privsyn.ledgers", "privsyn.engine.execute", "privsyn.engine.open_run"),
     *("privsyn.data_contracts.receipts", "privsyn.data_contracts.release_spec", "prefect"),
 )
-"""What a worker has no use for: noise, budgets, and whatever knows of either."""
+"""What a worker that counts has no use for: noise, budgets, and whatever knows of either."""
+
+FORBIDDEN_TO_MAKERS = (
+    *("privsyn.tasks.privacy", "opendp", "privsyn.ledgers", "privsyn.engine", "privsyn.storage.store", "prefect"),
+)
+"""What a worker that makes rows has no use for."""
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +185,30 @@ def slow_counting(folder: str) -> None:
     partitions.count_partition = slowly
 
 
+def slow_making(folder: str) -> None:
+    """On a worker: each part takes half a second more once its rows are drawn, and says so before."""
+    from privsyn.counting import part_files
+
+    write = part_files.write_parquet
+
+    def slowly(*arguments: Any) -> None:
+        (Path(folder) / f"{os.getpid()}-{time.monotonic_ns()}").touch()
+        time.sleep(0.5)
+        write(*arguments)
+
+    part_files.write_parquet = slowly
+
+
+def kill_first(marks: Path, killed: list[int]) -> None:
+    """Kill the first worker that left a file named for it; put its number into ``killed``."""
+    while not killed:
+        done = {int(path.name.split("-")[0]) for path in marks.iterdir()}
+        if done:
+            killed.append(done.pop())
+            os.kill(killed[0], signal.SIGKILL)
+        time.sleep(0.01)
+
+
 def test_a_worker_that_is_killed_in_mid_run_loses_nothing(places: Path, folder: str, cluster: Any) -> None:
     """It dies with finished partitions in its memory and another under way: they are counted again, by others."""
     marks = places / "marks"
@@ -189,15 +218,7 @@ def test_a_worker_that_is_killed_in_mid_run_loses_nothing(places: Path, folder: 
         client.run(slow_counting, str(marks))
         pids = set(client.run(os.getpid).values())
 
-        def kill_one() -> None:
-            while not killed:
-                done = {int(path.name.split("-")[0]) for path in marks.iterdir()}
-                if done:
-                    killed.append(done.pop())
-                    os.kill(killed[0], signal.SIGKILL)
-                time.sleep(0.01)
-
-        killer = threading.Thread(target=kill_one)
+        killer = threading.Thread(target=kill_first, args=(marks, killed))
         killer.start()
         noise = Counted()
         there = run(on(spec, kind="dask"), noise=noise)
@@ -327,3 +348,52 @@ def test_the_scratch_of_a_cluster_of_ones_own_lies_in_the_private_folder(places:
         engine.open()
         (scratch,) = engine._client.run(lambda dask_worker: dask_worker.local_directory).values()
     assert Path(scratch).is_relative_to(settings.private_root / "dask")
+
+
+def test_workers_make_the_rows_of_shards_and_one_that_is_killed_changes_none(
+    places: Path, folder: str, cluster: Any
+) -> None:
+    """The same bytes as here, from workers that write the parts; a worker dies in the middle of one."""
+    marks = places / "marks"
+    marks.mkdir()
+    spec, killed = few(folder, synthesis={"sweeps": 2, "rows": 900, "shard_rows": 100}), list[int]()
+    with distributed.Client(cluster, set_as_default=False) as client:
+        client.run(slow_making, str(marks))
+        killer = threading.Thread(target=kill_first, args=(marks, killed))
+        killer.start()
+        there = run(on(spec, kind="dask"), noise=NoNoise())
+        killer.join()
+        assert killed[0] not in set(client.run(os.getpid).values())
+        for names in client.run(modules_of_a_worker).values():
+            assert [name for name in names if name.startswith(FORBIDDEN_TO_MAKERS)] == []
+    check_money()
+    here = run(spec.model_copy(update={"dataset": "again"}), noise=NoNoise(), new_dataset="the same, here")
+    assert tables(here.released) == tables(there.released)
+    assert len(list((Path(there.released) / "synthetic").iterdir())) == 9
+
+
+def test_workers_encode_and_recode_and_one_that_is_killed_changes_nothing(
+    places: Path, folder: str, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same repairs, noise and released bytes as from rows that are encoded at once."""
+    marks = places / "marks"
+    marks.mkdir()
+    spec, killed = few(folder), list[int]()
+    here = run(spec, noise=NoNoise())
+    monkeypatch.setattr("privsyn.counting.partitions.PART_ROWS", 100)
+    with distributed.Client(cluster, set_as_default=False) as client:
+        client.run(slow_making, str(marks))
+        killer = threading.Thread(target=kill_first, args=(marks, killed))
+        killer.start()
+        again = spec.model_copy(update={"dataset": "again"})
+        there = run(on(again, kind="dask"), noise=NoNoise(), new_dataset="the same, there")
+        killer.join()
+        assert killed[0] not in set(client.run(os.getpid).values())
+    assert tables(here.released) == tables(there.released)
+    store = places / "out" / "private" / "store"
+    for step in ("encode-*-encoded_rows", "recode_rows-*-recoded_rows"):
+        (whole,), (parts,) = (store / "people").glob(f"{step}.parquet"), (store / "again").glob(step)
+        assert (whole.is_file(), parts.is_dir(), len(list(parts.iterdir()))) == (True, True, 12)
+        assert pq.read_table(whole).equals(pq.read_table(parts))
+    ours, theirs = ((store / name).glob("encode-*-repairs.parquet") for name in ("people", "again"))
+    assert pq.read_table(next(ours)).equals(pq.read_table(next(theirs)))

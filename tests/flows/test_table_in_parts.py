@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,7 @@ def test_shards_depend_on_the_seed_and_on_no_number_of_threads(
     first = run(spec)
     made = contents(first.released)
     for path in (places / "out" / "private" / "store" / "people").glob("synthesize-*"):
-        path.unlink()
+        shutil.rmtree(path)
     monkeypatch.setenv("PRIVSYN_THREADS", "2")
     again = run(spec)
     assert (again.run, again.drawn) == (first.run, ())

@@ -164,7 +164,7 @@ def test_14_mutant_metadata_of_the_source_in_a_released_file(places: Path, monke
         pq.write_table(pa.Table.from_batches(batches, schema).replace_schema_metadata({"author": "CANARY"}), path)
 
     data = source_with_metadata(places)
-    monkeypatch.setattr("privsyn.storage.store._write_parquet", handing_on)
+    monkeypatch.setattr("privsyn.storage.store.write_parquet", handing_on)
     assert metadata_of(Path(run(few(data)).released)) != []
 
 

@@ -1,0 +1,37 @@
+"""What encodes one part of the private table, a range of row groups.
+
+Every row is encoded by itself, so the parts are those of a table that is encoded at once.  Their files are as private
+as the rows: only workers of the private zone make them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from privsyn.counting.part_files import Made
+from privsyn.counting.partitions import Partition
+from privsyn.sources.file_source import read_parquet
+from privsyn.sources.private_table import BATCH_ROWS
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.steps import encode
+
+
+@dataclass(frozen=True)
+class EncodedParts:
+    """Encodes parts of a table in Parquet files; what was repaired is beside them."""
+
+    read: Sequence[str]
+    plan: EncodingPlan
+
+    def make(self, part: Partition, threads: int) -> Made:
+        """Return the codes of one part's rows."""
+        repairs = encode.Repairs()
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for batch in read_parquet(part.path, self.read, BATCH_ROWS, repairs.add, range(part.first, part.stop)):
+                yield encode.encode_batch(batch, self.plan, repairs)
+
+        return Made(batches(), repairs)

@@ -1,0 +1,73 @@
+"""The work of making a large table in parts, as a step gives it out: what makes a part, and from what."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from privsyn.counting.engine import Engine, LocalEngine
+from privsyn.counting.part_files import Make, PartFile, Profile, write_part
+from privsyn.storage.parquet_writing import name_part, strip_schema, write_parts
+
+
+def _make_temporary_folder() -> Path:
+    return Path(tempfile.mkdtemp(prefix="privsyn-"))
+
+
+class RowWork:
+    """Makes parts of tables by an engine, as files in one folder, which is removed when nothing refers to it any more.
+
+    ``make_folder``: makes that folder when the first part is asked for; ``threads``: of this process, 0: all cores.
+    """
+
+    def __init__(
+        self,
+        engine: Engine | None = None,
+        make_folder: Callable[[], Path] = _make_temporary_folder,
+        threads: int = 0,
+    ) -> None:
+        """Nothing is made yet."""
+        self._engine, self._make_folder, self._threads = engine or LocalEngine(), make_folder, threads
+        self._folder: Path | None = None
+        self._numbers = count()
+
+    def make(
+        self,
+        make: Make,
+        profile: Profile,
+        schema: pa.Schema,
+        tasks: Sequence[Any],
+        report: Callable[[int, int], None] = lambda done, total: None,
+    ) -> list[PartFile]:
+        """Return the parts in the order of their tasks; ``report``: called with (parts made, all) in between."""
+        folder = self._open_folder()
+        paths = [str(folder / name_part(i)) for i in range(len(tasks))]
+        write = partial(write_part, make, profile, strip_schema(schema))
+        parts = []
+        for part in self._engine.make_parts(write, list(zip(tasks, paths, strict=True)), self._threads):
+            parts.append(part)
+            report(len(parts), len(tasks))
+        return parts
+
+    def split(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: Sequence[int]) -> list[str]:
+        """Return the paths of files with so many of the rows each."""
+        folder = self._open_folder()
+        write_parts(folder, batches, strip_schema(schema), rows)
+        return [str(folder / name_part(i)) for i in range(len(rows))]
+
+    def _open_folder(self) -> Path:
+        """Return a new folder inside the one of this work."""
+        if self._folder is None:
+            self._folder = self._make_folder()
+            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        folder = self._folder / str(next(self._numbers))
+        folder.mkdir(mode=0o700)
+        return folder

@@ -1,0 +1,129 @@
+"""What makes one part of a synthetic table: post-processing of released counts, which a worker can do as well.
+
+Every function takes one shard, or one shard and its rows, and is a function of these alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from privsyn.counting.part_files import Made
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.step_options import Synthesis
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.estimation.known_zeros import KnownZeros
+from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.recode import Recode, build_coarse_domain
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.knowledge import hold_totals
+from privsyn.tasks.knowledge.prior_pairs import PriorGuide
+from privsyn.tasks.knowledge.totals import HeldCounts
+from privsyn.tasks.steps import append_attributes, decode, synthesize
+from privsyn.tasks.synthesis.shards import Residuals, Shard
+
+Rows: TypeAlias = str | pa.Table
+"""Rows of codes: the path of their file, or the table."""
+
+
+class ShardRows(NamedTuple):
+    """A shard, and its rows so far."""
+
+    shard: Shard
+    rows: Rows
+
+
+class Refining(NamedTuple):
+    """A shard, its rows so far, and what all shards together lack."""
+
+    shard: Shard
+    rows: Rows
+    residuals: Residuals
+
+
+class Holding(NamedTuple):
+    """A shard, its rows so far, and the public totals that they have to hold."""
+
+    shard: Shard
+    rows: Rows
+    held: tuple[HeldCounts, ...]
+
+
+@dataclass(frozen=True)
+class CoreParts:
+    """Makes the core attributes of a shard's rows; what it lacks is beside them."""
+
+    marginals: Sequence[Marginal]
+    domain: Domain
+    settings: Synthesis
+    zeros: KnownZeros | None
+    prior: PriorGuide | None
+
+    def make(self, shard: Shard, threads: int, progress: synthesize.Progress | None = None) -> Made:
+        """Return the rows of one shard, made by itself; ``progress``: of this shard."""
+        lacking: Residuals = {}
+        codes = synthesize.synthesize(
+            self.marginals,
+            self.domain,
+            self.settings,
+            shard.rows,
+            threads,
+            progress,
+            shard,
+            lacking,
+            self.zeros,
+            self.prior,
+        )
+        return Made(codes.to_arrow().to_batches(), lacking)
+
+    def refine(self, task: Refining, threads: int) -> Made:
+        """Return the rows of one shard, moved towards what all shards together lack."""
+        codes = _read_codes(task.rows, self.domain)
+        codes, lacking = synthesize.refine_shard(
+            codes, self.marginals, self.settings, task.shard, task.residuals, threads, self.zeros, self.prior
+        )
+        return Made(codes.to_arrow().to_batches(), lacking)
+
+
+@dataclass(frozen=True)
+class WholeParts:
+    """Makes all attributes of a shard's rows from the core ones."""
+
+    core: Domain
+    marginals: Sequence[Marginal]
+    domain: Domain
+    kept: AbstractSet[str]
+
+    def make(self, task: Holding, threads: int) -> Made:
+        """Return the rows of one shard with the attributes that are related to no other, and with the totals."""
+        rows, seed = _read_codes(task.rows, self.core), task.shard.own_seed
+        whole = append_attributes.append_attributes(rows, self.marginals, self.domain, seed, self.kept)
+        whole = hold_totals.hold(whole, task.held, hold_totals.seed_generator(seed))
+        return Made(whole.to_arrow().to_batches())
+
+
+@dataclass(frozen=True)
+class DecodedParts:
+    """Makes values of a shard's codes."""
+
+    recode: Recode
+    encoding: EncodingPlan
+    column_order: Sequence[str]
+    held: Sequence[str]
+    related: bool
+
+    def make(self, task: ShardRows, threads: int) -> Made:
+        """Return the values of one shard's rows."""
+        codes = _read_codes(task.rows, build_coarse_domain(self.recode))
+        seed = task.shard.own_seed
+        order, held = self.column_order, self.held
+        return Made(decode.decode(codes, self.recode, self.encoding, order, seed, held, related=self.related))
+
+
+def _read_codes(rows: Rows, domain: Domain) -> CodeTable:
+    return CodeTable.from_arrow(pq.read_table(rows) if isinstance(rows, str) else rows, domain)

@@ -1,0 +1,51 @@
+"""Writing tables as Parquet, as the store and the workers of a cluster do: the same rows are the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from privsyn.tasks.synthesis.shards import cut
+
+PANDAS = b"pandas"
+"""The metadata of a schema by which pandas knows what types a table is read as."""
+
+
+def name_part(number: int) -> str:
+    """Return the name of a file of a table in several parts."""
+    return f"part-{number:05}.parquet"
+
+
+def write_parts(
+    folder: Path, table: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema, rows: Sequence[int]
+) -> None:
+    """Write a table into a folder, as files of so many rows each."""
+    batches = table.to_batches() if isinstance(table, pa.Table) else table
+    for number, part in groupby(cut(batches, rows), key=lambda numbered: numbered[0]):
+        write_parquet(folder / name_part(number), (batch for _, batch in part), schema)
+
+
+def write_parquet(path: Path, table: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
+    """Write a table or a stream of batches of ``schema``, of whose metadata the file has what it has.
+
+    Raises ValueError for other columns.
+    """
+    batches = table.combine_chunks().to_batches() if isinstance(table, pa.Table) else table
+    with pq.ParquetWriter(path, schema, compression="zstd", store_schema=bool(schema.metadata)) as writer:
+        for batch in batches:
+            if not batch.schema.equals(schema, check_metadata=False):
+                raise ValueError(f"the table's columns are not the schema's: {batch.schema.names} and {schema.names}")
+            writer.write_batch(batch.replace_schema_metadata(None))
+
+
+def strip_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with nothing more than what pandas reads types from, where it has that.
+
+    It is written with it.
+    """
+    found = (schema.metadata or {}).get(PANDAS)
+    return schema.remove_metadata() if found is None else schema.with_metadata({PANDAS: found})
