@@ -150,20 +150,13 @@ def _list_near_pairs(request: Request, attributes: Clique) -> list[Clique] | Non
     if not is_wide(request.encoding.domain.attributes):
         return None
     columns = {codec.attribute: (*codec.sources, codec.attribute)[0] for codec in request.encoding.codecs}
-    return list_near_pairs(attributes, columns, [a for a in _list_focus(request) if a in attributes])
-
-
-def _list_focus(request: Request) -> tuple[str, ...]:
-    """Return the attributes in focus, in the domain's order; none without one."""
-    focus, encoding = request.spec.focus, request.encoding
-    return () if focus is None else encoding.domain.ordered(encoding.attributes_of(focus.columns))
+    return list_near_pairs(attributes, columns, [a for a in request.public.in_focus if a in attributes])
 
 
 def _key_scores(selection: Selection, request: Request) -> dict[str, Any]:
     """Return the settings of the scores; which pairs, only of wide tables: earlier keys have no such field."""
     wide = is_wide(request.encoding.domain.attributes)
-    near = {"pairs": MOST_PAIRS, "in_focus": _list_focus(request)} if wide else {}
-    return {**selection.model_dump(include={"scores", "max_cells"}), **near}
+    return {**selection.model_dump(include={"scores", "max_cells"}), **({"pairs": MOST_PAIRS} if wide else {})}
 
 
 def _score_exactly(

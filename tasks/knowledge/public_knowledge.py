@@ -26,6 +26,7 @@ from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation import known_zeros
 from privsyn.tasks.estimation.expected_error import TargetWeights
 from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.near_pairs import is_wide
 from privsyn.tasks.estimation.pair_departures import ExpectedCounts, IndependentCounts
 from privsyn.tasks.estimation.question_cells import NO_STARTS, Starts, find_starts
 from privsyn.tasks.estimation.recode import Recode
@@ -177,6 +178,14 @@ class PublicKnowledge:
             return frozenset()
         self.check(KnowledgePart.SCORED)
         return frozenset(self.encoding.attributes_of(self.spec.focus.columns))
+
+    @property
+    def in_focus(self) -> tuple[str, ...]:
+        """The attributes in focus, in the domain's order, whose pairs are scored in a wide table too."""
+        if self.spec.focus is None:
+            return ()
+        self.check(KnowledgePart.SCORED)
+        return self.encoding.domain.ordered(self.encoding.attributes_of(self.spec.focus.columns))
 
     @property
     def measured_sets(self) -> tuple[tuple[frozenset[str], float], ...]:
@@ -343,7 +352,10 @@ def _key_compared(public: PublicKnowledge) -> dict[str, Any]:
 
 def _key_scored(public: PublicKnowledge) -> dict[str, Any]:
     focus = public.spec.focus
-    return {} if focus is None or not public.spec.scores_focus_more else {"scored_more": list(focus.columns)}
+    if focus is None:
+        return {}
+    more = {"scored_more": list(focus.columns)} if public.spec.scores_focus_more else {}
+    return {**more, "in_focus": list(focus.columns)} if is_wide(public.encoding.domain.attributes) else more
 
 
 def _key_together(public: PublicKnowledge) -> dict[str, Any]:

@@ -5,7 +5,7 @@ things make all shards together as close to the marginals as a table made at onc
 round 0.4 records to 0 would lose 20. So shard b of k rounds with the offset u + b / k, where u is the table's own; by
 Hermite's identity, floor(x) + floor(x + 1/k) + ... + floor(x + (k-1)/k) = floor(k x), the shards' whole numbers then
 add up to the table's own rounding. Second, what all shards together still lack (:data:`Residuals`) is asked of one
-shard after another, in a few sweeps, until the table is as close as a shard alone would be. GUM has neither.
+shard after another, in a few sweeps, at most until the table is as close as a shard alone. GUM has neither.
 """
 
 from __future__ import annotations

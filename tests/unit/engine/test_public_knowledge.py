@@ -19,6 +19,7 @@ from privsyn.pipelines.release_plan import plan_release
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart, PublicKnowledge
 from privsyn.tasks.privacy.noise import OpenDPNoise
+from tests.support.panels import PANEL_COLUMNS
 from tests.support.snapshots import COLUMNS, KNOWLEDGE, MECHANISMS, make_spec_of
 
 STATEMENT = "Published by the office in January 2026."
@@ -40,6 +41,7 @@ def prior(digit: str, **more: Any) -> dict[str, Any]:
 
 BY_HAPPY = [{"happy": True, "count": 239}, {"happy": False, "count": 61}]
 SPENT = {"columns": {**COLUMNS, "spent": COLUMNS["income"], "saved": COLUMNS["income"]}}
+PANEL = {"columns": PANEL_COLUMNS, "unit": {"person_id": "pid", "max_records": 5}, "order": "year"}
 
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], set[KnowledgePart]]] = {
     "rules": (
@@ -51,6 +53,11 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], set[KnowledgePart]]] = 
         {"rules": [{"never": "age < 20 and happy"}]},
         {"rules": [{"never": "age < 24 and happy"}]},
         {KnowledgePart.RULES, KnowledgePart.CODES},
+    ),
+    "rules across rows": (
+        {**PANEL, "rules": [{"never": "age < previous.age"}]},
+        {**PANEL, "rules": [{"never": "age < previous.age - 1"}]},
+        {KnowledgePart.ACROSS},
     ),
     "prior": (prior("1"), prior("2"), {KnowledgePart.PRIOR, KnowledgePart.PRIOR_PAIRS}),
     "zeros": (prior("1"), prior("1", zeros=True), {KnowledgePart.PRIOR, KnowledgePart.PRIOR_PAIRS}),
