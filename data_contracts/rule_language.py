@@ -11,7 +11,7 @@ import ast
 import datetime as dt
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
@@ -94,14 +94,20 @@ def find_names(text: str) -> tuple[str, ...]:
     tree, quoted = _parse(text)
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     names = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in called and n.id not in CONSTANTS]
-    return tuple(dict.fromkeys(quoted[int(m[1])] if (m := _PLACEHOLDER.fullmatch(n)) else n for n in names))
+    return tuple(dict.fromkeys(_unquote(name, quoted) for name in names))
 
 
 def names_neighbour(text: str) -> bool:
     """Return whether an expression names a column of another row of a person (NEIGHBOURS).  Raises FieldError."""
-    tree, _ = _parse(text)
+    tree, quoted = _parse(text)
     found = (n.value for n in ast.walk(tree) if isinstance(n, ast.Attribute))
-    return any(isinstance(word, ast.Name) and word.id in NEIGHBOURS for word in found)
+    return any(isinstance(word, ast.Name) and _unquote(word.id, quoted) in NEIGHBOURS for word in found)
+
+
+def _unquote(name: str, quoted: Sequence[str]) -> str:
+    """Return the name that a placeholder stands for; any other as it is."""
+    found = _PLACEHOLDER.fullmatch(name)
+    return quoted[int(found[1])] if found else name
 
 
 def _parse(text: str) -> tuple[ast.expr, list[str]]:
@@ -152,7 +158,7 @@ class _Reader:
             case ast.Name(id=name):
                 return self._name(name)
             case ast.Attribute(value=ast.Name(id=word), attr=name) if self._words != ONE_ROW or word in NEIGHBOURS:
-                return self._name_in(self._unquote(word), self._unquote(name))
+                return self._name_in(_unquote(word, self._quoted), _unquote(name, self._quoted))
             case ast.BoolOp(op=op, values=values):
                 return self._join("and" if isinstance(op, ast.And) else "or", [self._truth(v) for v in values])
             case ast.UnaryOp(op=ast.Not(), operand=operand):
@@ -198,7 +204,7 @@ class _Reader:
         _refuse(f"{value!r} is not a value", "Use a number, a text in quotation marks, true, false or null")
 
     def _name(self, name: str) -> Node:
-        column = self._unquote(name)
+        column = _unquote(name, self._quoted)
         if column in self._types:
             return Node("column", self._types[column], value=column)
         if column == name and name in CONSTANTS:
@@ -230,10 +236,6 @@ class _Reader:
             f"`{self._text}` has {word!r} before a point, which names no row and no table",
             f"Write one of {', '.join((*words.rows, *words.tables))} there",
         )
-
-    def _unquote(self, name: str) -> str:
-        found = _PLACEHOLDER.fullmatch(name)
-        return self._quoted[int(found.group(1))] if found else name
 
     def _unknown_column(self, column: str) -> FieldError:
         return FieldError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any
 
@@ -24,6 +24,8 @@ from privsyn.data_contracts.columns.category_columns import CategoryValue, name_
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.rule_language import (
+    COUNT,
+    NEIGHBOURS,
     ONE_ROW,
     Node,
     RowWords,
@@ -206,14 +208,30 @@ def list_continued_expressions(rules: Sequence[Any], columns: Columns, words: Ro
 
 
 def order_computed_columns(rules: Sequence[Any], columns: Columns, words: RowWords = ONE_ROW) -> tuple[str, ...]:
-    """Return the computed columns such that each comes after those that it needs.  Raises FieldError for a circle."""
-    needs: dict[str, set[str]] = {
-        name: set(node.columns) for name, node in list_expressions(rules, columns, words).items()
-    }
-    for rule in rules:
-        if isinstance(rule, LookupRule):
-            needs |= {name: set(rule.lookup.from_) for name in rule.lookup.to}
-    sorter = TopologicalSorter({name: sorted(computed & set(needs)) for name, computed in needs.items()})
+    """Return the computed columns such that each comes after those that it needs.  Raises FieldError for a circle.
+
+    Columns that follow from another row are not among them, but their circles are refused: in one row, of which the
+    first is each person's ``first``, or through the row before and the row after.
+    """
+    continued = list_continued_expressions(rules, columns, words)
+    expressions = {**list_expressions(rules, columns, words), **continued}
+    here = {n: {str(p.column) for p in node.walk() if _is_of_every_row(p)} for n, node in expressions.items()}
+    looked_up = {name: {*r.lookup.from_} for r in rules if isinstance(r, LookupRule) for name in r.lookup.to}
+    order = _sort_columns(here | looked_up)
+    rows = {name: {p.value.row for p in node.walk() if p.op == "of row"} for name, node in expressions.items()}
+    if set().union(*rows.values()) >= _BOTH_WAYS:
+        own = {name: set() if row >= _BOTH_WAYS else {name} for name, row in rows.items()}
+        _sort_columns({name: {*node.columns} - own[name] for name, node in expressions.items()} | looked_up)
+    return tuple(name for name in order if name not in continued)
+
+
+_BOTH_WAYS = {"previous", "next"}
+"""A column that follows from the row before may follow from itself there; one that goes both ways may not."""
+
+
+def _sort_columns(needs: Mapping[str, Collection[str]]) -> tuple[str, ...]:
+    """Return the columns such that each comes after those that it needs.  Raises FieldError for a circle."""
+    sorter = TopologicalSorter({name: sorted(n for n in needs if n in needed) for name, needed in needs.items()})
     try:
         return tuple(sorter.static_order())
     except CycleError as error:
@@ -241,6 +259,16 @@ def check_rules(rules: Sequence[Any], columns: Columns, words: RowWords = ONE_RO
         raise FieldError("every column is computed from others", "Leave at least one to be measured", ("rules",))
 
 
+def _names_member(part: Node) -> bool:
+    """Return whether a part of an expression is a column of the member of a role."""
+    return part.op == "of row" and part.value.row not in NEIGHBOURS
+
+
+def _is_of_every_row(part: Node) -> bool:
+    """Return whether a part of an expression is of a row that every row has: itself, or the person's first."""
+    return part.op == "column" or (part.op == "of row" and part.value.row == "first")
+
+
 def _check_rule(rule: Any, columns: Columns, words: RowWords, taken: set[str]) -> None:
     types = {name: infer_type(column) for name, column in columns.items()}
     match rule:
@@ -254,7 +282,7 @@ def _check_rule(rule: Any, columns: Columns, words: RowWords, taken: set[str]) -
                 _claim_column([name], columns, taken)
                 node = parse_expression(text, types, words)
                 _check_texts(node, columns, ("derive", name))
-                if node.across and not names_neighbour(text):
+                if any(part.op == COUNT or _names_member(part) for part in node.walk()):
                     raise FieldError(
                         f"`{text}` follows from a member's role or a count, and a column is derived from its own row, "
                         "or from the previous, next or first one",
@@ -265,7 +293,7 @@ def _check_rule(rule: Any, columns: Columns, words: RowWords, taken: set[str]) -
                     raise FieldError(
                         f"`{text}` names no column", "Let the column's own domain be this value", ("derive", name)
                     )
-                if any(part.op == "column" and part.value == name for part in node.walk()):
+                if any(part.column == name and _is_of_every_row(part) for part in node.walk()):
                     raise FieldError(
                         f"{name!r} is derived from itself", "Compute it from other columns", ("derive", name)
                     )

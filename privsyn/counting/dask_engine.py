@@ -217,7 +217,14 @@ def _return_same(write: WritePart) -> WritePart:
 
 
 def _call_write(write: WritePart, task: Any, path: str) -> PartFile:
-    return write(task, path, 1)
+    """Make one part on a worker.  Dask logs errors and sends them on: words of others may hold a cell's value."""
+    try:
+        return write(task, path, 1)
+    except (PrivsynError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        name = type(error).__name__
+    raise PrivsynError(f"a Dask worker could not make a part ({name})", "Run with `engine: {kind: local}` to see why")
 
 
 @contextmanager

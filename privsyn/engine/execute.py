@@ -339,6 +339,7 @@ class Run:
     def _progress(self, step: Step) -> Callable[[int, int], None]:
         def progress(done: int, total: int) -> None:
             check_interrupts()
-            self.report(step.name, done, total)
+            if step.kind is not StepKind.TRANSFORM:  # how many parts of private rows there are is for no screen or log
+                self.report(step.name, done, total)
 
         return progress

@@ -173,7 +173,14 @@ class CompiledRules:
         continued = list_continued_expressions(spec.rules, columns, words)
         across = (*(c for c in conditions if c.node.across), *rules._iterate_continued_conditions(spec, continued))
         conditions = [*(c for c in conditions if not c.node.across), *rules._iterate_domain_conditions(spec)]
-        return replace(rules, conditions=tuple(conditions), groups=groups, across=across, roles=_list_roles(spec))
+        return replace(
+            rules,
+            conditions=tuple(conditions),
+            groups=groups,
+            across=across,
+            roles=_list_roles(spec),
+            continued=continued,
+        )
 
     def find_measured_columns(self, columns: Sequence[str]) -> tuple[str, ...]:
         """Return the measured columns behind ``columns``, each once."""
@@ -207,26 +214,37 @@ class CompiledRules:
             )
 
     def _iterate_continued_conditions(self, spec: ReleaseSpec, continued: Mapping[str, Node]) -> Iterator[Condition]:
-        """Yield for each column that follows from another row the condition that it has another value."""
+        """Yield for each column that follows from another row the condition that it has another value, or none.
+
+        Where nothing can be computed, as there is no such row or it has null there, any value may stand.
+        """
         numbers = {name: i for i, r in enumerate(spec.rules) for name in map_continued_columns(r)}
         for name, node in continued.items():
             here = Node("column", node.type, value=name)
             rounded = Node("as stored", node.type, (node,), value=partial(self._round_as_stored, name))
             words = f"{name!r} is another than computed from another row"
             needs = self.find_measured_columns([name, *node.columns])
-            yield Condition(numbers[name], words, Node("!=", "truth", (here, rounded)), needs)
+            missing = Node("is null", "truth", (here,))
+            computed = Node("not", "truth", (Node("is null", "truth", (rounded,)),))
+            lacks = Node("and", "truth", (missing, computed))
+            yield Condition(
+                numbers[name], words, Node("or", "truth", (Node("!=", "truth", (here, rounded)), lacks)), needs
+            )
 
     def continue_columns(
         self, table: Table, first: NDArray[np.bool_], domains: Mapping[str, ValueRange]
     ) -> dict[str, pa.Array]:
-        """Return the columns that follow from another row, where there is one; elsewhere they stay.
+        """Return the columns that follow from another row, where there is one, and those computed from their own row.
 
         ``table``: rows person by person and in order, all of their columns; ``first``: where a person begins;
-        ``domains``: of the columns.  A value outside its domain stays as it is, too, and breaks its rule.
+        ``domains``: of the columns.  Elsewhere, and where the value would be outside its domain, a value stays as it
+        is; in the second case it breaks its rule.
         """
         found = dict(table)
         texts = pa.array(list(self.vocabulary), pa.string())
-        for _ in range(int(np.diff(np.append(np.flatnonzero(first), len(first))).max(initial=0)) + 1):
+        types = {name: domains[name].type for name in self.order}
+        longest = int(np.diff(np.append(np.flatnonzero(first), len(first))).max(initial=0))
+        for _ in range(longest * len(self.continued) + 1):  # a value reaches one row, or one column, further a time
             rows, before = self.find_person_rows(found, first), dict(found)
             resolve = rows.resolve(self.read_table(found), self.vocabulary)
             for name, node in self.continued.items():
@@ -236,9 +254,10 @@ class CompiledRules:
                 outside = evaluate.evaluate_condition(beyond, partial(_get_value, value), self.vocabulary).true
                 chosen = np.asarray(made.is_valid()) & ~np.broadcast_to(outside, len(first))
                 found[name] = pc.if_else(pa.array(chosen), made, found[name])
+            found |= self.compute_columns(found, types)
             if all(found[name].equals(before[name]) for name in self.continued):
                 break
-        return {name: found[name] for name in self.continued}
+        return {name: found[name] for name in (*self.continued, *self.order)}
 
     def resolve(self, known: Callable[[str], Interval]) -> Callable[[str], Interval]:
         """Return a function that gives each column's interval; ``known`` gives those of the measured columns."""

@@ -108,7 +108,8 @@ class _Part:
         self._position = np.arange(len(first)) - self._rows.starts[self._rows.number]
         words = [_list_words(c.node) for c in rules.across]
         self._words = [tuple(w for w in each if w != COUNT) for each in words]
-        self._near = all({*each} <= {"previous", "next"} for each in words)
+        # a column that follows from another row carries a change through the whole person
+        self._near = not rules.continued and all({*each} <= {"previous", "next"} for each in words)
         needed = [{*c.needs} for c in rules.across]
         self._attributes = [tuple(a for a, names in mending.columns.items() if each & {*names}) for each in needed]
 

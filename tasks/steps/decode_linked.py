@@ -324,7 +324,7 @@ class _Decoder:
         columns, rules = self._compute(columns), self._plan.rules
         if rules is None or not rules.continued:
             return columns
-        return self._compute(columns | rules.continue_columns(columns, first, self._plan.ranges()))
+        return columns | rules.continue_columns(columns, first, self._plan.ranges())
 
     def _compute(self, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
         """Return the columns with those that rules compute."""

@@ -20,8 +20,9 @@ from pydantic import ValidationError
 import privsyn
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
-from privsyn.counting.dask_engine import DaskEngine
+from privsyn.counting.dask_engine import DaskEngine, _call_write
 from privsyn.counting.engine import LocalEngine
+from privsyn.counting.part_files import PartFile
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -397,3 +398,14 @@ def test_workers_encode_and_recode_and_one_that_is_killed_changes_nothing(
         assert pq.read_table(whole).equals(pq.read_table(parts))
     ours, theirs = ((store / name).glob("encode-*-repairs.parquet") for name in ("people", "again"))
     assert pq.read_table(next(ours)).equals(pq.read_table(next(theirs)))
+
+
+def test_an_error_of_a_worker_has_none_of_its_words() -> None:
+    """Dask logs it where it likes, and the words of a cast hold the value."""
+
+    def fail(task: object, path: str, threads: int) -> PartFile:
+        raise ValueError("could not convert 'Anna Meier' to int64")
+
+    with pytest.raises(PrivsynError, match=r"could not make a part \(ValueError\)") as error:
+        _call_write(fail, None, "part")
+    assert error.value.__context__ is error.value.__cause__ is None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
 from privsyn.data_contracts.artifacts import StepKind
+from privsyn.engine.execute import Run
 from privsyn.flows.run_page import step_progress as progress
 from privsyn.flows.run_page.step_progress import StepProgress
 from privsyn.pipelines.privsyn import STEPS
@@ -70,6 +72,16 @@ def test_12_progress_through_private_rows_tells_a_beginning_and_an_end(
 ) -> None:
     few, many = (watch(Bars(monkeypatch), step, total) for total in (2, 7))
     assert few == many == [0.0, 100.0]
+
+
+@pytest.mark.parametrize("kind", StepKind)
+def test_12_a_run_reports_parts_of_public_work_alone(kind: StepKind) -> None:
+    """The bars of a terminal and a notebook show what a run reports."""
+    told: list[tuple[str, int, int]] = []
+    run: Any = SimpleNamespace(report=lambda *of: told.append(of))
+    step = of_kind[kind][0]
+    Run._progress(run, step)(2, 7)
+    assert told == ([] if kind is StepKind.TRANSFORM else [(step.name, 2, 7)])
 
 
 def test_12_mutant_progress_by_batches_of_private_rows(monkeypatch: pytest.MonkeyPatch) -> None:

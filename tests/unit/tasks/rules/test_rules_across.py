@@ -27,6 +27,8 @@ COLUMNS: dict[str, Any] = {
     "end": {"kind": "integer", "min": 2000, "max": 2012},
 }
 
+SPELLS = {**COLUMNS, "start": COLUMNS["end"]}
+
 _OPERANDS = st.sampled_from(
     ["income", "previous.income", "next.income", "first.income", "end", "previous.end", "year", "next.year"]
 )
@@ -226,6 +228,22 @@ def test_columns_that_follow_from_another_row_are_computed() -> None:
     assert (table["end"] >= table["year"] - 5).all()
 
 
+def test_columns_follow_from_another_row_without_any_search() -> None:
+    """Through computed columns, too; what a row has instead, or has not, breaks the rule."""
+    rules = [{"derive": {"end": "`previous`.start + 1"}}, {"derive": {"start": "end + 1"}}]
+    made = plan(make_panel_spec(columns=SPELLS, rules=rules))
+    assert made.rules is not None
+    given = {name: pa.array([2000, 2000, 2000, None, 2000], pa.int64()) for name in ("start", "end")}
+    first, ranges = np.array([True, False, False, True, False]), made.ranges()
+    others = {name: pa.nulls(5, ranges[name].type) for name in made.rules.columns if name not in given}
+    found = made.rules.continue_columns({**others, **given}, first, ranges)
+    assert found["end"].to_pylist() == [2000, 2002, 2004, None, 2000]
+    assert found["start"].to_pylist() == [2001, 2003, 2005, None, 2001]
+    assert not made.rules.find_broken_persons({**others, **found}, first).any()
+    lacking = {**others, **found, "end": pa.array([2000, 2002, None, None, 2000], pa.int64())}
+    assert made.rules.find_broken_persons(lacking, first).any(axis=0).tolist() == [False, False, True, False, False]
+
+
 @pytest.mark.parametrize(
     ("derived", "words"),
     [
@@ -233,9 +251,14 @@ def test_columns_that_follow_from_another_row_are_computed() -> None:
         ({"year": "previous.year + 1"}, "is derived from another row, and is the order"),
         ({"income": "income + previous.income"}, "is derived from itself"),
         ({"job": "previous.income"}, "'job' is a text"),
+        ({"income": "previous.income + count(job == 'none')"}, "follows from a member's role or a count"),
+        ({"income": "first.income + 1"}, "is derived from itself"),
+        ({"end": "previous.income + start", "start": "end + 1"}, "are computed from each other"),
+        ({"end": "next.start + 1", "start": "previous.end + 1"}, "are computed from each other"),
+        ({"end": "previous.end + next.end"}, "are computed from each other"),
     ],
 )
 def test_what_no_row_can_follow_from_is_refused(derived: dict[str, str], words: str) -> None:
     with pytest.raises(ValidationError) as error:
-        make_panel_spec(columns=COLUMNS, rules=[{"derive": derived}])
+        make_panel_spec(columns=SPELLS, rules=[{"derive": derived}])
     assert words in str(error.value)
