@@ -24,7 +24,7 @@ from benchmarks import compare_page
 from benchmarks.compare_page import REAL
 from benchmarks.compare_store import Run, Store
 from benchmarks.compare_tables import Given, figures, given, real_figures
-from benchmarks.peers import PEERS, SHORT, PeerError
+from benchmarks.peers import NOT_DONE, PEERS, SHORT, name_outcome
 from benchmarks.tables import keep_present
 from privsyn.comparison.method import Method, MethodInput
 from privsyn.comparison.methods import METHODS
@@ -101,12 +101,8 @@ def run_job(job: Job) -> Run:
     run = _peer if job.method in PEERS else _ours
     try:
         return run(job, table, blank)
-    except TimeoutError as error:
-        return replace(blank, outcome="time", detail=str(error))
-    except MemoryError as error:
-        return replace(blank, outcome="memory", detail=str(error))
-    except PeerError as error:
-        return replace(blank, outcome="failed", detail=str(error))
+    except NOT_DONE as error:
+        return replace(blank, outcome=name_outcome(error), detail=str(error))
 
 
 def _peer(job: Job, table: Given, blank: Run) -> Run:

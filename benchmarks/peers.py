@@ -124,6 +124,15 @@ class PeerError(RuntimeError):
     """A peer that ended with an error of its own, or gave back something that is no table of codes."""
 
 
+NOT_DONE = (TimeoutError, MemoryError, PeerError)
+"""The errors that are a result of a run as well."""
+
+
+def name_outcome(error: Exception) -> Literal["time", "memory", "failed"]:
+    """Return what a comparison's store calls the end of a run by an error of NOT_DONE."""
+    return "time" if isinstance(error, TimeoutError) else "memory" if isinstance(error, MemoryError) else "failed"
+
+
 @dataclass(frozen=True)
 class Used:
     """wall, cpu: seconds of the peer's own work, imports left out; peak_mb: of its whole process."""

@@ -43,7 +43,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.compare_store import Run, Store
-from benchmarks.peers import ENVIRONMENTS, LIMITS, ONE_THREAD, PEERS, PeerError, watch
+from benchmarks.peers import ENVIRONMENTS, LIMITS, NOT_DONE, ONE_THREAD, PEERS, PeerError, name_outcome, watch
 from benchmarks.relations_figures import Shape, compute_figures
 from benchmarks.relations_worker import NOT_INSTALLED
 from benchmarks.tables import FOLDER
@@ -360,12 +360,8 @@ def measure(given: Given, method: str, stored_as: str, epsilon: float, seed: int
                 made, wall, cpu, memory = run_binned(given, method, epsilon, seed, log)
             else:
                 made, wall, cpu, memory = run_cut(given, method, epsilon, seed)
-        except TimeoutError as error:
-            return Run(*key, "time", detail=str(error))
-        except MemoryError as error:
-            return Run(*key, "memory", detail=str(error))
-        except PeerError as error:
-            return Run(*key, "failed", detail=str(error))
+        except NOT_DONE as error:
+            return Run(*key, name_outcome(error), detail=str(error))
         found = compute_figures(given.table, made, given.shape)
     return Run(*key, "done", found, round(wall, 2), round(cpu, 2), round(memory))
 

@@ -34,7 +34,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from benchmarks.compare_store import Run, Store
-from benchmarks.peers import ENVIRONMENTS, REFEREES, PeerError
+from benchmarks.pages import write_between
+from benchmarks.peers import ENVIRONMENTS, NOT_DONE, REFEREES, name_outcome
 from benchmarks.relations import Given, describe_column, release_in_memory
 from benchmarks.tab_bench_figures import (
     compute_disclosure,
@@ -56,7 +57,7 @@ from privsyn.tasks.privacy.noise import SeededNoise
 HERE = Path(__file__).parent
 STORE = HERE / "tab_bench.jsonl"
 PAGE = HERE.parent / "docs" / "results" / "tab-bench.md"
-BEGIN, END = "<!-- tab-bench: begin -->", "<!-- tab-bench: end -->"
+MARKERS = ("<!-- tab-bench: begin -->", "<!-- tab-bench: end -->")
 DELTA = 1e-5
 BINS = 100
 EPSILONS = (0.2, 1.0, 5.0)
@@ -293,12 +294,8 @@ def run(table: Table, method: str, epsilon: float, seed: int) -> Run:
     blank = Run(method, get_version(method), table.name, epsilon, seed, "done")
     try:
         made, cpu = make(table, method, epsilon, seed, table.train)
-    except TimeoutError as error:
-        return replace(blank, outcome="time", detail=str(error))
-    except MemoryError as error:
-        return replace(blank, outcome="memory", detail=str(error))
-    except PeerError as error:
-        return replace(blank, outcome="failed", detail=str(error))
+    except NOT_DONE as error:
+        return replace(blank, outcome=name_outcome(error), detail=str(error))
     return replace(blank, figures=measure(table, made, seed), cpu=cpu)
 
 
@@ -354,9 +351,7 @@ def _write(values: Sequence[float], form: str) -> str:
 
 def write_page(runs: Iterable[Run]) -> None:
     """Write the tables between the page's marks."""
-    text = PAGE.read_text(encoding="utf-8")
-    head, tail = text.partition(BEGIN)[0], text.partition(END)[2]
-    PAGE.write_text(f"{head}{BEGIN}\n\n" + "\n".join(list_lines(runs)) + f"\n{END}{tail}", encoding="utf-8")
+    write_between(PAGE, MARKERS, ("", *list_lines(runs)))
 
 
 def main() -> None:
