@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from privsyn.api.rehearsal import PUBLISH, Cost, Rehearsal, a_quarter
+from privsyn.api.rehearsal import PUBLISH, Cost, Rehearsal, compute_quarter
 from privsyn.base.errors import RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.settings import Settings
@@ -194,10 +194,10 @@ def _continue(rehearsal: Rehearsal, name: str, cost: Cost, threads: int, workers
     elif rehearsal.makes_rows(name):
         shards, made = _count_shards(rehearsal), rehearsal.rows_made
         fewer = rehearsal.fewer_out[name].cpu
-        cpu = shards * _continue_line(a_quarter(made), fewer, made, cpu, rehearsal.rows_out / shards)
+        cpu = shards * _continue_line(compute_quarter(made), fewer, made, cpu, rehearsal.rows_out / shards)
     elif rehearsal.reads_rows(name):
         read, fewer = rehearsal.rows_in, rehearsal.fewer_in.get(name, Cost(cpu / 4, 0.0)).cpu
-        cpu = _continue_line(a_quarter(read), fewer, read, cpu, rehearsal.rows)
+        cpu = _continue_line(compute_quarter(read), fewer, read, cpu, rehearsal.rows)
     cpu *= factor
     wall = cpu + cost.counting / (workers or threads)
     here, there = (0.0, cost.counting) if workers else (cost.counting, 0.0)

@@ -197,9 +197,9 @@ class Rehearsal:
 
     def run(self) -> None:
         """Release with few rows read, with more, and once more with few rows made of the same noisy counts."""
-        self._release("few", a_quarter(self.rows_in), self.rows_made, self.fewer_in, steps=1)
+        self._release("few", compute_quarter(self.rows_in), self.rows_made, self.fewer_in, steps=1)
         self._release("all", self.rows_in, self.rows_made, self.costs)
-        self._release("all", self.rows_in, a_quarter(self.rows_made), self.fewer_out)
+        self._release("all", self.rows_in, compute_quarter(self.rows_made), self.fewer_out)
 
     def makes_rows(self, name: str) -> bool:
         """Return whether a part's cost grows with the rows that are made."""
@@ -277,7 +277,7 @@ class Rehearsal:
         return {"oversample": compute_row_factor(self.rows_out, columns, settings.oversample)}
 
 
-def a_quarter(rows: int) -> int:
+def compute_quarter(rows: int) -> int:
     """Return a quarter of the rows, at least one."""
     return max(1, rows // 4)
 
