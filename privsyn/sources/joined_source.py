@@ -1,4 +1,8 @@
-"""Two private tables, one of persons and one of their rows, read as one: each row with its person's columns beside it.
+"""Private tables, one of persons and one of their rows, read as one: each row with its person's columns beside it.
+
+A further table is read so, too, with the table that it is of.  Where that is of rows, as visits, whose rows are drugs,
+one visit of each person stands for all, drawn by a rule that knows that person's visits alone: so one person is one
+visit with its drugs, or none.
 
 The table above is held in memory; rows are streamed.  A person without rows is one row that has no place in the order.
 Rows that do not fit into the other table are left out, each by a rule that knows the rows of one key alone, and counted
@@ -10,13 +14,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.columns import CategoricalColumn
@@ -25,11 +30,15 @@ from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.private_table import BATCH_ROWS, LEFT_OUT, Note, Source, forget
 from privsyn.tasks.codecs.parsing import to_keys
+from privsyn.tasks.kernels.streams import mix_bits
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from privsyn.storage.store import Store
+
+DRAW = np.uint64(0xA24BAED4963EE407)
+"""Salt of the choice of one row of a person."""
 
 NOBODY, NO_KEY, AGAIN = "not in the table above", "null in the table above", "again in the table above"
 """Repairs of a key: rows below whose key no row above has; rows above without a key, and after the first of a key."""
@@ -43,7 +52,8 @@ class JoinedSource(Source):
     """Two tables whose structure fits the spec.
 
     ``above`` and ``below``: the tables, by name; ``key``: the column that says whose each row is; ``row_key``: that
-    identifies a row below, where it is checked; ``all_persons``: whether persons without rows are read, too.
+    identifies a row below, where it is checked; ``all_persons``: whether persons without rows are read, too;
+    ``joined``: by further table, that one with the table above it.
     """
 
     above: tuple[str, Source]
@@ -51,27 +61,49 @@ class JoinedSource(Source):
     key: str
     row_key: str | None
     all_persons: bool
+    joined: Mapping[str, JoinedSource] = field(default_factory=dict)
     _checked: list[bool] = field(default_factory=list, repr=False)
 
     @classmethod
     def open(
         cls, data: Mapping[str, Any], spec: ReleaseSpec, open_one: Callable[[Any, ReleaseSpec], Source]
     ) -> JoinedSource:
-        """Check that both tables are readable and have exactly the columns that the spec lists for them.
+        """Check that all tables are readable and have exactly the columns that the spec lists for them.
 
         ``data``: table's name -> where it is, or the table in memory; ``open_one``: opens one of them.  Raises
         RequestError that names the table and the column.
         """
-        (above, persons), (below, rows) = get_above(spec.tables), get_below(spec.tables)
-        if set(data) != {above, below}:
+        if set(data) != set(spec.tables):
+            names = " and ".join(spec.tables)
             raise RequestError(
-                f"is of {', '.join(map(str, data)) or 'no table'}, and the spec's tables are {above} and {below}",
-                f"Hand over a mapping with a table each for {above} and {below}",
+                f"is of {', '.join(map(str, data)) or 'no table'}, and the spec's tables are {names}",
+                f"Hand over a mapping with a table each for {names}",
                 "release.data",
             )
-        key = str(persons.key)
-        one, many = (_open(data[name], spec.tables[name], key, spec, open_one) for name in (above, below))
-        row_key = rows.key if spec.unit.household_id is not None else None
+        branches = spec.branches or {get_below(spec.tables)[0]: spec}
+        first, *further = branches.values()
+        root, found = get_above(spec.tables)[0], {}
+        for branch in further:
+            (above, _), (below, _) = get_above(branch.tables), get_below(branch.tables)
+            one = None if above == root else DrawnSource.open(data, branches[above], open_one)
+            found[below] = cls._open_two(data, branch, open_one, above=one)
+        return replace(cls._open_two(data, first, open_one, read_key=spec.unit.household_id is not None), joined=found)
+
+    @classmethod
+    def _open_two(
+        cls,
+        data: Mapping[str, Any],
+        spec: ReleaseSpec,
+        open_one: Callable[[Any, ReleaseSpec], Source],
+        *,
+        above: Source | None = None,
+        read_key: bool = False,
+    ) -> JoinedSource:
+        """Open the tables of a spec of two; ``above``: that one, where it is open; ``read_key``: of rows below."""
+        (upper, persons), (below, rows) = get_above(spec.tables), get_below(spec.tables)
+        key, row_key = str(persons.key), rows.key if read_key else None
+        one = above or _open(data[upper], persons, key, spec, open_one)
+        many = _open(data[below], rows, key, spec, open_one, row_key)
         columns = (*one.columns, *(c for c in many.columns if c != key))
         read = {*spec.measured_columns, key}
         types = {**many.types, **one.types}
@@ -79,7 +111,7 @@ class JoinedSource(Source):
             columns,
             tuple(c for c in columns if c in read),
             {c: t for c, t in types.items() if c in read},
-            (above, one),
+            (upper, one),
             (below, many),
             key,
             row_key,
@@ -87,35 +119,49 @@ class JoinedSource(Source):
         )
 
     @property
+    def _tables(self) -> tuple[tuple[str, Source], ...]:
+        """Every table, once."""
+        return (self.above, self.below, *(source.below for source in self.joined.values()))
+
+    @property
+    def further(self) -> Mapping[str, Source]:
+        """By further table, its rows with those of the table above."""
+        return self.joined
+
+    @property
     def names(self) -> tuple[str, ...]:
-        """Where both tables are."""
-        return (*self.above[1].names, *self.below[1].names)
+        """Where all tables are."""
+        return tuple(name for _, source in self._tables for name in source.names)
 
     def fingerprint(self, store: Store) -> str:
-        """HMAC (hex) of both tables' content, by the private root's key."""
+        """HMAC (hex) of all tables' content, by the private root's key."""
         return self.fingerprints(store)[0]
 
     def fingerprints(self, store: Store) -> tuple[str, ...]:
-        """Return the fingerprint of both, and those of each table and of its files, as tables of their own."""
-        found = [source.fingerprints(store) for _, source in (self.above, self.below)]
-        both = store.fingerprint_of_table(f"{name}\0".encode() for name in ("above and below", *(f[0] for f in found)))
-        return (both, *found[0], *found[1])
+        """Return the fingerprint of all, and those of each table and of its files, as tables of their own."""
+        found = [source.fingerprints(store) for _, source in self._tables]
+        all_ = store.fingerprint_of_table(f"{name}\0".encode() for name in ("above and below", *(f[0] for f in found)))
+        return (all_, *(fingerprint for of_table in found for fingerprint in of_table))
 
     def pin(self, place: str | dict[str, str]) -> str | dict[str, str]:
         """Return the place of each table as it is read."""
         if isinstance(place, str):
             return place
-        return {name: str(source.pin(place[name])) for name, source in (self.above, self.below)}
+        return {name: str(source.pin(place[name])) for name, source in self._tables}
 
     def close(self) -> None:
         """End what is held open between passes."""
-        for _, source in (self.above, self.below):
+        for _, source in self._tables:
             source.close()
+        for joined in self.joined.values():
+            joined.above[1].close()
 
     def check_rows(self) -> None:
         """Read every row once; RequestError as of :meth:`batches`, and where one row is in two households."""
         if self._checked:
             return
+        for joined in self.joined.values():
+            joined.check_rows()
         keys = [] if self.row_key is None else [pa.array([], pa.string())]
         for batch in self._join(BATCH_ROWS, forget):
             if self.row_key is not None:
@@ -186,6 +232,73 @@ class JoinedSource(Source):
         return _Keys(self._persons[1])
 
 
+@dataclass(frozen=True, eq=False)
+class DrawnSource(Source):
+    """One row of each person in a table of rows, with the person's columns beside it.
+
+    ``rows``: all rows, with those above.
+    """
+
+    rows: JoinedSource
+
+    @classmethod
+    def open(
+        cls, data: Mapping[str, Any], spec: ReleaseSpec, open_one: Callable[[Any, ReleaseSpec], Source]
+    ) -> DrawnSource:
+        """Open the tables of a spec of two, whose rows have a key; errors as of :meth:`JoinedSource.open`."""
+        rows = replace(JoinedSource._open_two(data, spec, open_one, read_key=True), all_persons=False)
+        key = str(rows.row_key)
+        return cls(rows.columns, (*rows.read, key), {**rows.types, key: None}, rows)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Where both tables are."""
+        return self.rows.names
+
+    def fingerprint(self, store: Store) -> str:
+        """HMAC (hex) of both tables' content, by the private root's key."""
+        return self.rows.fingerprint(store)
+
+    def close(self) -> None:
+        """End what is held open between passes."""
+        self.rows.close()
+
+    def check_rows(self) -> None:
+        """Read every row once; RequestError as of :meth:`batches`."""
+        for _ in self.batches():
+            pass
+
+    def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
+        """Yield the drawn rows: of each person that with the least hash of its key.
+
+        Which row that is depends on that person's own rows alone.  A key that is there twice would have its rows below
+        belong to two rows, of two persons maybe: it is refused.
+        """
+        place, start = np.sort(self._draw()), 0
+        for batch in self.rows._join(batch_rows, note):
+            low, high = np.searchsorted(place, [start, start + batch.num_rows])
+            yield batch.take(pa.array(place[low:high] - start)).select(self.read)
+            start += batch.num_rows
+
+    def _draw(self) -> NDArray[np.int64]:
+        """Return the places of the drawn rows."""
+        from privsyn.tasks.kernels.text_hash import hash_texts  # here: compiled code loads slowly
+
+        persons, keys = [pa.array([], pa.string())], [pa.array([], pa.string())]
+        for batch in self.rows._join(BATCH_ROWS, forget):
+            persons.append(to_keys(batch.column(self.rows.key), pa.string()))
+            keys.append(to_keys(batch.column(str(self.rows.row_key)), pa.string()))
+        key = pa.chunked_array(keys)
+        if pc.count_distinct(key).as_py() < len(key) - key.null_count:
+            raise _refuse(
+                self.rows.below[0], "has a key twice, so that a row below it is of two", "Keep one row of each key"
+            )
+        known = np.flatnonzero(np.asarray(key.is_valid()))
+        person = np.asarray(pa.chunked_array(persons).dictionary_encode().combine_chunks().indices)[known]
+        order = np.lexsort((mix_bits(np.concatenate([hash_texts(part) for part in keys])[known] ^ DRAW), person))
+        return known[order[np.flatnonzero(np.diff(person[order], prepend=-1))]]
+
+
 class _Keys:
     """Different keys, of which each batch of rows looks up its own: they are hashed once, and not for each batch."""
 
@@ -216,11 +329,12 @@ def _open(
     key: str,
     spec: ReleaseSpec,
     open_one: Callable[[Any, ReleaseSpec], Source],
+    row_key: str | None = None,
 ) -> Source:
-    """Open one of the tables with the spec of its columns; its key is read, too, where rows have one."""
+    """Open one of the tables with the spec of its columns; ``row_key``: a key of its own that is read, too."""
     columns = {column: spec.columns[column] for column in table.columns if column in spec.columns}
-    if table.of is not None and table.key is not None and spec.unit.household_id is not None:
-        columns[table.key] = CategoricalColumn(kind="categorical", values=("-",))
+    if row_key is not None:
+        columns[row_key] = CategoricalColumn(kind="categorical", values=("-",))
     alone = spec.model_copy(
         update={"columns": columns, "unit": Unit(person_id=key, max_records=1), "tables": {}, "order": None}
     )
