@@ -12,7 +12,6 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import StepKind
@@ -28,7 +27,7 @@ from privsyn.pipelines.synthesis_steps import MARGINALS, build_consistency_step,
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.tails import with_tails
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.steps import draw_records
+from privsyn.tasks.panels.rows_above import Numbered, lay_persons_beside, number_persons, number_rows
 from privsyn.tasks.steps.decode_linked import build_linked_schema, decode_linked
 
 RECORDS, NUMBERS, ABOVE = "draw_records.codes", "draw_records.above", "above"
@@ -157,19 +156,21 @@ def _build_drawing_step(whole: Request, branch: str) -> Step:
         str(above), (OF_ROWS, WITH_ROWS, WITHOUT_ROWS)
     )
 
-    def iterate_above(inputs: Inputs) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:
+    def iterate_above(inputs: Inputs) -> Iterator[Numbered]:
         """Yield rows of the table above, with the columns of persons beside them, and their numbers."""
         if above == first:
-            yield from draw_records.number_rows(inputs.batches(WITH_ROWS))
+            yield from number_rows(inputs.batches(WITH_ROWS))
             return
-        of_persons = draw_records.number_persons(inputs.batches(WITH_ROWS), inputs.batches(WITHOUT_ROWS), key)
+        of_persons = number_persons(inputs.batches(WITH_ROWS), inputs.batches(WITHOUT_ROWS), key)
         if above == root:
             yield from of_persons
         else:
-            rows = draw_records.number_rows(inputs.batches(OF_ROWS))
-            yield from draw_records.lay_persons_beside(rows, of_persons, key)
+            rows = number_rows(inputs.batches(OF_ROWS))
+            yield from lay_persons_beside(rows, of_persons, key)
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+        from privsyn.tasks.steps import draw_records  # here: it loads SciPy
+
         recode, domain, seed = inputs.recode(), inputs.domain(), request.spec.mechanism.synthesis.seed
         consistent = marginals.from_table(inputs.table(MARGINALS), domain)
         number, codes = draw_records.encode_above(iterate_above(inputs), request.encoding, recode)

@@ -81,29 +81,29 @@ class JoinedSource(Source):
                 "release.data",
             )
         branches = spec.branches or {get_below(spec.tables)[0]: spec}
-        first, *further = branches.values()
-        root, found = get_above(spec.tables)[0], {}
-        for branch in further:
-            (above, _), (below, _) = get_above(branch.tables), get_below(branch.tables)
-            one = None if above == root else DrawnSource.open(data, branches[above], open_one)
-            found[below] = cls._open_two(data, branch, open_one, above=one)
-        return replace(cls._open_two(data, first, open_one, read_key=spec.unit.household_id is not None), joined=found)
+        named = {str(table.of) for table in spec.tables.values()}  # of these rows below name the key
+        household, opened = spec.unit.household_id is not None, {}
+        for name, branch in branches.items():
+            for own, table in branch.tables.items():
+                key = str(get_above(branch.tables)[1].key)
+                read_key = own == name and (household or own in named)
+                if own not in opened:
+                    opened[own] = _open(data[own], table, key, branch, open_one, table.key if read_key else None)
+        (root, _), (first, *further) = get_above(spec.tables), branches
+        whole = cls._join_two(opened, branches[first])
+        whole = replace(whole, row_key=spec.tables[first].key if household else None)
+        found: dict[str, JoinedSource] = {}
+        for name in further:
+            above, rows = str(spec.tables[name].of), found.get(str(spec.tables[name].of), whole)
+            one = None if above == root else DrawnSource.of(rows, str(spec.tables[above].key))
+            found[name] = cls._join_two(opened, branches[name], one)
+        return replace(whole, joined=found)
 
     @classmethod
-    def _open_two(
-        cls,
-        data: Mapping[str, Any],
-        spec: ReleaseSpec,
-        open_one: Callable[[Any, ReleaseSpec], Source],
-        *,
-        above: Source | None = None,
-        read_key: bool = False,
-    ) -> JoinedSource:
-        """Open the tables of a spec of two; ``above``: that one, where it is open; ``read_key``: of rows below."""
-        (upper, persons), (below, rows) = get_above(spec.tables), get_below(spec.tables)
-        key, row_key = str(persons.key), rows.key if read_key else None
-        one = above or _open(data[upper], persons, key, spec, open_one)
-        many = _open(data[below], rows, key, spec, open_one, row_key)
+    def _join_two(cls, opened: Mapping[str, Source], spec: ReleaseSpec, above: Source | None = None) -> JoinedSource:
+        """Join the opened tables of a spec of two; ``above``: rows in place of those of the upper one."""
+        (upper, persons), (below, _) = get_above(spec.tables), get_below(spec.tables)
+        one, many, key = above or opened[upper], opened[below], str(persons.key)
         columns = (*one.columns, *(c for c in many.columns if c != key))
         read = {*spec.measured_columns, key}
         types = {**many.types, **one.types}
@@ -114,7 +114,7 @@ class JoinedSource(Source):
             (upper, one),
             (below, many),
             key,
-            row_key,
+            None,
             spec.unit.identifier is not None,
         )
 
@@ -153,8 +153,6 @@ class JoinedSource(Source):
         """End what is held open between passes."""
         for _, source in self._tables:
             source.close()
-        for joined in self.joined.values():
-            joined.above[1].close()
 
     def check_rows(self) -> None:
         """Read every row once; RequestError as of :meth:`batches`, and where one row is in two households."""
@@ -236,19 +234,22 @@ class JoinedSource(Source):
 class DrawnSource(Source):
     """One row of each person in a table of rows, with the person's columns beside it.
 
-    ``rows``: all rows, with those above.
+    ``rows``: all rows, with those above; ``row_key``: what identifies one.
     """
 
     rows: JoinedSource
+    row_key: str
 
     @classmethod
-    def open(
-        cls, data: Mapping[str, Any], spec: ReleaseSpec, open_one: Callable[[Any, ReleaseSpec], Source]
-    ) -> DrawnSource:
-        """Open the tables of a spec of two, whose rows have a key; errors as of :meth:`JoinedSource.open`."""
-        rows = replace(JoinedSource._open_two(data, spec, open_one, read_key=True), all_persons=False)
-        key = str(rows.row_key)
-        return cls(rows.columns, (*rows.read, key), {**rows.types, key: None}, rows)
+    def of(cls, rows: JoinedSource, row_key: str) -> DrawnSource:
+        """Return the drawn ones of these rows, which have a key."""
+        return cls(
+            rows.columns,
+            (*rows.read, row_key),
+            {**rows.types, row_key: None},
+            replace(rows, all_persons=False),
+            row_key,
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -287,7 +288,7 @@ class DrawnSource(Source):
         persons, keys = [pa.array([], pa.string())], [pa.array([], pa.string())]
         for batch in self.rows._join(BATCH_ROWS, forget):
             persons.append(to_keys(batch.column(self.rows.key), pa.string()))
-            keys.append(to_keys(batch.column(str(self.rows.row_key)), pa.string()))
+            keys.append(to_keys(batch.column(self.row_key), pa.string()))
         key = pa.chunked_array(keys)
         if pc.count_distinct(key).as_py() < len(key) - key.null_count:
             raise _refuse(

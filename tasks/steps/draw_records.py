@@ -7,11 +7,10 @@ the pair that says most, and then moved until all measured relations between the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
@@ -21,6 +20,7 @@ from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
 from privsyn.tasks.kernels.streams import derive_stream
+from privsyn.tasks.panels.rows_above import Numbered
 from privsyn.tasks.panels.transitions import project_to_sum, shrink_counts
 from privsyn.tasks.steps.encode import Repairs, encode_batch
 from privsyn.tasks.steps.make_without_rows import estimate_without, rake
@@ -32,60 +32,11 @@ LEAST_SHARE = 1e-9
 """Share of a cell below which it says nothing of how much a pair says."""
 
 
-def list_given(plan: EncodingPlan) -> tuple[str, ...]:
-    """Return the attributes of the table above, which are the same in all rows below one row of it."""
-    constant = {*plan.get_order()[0].constant}
-    return tuple(c.attribute for c in plan.of_rows.codecs if {*c.sources} <= constant)
-
-
-Numbered: TypeAlias = tuple[NDArray[np.int64], pa.RecordBatch]
-"""Rows of a synthetic table, and the numbers by which rows below name them."""
-
-
-def number_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Numbered]:
-    """Yield the rows of a table of rows with their numbers, from 1 on."""
-    last = 0
-    for batch in batches:
-        yield np.arange(last + 1, last + 1 + batch.num_rows), batch
-        last += batch.num_rows
-
-
-def number_persons(rows: Iterable[pa.RecordBatch], without: Iterable[pa.RecordBatch], key: str) -> Iterator[Numbered]:
-    """Yield a row of each synthetic person with its number, those without rows last.
-
-    ``rows``: each with its person's columns and, as ``key``, the person's number, person by person; ``without``: the
-    columns of persons without rows.
-    """
-    last = 0
-    for batch in rows:
-        if batch.num_rows:
-            person = np.asarray(batch.column(key))
-            begins = np.flatnonzero(np.diff(person, prepend=last))
-            yield person[begins], batch.take(pa.array(begins))
-            last = int(person[-1])
-    for number, batch in number_rows(without):
-        yield last + number, batch
-
-
-def lay_persons_beside(rows: Iterable[Numbered], persons: Iterable[Numbered], key: str) -> Iterator[Numbered]:
-    """Yield numbered rows, which have their person's number as ``key``, with the columns of persons beside theirs."""
-    numbers, batches = zip(*persons, strict=True)
-    names = batches[-1].schema.names
-    number = np.concatenate(numbers)
-    table = pa.concat_tables([pa.table([b.column(n) for n in names], names=names) for b in batches])
-    for own, batch in rows:
-        place = pa.array(np.searchsorted(number, np.asarray(batch.column(key))))
-        beside = table.take(place).combine_chunks()
-        columns = {n: batch.column(n) for n in batch.schema.names}
-        columns |= {n: beside.column(n).combine_chunks() for n in names if n not in columns}
-        yield own, pa.RecordBatch.from_pydict(columns)
-
-
 def encode_above(
     rows: Iterable[Numbered], plan: EncodingPlan, recode: Recode
 ) -> tuple[NDArray[np.int64], dict[str, Codes]]:
     """Return the numbers of the rows of the table above, and their coarse codes by attribute."""
-    only = plan.of_rows.only(list_given(plan))
+    only = plan.of_rows.only(plan.constant)
     numbers: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
     parts: dict[str, list[Codes]] = {}
     for a in only.domain.attributes:

@@ -54,7 +54,9 @@ def make_tree(persons: int, seed: int = 0) -> Tables:
     drugs = visits.loc[visits.index.repeat(many), ["visit", "job"]].reset_index(drop=True)
     drugs["day"] = np.sort(rng.integers(0, 31, len(drugs)))
     drugs["drug"] = [f"d{i}" for i in range(len(drugs))]
-    drugs["dose"] = np.where(rng.random(len(drugs)) < 0.85, (drugs["job"] == "full") + 0, rng.integers(0, 3, len(drugs)))
+    drugs["dose"] = np.where(
+        rng.random(len(drugs)) < 0.85, (drugs["job"] == "full") + 0, rng.integers(0, 3, len(drugs))
+    )
     drugs = drugs.drop(columns="job")
     above = tables["persons"].to_pandas()
     buys = above.loc[above.index.repeat(rng.integers(0, 4, len(above))), ["pid", "sex"]].reset_index(drop=True)

@@ -18,8 +18,8 @@ from privsyn.engine.request import Request
 from privsyn.publish.formats.described import list_ranges
 from privsyn.storage.disk import translate_os_errors
 from privsyn.storage.table_files import open_parquet
+from privsyn.tasks.panels.rows_above import number_persons, number_rows
 from privsyn.tasks.steps.decode import build_released_schema
-from privsyn.tasks.steps.draw_records import number_persons, number_rows
 
 FOLDER = "tables"
 """The folder of all tables in a released one."""
