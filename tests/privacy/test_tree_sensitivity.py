@@ -88,11 +88,19 @@ def _draw_by_the_number_of_all_rows(source: Any) -> Any:
     return np.array([own[rows.num_rows % len(own)] for own in places.values()])
 
 
-@pytest.mark.parametrize("draw", [_draw_every_row, _draw_by_the_number_of_all_rows])
-def test_05_mutants_change_more_than_one_record(draw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted mutants: all visits of a person are records; which one is drawn depends on everybody's."""
+def _change_most(draw: Any, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr(joined_source.DrawnSource, "_draw", draw)
-    assert max(changed for changed, _ in islice(list_changes(make_tree(PERSONS, 3), "drugs"), 4)) > 1
+    return max(changed for changed, _ in islice(list_changes(make_tree(PERSONS, 3), "drugs"), 4))
+
+
+def test_05_mutant_every_row_above_is_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted mutant: all visits of a person are records, and not one."""
+    assert _change_most(_draw_every_row, monkeypatch) > 1
+
+
+def test_05_mutant_a_drawn_row_depends_on_other_persons(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted mutant: which visit is drawn follows from the number of everybody's."""
+    assert _change_most(_draw_by_the_number_of_all_rows, monkeypatch) > 1
 
 
 def test_14_the_order_of_stored_rows_changes_nothing() -> None:
