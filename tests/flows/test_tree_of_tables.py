@@ -109,17 +109,6 @@ def test_it_is_found_again_made_again_and_asked(made: Any) -> None:
     assert privsyn.open_release(folder).count("job")["estimate"].sum() > 0
 
 
-def test_a_row_s_key_that_is_there_twice_is_refused_before_anything_is_spent(made: Any) -> None:
-    tables, _, _ = made
-    visits = tables["visits"]
-    first, _, *others = visits["visit"].to_pylist()
-    twice = visits.set_column(visits.column_names.index("visit"), "visit", [[first, first, *others]])
-    entries = len(Ledger(Settings().ledger, create=False).entries())
-    with pytest.raises(RequestError, match="visits has a key twice, so that a row below it is of two"):
-        privsyn.release({**tables, "visits": twice}, make_tables_spec(make_tree_content(), **LARGE, **QUICK))
-    assert len(Ledger(Settings().ledger, create=False).entries()) == entries
-
-
 def test_a_table_that_is_missing_is_named(made: Any) -> None:
     tables, _, _ = made
     spec = make_tables_spec(make_tree_content())

@@ -67,6 +67,19 @@ def test_05_a_person_is_one_record_of_every_branch(branch: str) -> None:
     assert tuple(map(max, zip(*list_changes(tables, branch), strict=True))) == (1, 1)
 
 
+def test_05_a_key_that_two_persons_have_makes_neither_depend_on_the_other() -> None:
+    tables = make_tree(8, 3)
+    visits, named = tables["visits"], tables["drugs"]["visit"].unique().to_pylist()[:2]
+    keys = [named[place % 2] for place in range(visits.num_rows)]
+    tables["visits"] = visits.set_column(visits.column_names.index("visit"), "visit", [keys])
+    whole = count_records(tables, "drugs")[0]
+    assert whole.total() > len(named)
+    for person in tables["persons"]["pid"].to_pylist():
+        left = {name: t.filter(pc.not_equal(t["pid"], person)) for name, t in tables.items() if "pid" in t.column_names}
+        less = count_records({**left, "drugs": tables["drugs"]}, "drugs")[0]
+        assert ((whole - less) + (less - whole)).total() <= 1
+
+
 def test_05_every_look_declares_one_record_and_the_shares_are_the_budget() -> None:
     steps = build_steps(WHOLE)
     looks = release_steps(steps)
