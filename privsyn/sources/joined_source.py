@@ -133,6 +133,19 @@ class JoinedSource(Source):
         """By further table, its rows with those of the table above."""
         return self.joined
 
+    def join_every_row(self, name: str) -> JoinedSource:
+        """Return a further table with every row of the table above, and not one of each person.
+
+        No look of a release counts that.
+        """
+        joined = self.joined[name]
+        table, above = joined.above
+        return replace(joined, above=(table, replace(above, every=True))) if isinstance(above, DrawnSource) else joined
+
+    def count_above(self) -> int:
+        """Return the number of rows of the table above."""
+        return self._persons[0].num_rows
+
     @property
     def names(self) -> tuple[str, ...]:
         """Where all tables are."""
@@ -269,11 +282,12 @@ class JoinedSource(Source):
 class DrawnSource(Source):
     """One row of each person in a table of rows, with the person's columns beside it.
 
-    ``rows``: all rows, with those above; ``row_key``: what identifies one.
+    ``rows``: all rows, with those above; ``row_key``: what identifies one; ``every``: every row of a person is drawn.
     """
 
     rows: JoinedSource
     row_key: str
+    every: bool = False
 
     @classmethod
     def of(cls, rows: JoinedSource, row_key: str) -> DrawnSource:
@@ -335,6 +349,8 @@ class DrawnSource(Source):
             keys.append(to_keys(batch.column(self.row_key), pa.string()))
             hashes.append(_hash_rows(batch))
         known = np.flatnonzero(np.asarray(pa.chunked_array(keys).is_valid()))
+        if self.every:
+            return known
         person = np.asarray(pa.chunked_array(persons).dictionary_encode().combine_chunks().indices)[known]
         by_key = mix_bits(np.concatenate([_hash_texts(part) for part in keys])[known] ^ DRAW)
         order = np.lexsort((np.concatenate(hashes)[known], by_key, person))
