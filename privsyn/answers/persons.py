@@ -23,7 +23,6 @@ from privsyn.answers.conditions import Condition, Parsed
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.panels import name_all_rows
-from privsyn.storage.released_files import list_synthetic_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,6 +49,12 @@ def answer_persons(release: Questions, what: str, by: Sequence[str], level: floa
     """Return of how many persons a summary is true, or of what share of them, in groups by constant columns."""
     released, summary = release._counts, parse_summary(what)
     panel = released.request.spec.panel
+    if released.request.given:
+        raise RequestError(
+            f"what a person's rows of {released.branch} have in common is not known: one of each person was counted",
+            "Ask for counts, shares or means of these rows",
+            "query.where",
+        )
     if panel is None:
         raise RequestError(
             "the rows of this release are not linked, so nothing is known of a person's rows together",
@@ -134,7 +139,7 @@ def _share_made(
     released = release._counts
     panel = released.request.spec.panel
     assert panel is not None  # noqa: S101 - the caller has asked
-    table = pa.concat_tables(released.read(name) for name in list_synthetic_names(released.manifest))
+    table = released.rows
     starts = np.flatnonzero(np.diff(table[panel.person].to_numpy(), prepend=-1))
     holds = condition.holds({name: table[name] for name in table.column_names})
     true = np.logical_and.reduceat(holds, starts) if summary.always else np.logical_or.reduceat(holds, starts)
