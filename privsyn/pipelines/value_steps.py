@@ -34,7 +34,7 @@ from privsyn.tasks.estimation.frequent_values import (
     read_candidates,
     tabulate_candidates,
 )
-from privsyn.tasks.estimation.noisy import pool_answers
+from privsyn.tasks.estimation.noisy import pool_answers, tabulate_answers, tabulate_receipts
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
@@ -47,9 +47,9 @@ COUNT_OF_A_VALUE = "a count of a value"
 """What the noise of these counts is added to."""
 
 NO_VALUE_COUNTS = {
-    "find_heavy_cells": {"candidates": tables.CANDIDATES.schema.empty_table()},
+    "find_heavy_cells": {"candidates": tabulate_candidates([], [])},
     LOCATE: {"located_rows": pa.table({})},
-    VALUE_COUNTS: {"noisy": tables.NOISY.schema.empty_table(), "receipts": tables.RECEIPTS.schema.empty_table()},
+    VALUE_COUNTS: {"noisy": tabulate_answers([]), "receipts": tabulate_receipts([])},
 }
 """The tables of these steps, by step, of a run in memory that has no values of rows, only codes."""
 

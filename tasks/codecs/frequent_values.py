@@ -42,7 +42,8 @@ class InsideCells:
             first.append(len(rows))
             rows += _list_runs(inside, frequent.number[own].tolist(), frequent.share[own])
         self._start, self._many, self._share = (np.array(part, dtype=np.float64) for part in zip(*rows, strict=True))
-        self._first, self._last = np.array(first), np.append(first[1:], len(rows)) - 1
+        self._first = np.array(first, dtype=np.int64)
+        self._last = np.array([*first[1:], len(rows)], dtype=np.int64) - 1
         self._end = np.cumsum(self._share)  # the shares of a cell sum to 1, so its runs end in (place, place + 1]
 
     def has(self, cells: NDArray[np.integer]) -> NDArray[np.bool_]:

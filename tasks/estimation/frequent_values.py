@@ -38,6 +38,9 @@ FALSE_ALARM = 0.01
 MOST_VALUES = 1 << 15
 """Values that are counted at most, of all columns together: each takes 10 microseconds of drawing noise."""
 
+LEAST_ROWS = 20.0
+"""Noisy count below which no value is frequent, however little the noise is."""
+
 REST_STANDS_OUT = 2.0
 """Standard deviations of noise above which a cell has rows of other values beside its frequent ones."""
 
@@ -54,10 +57,13 @@ class Candidates(NamedTuple):
 
 
 def compute_least_count(sigma: float, values: int) -> float:
-    """Return the count that noise of scale ``sigma`` gives none of ``values`` empty values, but with FALSE_ALARM."""
+    """Return the count that noise of scale ``sigma`` gives none of ``values`` empty values, but with FALSE_ALARM.
+
+    LEAST_ROWS at least.
+    """
     from scipy.special import ndtri
 
-    return sigma * float(-ndtri(FALSE_ALARM / max(values, 1)))
+    return max(sigma * float(-ndtri(FALSE_ALARM / max(values, 1))), LEAST_ROWS)
 
 
 def list_candidates(
@@ -108,7 +114,7 @@ def tabulate_candidates(candidates: Sequence[Candidates], codecs: Sequence[AnySt
         values = np.asarray(grid.value(number.astype(np.float64)), dtype=np.float64)
         columns = [pa.array([attribute] * len(cell), pa.string()), cell.astype(np.int32), number, values]
         parts.append(pa.table(columns, schema=CANDIDATES.schema))
-    return pa.concat_tables(parts) if parts else CANDIDATES.schema.empty_table()
+    return pa.concat_tables(parts) if parts else pa.Table.from_pylist([], schema=CANDIDATES.schema)
 
 
 def read_candidates(table: pa.Table) -> list[Candidates]:
