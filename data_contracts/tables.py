@@ -256,6 +256,9 @@ SYNTHETIC = _make_wide_table("synthetic", Zone.RELEASED)
 SYNTHETIC_WITHOUT_ROWS = _make_wide_table("without_rows", Zone.RELEASED)
 """Synthetic persons of a table above that have no row: its released columns."""
 
+ROWS_ABOVE = _make_wide_table("rows_above", Zone.RELEASED)
+"""The number of the row above of each record of rows below."""
+
 
 def build_code_schema(domain: Domain, *, padded: bool = False) -> pa.Schema:
     """Return the Arrow schema of a table of codes; ``padded`` leaves room for the code ``size`` of filtered values."""

@@ -79,6 +79,7 @@ class ReleasedCounts:
     def request(self) -> Request:
         """The public request, its columns in the table's order, with the cells that were counted."""
         request = Request(read_public_spec(self.manifest, FIELD), tuple(self.manifest.column_order))
+        request = next(iter(request.branches.values()), request)  # of a tree of tables that of the first two
         even = find_evenly_cut_columns(request.encoding, {a: len(r.coarse) for a, r in self.recode.items()})
         return replace(request, even=even) if even else request
 

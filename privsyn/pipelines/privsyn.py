@@ -151,7 +151,9 @@ def _plan_scores(selection: Selection, request: Request, inputs: Inputs, rho: Fr
     near = _list_near_pairs(request, domain.attributes)
     alone = set(list_counted_alone(request.encoding.binning))  # of one code, and so related to nothing
     scored = combinations(domain.attributes, 2) if near is None else near
-    known = {*public.known_pairs, *(pair for pair in scored if alone and alone & {*pair})}
+    above = set(request.encoding.constant) if request.given else set()  # their relations are made already
+    settled = (pair for pair in scored if alone & {*pair} or above >= {*pair})
+    known = {*public.known_pairs, *(settled if alone or above else ())}
     return indif_scores.plan_queries(domain, rho, request.records, sensitivity, cells, known, more, near)
 
 

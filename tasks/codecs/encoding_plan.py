@@ -84,6 +84,12 @@ class EncodingPlan:
         return tuple(c.attribute for c in kept)
 
     @property
+    def constant(self) -> tuple[str, ...]:
+        """The attributes of columns that are the same in every row of a person."""
+        names = frozenset() if self.panel is None else frozenset(self.panel.constant)
+        return tuple(c.attribute for c in self.of_rows.codecs if names.issuperset(c.sources))
+
+    @property
     def drawn_by_row(self) -> tuple[str, ...]:
         """The attributes counted alone, with shares by chance, beside columns that change from row to row."""
         return tuple(c.attribute for c in self._changing if c.chances is not None)

@@ -117,6 +117,11 @@ class Linker:
         kept = linked.take(times > 0)
         return kept.join(self._link({a: code[again] for a, code in coarse.items()}, rng)[0]) if len(again) else kept
 
+    def link_each(self, records: CodeTable, seed: int) -> LinkedRows:
+        """Return the linked rows of these records; persons in the order of their records, each once."""
+        rng = np.random.default_rng([seed, 0x11D3])
+        return self._link({a: records.column(a) for a in records.domain.attributes}, rng)[0]
+
     def _link(self, coarse: dict[str, Codes], rng: np.random.Generator) -> tuple[LinkedRows, dict[str, Codes]]:
         """Return a person for each record, and the coarse codes of the rows in the columns that were counted."""
         persons = _Persons(self, coarse, rng)
