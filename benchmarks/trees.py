@@ -1,10 +1,10 @@
 """Trees of tables beside tables on their own: ``python -m benchmarks.trees [--epsilons ..] [--seeds N] [--ways ..]``.
 
 Households, their members (eusilc) and, three levels deep, a MADE-UP table of visits of members: their number follows
-from age, and what they are for from sex and age.  ``tree``: a release of the three tables.  ``apart``: the same rows, each
-put below a row above that is drawn at random, as of tables that are released on their own.  ``sample``: a random tenth
-of the households as they are, which is not private.  What is made up is seeded, and so is the noise: nothing here is a
-release.
+from age, and what they are for from sex and age.  ``tree``: a release of the three tables.  ``apart``: the same rows,
+each put below a row above that is drawn at random, as of tables that are released on their own.  ``sample``: a random
+tenth of the households as they are, which is not private.  What is made up is seeded, and so is the noise: nothing here
+is a release.
 """
 
 from __future__ import annotations

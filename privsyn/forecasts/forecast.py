@@ -29,6 +29,7 @@ from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import encode_table, to_bins
 from privsyn.forecasts.made_up_rows import MadeUpTable, list_nullable
 from privsyn.pipelines.registry import build_steps
+from privsyn.pipelines.value_steps import NO_VALUE_COUNTS
 from privsyn.tasks.codecs.binning import list_counted_alone
 from privsyn.tasks.kernels.counting import CodeTable, count_all
 from privsyn.tasks.metrics.marginal_distance import compute_l1_distances, draw_cliques
@@ -510,7 +511,7 @@ def simulate_figures(request: Request, fine: CodeTable, seed: int) -> ReleaseQua
     asked = replace(request, spec=request.spec.with_rows(seed=seed), column_order=order)
     steps = build_steps(asked)
 
-    given = {"encode": {"encoded_rows": fine.to_arrow()}}
+    given = {"encode": {"encoded_rows": fine.to_arrow()}, **NO_VALUE_COUNTS}  # codes have no single values
     made = MemoryRun(asked, steps, draw_from_seed(seed), given=given).run()
     released = MemoryCounts.of_run(asked, name_by_files(steps, made))
     real, rows = to_bins(fine, asked.encoding.groups), made["decode"]["synthetic"]

@@ -135,8 +135,11 @@ def test_a_table_that_is_missing_is_named(made: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_check_and_a_forecast_know_all_looks(made: Any) -> None:
-    tables, _, _ = made
+def test_a_check_a_forecast_and_the_private_report_know_all_tables(made: Any) -> None:
+    tables, folder, _ = made
+    figures = {f.name: f for f in privsyn.evaluate(folder, tables).evaluation.panel}
+    for name in ("drugs: rows per row of visits", "buys: rows per row of persons"):
+        assert figures[name].distance is not None and figures[name].distance < 0.1
     spec = make_tables_spec(make_tree_content())
     report = privsyn.check_spec(spec, tables)
     assert any("drugs" in noise.what for noise in report.noise)
