@@ -30,6 +30,7 @@ from privsyn.pipelines.common_steps import (
     publish_noisy,
     stream_codes,
 )
+from privsyn.pipelines.named_sets import build_set_steps, compute_share, list_set_stages
 from privsyn.pipelines.privsyn import build_up_to_measurement
 from privsyn.pipelines.synthesis_steps import CODES, MARGINALS, build_row_steps, get_synthesis, pool_one_ways
 from privsyn.pipelines.without_rows import (
@@ -68,10 +69,12 @@ def build_steps(request: Request) -> tuple[Step, ...]:
     options = get_options_as(request, PrivSyn)
     panel = request.encoding.get_order()[0]
     follows, of_persons = bool(request.encoding.following), not panel.household
-    part = 1 - TRANSITIONS_SHARE * follows - ROWS_SHARE * of_persons - WITHOUT_ROWS_SHARE * panel.above
-    *row_steps, _ = build_row_steps(STAGES)
+    part = Fraction(1 - TRANSITIONS_SHARE * follows - ROWS_SHARE * of_persons - WITHOUT_ROWS_SHARE * panel.above)
+    measurement, sets = options.split.exact()[2], compute_share(request)
+    *row_steps, _ = build_row_steps([*STAGES, *list_set_stages(request)])
     return (
-        *build_up_to_measurement(options, options.split.exact()[2], Fraction(part)),
+        *build_up_to_measurement(options, measurement * (1 - sets), part),
+        *build_set_steps(request, measurement * part),
         *((PAIR_ROWS, MEASURE_TRANSITIONS) if follows else ()),
         *((KEEP_ROWS, MEASURE_ROWS) if of_persons else ()),
         *((LIST_WITHOUT_ROWS, MEASURE_WITHOUT_ROWS) if panel.above else ()),
