@@ -31,6 +31,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.memory import MemoryRun, draw_from_seed, name_by_files
 from privsyn.engine.request import Request
+from privsyn.engine.step import list_published_files
 from privsyn.evaluation.coded_tables import encode_table
 from privsyn.evaluation.panel_figures import list_panel_figures, read_panel_table, share_broken
 from privsyn.pipelines.registry import build_steps
@@ -320,7 +321,7 @@ def measure_coverage(name: str, epsilon: float, seed: int) -> dict[str, float]:
     rows, columns = load(name)
     person, found = TABLES[name]["person"], []
     few = [n for n, c in columns.items() if c["kind"] == "categorical" and len(c["values"]) <= MOST_LEVELS]
-    release, _ = open_in_memory(rows, build_spec(name, columns, epsilon, seed), seed)
+    release = open_in_memory(rows, build_spec(name, columns, epsilon, seed), seed)
     for column in few:
         for value, when in product(columns[column]["values"], ("ever", "always")):
             holds = (rows[column] == value).groupby(rows[person].to_numpy())
@@ -332,14 +333,18 @@ def measure_coverage(name: str, epsilon: float, seed: int) -> dict[str, float]:
     return {"answers": len(found), "interval holds": held, "mean width": width, "mean error": off}
 
 
-def open_in_memory(rows: pd.DataFrame, spec: ReleaseSpec, seed: int) -> tuple[Questions, pd.DataFrame]:
-    """Return what answers questions about a release with seeded noise, and its rows."""
+def open_in_memory(rows: pd.DataFrame, spec: ReleaseSpec, seed: int) -> Questions:
+    """Return what answers questions about a release with seeded noise."""
     request = Request(spec, tuple(n for n in rows.columns if n in spec.released_columns), 2)
     steps, batches = build_steps(request), pa.Table.from_pandas(rows, preserve_index=False).to_batches(65_536)
     made = MemoryRun(request, steps, draw_from_seed(seed), PrivateAccess(lambda repairs=None: batches)).run()
     release = Questions()
     release.__dict__["_counts"] = MemoryCounts.of_run(request, name_by_files(steps, made))
-    return release, made["decode"]["synthetic"].to_pandas()
+    return release
+
+
+NAMED_ROWS = 3
+"""Seeds with which rows are made for answers about persons that a workload names; with others only counts are drawn."""
 
 
 def measure_named(name: str, epsilon: float, seed: int) -> dict[str, float]:
@@ -349,22 +354,34 @@ def measure_named(name: str, epsilon: float, seed: int) -> dict[str, float]:
     """
     rows, columns = load(name)
     person, found = TABLES[name]["person"], []
-    real = rows.sort_values([person, ORDER])
     questions = [f"share({what}){f' by {by}' if by else ''}" for what, by, _ in NAMED[name]]
-    named = build_spec(name, columns, epsilon, seed, workload=[{"question": question} for question in questions])
-    release, made = open_in_memory(rows, named, seed)
-    plain = synthesize(rows, build_spec(name, columns, epsilon, seed), seed, 2)
+    spec = build_spec(name, columns, epsilon, seed, workload=[{"question": question} for question in questions])
+    release, tables = draw_counts(rows, spec, seed), [rows.sort_values([person, ORDER])]
+    if seed < NAMED_ROWS:
+        tables += [synthesize(rows, s, seed, 2) for s in (spec, build_spec(name, columns, epsilon, seed))]
     for question, (_, by, holds) in zip(questions, NAMED[name], strict=True):
-        true, own, without = (_share_by(table, person, by, holds) for table in (real, made, plain))
+        true, *made = (_share_by(table, person, by, holds) for table in tables)
         for _, asked in answer(release, question).iterrows():
-            if by and asked[by] not in true:
-                continue  # rare values are one level together
-            share = true[asked[by] if by else ""]
-            off = [abs(of.get(asked[by] if by else "", 0.0) - share) for of in (own, without)]
-            inside = asked["low"] <= share <= asked["high"]
-            found.append((inside, asked["high"] - asked["low"], abs(asked["estimate"] - share), *off))
+            group = asked[by] if by else ""
+            if group in true:  # rare values are one level together
+                off = [abs(of.get(group, 0.0) - true[group]) for of in made] or [np.nan, np.nan]
+                inside = asked["low"] <= true[group] <= asked["high"]
+                found.append((inside, asked["high"] - asked["low"], abs(asked["estimate"] - true[group]), *off))
     heads = ("interval holds", "mean width", "mean error", "error of rows", "error of rows, nothing named")
     return {"answers": len(found), **dict(zip(heads, np.array(found, dtype=float).mean(axis=0), strict=True))}
+
+
+def draw_counts(rows: pd.DataFrame, spec: ReleaseSpec, seed: int) -> Questions:
+    """Return what answers questions from the counts of a release with seeded noise, of which no rows are made."""
+    request = Request(spec, tuple(n for n in rows.columns if n in spec.released_columns), 2)
+    steps, batches = build_steps(request), pa.Table.from_pandas(rows, preserve_index=False).to_batches(65_536)
+    counting = steps[: [step.name for step in steps].index("measure_sets") + 1]
+    made = MemoryRun(request, counting, draw_from_seed(seed), PrivateAccess(lambda repairs=None: batches)).run()
+    places = {file: place.split(".") for file, place in list_published_files(steps).items()}
+    tables = {file: made[step][table] for file, (step, table) in places.items() if step in made}
+    release = Questions()
+    release.__dict__["_counts"] = MemoryCounts.of_run(request, {**tables, "synthetic.parquet": pa.table({})})
+    return release
 
 
 def _share_by(table: pd.DataFrame, person: str, by: str, holds: Callable[[Any], pd.Series]) -> dict[str, float]:

@@ -467,12 +467,9 @@ class ReleaseSpec(FrozenModel):
         """Whether triples of the focus are scored, and the strongest measured."""
         options = self.mechanism
         by_sweeps = isinstance(options, PrivSyn) and options.synthesis.method == "sweep"
-        one_row = (
-            self.panel is None
-        )  # where rows are linked, sets are measured that are named, and no others looked for
-        return (
-            self.focus is not None and self.focus.triples and by_sweeps and one_row and len(self.measured_columns) > 2
-        )
+        if self.panel is not None:  # where rows are linked, named sets are measured, and no others are looked for
+            return False
+        return self.focus is not None and self.focus.triples and by_sweeps and len(self.measured_columns) > 2
 
     @property
     def scores_focus_more(self) -> bool:

@@ -22,7 +22,7 @@ from privsyn.answers.computed import state_rule
 from privsyn.answers.conditions import AtLevel, Condition, Parsed
 from privsyn.answers.counted import answer_counts
 from privsyn.answers.question import Question
-from privsyn.answers.released_counts import ReleasedCounts
+from privsyn.answers.released_counts import ReleasedCounts, describe_kept_rows
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.panels import name_all_rows
@@ -56,12 +56,17 @@ def answer_persons(release: Questions, what: str, by: Sequence[str], level: floa
     about = f"{'share' if share else 'number'} of {released.request.spec.unit.one}s of whom {what} holds"
     event = find_event(released, summary)
     if event is not None:
-        table = (
-            release._shares(event, level, about, False)(tuple(by), None)
-            if share
-            else _count_event(release, by, event, level, about)
-        )
-        table.attrs["words"].append(describe_kept(released))
+        from privsyn.answers.questions import build_answer_table  # here: that module's answers are made by this one
+
+        if share:
+            table = release._shares(event, level, about, False)(tuple(by), None)
+        else:
+            asked = Question.of(released, tuple(by), event)
+            table = build_answer_table(asked, answer_counts(asked, level), about)
+        of_rows = describe_kept_rows(released)  # figures are of all kept rows, not of a drawn one
+        table.attrs["words"] = [word for word in table.attrs["words"] if word not in of_rows] + [
+            describe_kept(released)
+        ]
         return table
     if summary.function not in OF_TRUTH:
         raise RequestError(
@@ -125,14 +130,6 @@ def find_event(released: ReleasedCounts, summary: Summary) -> AtLevel | None:
             codes = summary.find_codes(codec.measured.cuts, most)
             return None if codes is None else AtLevel(codec, np.flatnonzero(codes))
     return None
-
-
-def _count_event(release: Questions, by: Sequence[str], event: AtLevel, level: float, about: str) -> pd.DataFrame:
-    """Return how many persons have a measured figure, in groups."""
-    from privsyn.answers.questions import build_answer_table  # here: that module's answers are made by this one
-
-    asked = Question.of(release._counts, tuple(by), event)
-    return build_answer_table(asked, answer_counts(asked, level), about)
 
 
 def _bound_rows(released: ReleasedCounts, condition: Condition, level: float, *, always: bool) -> float:

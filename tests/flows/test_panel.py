@@ -177,7 +177,8 @@ def test_a_table_in_several_parts_has_every_person_once(tmp_path: Path) -> None:
 
 
 def test_a_forecast_takes_persons_for_rows(tmp_path: Path) -> None:
-    made = forecast(make_panel_spec(), 500, epsilons=(), seeds=1)
+    asked = [{"question": "share(ever(job == 'none')) by sex"}]
+    made = forecast(make_panel_spec(workload=asked), 500, epsilons=(), seeds=1)
     assert "A row stands for a person" in " ".join(made.words)
     assert {column.column for column in made.at[0].columns} >= {"year", "sex", "age", "income", "job"}
 
