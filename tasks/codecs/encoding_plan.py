@@ -36,9 +36,10 @@ from privsyn.tasks.codecs.codec import Codec, Codes
 from privsyn.tasks.codecs.compositions import CompositionCodec
 from privsyn.tasks.codecs.dates_and_times import CalendarColumnCodec, DateCodec, DatetimeCodec, TimeCodec
 from privsyn.tasks.codecs.differences import DifferenceCodec
+from privsyn.tasks.codecs.frequent_values import FrequentValues
 from privsyn.tasks.codecs.heaping import HeapingCodec
 from privsyn.tasks.codecs.level_codecs import LevelCodec, add_level_codecs
-from privsyn.tasks.codecs.numbers import IntegerCodec, NumberCodec
+from privsyn.tasks.codecs.numbers import IntegerCodec, NumberCodec, SteppedCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.codecs.person_figures import PersonFigureCodec, SummaryCodec, build_person_figures, get_unit
 from privsyn.tasks.codecs.split import split_by_computed
@@ -83,6 +84,12 @@ class EncodingPlan:
         """
         kept = (c for c in self._changing if not isinstance(c, LevelCodec) and c.chances is None)
         return tuple(c.attribute for c in kept)
+
+    @property
+    def constant(self) -> tuple[str, ...]:
+        """The attributes of columns that are the same in every row of a person."""
+        names = frozenset() if self.panel is None else frozenset(self.panel.constant)
+        return tuple(c.attribute for c in self.of_rows.codecs if names.issuperset(c.sources))
 
     @property
     def drawn_by_row(self) -> tuple[str, ...]:
@@ -135,6 +142,16 @@ class EncodingPlan:
     def differences(self) -> tuple[DifferenceCodec, ...]:
         """The codecs of the differences of columns that the spec compares."""
         return tuple(c for c in self.codecs if isinstance(c, DifferenceCodec))
+
+    @property
+    def wide_celled(self) -> tuple[SteppedCodec[Any], ...]:
+        """The codecs of numbers with open bins, some of whose cells hold several values: these may be looked for.
+
+        None of linked rows, nor of columns whose values lie at one place.
+        """
+        together = {a for group in self.together for a in group}
+        numbers = (c for c in self.codecs if isinstance(c, SteppedCodec) and c.attribute not in together)
+        return tuple(c for c in numbers if self.panel is None and c.widths is not None and any(c.list_values()))
 
     def only(self, attributes: Collection[str]) -> EncodingPlan:
         """Return the codecs of some attributes, without what follows from others."""
@@ -210,6 +227,14 @@ class EncodingPlan:
     def with_slopes(self, slopes: Mapping[str, NDArray[np.float64]]) -> EncodingPlan:
         """Return the plan with these slopes inside the cells of numeric columns (tasks/estimation/tails.py)."""
         codecs = [c.with_slopes(slopes[c.attribute]) if c.attribute in slopes else c for c in self.codecs]
+        return replace(self, codecs=tuple(codecs))
+
+    def with_frequent(self, frequent: Mapping[str, FrequentValues]) -> EncodingPlan:
+        """Return the plan whose numbers are these values as often as they are (tasks/estimation/frequent_values.py)."""
+        codecs = [
+            c.with_frequent(frequent[c.attribute]) if isinstance(c, SteppedCodec) and c.attribute in frequent else c
+            for c in self.codecs
+        ]
         return replace(self, codecs=tuple(codecs))
 
     def decode(

@@ -129,6 +129,11 @@ class Linker:
             found.append((np.ravel_multi_index(own, shape), np.ravel_multi_index(wanted, shape)))
         return found
 
+    def link_each(self, records: CodeTable, seed: int) -> LinkedRows:
+        """Return the linked rows of these records; persons in the order of their records, each once."""
+        rng = np.random.default_rng([seed, 0x11D3])
+        return self._link({a: records.column(a) for a in records.domain.attributes}, rng)[0]
+
     def _link(
         self, coarse: dict[str, Codes], rng: np.random.Generator
     ) -> tuple[LinkedRows, dict[str, Codes], dict[str, Codes]]:

@@ -16,7 +16,7 @@ from privsyn.specs.draft_tables import CONFIRM, draft_tables, make_table_name
 from privsyn.specs.spec_file import parse_spec
 from privsyn.specs.yaml_file import parse_yaml
 from tests.support.commands import privsyn as run_command
-from tests.support.linked_tables import make_members, make_visits, save_tables
+from tests.support.linked_tables import make_members, make_tree, make_visits, save_tables
 from tests.unit.specs.test_draft import fill
 
 Tables = dict[str, Any]
@@ -192,3 +192,19 @@ def test_a_draft_in_python_says_what_is_guessed() -> None:
 )
 def test_names_of_tables_are_made_of_their_places(place: str, name: str) -> None:
     assert make_table_name(place) == name
+
+
+def test_further_tables_are_of_the_one_before_whose_key_they_have() -> None:
+    made = draft_tables(make_tree(20))
+    tables = read(made.text)
+    assert {name: table.get("of") for name, table in tables.items()} == {
+        "persons": None,
+        "visits": "persons",
+        "drugs": "visits",
+        "buys": "persons",
+    }
+    assert (tables["drugs"]["key"], tables["drugs"]["order"], tables["buys"]["order"]) == ("drug", "day", "week")
+    assert set(parse_spec(fill_tables(made.text)).branches) == {"visits", "drugs", "buys"}
+    alone = {**make_tree(5), "sites": pa.table({"site": [1]})}
+    with pytest.raises(RequestError, match="sites has no column of the key of a table before it"):
+        draft_tables(alone)
