@@ -219,30 +219,39 @@ class ReleasedCounts:
         return next((y, sigma) for names, y, sigma in zip(*queries, strict=True) if attribute in names)
 
     @cached_property
-    def rows(self) -> pa.Table:
-        """All synthetic rows, as they are in the folder; of a further table with the columns above beside them."""
-        if not self._is_further:
-            return pa.concat_tables(self.read(name) for name in list_synthetic_names(self.manifest))
-        spec = self.request.spec
-        rows = read_branch(read_public_spec(self.manifest, FIELD), self.branch, self.read)
-        return rows.select([str(spec.unit.identifier), *spec.released_columns])
-
-    @cached_property
     def table(self) -> pa.Table:
         """The synthetic rows; categories as their values, not as codes into a list.
 
         Of linked rows one of each synthetic person, as the counts are of one row of each person.
         """
-        whole = self.rows
         panel = self.request.spec.panel
-        if panel is not None:
-            drawn = draw_one_row_each(whole[panel.person].to_numpy(), household=panel.household)
-            whole = whole.take(pa.array(drawn)).drop_columns([panel.person])
+        if panel is None:
+            return self._rows
+        drawn = draw_one_row_each(self._rows[panel.person].to_numpy(), household=panel.household)
+        return self._rows.take(pa.array(drawn)).drop_columns([panel.person])
+
+    @cached_property
+    def _rows(self) -> pa.Table:
+        """All synthetic rows; categories as their values; of a further table with the columns above beside them."""
+        if self._is_further:
+            spec = self.request.spec
+            whole = read_branch(read_public_spec(self.manifest, FIELD), self.branch, self.read)
+            whole = whole.select([str(spec.unit.identifier), *spec.released_columns])
+        else:
+            whole = pa.concat_tables(self.read(name) for name in list_synthetic_names(self.manifest))
         return whole.cast(pa.schema([field.with_type(_simplify_type(field.type)) for field in whole.schema]))
 
     @cached_property
     def _is_further(self) -> bool:
         return self.branch in list_further(read_public_spec(self.manifest, FIELD).tables)
+
+    @cached_property
+    def persons(self) -> tuple[pa.Table, NDArray[np.bool_]]:
+        """The synthetic rows of linked persons, and where each person begins.  Raises ValueError where none are."""
+        panel = self.request.spec.panel
+        if panel is None:
+            raise ValueError("the rows of this release are not linked")
+        return self._rows, np.diff(self._rows[panel.person].to_numpy(), prepend=-1) != 0
 
     @property
     def noisy_files(self) -> dict[str, str]:
