@@ -64,6 +64,12 @@ class TableContract:
         return self.schema is None
 
 
+BATCH_ROWS, LEAST_BATCH_ROWS = 131_072, 1_024
+"""Rows that are read or decoded at a time, at most and at least."""
+
+BATCH_COLUMNS = 300
+"""Columns up to which these are the most rows; of wider tables a batch has as many values as of this one."""
+
 PROFILE_SCHEMA = pa.schema(
     [
         ("column", pa.string()),
@@ -242,6 +248,11 @@ SYNTHETIC = _make_wide_table("synthetic", Zone.RELEASED)
 
 SYNTHETIC_WITHOUT_ROWS = _make_wide_table("without_rows", Zone.RELEASED)
 """Synthetic persons of a table above that have no row: its released columns."""
+
+
+def choose_batch_rows(columns: int) -> int:
+    """Return how many rows of so many columns are read or decoded at a time: so memory is bounded for wide tables."""
+    return min(BATCH_ROWS, max(LEAST_BATCH_ROWS, BATCH_ROWS * BATCH_COLUMNS // max(1, columns)))
 
 
 def build_code_schema(domain: Domain, *, padded: bool = False) -> pa.Schema:

@@ -391,7 +391,8 @@ def build_decoding_step(stages: Sequence[str], name: str = CODES) -> Step:
         related = get_synthesis(request).related_inside
         tasks = _list_shard_rows(request, inputs, name, build_coarse_domain(recode))
         parts = synthetic_parts.DecodedParts(recode, encoding, order, held, related)
-        profile = partial(tables.make_value_profile, ranges={name: encoding.ranges()[name] for name in order})
+        ranges = encoding.ranges()
+        profile = partial(tables.make_value_profile, ranges={name: ranges[name] for name in order})
         stream = RowStream(decode.build_decoded_schema(encoding, order), (), profile)
         return {"synthetic": _make_in_parts(request, inputs, progress, parts.make, stream, tasks)}
 
@@ -416,6 +417,8 @@ def _key_decoding(request: Request) -> dict[str, Any]:
     if any(bins.added is not None for bins in request.encoding.binning.values()):
         later |= {"unlisted": "above noise"}
     later |= _key_smoothing(request)
+    if (rows := tables.choose_batch_rows(len(request.column_order))) < tables.BATCH_ROWS:
+        later |= {"batch_rows": rows}
     return {**_key_shards(request), "order": request.column_order, "columns": key_columns(request), **later}
 
 

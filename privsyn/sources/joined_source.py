@@ -23,7 +23,8 @@ from privsyn.data_contracts.columns import CategoricalColumn
 from privsyn.data_contracts.linked_tables import LinkedTable, get_above, get_below
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.sources.private_table import BATCH_ROWS, LEFT_OUT, Note, Source, forget
+from privsyn.data_contracts.tables import choose_batch_rows
+from privsyn.sources.private_table import LEFT_OUT, Note, Source, forget
 from privsyn.tasks.codecs.parsing import to_keys
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class JoinedSource(Source):
         if self._checked:
             return
         keys = [] if self.row_key is None else [pa.array([], pa.string())]
-        for batch in self._join(BATCH_ROWS, forget):
+        for batch in self._join(choose_batch_rows(len(self.read)), forget):
             if self.row_key is not None:
                 keys.append(to_keys(batch.column(self.row_key), pa.string()).drop_null())
         every = pa.chunked_array(keys) if keys else None
