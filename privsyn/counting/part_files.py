@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from privsyn.storage.parquet_writing import write_parquet
 from privsyn.storage.table_files import iterate_batches
+from privsyn.tasks.kernels.read_ahead import read_ahead
 
 
 class Made(NamedTuple):
@@ -45,7 +46,7 @@ def write_part(make: Make, profile: Profile, schema: pa.Schema, task: Any, path:
     made, profiles = make(task, threads), []
 
     def profiled() -> Iterator[pa.RecordBatch]:
-        for batch in made.batches:
+        for batch in read_ahead(made.batches, threads):
             profiles.append(profile([batch]))
             yield batch
 
