@@ -90,11 +90,17 @@ def parse_expression(text: str, types: Mapping[str, Type], words: RowWords = ONE
 
 
 def find_names(text: str) -> tuple[str, ...]:
-    """Return the names that an expression has where columns stand, each once, whatever there is.  Raises FieldError."""
+    """Return the names that an expression has where columns stand, each once, whatever there is.  Raises FieldError.
+
+    Of ``previous.age`` that is ``age``.
+    """
     tree, quoted = _parse(text)
-    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    names = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in called and n.id not in CONSTANTS]
-    return tuple(dict.fromkeys(_unquote(name, quoted) for name in names))
+    every = list(ast.walk(tree))
+    skipped = {id(node.func) for node in every if isinstance(node, ast.Call)}
+    skipped |= {id(node.value) for node in every if isinstance(node, ast.Attribute)}  # a row or a table
+    named = [node for node in every if isinstance(node, ast.Name | ast.Attribute) and id(node) not in skipped]
+    names = [node.attr if isinstance(node, ast.Attribute) else node.id for node in named]
+    return tuple(dict.fromkeys(_unquote(name, quoted) for name in names if name not in CONSTANTS))
 
 
 def names_neighbour(text: str) -> bool:
@@ -184,10 +190,14 @@ class _Reader:
         part = ast.unparse(tree)
         for i, name in enumerate(self._quoted):
             part = part.replace(f"_column_{i}_", f"`{name}`")
+        called = (*FUNCTIONS, COUNT) if self._words.rows else FUNCTIONS
+        before = (*self._words.rows, *self._words.tables)
+        words = f"; and one of {', '.join(before)} before a point and a column" if before else ""
         return FieldError(
             f"`{part}` has no meaning in a rule",
             "Use columns, values, null, + - * / // %, comparisons, and/or/not/in, `x if condition else y`, and "
-            + ", ".join(f"{f}()" for f in FUNCTIONS),
+            + ", ".join(f"{f}()" for f in called)
+            + words,
         )
 
     def _constant(self, value: Any) -> Node:

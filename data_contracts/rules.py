@@ -274,7 +274,7 @@ def _check_rule(rule: Any, columns: Columns, words: RowWords, taken: set[str]) -
     match rule:
         case Never():
             condition = parse_condition(rule.never, types, words)
-            if not condition.columns:
+            if not condition.columns and not condition.across:
                 raise FieldError("names no column", "A rule is about the columns of a row", ("never",))
             _check_texts(condition, columns, ("never",))
         case Derive():

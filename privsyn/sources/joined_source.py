@@ -1,9 +1,10 @@
 """Two private tables, one of persons and one of their rows, read as one: each row with its person's columns beside it.
 
 The table above is held in memory; rows are streamed.  A person without rows is one row that has no place in the order.
-Rows that do not fit into the other table are left out, each by a rule that knows the rows of one key alone, and counted
-with the repairs, which are private.  A table above without one row that is kept, and a person in two households, which
-no such rule can mend, are refused in words that hold no value and say that they are private.
+Rows that do not fit into the other table are left out, each by a rule that knows the rows of one person or household
+alone, and counted with the repairs, which are private.  Of several rows that claim one place that of the least hash
+stays, so the order of rows says nothing.  A table above without one row that is kept, which no such rule can mend, is
+refused in words that hold no value and say that they are private.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.columns import CategoricalColumn
@@ -26,6 +28,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import choose_batch_rows
 from privsyn.sources.private_table import LEFT_OUT, Note, Source, forget
 from privsyn.tasks.codecs.parsing import to_keys
+from privsyn.tasks.kernels.streams import GAMMA, mix_bits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +36,11 @@ if TYPE_CHECKING:
     from privsyn.storage.store import Store
 
 NOBODY, NO_KEY, AGAIN = "not in the table above", "null in the table above", "again in the table above"
-"""Repairs of a key: rows below whose key no row above has; rows above without a key, and after the first of a key."""
+"""Repairs of a key: rows below whose key no row above has; rows above without a key, and all but one of a key."""
+
+TWICE, ELSEWHERE = "again in the household", "in another household, too"
+"""Repairs of the key of members: all but one row of a key in a household; rows whose key other households have, too,
+which stay: a rule that left one of them out would depend on both households."""
 
 PRIVATE = "(PRIVATE: it is about rows; pass it on to nobody); nothing was spent"
 """What an error about rows ends with."""
@@ -114,20 +121,11 @@ class JoinedSource(Source):
             source.close()
 
     def check_rows(self) -> None:
-        """Read every row once; RequestError as of :meth:`batches`, and where one row is in two households."""
+        """Read every row once; RequestError as of :meth:`batches`."""
         if self._checked:
             return
-        keys = [] if self.row_key is None else [pa.array([], pa.string())]
-        for batch in self._join(choose_batch_rows(len(self.read)), forget):
-            if self.row_key is not None:
-                keys.append(to_keys(batch.column(self.row_key), pa.string()).drop_null())
-        every = pa.chunked_array(keys) if keys else None
-        if every is not None and pc.count_distinct(every).as_py() < len(every):
-            raise _refuse(
-                self.below[0],
-                "has a key twice, so that one person is in two households or twice in one",
-                "Keep one row of each key",
-            )
+        for _ in self._join(choose_batch_rows(len(self.read)), forget):
+            pass
         self._checked.append(True)
 
     def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
@@ -138,8 +136,14 @@ class JoinedSource(Source):
         """Yield the rows below beside the columns above, then those above of which there was none."""
         persons, _, left_out = self._persons
         note(self.key, left_out)
-        seen, schema = np.zeros(persons.num_rows, bool), None
+        seen, schema, start = np.zeros(persons.num_rows, bool), None, 0
+        again, elsewhere = self._members
+        note(self.row_key or "", +Counter({TWICE: len(again), ELSEWHERE: elsewhere}))
         for batch in self.below[1]._stream(batch_rows, note):
+            first, end = np.searchsorted(again, [start, start + batch.num_rows])
+            one_of_each = np.delete(np.arange(batch.num_rows), again[first:end] - start)
+            start += batch.num_rows
+            batch = batch.take(pa.array(one_of_each)) if end > first else batch
             own = to_keys(batch.column(self.key), pa.string())
             place = self._keys.find(own)
             kept = batch.filter(place.is_valid())
@@ -167,7 +171,7 @@ class JoinedSource(Source):
     def _persons(self) -> tuple[pa.Table, pa.Array, Counter[str]]:
         """The rows above that are kept, in memory, their keys, and how many were left out.
 
-        The first row of each key is kept, in the order in which the table has them.
+        Of each key the row of the least hash is kept.
         """
         name, source = self.above
         batches = list(source.batches())
@@ -175,12 +179,33 @@ class JoinedSource(Source):
         if sum(len(part) - part.null_count for part in keys) == 0:
             raise _refuse(name, f"has no row with a `{self.key}`", "Name the whole table")
         codes = pa.chunked_array(keys).dictionary_encode().combine_chunks()
-        rows = pa.array(np.arange(len(codes)))
-        first = pa.table({"code": codes.indices, "row": rows}).drop_null().group_by("code").aggregate([("row", "min")])
-        kept = pa.array(np.sort(np.asarray(first["row_min"])))
+        hashes = np.concatenate([_hash_rows(batch) for batch in batches])
+        known = np.flatnonzero(codes.is_valid())
+        kept = pa.array(known[~_find_again(np.asarray(codes.indices.drop_null()), hashes[known])])
         table = pa.Table.from_batches(batches).take(kept).combine_chunks()
         again = len(codes) - codes.null_count - len(kept)
         return table, codes.take(kept).dictionary_decode(), +Counter({NO_KEY: codes.null_count, AGAIN: again})
+
+    @cached_property
+    def _members(self) -> tuple[NDArray[np.int64], int]:
+        """The places of the rows below that are again in their household, and how many are in others, too.
+
+        Of the rows of one key in one household that of the least hash stays.
+        """
+        if self.row_key is None:
+            return np.empty(0, np.int64), 0
+        keys: list[list[pa.Array]] = [[pa.array([], pa.string())], [pa.array([], pa.string())]]
+        hashes = [np.empty(0, np.uint64)]
+        for batch in self.below[1]._stream(choose_batch_rows(len(self.read)), forget):
+            for parts, name in zip(keys, (self.key, self.row_key), strict=True):
+                parts.append(to_keys(batch.column(name), pa.string()))
+            hashes.append(_hash_rows(batch))
+        coded = [pa.chunked_array(parts).dictionary_encode().combine_chunks().indices for parts in keys]
+        place = np.flatnonzero(np.asarray(pc.and_(*(codes.is_valid() for codes in coded))))
+        household, member = (np.asarray(codes.fill_null(0)).astype(np.int64)[place] for codes in coded)
+        again = _find_again(household << 32 | member, np.concatenate(hashes)[place])
+        _, number, households = np.unique(member[~again], return_inverse=True, return_counts=True)
+        return place[again], int((households[number] > 1).sum())
 
     @cached_property
     def _keys(self) -> _Keys:
@@ -196,11 +221,9 @@ class _Keys:
 
     @staticmethod
     def _hash(texts: pa.Array) -> pd.Index[Any]:
-        import pandas as pd  # these here: pandas and compiled code load slowly
+        import pandas as pd  # here: it loads slowly
 
-        from privsyn.tasks.kernels.text_hash import hash_texts
-
-        return pd.Index(hash_texts(texts))
+        return pd.Index(_hash_texts(texts))
 
     def find(self, own: pa.Array) -> pa.Array:
         """Return the place of each text among the keys, shape (rows,); null where it is none."""
@@ -209,6 +232,29 @@ class _Keys:
         place = self._index.get_indexer(self._hash(own))
         found = pa.array(place, mask=place < 0)
         return pc.if_else(pc.equal(self._keys.take(found), own), found, pa.scalar(None, found.type))
+
+
+def _find_again(group: NDArray[Any], hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Return which rows are not the one of the least hash in their group; both of shape (rows,)."""
+    order = np.lexsort((hashes, group))
+    again = np.zeros(len(group), bool)
+    again[order[1:]] = group[order[1:]] == group[order[:-1]]
+    return again
+
+
+def _hash_texts(texts: pa.Array) -> NDArray[np.uint64]:
+    """Return the hash of each text, that of the empty text of null."""
+    from privsyn.tasks.kernels.text_hash import hash_texts  # here: compiled code loads slowly
+
+    return hash_texts(texts.fill_null(""))
+
+
+def _hash_rows(batch: pa.RecordBatch) -> NDArray[np.uint64]:
+    """Return a hash of each row, of what its columns hold alone."""
+    found = np.full(batch.num_rows, GAMMA)
+    for name in sorted(batch.schema.names):
+        found = mix_bits(found ^ _hash_texts(to_keys(batch.column(name), pa.string())))
+    return found
 
 
 def _open(

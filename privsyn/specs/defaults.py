@@ -5,7 +5,7 @@ Everything here is public.  The fields are filled in before the spec is validate
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -29,22 +29,39 @@ def with_defaults(document: Document) -> tuple[Document, Filled]:
     if SECTION not in document.content:
         return document, {}
     content = {name: value for name, value in document.content.items() if name != SECTION}
-    columns, lines = content.get("columns"), dict(document.lines)
-    patterns = _read_patterns(document, columns if isinstance(columns, dict) else {})
-    filled: Filled = {}
-    if isinstance(columns, dict):
-        content["columns"] = {}
+    lines, filled = dict(document.lines), Filled()
+    places = list(_iterate_sections(content))
+    patterns = _read_patterns(document, {str(name) for _, columns in places for name in columns})
+    for place, columns in places:
+        made: dict[str, Any] = {}
         for name, own in columns.items():
             fields, sources = _apply_to_column(str(name), own, patterns)
             filled |= {name: fields} if fields else {}
             own = {} if own is None and sources else own
-            content["columns"][name] = {**fields, **own} if isinstance(own, Mapping) else own
+            made[name] = {**fields, **own} if isinstance(own, Mapping) else own
             for field, pattern in sources.items():
-                _copy_lines(lines, (SECTION, pattern, field), ("columns", name, field))
+                _copy_lines(lines, (SECTION, pattern, field), (*place, name, field))
+        content = _replace(content, place, made)
     return Document(content, lines), filled
 
 
-def _read_patterns(document: Document, columns: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _iterate_sections(content: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+    """Yield the place and the content of every mapping that describes columns: the spec's, and those of its tables."""
+    if isinstance(content.get("columns"), dict):
+        yield ("columns",), content["columns"]
+    tables = content.get("tables")
+    for name, table in tables.items() if isinstance(tables, dict) else ():
+        if isinstance(table, dict) and isinstance(table.get("columns"), dict):
+            yield ("tables", name, "columns"), table["columns"]
+
+
+def _replace(content: Mapping[str, Any], place: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """Return the content with another value at a place."""
+    first, *inner = place
+    return {**content, first: _replace(content[first], tuple(inner), value) if inner else value}
+
+
+def _read_patterns(document: Document, columns: Collection[str]) -> dict[str, dict[str, Any]]:
     """Pattern -> fields, checked."""
     section = document.content[SECTION]
     if not isinstance(section, Mapping):
@@ -54,7 +71,7 @@ def _read_patterns(document: Document, columns: Mapping[str, Any]) -> dict[str, 
         here = (SECTION, pattern)
         if not isinstance(fields, Mapping):
             raise _make_refusal(document, here, "must be a mapping of fields", "Write `{field: value, ...}`")
-        if not any(fnmatchcase(str(name), str(pattern)) for name in columns):
+        if not any(fnmatchcase(name, str(pattern)) for name in columns):
             cure = "Correct the pattern: `*` stands for any text, `?` for one character"
             raise _make_refusal(document, here, "matches no column under `columns`", cure)
         for field in fields:

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns import CategoricalColumn
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.sources.joined_source import AGAIN, NO_KEY, NOBODY
+from privsyn.sources.joined_source import AGAIN, ELSEWHERE, NO_KEY, NOBODY, TWICE
 from privsyn.sources.private_table import LEFT_OUT
 from privsyn.tasks.codecs import Codec
 from privsyn.tasks.codecs.codec import Columns
 from privsyn.tasks.codecs.ordered import FRACTIONS
 from privsyn.tasks.codecs.parsing import decode_dictionary, to_keys
-from privsyn.tasks.steps.encode import OF_RULE
+from privsyn.tasks.steps.encode import NO_RECORD, NOT_KEPT, OF_RULE
 
 MISREAD_SHARE = 0.05
 """A column of which a larger share was repaired is likely to be misread."""
@@ -41,6 +41,8 @@ IN_WORDS = {
     NOBODY: "name nobody in the table above",
     NO_KEY: "are null in the table above",
     AGAIN: "are there again in the table above",
+    TWICE: "are there again in their household",
+    ELSEWHERE: "are in another household, too",
 }
 """What each repair says of the values that it touched."""
 
@@ -78,7 +80,8 @@ def list_misread_columns(
     found: dict[str, dict[str, float]] = {}
     for (column, repair), many in counts.items():
         of = rows + unread if repair == LEFT_OUT else rows
-        if many and of and repair != "left out" and not column.startswith((f"{OF_RULE}[", f"{OF_RULE}.")):
+        of_a_rule = column.startswith((f"{OF_RULE}[", f"{OF_RULE}."))
+        if many and of and repair not in (NOT_KEPT, NO_RECORD) and not of_a_rule:
             found.setdefault(column, {})[repair] = min(1.0, many / of)
     over = [(c, r) for c, r in found.items() if sum(r.values()) > least]
     over.sort(key=lambda entry: -sum(entry[1].values()))

@@ -90,8 +90,9 @@ def fit_of(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...]) -> Tabl
     for name, fit in fits.items():
         fit.examples = list(dict.fromkeys(map(make_printable, odd[name])))[:EXAMPLES]
     unread = reading.counts["", LEFT_OUT]
+    of_keys = {(name, repair): many for (name, repair), many in reading.counts.items() if name not in fits}
     counts = {(name, repair): many for name, fit in fits.items() for repair, many in fit.repairs.items()}
-    misread = list_misread_columns({**counts, ("", LEFT_OUT): unread}, rows)
+    misread = list_misread_columns({**of_keys, **counts}, rows)
     shares = {m.column: m.repairs for m in misread}
     for name, fit in fits.items():
         fit.cures = list(suggest_cures(spec.columns[name], odd[name], shares.get(name, {})))

@@ -148,7 +148,7 @@ class CompiledRules:
     def of_roles(self) -> tuple[Condition, ...]:
         """The conditions across rows that follow from the roles of a household's members alone."""
         column, _ = self.roles
-        return tuple(c for c in self.across if column and {*c.node.columns} == {column})
+        return tuple(c for c in self.across if column and {*c.node.columns} <= {column})
 
     @classmethod
     def compile(cls, spec: ReleaseSpec) -> CompiledRules:

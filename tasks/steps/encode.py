@@ -31,6 +31,10 @@ OF_RULE = "rules"
 """How the place of a repair begins that is no repair of a value: a row that breaks a rule, and is counted as it is."""
 
 
+NOT_KEPT, NO_RECORD = "left out", "without a record of their own"
+"""Repairs of an identifier that say what the unit of protection leaves out: rows, and rows of a person but one."""
+
+
 @dataclass
 class Repairs:
     """How many values each repair touched, by column; filled while the rows stream through."""
@@ -86,7 +90,7 @@ def iterate_kept_batches(
             continue
         mask = keep[start : start + batch.num_rows]
         start += batch.num_rows
-        repairs.add(str(unit.identifier), +Counter({"left out": int((~mask).sum())}))
+        repairs.add(str(unit.identifier), +Counter({NOT_KEPT: int((~mask).sum())}))
         yield batch.filter(pa.array(mask))
 
 
@@ -113,7 +117,7 @@ def iterate_drawn_batches(
     for batch in batches(repairs):
         first, end = np.searchsorted(place, [start, start + batch.num_rows])
         rows = batch.take(pa.array(place[first:end] - start))
-        repairs.add(panel.person, +Counter({"without a record of their own": batch.num_rows - rows.num_rows}))
+        repairs.add(panel.person, +Counter({NO_RECORD: batch.num_rows - rows.num_rows}))
         start += batch.num_rows
         for name, values in zip(panel.figures, figures, strict=True):
             part = values[first:end]

@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -19,7 +20,7 @@ from privsyn.base.settings import Settings
 from privsyn.evaluation.private_evaluation import EvaluationRequest, evaluate
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import count_repairs
-from privsyn.sources.joined_source import AGAIN, NO_KEY, NOBODY
+from privsyn.sources.joined_source import AGAIN, ELSEWHERE, NO_KEY, NOBODY, TWICE
 from privsyn.sources.open_source import open_source
 from tests.support.commands import privsyn as run_command
 from tests.support.linked_tables import (
@@ -174,17 +175,20 @@ def test_rows_that_do_not_fit_are_left_out_and_counted_in_private(case: str, tmp
     assert "in the table above" not in words
 
 
-def test_the_first_row_of_a_key_is_kept_whatever_other_persons_are_there() -> None:
+def test_which_row_of_a_key_is_kept_hangs_on_no_order_and_no_other_person() -> None:
     tables = make_visits(50, without=0.0)
-    twice = change(tables, "persons", "pid", ["p1", "p1", None])
+    persons = change(tables, "persons", "pid", ["p1", "p1", None])["persons"]
+    persons = change({"persons": persons}, "persons", "sex", ["f", "m"])["persons"]
     spec = make_tables_spec(make_visits_content())
-    read_now = {}
-    for which, persons in (("all", twice["persons"]), ("fewer", twice["persons"].slice(0, 20))):
-        source = open_source({**twice, "persons": persons}, spec)
-        rows = pa.Table.from_batches(source.batches()).to_pylist()
-        read_now[which] = [row for row in rows if row["pid"] == "p1"]
-    assert read_now["all"] == read_now["fewer"]
-    assert {row["sex"] for row in read_now["all"]} == {tables["persons"]["sex"][0].as_py()}
+    backwards = persons.take(pa.array(range(persons.num_rows))[::-1])
+    kept = [
+        {row["sex"] for row in pa.Table.from_batches(source.batches()).to_pylist() if row["pid"] == "p1"}
+        for source in (
+            open_source({**tables, "persons": above}, spec) for above in (persons, persons.slice(0, 20), backwards)
+        )
+    ]
+    assert len(kept[0]) == 1
+    assert kept[0] == kept[1] == kept[2]
 
 
 def test_a_table_above_without_one_key_is_refused_before_anything_is_spent(tmp_path: Path) -> None:
@@ -197,12 +201,23 @@ def test_a_table_above_without_one_key_is_refused_before_anything_is_spent(tmp_p
     assert Ledger(Settings().ledger, create=True).entries() == []
 
 
-def test_a_person_in_two_households_is_refused(tmp_path: Path) -> None:
-    tables = change(make_members(100), "members", "pid", ["m1", "m1"])
-    spec = make_tables_spec(save_tables(tmp_path, tables, make_members_content()), **QUICK)
-    with pytest.raises(RequestError, match="one person is in two households or twice in one"):
-        run(spec)
-    assert Ledger(Settings().ledger, create=True).entries() == []
+def test_a_household_keeps_one_row_of_each_member_whatever_other_households_have(tmp_path: Path) -> None:
+    """Two rows of one member of a household are one; of a member of two households each keeps its own."""
+    tables = make_members(100)
+    homes, keys = (tables["members"][name].to_pylist() for name in ("hid", "pid"))
+    own, other = next(i for i in range(1, 100) if homes[i] == homes[i - 1]), len(keys) - 1
+    keys[own] = keys[other] = keys[own - 1]
+    tables = change(tables, "members", "pid", keys)
+    rows, alone = [], tables["members"].filter(pc.equal(tables["members"]["hid"], homes[own]))
+    for members in (tables["members"], tables["members"].take(pa.array(range(len(keys)))[::-1]), alone):
+        source = open_source({**tables, "members": members}, make_tables_spec(make_members_content()))
+        joined = pa.Table.from_batches(source.batches()).to_pylist()
+        rows.append(sorted((row["role"], row["age"]) for row in joined if row["hid"] == homes[own] and row["role"]))
+    assert rows[0] == rows[1] == rows[2]
+    assert len(rows[0]) == homes.count(homes[own]) - 1
+    summary = run(make_tables_spec(save_tables(tmp_path, tables, make_members_content()), **QUICK))
+    counted = {r: n for (c, r), n in count_repairs(Path(summary.private)).counts.items() if c == "pid"}
+    assert counted == {TWICE: 1, ELSEWHERE: 2}
 
 
 def test_rows_of_nobody_and_of_no_time_are_left_out(tmp_path: Path) -> None:
@@ -227,6 +242,9 @@ def test_a_check_says_how_rows_with_their_persons_fit(tmp_path: Path) -> None:
     assert {column.column: column.nulls for column in fit.columns} == dict.fromkeys(
         ("sex", "year", "age", "income", "job"), 0
     )
+    some = change(tables, "visits", "pid", ["nobody"] * 60)
+    misread = privsyn.check_spec(make_tables_spec(make_visits_content()), some).fit.misread  # type: ignore[union-attr]
+    assert [(m.column, [*m.repairs]) for m in misread] == [("pid", [NOBODY])]
     with pytest.raises(RequestError, match="Name both: persons and visits"):
         privsyn.check_spec(make_tables_spec(make_visits_content()), tables["visits"])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.rule_language import MAX_LENGTH, parse_condition, parse_expression
+from privsyn.data_contracts.rule_language import MAX_LENGTH, find_names, parse_condition, parse_expression
 
 TYPES = {
     "age": "number",
@@ -97,3 +97,8 @@ def test_an_expression_says_its_columns() -> None:
     node = parse_expression("wage if east else age - `hours-per-week`", TYPES)  # type: ignore[arg-type]
     assert node.type == "number"
     assert node.columns == ("east", "wage", "age", "hours-per-week")
+
+
+def test_a_name_after_a_point_is_the_column() -> None:
+    text = "previous.age < age and count(`hours-per-week` > 3) > 1 and visits.wage > null and abs(born) > 1"
+    assert sorted(find_names(text)) == ["age", "born", "hours-per-week", "wage"]

@@ -49,6 +49,24 @@ def test_patterns_fill_what_a_column_lacks() -> None:
     assert check_spec_content(content) == spec, "a mapping from Python, too"
 
 
+def test_patterns_reach_the_columns_of_tables() -> None:
+    tables = {
+        "persons": {"key": "pid", "columns": {"q1": None}},
+        "visits": {"of": "persons", "order": "year", "max": 3, "columns": {"q2": {"nullable": True}, "year": None}},
+    }
+    patterns = {"q?": {"kind": "categorical", "values": [1, 2]}, "year": {"kind": "integer", "min": 0, "max": 9}}
+    content = {**parse_yaml(HEAD, "x").content, "unit": {"person_id": "pid"}, "data": ""}
+    spec = check_spec_content({**content, "tables": tables, "defaults": patterns})
+    assert [(name, column.kind) for name, column in spec.measured_columns.items()] == [
+        ("q1", "categorical"),
+        ("q2", "categorical"),
+        ("year", "integer"),
+    ]
+    assert spec.columns["q2"].nullable and not spec.columns["q1"].nullable
+    with pytest.raises(RequestError, match="matches no column"):
+        check_spec_content({**content, "tables": tables, "defaults": {"z*": {"nullable": True}}})
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

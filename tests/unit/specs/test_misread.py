@@ -17,7 +17,7 @@ from privsyn.sources.private_table import LEFT_OUT
 from privsyn.specs.likely_cures import suggest_cures
 from privsyn.specs.misread import count_repaired_rows, find_odd_texts, list_meant_repairs, list_misread_columns
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.steps.encode import Repairs
+from privsyn.tasks.steps.encode import NO_RECORD, NOT_KEPT, Repairs
 from tests.support.specs import make_spec
 
 COLUMNS: dict[str, Any] = {
@@ -36,7 +36,7 @@ CODECS = {codec.attribute: codec for codec in plan(SPEC).codecs}
 
 def test_columns_above_the_share_are_named_worst_first() -> None:
     counts = {("a", "unlisted"): 5, ("b", "null"): 30, ("b", "above max"): 40, ("c", "unparseable"): 6}
-    found = list_misread_columns({**counts, ("pid", "left out"): 90}, 100)
+    found = list_misread_columns({**counts, ("pid", NOT_KEPT): 90, ("pid", NO_RECORD): 80}, 100)
     assert [m.column for m in found] == ["b", "c"], "5 of 100 is not more than 5 %; what the unit leaves out is none"
     assert list(found[0].repairs.items()) == [("above max", 0.4), ("null", 0.3)]
     assert found[0].sentence().startswith("`b`: of its values 40.0% lie above `max`, 30.0% are null")

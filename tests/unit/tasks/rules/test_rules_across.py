@@ -159,6 +159,15 @@ def test_which_row_a_word_names() -> None:
     assert rows.count(np.array([True, False, True, False, True, True])).tolist() == [2, 2, 2, 0, 2, 2]
 
 
+def test_a_rule_may_count_rows_and_name_no_column() -> None:
+    made = make_plan("count(true) > 3")
+    rows = make_rows(0)
+    assert find_broken(made, rows)[0].tolist() == (rows.groupby("pid")["pid"].transform("size") > 3).tolist()
+    check_persons_feasible(made)
+    with pytest.raises(FieldError, match="no person of two or more rows"):
+        check_persons_feasible(make_plan("count(true) > 1"))
+
+
 def test_forbidden_codes_are_not_drawn_and_the_others_as_often_as_before() -> None:
     probabilities = np.array([[0.5, 0.3, 0.2], [0.0, 1.0, 0.0]])
     before = np.repeat(np.array([0, 1], np.uint8), 3_000)
@@ -181,6 +190,7 @@ def test_forbidden_codes_are_not_drawn_and_the_others_as_often_as_before() -> No
         ("previous.job == 'nome'", "'nome' is not one of the values of 'job'"),
         ("previous.job > 3", "compares a text with a number"),
         ("previous.income.x > 1", "`previous.income.x` has no meaning in a rule"),
+        ("previous.previous.age > 1", "count(); and one of previous, next, first before a point and a column"),
         ("count(income) > 1", "is a number where a condition must stand"),
         ("previous.pid > 3", "names 'pid', which is not a released column"),
     ],
