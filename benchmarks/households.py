@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from benchmarks.panels import synthesize
+from benchmarks.panels import print_means, synthesize
 from benchmarks.tables import FOLDER
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.coded_tables import encode_table
@@ -155,18 +156,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=4)
     asked = parser.parse_args()
     rows, columns = load()
-    head: list[str] = []
-    for epsilon in asked.epsilons:
-        for way in asked.ways:
-            start = time.process_time()
-            found = [score(rows, MAKE[way](rows, columns, epsilon, s), columns) for s in range(asked.seeds)]
-            seconds = (time.process_time() - start) / asked.seeds
-            if not head:
-                head = list(found[0])
-                print("| epsilon | way | " + " | ".join(head) + " | CPU seconds |")
-                print("|---|---|" + "---|" * (len(head) + 1))
-            means = " | ".join(f"{np.nanmean([f[key] for f in found]):.3f}" for key in head)
-            print(f"| {epsilon:g} | {way} | {means} | {seconds:.0f} |", flush=True)
+
+    def measure(epsilon: float, way: str, seed: int) -> dict[str, float]:
+        return score(rows, MAKE[way](rows, columns, epsilon, seed), columns)
+
+    asked_for = product(asked.epsilons, asked.ways)
+    print_means((({"epsilon": f"{e:g}", "way": way}, partial(measure, e, way)) for e, way in asked_for), asked.seeds)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,24 @@
-"""Two tables that refer to each other: persons and their rows, or households and their members, as one spec of rows.
+"""Tables that refer to each other: persons and their rows, or households and their members, as one spec of rows.
 
 The columns of the table above are the same in every row of a person, so a release of two tables is one of linked rows
-(panels.py), beside a count of the persons that have no row.
+(panels.py), beside a count of the persons that have no row.  Further tables, of the same persons or of their rows, have
+their columns with them: each is a spec of two tables, with the table above it (:func:`build_branch`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from pydantic import Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
+from privsyn.data_contracts.columns import Column, DropColumn
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.form import Schema
 from privsyn.data_contracts.frozen_model import FrozenModel
+from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.rule_language import RowWords
 from privsyn.data_contracts.rules import OneOf, list_expressions, map_computed_columns
 
@@ -26,8 +29,17 @@ OF_ROWS = ("order", "with_order", "once")
 """Fields of a spec that may stand in the table of rows."""
 
 
+DEEPEST = 3
+"""Tables from the one of persons or households down to the last one, at most: persons, visits, drugs of visits."""
+
+
 class LinkedTable(FrozenModel):
-    """One of two tables: the one above, of persons or households, or the one of their rows, which is ``of`` it."""
+    """One of the tables: the one above all, of persons or households, or one of rows, which is ``of`` the one above it.
+
+    ``order``, ``max`` and ``with_order`` are of a further table; those of the first table of rows are the spec's.
+    """
+
+    LATER: ClassVar[frozenset[str]] = frozenset({"order", "max", "with_order"})
 
     data: str = Field(
         default="",
@@ -41,25 +53,27 @@ class LinkedTable(FrozenModel):
         description="Column that identifies a row of the table: of the table above the person or the household. The "
         "release has new keys.",
     )
-    columns: tuple[str, ...] = Field(
+    columns: tuple[str, ...] | dict[str, Column] = Field(
         description="The table's columns: a mapping as `columns` of the spec, or the names of columns described there."
     )
+    order: str | None = Field(default=None, description="Of a table of rows: `order` of the spec.")
+    max: int | None = Field(
+        default=None, ge=2, le=10_000, description="Of a table of rows: how many of one row above are kept at most."
+    )
+    with_order: tuple[str, ...] = Field(default=(), description="Of a table of rows: `with_order` of the spec.")
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
         """Return the JSON schema, with what :func:`fold_tables` takes out of a table as people write it."""
         schema = super().__get_pydantic_json_schema__(core_schema, handler)
         fields = handler.resolve_ref_schema(schema)["properties"]
-        names = fields["columns"]
-        described = {name: names.pop(name) for name in ("title", "description")}
+        names = fields["columns"]["anyOf"][0]
+        described = {name: fields["columns"][name] for name in ("title", "description")}
         fields["columns"] = {**described, "anyOf": [names, {"type": "object"}]}
-        fields |= {
-            "order": {"title": "Order", "type": "string", "description": "Of the table of rows: `order` of the spec."},
-            "max": {"title": "Max", "type": "integer", "minimum": 2, "description": "Likewise: rows kept at most."},
-        }
-        for field in OF_ROWS[1:]:
-            described = {"title": field.replace("_", " ").title(), "description": f"Likewise: `{field}` of the spec."}
-            fields[field] = {**described, "type": "array", "items": {"type": "string"}}
+        for field, type_ in (("order", {"type": "string"}), ("max", {"type": "integer", "minimum": 2})):
+            fields[field] = {**{name: fields[field][name] for name in ("title", "description")}, **type_}
+        described = {"title": "Once", "description": "Of members of households: `once` of the spec."}
+        fields["once"] = {**described, "type": "array", "items": {"type": "string"}}
         return schema
 
 
@@ -76,11 +90,21 @@ def get_above(tables: Tables) -> tuple[str, LinkedTable]:
 
 
 def get_below(tables: Tables) -> tuple[str, LinkedTable]:
-    """Return the table of rows with its name.  Raises LookupError where there is none."""
+    """Return the first table of rows of persons, or of members, with its name.  Raises LookupError for no tables."""
+    above = get_above(tables)[0]
     for name, table in tables.items():
-        if table.of is not None:
+        if table.of == above:
             return name, table
     raise LookupError("the spec has no tables")
+
+
+def list_further(tables: Tables) -> tuple[str, ...]:
+    """Return the other tables of rows by their names, each after the one that it is of."""
+    if not tables:
+        return ()
+    near = {get_above(tables)[0], get_below(tables)[0]}
+    others = [name for name in tables if name not in near]
+    return tuple(sorted(others, key=lambda name: tables[name].of in others))  # three tables deep at most
 
 
 def fold_tables(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,9 +127,9 @@ def fold_tables(content: Mapping[str, Any]) -> dict[str, Any]:
             problem = "are neither described nor listed"
             raise FieldError(problem, "Write `columns: {NAME: {kind: ...}}`", ("tables", name, "columns"))
     tables = {name: dict(table) for name, table in given.items()}
-    above, below = _arrange(tables)
+    above, below, *further = _arrange(tables)
     if content.get("data") or content.get("query"):
-        raise FieldError("says where one table is, and the spec has two", "Write `data` in each of them", ("data",))
+        raise FieldError("says where one table is, and the spec has several", "Write `data` in each of them", ("data",))
     key = tables[above].get("key")
     described = content.get("columns")
     if not isinstance(described, Mapping | None):
@@ -121,14 +145,25 @@ def fold_tables(content: Mapping[str, Any]) -> dict[str, Any]:
     for field in OF_ROWS:
         if field in tables[below]:
             folded[field] = tables[below].pop(field)
+    for name in further:
+        tables[name]["columns"] = _describe_further(name, tables)
     folded |= {"tables": tables, "columns": columns}
     most = tables[below].pop("max", None)
     folded["unit"] = _fold_unit(content.get("unit"), most, above, below, tables)
     return folded
 
 
-def _arrange(tables: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:
-    """Return the names of the table above and of the table of rows."""
+def join_columns(content: Mapping[str, Any]) -> Any:
+    """Return the described columns of a folded spec, with those of its further tables."""
+    columns, tables = content.get("columns"), content.get("tables")
+    if not isinstance(columns, Mapping) or not isinstance(tables, Mapping):
+        return columns
+    own = (table.get("columns") for table in tables.values() if isinstance(table, Mapping))
+    return {**columns, **{c: d for of in own if isinstance(of, Mapping) for c, d in of.items()}}
+
+
+def _arrange(tables: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the names of the table above all and of its first table of rows, then those of all others."""
     for name, table in tables.items():
         seen, at = [name], table.get("of")
         while at is not None:
@@ -141,22 +176,43 @@ def _arrange(tables: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:
                 raise FieldError(problem, f"Name one of {', '.join(tables)}", ("tables", name, "of"))
             seen.append(at)
             at = tables[at].get("of")
+        if len(seen) > DEEPEST:
+            problem = (
+                f"{name!r} lies below {len(seen) - 1} tables, {' and '.join(seen[1:])}, and {DEEPEST - 1} is the most"
+            )
+            cure = f"Sum its rows up in columns of {seen[1]}, such as their number"
+            raise FieldError(problem, cure, ("tables", name, "of"))
     roots = [name for name, table in tables.items() if table.get("of") is None]
     below = [name for name, table in tables.items() if table.get("of") in roots]
-    if len(tables) < 2 or not below:
+    if not below:
         raise FieldError(
             "two tables are one above, with a `key`, and one that is `of` it",
             "Write a spec of one table without `tables`, or add the other one",
             ("tables",),
         )
-    if len(tables) > 2:
-        raise FieldError(
-            f"{len(tables)} tables are not linked to each other: a release has one table of rows below one table",
-            "Sum the lowest table up in columns of the one above it, such as their number, or release each two in a "
-            "data set of their own",
-            ("tables",),
-        )
-    return roots[0], below[0]
+    if len(roots) > 1:
+        problem = f"{' and '.join(roots)} are of no other table, and one table of persons or households is above all"
+        raise FieldError(problem, f"Write `of: {roots[0]}` in what is of it", ("tables", roots[1]))
+    return [roots[0], below[0], *(name for name in tables if name not in (roots[0], below[0]))]
+
+
+def _describe_further(name: str, tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the described columns of a further table, its keys among them."""
+    table, at = tables[name], ("tables", name)
+    above = tables[table["of"]]
+    if not isinstance(table.get("columns"), Mapping):
+        problem = f"{name!r} has no columns of its own: only those of the first two tables can be described elsewhere"
+        raise FieldError(problem, "Write `columns: {NAME: {kind: ...}}`", (*at, "columns"))
+    if above.get("key") is None:
+        problem = f"nothing identifies a row of {table['of']}, and {name} is of it"
+        raise FieldError(problem, "Write `key: COLUMN`", ("tables", table["of"], "key"))
+    if "once" in table:
+        raise FieldError("is about the roles in a household", "Take it out", (*at, "once"))
+    if table.get("max") is None:
+        problem = f"nothing says how many rows of a row of {table['of']} are kept at most"
+        raise FieldError(problem, "Write `max: K`, a public number", (*at, "max"))
+    keys = [key for key in (above["key"], table.get("key")) if isinstance(key, str)]
+    return {**table["columns"], **{key: {"kind": "drop"} for key in keys if key not in table["columns"]}}
 
 
 def _take_columns(name: str, table: Mapping[str, Any], above: Any, columns: dict[str, Any]) -> Iterator[str]:
@@ -216,9 +272,10 @@ def _fold_unit(given: Any, most: Any, above: str, below: str, tables: Mapping[st
 
 
 class WithTables(Protocol):
-    """The parts of a spec that say what is public about two tables."""
+    """The parts of a spec that say what is public about its tables."""
 
     tables: Any
+    unit: Unit
     order: str | None
     constant: tuple[str, ...]
     columns: Any
@@ -250,7 +307,7 @@ def check_tables(spec: WithTables) -> None:
         return
     (above, persons), (below, rows) = get_above(spec.tables), get_below(spec.tables)
     at = ("tables", above, "columns")
-    for name, table in spec.tables.items():
+    for name, table in ((above, persons), (below, rows)):
         unknown = next((c for c in table.columns if c not in spec.columns), None)
         if unknown is not None:
             place = ("tables", name, "columns")
@@ -297,3 +354,68 @@ def _check_computed(spec: WithTables, above: str, persons: LinkedTable) -> None:
                 "List it in the table of rows",
                 ("tables", above, "columns"),
             )
+
+
+Spec = TypeVar("Spec", bound=Any)
+
+
+def build_first_branch(spec: Spec) -> Spec:
+    """Return the spec of the table above all and its first table of rows, without the further ones."""
+    near = (get_above(spec.tables), get_below(spec.tables))
+    return spec.model_copy(update={"tables": dict(near)})
+
+
+def build_branch(spec: Spec, name: str) -> Spec:
+    """Return the spec of a further table and the one above it, as one of two tables, where a row above is a person.
+
+    Beside the columns of the table above stand those of the table above all: rows below depend on both.
+    """
+    table, (root, _) = spec.tables[name], get_above(spec.tables)
+    above = _list_columns(spec, root) | _list_columns(spec, table.of)
+    key = str(spec.tables[table.of].key)
+    upper = LinkedTable(data=spec.tables[table.of].data, key=key, columns=tuple(above))
+    return spec.model_copy(
+        update={
+            "unit": Unit(person_id=key, max_records=table.max),
+            "columns": above | dict(table.columns),
+            "tables": {table.of: upper, name: table.model_copy(update={"columns": tuple(table.columns)})},
+            "order": table.order,
+            "with_order": table.with_order,
+            **dict.fromkeys(("once", "rules", "workload", "totals", "together", "compare", "constant"), ()),
+            **dict.fromkeys(("focus", "prior", "improves")),
+        }
+    )
+
+
+def _list_columns(spec: Any, name: str) -> dict[str, Any]:
+    """Return the described columns of one of the tables."""
+    columns = spec.tables[name].columns
+    return dict(columns) if isinstance(columns, Mapping) else {c: spec.columns[c] for c in columns}
+
+
+def check_further(spec: Any, name: str, check: Any) -> None:
+    """Raise FieldError, with its place, where a further table does not fit the tables above it.
+
+    ``check``: raises FieldError for a spec of two tables.
+    """
+    table, root = spec.tables[name], get_above(spec.tables)[0]
+    for upper in dict.fromkeys((root, table.of)):
+        beside = _list_columns(spec, upper)
+        twice = [c for c, d in table.columns.items() if c in beside and not _are_dropped(d, beside[c])]
+        if twice:
+            problem = f"{twice[0]!r} is a column of {upper} and of {name}"
+            raise FieldError(problem, "Rename it in one of them", ("tables", name, "columns"))
+    branch = build_branch(spec, name)
+    key = str(branch.unit.identifier)
+    if not isinstance(branch.columns[key], DropColumn):
+        problem = f"{key!r} is the key of {table.of}, and a key is never released"
+        raise FieldError(problem, "Describe it as {kind: drop}, or leave it out", ("tables", table.of, "columns"))
+    try:
+        check(branch)
+    except FieldError as error:
+        inside = error.place[2:] if error.place[:1] == ("tables",) else error.place
+        raise FieldError(error.problem, error.cure, ("tables", name, *inside)) from None
+
+
+def _are_dropped(*columns: Any) -> bool:
+    return all(isinstance(column, DropColumn) for column in columns)

@@ -25,10 +25,16 @@ from privsyn.data_contracts.form import Schema, leave_options, leave_to_preset, 
 from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.linked_tables import (
     LinkedTable,
+    build_branch,
+    build_first_branch,
+    check_further,
     check_tables,
     fold_tables,
+    get_above,
     get_below,
+    join_columns,
     list_constant_columns,
+    list_further,
 )
 from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, PrivSyn
 from privsyn.data_contracts.panels import Panel, check_panel, describe_identifier, describe_row_key
@@ -50,12 +56,18 @@ from privsyn.data_contracts.rule_language import NEIGHBOURS, RowWords
 from privsyn.data_contracts.rules import OneOf, Rule, check_rules, list_computed_columns
 from privsyn.data_contracts.spec_checks import check_levels, check_together, check_unmeasured
 from privsyn.data_contracts.step_options import Synthesis
+from privsyn.data_contracts.summaries import MeasuredSummary, check_summaries, list_measured_summaries
 from privsyn.data_contracts.totals import KnownTotal, PublicFile, check_totals
 
 MAX_COLUMNS = 5_000
 
 DATASET = r"^[a-z0-9][a-z0-9_-]{0,47}$"
 """What the ledger may call a data set."""
+
+
+def _check_two_tables(spec: ReleaseSpec) -> None:
+    check_tables(spec)
+    check_panel(spec)
 
 
 class ReleaseSpec(FrozenModel):
@@ -113,10 +125,10 @@ class ReleaseSpec(FrozenModel):
     )
     tables: dict[str, LinkedTable] = Field(
         default={},
-        description="Two tables in place of `data`: one of persons (or households) with its `key`, and one of their "
-        "rows, which is `of` it: `{persons: {data: persons.parquet, key: pid, columns: {...}}, visits: {data: "
-        "visits.parquet, of: persons, order: date, max: 20, columns: {...}}}` (docs/tables.md). In a form "
-        "`columns` of the spec is `{}` then.",
+        description="Two or more tables in place of `data`: one of persons (or households) with its `key`, and one of "
+        "their rows, which is `of` it: `{persons: {data: persons.parquet, key: pid, columns: {...}}, visits: {data: "
+        "visits.parquet, of: persons, order: date, max: 20, columns: {...}}}`. Further tables are `of` one of these "
+        "(docs/tables.md). In a form `columns` of the spec is `{}` then.",
     )
     order: str | None = Field(
         default=None,
@@ -157,7 +169,7 @@ class ReleaseSpec(FrozenModel):
         description="Where the fields below that the spec does not give come from: this project's defaults, those of "
         "0.3, or the paper's method and settings. They are constants. `0.4` differs from `0.3` where a column of "
         "numbers or moments has neither `bins` nor `edges`: then `equal_mass`, `single_values`, `round_numbers`, "
-        "`calendar`, `pooled` and `related_inside` are true, and `trends` is 0.15.",
+        "`calendar`, `pooled` and `related_inside` are true, `trends` is 0.15, and `values` 0.015.",
     )
     accountant: Literal["gaussian", "tight", "paper"] = Field(
         default="gaussian",
@@ -261,7 +273,7 @@ class ReleaseSpec(FrozenModel):
             return content
         current = fold_tables(translate_to_current(content))
         preset = current.get("preset", cls.model_fields["preset"].default)
-        values = find_open_values(preset, current.get("columns"))
+        values = find_open_values(preset, join_columns(current))
         if preset == "paper":
             current.setdefault("accountant", PAPER_ACCOUNTANT)
         options = current["mechanism"]
@@ -315,6 +327,8 @@ class ReleaseSpec(FrozenModel):
     def _panel_fits(self) -> ReleaseSpec:
         check_tables(self)
         check_panel(self)
+        for name in list_further(self.tables):
+            check_further(self, name, _check_two_tables)
         return self
 
     @model_validator(mode="after")
@@ -335,6 +349,7 @@ class ReleaseSpec(FrozenModel):
     def _targets_fit(self) -> ReleaseSpec:
         if self.focus is None and not self.workload:
             return self
+        check_summaries(self)
         check_targets(self.focus, self.workload, self.released_columns, list_computed_columns(self.rules))
         field = "workload" if self.focus is None else "focus"
         if not isinstance(self.mechanism, PrivSyn | Aim):
@@ -412,9 +427,26 @@ class ReleaseSpec(FrozenModel):
         return Panel(pid, most, self.order, constant, self.with_order, household, once, bool(self.tables))
 
     @property
+    def summaries(self) -> tuple[MeasuredSummary, ...]:
+        """The figures of a person's rows together that questions of the workload have measured."""
+        asked = [marginal.summary for marginal in self.measured_sets]
+        statements = [summary for summary in asked if summary is not None]
+        return list_measured_summaries(statements, self.unit.records) if statements else ()
+
+    @property
+    def branches(self) -> dict[str, ReleaseSpec]:
+        """By each table of rows the spec of two tables, of it and the one above it; none where there are but two."""
+        further = list_further(self.tables)
+        if not further:
+            return {}
+        first = {get_below(self.tables)[0]: build_first_branch(self)}
+        return first | {name: build_branch(self, name) for name in further}
+
+    @property
     def row_words(self) -> RowWords:
         """What rules may say of other rows of a person, and of tables, before a point and a column."""
-        tables = {name: table.columns for name, table in self.tables.items()}
+        near = (get_above(self.tables), get_below(self.tables)) if self.tables else ()
+        tables = {name: tuple(table.columns) for name, table in near}
         if self.panel is None:
             return RowWords(tables=tables)
         roles = tuple(map(str, getattr(self.columns[self.panel.order], "values", ())))
@@ -458,6 +490,8 @@ class ReleaseSpec(FrozenModel):
         """Whether triples of the focus are scored, and the strongest measured."""
         options = self.mechanism
         by_sweeps = isinstance(options, PrivSyn) and options.synthesis.method == "sweep"
+        if self.panel is not None:  # where rows are linked, named sets are measured, and no others are looked for
+            return False
         return self.focus is not None and self.focus.triples and by_sweeps and len(self.measured_columns) > 2
 
     @property

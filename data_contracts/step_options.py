@@ -28,7 +28,7 @@ MEMORY_LIMIT = "Columns that have more cells together are never candidates: a pu
 class Split(FrozenModel):
     """How rho is split over the three looks at the data; exact decimals that sum to 1."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"trends"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"trends", "values"})
 
     one_way: float = Field(default=0.25, gt=0, lt=1, description="Share of all one-way marginals.")
     selection: float = Field(
@@ -43,6 +43,14 @@ class Split(FrozenModel):
         "signed number each, if all columns are such; where others are many it is less. Where noise hides them, they "
         "are asked again with the chosen marginals, out of a quarter of the single columns' part at most. 0 (the "
         "paper): none is measured. Not with a prior.",
+    )
+    values: float = Field(
+        default=0.0,
+        ge=0,
+        le=0.09,
+        description="How much of the chosen marginals' share goes to counts of single values inside heavy cells of "
+        "numbers with neither `bins` nor `edges`, so that values which many rows share come out as they are. 0 (the "
+        "paper): none are counted. Not with linked rows.",
     )
     one_ways: Literal["cells", "equal"] = Field(
         default="cells",
@@ -70,6 +78,10 @@ class Split(FrozenModel):
     def exact_trends(self) -> Fraction:
         """Return :attr:`trends` as the decimal that was written, exactly."""
         return Fraction(repr(self.trends))
+
+    def exact_values(self) -> Fraction:
+        """Return :attr:`values` as the decimal that was written, exactly."""
+        return Fraction(repr(self.values))
 
 
 class Compression(FrozenModel):

@@ -222,6 +222,19 @@ MERGES = _make_long_table(
 """Sets of attributes to measure, numbered from 0: coarse code -> merged code of each attribute, in the order of the
 set's axes, and the weight by which the sets share their budget."""
 
+CANDIDATES = _make_long_table(
+    "candidates",
+    Zone.RELEASED,
+    [("attribute", pa.string()), ("code", pa.int32()), ("number", pa.int64()), ("value", pa.float64())],
+    _expect("expect_compound_columns_to_be_unique", column_list=["attribute", "number"]),
+    _require_at_least("code", 0),
+)
+"""Single values that are counted inside heavy cells: the fine code of the cell, which multiple of the column's step the
+value is, and the value."""
+
+LOCATED_ROWS = _make_wide_table("located_rows", Zone.PRIVATE)
+"""Which of the counted values private rows have; one past the end stands for all others."""
+
 MARGINALS = _make_long_table(
     "marginals",
     Zone.RELEASED,
@@ -248,6 +261,9 @@ SYNTHETIC = _make_wide_table("synthetic", Zone.RELEASED)
 
 SYNTHETIC_WITHOUT_ROWS = _make_wide_table("without_rows", Zone.RELEASED)
 """Synthetic persons of a table above that have no row: its released columns."""
+
+ROWS_ABOVE = _make_wide_table("rows_above", Zone.RELEASED)
+"""The number of the row above of each record of rows below."""
 
 
 def choose_batch_rows(columns: int) -> int:

@@ -23,6 +23,7 @@ from privsyn.engine.step import Step, release_steps
 from privsyn.pipelines.named_sets import MERGES_FILE, list_whole_stages
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.trend_steps import SUM_OF_SCORES
+from privsyn.pipelines.value_steps import COUNT_OF_A_VALUE
 from privsyn.storage.released_files import check_released_file, list_synthetic_names, read_manifest, read_public_spec
 from privsyn.tasks.codecs import EncodingPlan, find_evenly_cut_columns
 from privsyn.tasks.codecs.codec import Codec
@@ -78,6 +79,7 @@ class ReleasedCounts:
     def request(self) -> Request:
         """The public request, its columns in the table's order, with the cells that were counted."""
         request = Request(read_public_spec(self.manifest, FIELD), tuple(self.manifest.column_order))
+        request = next(iter(request.branches.values()), request)  # of a tree of tables that of the first two
         even = find_evenly_cut_columns(request.encoding, {a: len(r.coarse) for a, r in self.recode.items()})
         return replace(request, even=even) if even else request
 
@@ -218,13 +220,25 @@ class ReleasedCounts:
 
         Of linked rows one of each synthetic person, as the counts are of one row of each person.
         """
-        names = list_synthetic_names(self.manifest)
-        whole = pa.concat_tables(self.read(name) for name in names)
         panel = self.request.spec.panel
-        if panel is not None:
-            drawn = draw_one_row_each(whole[panel.person].to_numpy(), household=panel.household)
-            whole = whole.take(pa.array(drawn)).drop_columns([panel.person])
+        if panel is None:
+            return self._rows
+        drawn = draw_one_row_each(self._rows[panel.person].to_numpy(), household=panel.household)
+        return self._rows.take(pa.array(drawn)).drop_columns([panel.person])
+
+    @cached_property
+    def _rows(self) -> pa.Table:
+        """All synthetic rows; categories as their values."""
+        whole = pa.concat_tables(self.read(name) for name in list_synthetic_names(self.manifest))
         return whole.cast(pa.schema([field.with_type(_simplify_type(field.type)) for field in whole.schema]))
+
+    @cached_property
+    def persons(self) -> tuple[pa.Table, NDArray[np.bool_]]:
+        """The synthetic rows of linked persons, and where each person begins.  Raises ValueError where none are."""
+        panel = self.request.spec.panel
+        if panel is None:
+            raise ValueError("the rows of this release are not linked")
+        return self._rows, np.diff(self._rows[panel.person].to_numpy(), prepend=-1) != 0
 
     @property
     def noisy_files(self) -> dict[str, str]:
@@ -238,7 +252,15 @@ class ReleasedCounts:
     @property
     def trend_files(self) -> dict[str, str]:
         """Look at trends -> the file of its noisy sums, without its ending; empty where there is none."""
-        looks = {step.name for step in release_steps(self.steps) if step.look.noise_of == SUM_OF_SCORES}
+        return self._list_files_of(SUM_OF_SCORES)
+
+    @property
+    def value_files(self) -> dict[str, str]:
+        """Counts of single values -> their file, without its ending; empty where there are none."""
+        return self._list_files_of(COUNT_OF_A_VALUE)
+
+    def _list_files_of(self, noise_of: str) -> dict[str, str]:
+        looks = {step.name for step in release_steps(self.steps) if step.look.noise_of == noise_of}
         return {name: file for name, file in self.noisy_files.items() if name in looks}
 
     def read(self, name: str) -> pa.Table:

@@ -30,6 +30,7 @@ from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
 from privsyn.engine.memory import MemoryRun, Tables
 from privsyn.pipelines.named_sets import MERGES_FILE
+from privsyn.pipelines.value_steps import CANDIDATES_FILE
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.recode import recode_to_table, with_one_ways
 from privsyn.tasks.estimation.trends import rank_codes
@@ -123,6 +124,9 @@ def remake_rows(
             "noisy": noisy.tabulate_answers([*(c.counts.astype(np.int64) for c in counts), *beside]),
             "receipts": released.read(f"{released.noisy_files[name]}_receipts.parquet"),
         }
+    for name, file in released.value_files.items():  # what single values were counted, and as what, stays
+        given[name] = {"noisy": released.read(f"{file}.parquet"), "receipts": released.read(f"{file}_receipts.parquet")}
+        given["find_heavy_cells"] = {"candidates": released.read(CANDIDATES_FILE)}
     if released.sets:
         given["plan_sets"] = {"merges": released.read(MERGES_FILE)}
     one_ways = next(iter(measured.values()))

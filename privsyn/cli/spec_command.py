@@ -52,8 +52,8 @@ def draft_command(
         list[str],
         typer.Argument(
             metavar="DATA",
-            help="CSV, Parquet or a database's table; only names and types are read. Two tables: first the one with a "
-            "row a person, then their rows, each as PATH or NAME=PATH.",
+            help="CSV, Parquet or a database's table; only names and types are read. Several tables: first the one "
+            "with a row a person, then their rows, each as PATH or NAME=PATH.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the draft.")],
@@ -123,7 +123,7 @@ def check_command(
         list[str] | None,
         typer.Option(
             metavar="PATH",
-            help="Private table: also show, privately, how well it fits. Of two tables, NAME=PATH twice.",
+            help="Private table: also show, privately, how well it fits. Of several tables, NAME=PATH for each.",
         ),
     ] = None,
     rows_about: RowsAbout = None,
@@ -175,7 +175,7 @@ def check_command(
 
 
 def _name_tables(given: Sequence[str]) -> str | Path | dict[str, str | Path]:
-    """Return where a table is, or where two are by their names: given as NAME=PATH, else made from the file's name.
+    """Return where a table is, or where several are by their names: given as NAME=PATH, else made from the file's name.
 
     Raises RequestError for two tables of one name.
     """

@@ -208,7 +208,11 @@ class Candidate:
         return Run(
             plan=plan,
             private=PrivateAccess(
-                RowsOfPersons(self.source.batches), self._is_unchanged, self.engine, self._encode_parts
+                RowsOfPersons(self.source.batches),
+                self._is_unchanged,
+                self.engine,
+                self._encode_parts,
+                {name: RowsOfPersons(source.batches) for name, source in self.source.further.items()},
             ),
             keys=keys,
             name=name_run(self.records, plan.name or self.spec.dataset, keys[plan.steps[-1].name]),

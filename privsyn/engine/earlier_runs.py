@@ -45,10 +45,10 @@ def refuse_silent_redraw(current: Run, settings: Settings, fingerprint: str, ask
         program, content = _describe_origin(run, settings)
         if program is None or content is None:
             continue
+        if program == version("privsyn-flows") and not _has_other_steps(run, settings, current):
+            continue
         free = FIELDS_WITHOUT_NOISE | _list_free_fields(current.plan, content)
         if any(True for _ in _find_unlike(spec, content, free | _list_preset_fields(spec), explicit_only=True)):
-            continue
-        if program == version("privsyn-flows") and not _has_other_steps(run, settings, current):
             continue
         keys = run.get("keys")
         paid = isinstance(keys, Mapping) and any(

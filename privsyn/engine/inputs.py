@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -35,13 +35,18 @@ class PrivateAccess:
 
     ``rows`` starts a fresh pass over the private table; ``unchanged`` says whether it is what it was when the run was
     opened; ``engine`` counts stored rows.  ``encode_parts``: what encodes a part of the table, and its parts;
-    None where it is one stream.
+    None where it is one stream.  ``further``: by further table, what starts a pass over its rows with those above.
     """
 
     rows: encode.Batches
     unchanged: Callable[[], bool] = lambda: True
     engine: Engine = field(default_factory=LocalEngine)
     encode_parts: Callable[[EncodingPlan], tuple[Make, list[Partition]] | None] = lambda plan: None
+    further: Mapping[str, encode.Batches] = field(default_factory=dict)
+
+    def of_table(self, name: str) -> PrivateAccess:
+        """Return the access to the rows of a further table."""
+        return replace(self, rows=self.further[name], encode_parts=lambda plan: None)
 
 
 class Inputs:
@@ -65,6 +70,18 @@ class Inputs:
         if self._private is None:
             raise TypeError("this step has no access to private rows")
         return self._private
+
+    def rename(self, names: Mapping[str, str], table: str | None = None) -> Inputs:
+        """Return the same tables under other names; ``names``: other name of a step -> its name.
+
+        ``table``: the further table whose rows the access to private rows is of; None: as it is.
+        """
+        read: dict[str, Callable[[], Any]] = {}
+        for other, step in names.items():
+            tables = (name for name in self._read if name.split(".")[0] == step)
+            read |= {f"{other}.{name.split('.')[1]}": self._read[name] for name in tables}
+        private = self._private if self._private is None or table is None else self._private.of_table(table)
+        return Inputs(read, private, self.work)
 
     def table(self, name: str) -> pa.Table:
         """Return a whole table.  Raises KeyError if the step did not declare it."""

@@ -26,7 +26,8 @@ class Request:
     ``column_order``: the released columns in the source's order, since the order in the spec means nothing; empty: the
     spec's order.  ``threads``: 0 for all cores; no part of what is released.  ``even``: columns of a release of before,
     whose wide bins had two cells.  ``prior_rows``: the rows of a public prior in fine codes; None: those of the spec's
-    prior, read when they are first asked for.
+    prior, read when they are first asked for.  ``part``: of the whole budget; ``given``: whether the rows of the table
+    above are made before, so that this is a request of the rows below them (:attr:`branches`).
     """
 
     spec: ReleaseSpec
@@ -34,6 +35,20 @@ class Request:
     threads: int = 0
     even: frozenset[str] = frozenset()
     prior_rows: CodeTable | None = None
+    part: Fraction = Fraction(1)
+    given: bool = False
+
+    @cached_property
+    def branches(self) -> dict[str, Request]:
+        """By table of rows the request of it and the table above; none of a spec with fewer than three tables.
+
+        They share the budget equally.  The first one's rows are made together with those of the table above.
+        """
+        found, specs = {}, self.spec.branches
+        for number, (name, spec) in enumerate(specs.items()):
+            order = tuple(sorted(spec.released_columns)) if number else self.column_order
+            found[name] = replace(self, spec=spec, column_order=order, part=self.part / len(specs), given=number > 0)
+        return found
 
     @property
     def has_prior(self) -> bool:
@@ -73,6 +88,8 @@ class Request:
             self, column_order=self.column_order or order, threads=self.threads if threads is None else threads
         )
         ordered.__dict__["_codecs"] = self._codecs
+        for name, branch in ordered.branches.items():
+            branch.__dict__["_codecs"] = self.branches[name]._codecs
         return ordered
 
     @cached_property
@@ -97,7 +114,7 @@ class Request:
     @cached_property
     def total_rho(self) -> Fraction:
         """The whole budget of the request, in the accountant's pricing; with that of releases that it improves."""
-        return sum(self.rounds, Fraction(0))
+        return sum(self.rounds, Fraction(0)) * self.part
 
     @cached_property
     def rounds(self) -> tuple[Fraction, ...]:

@@ -70,7 +70,9 @@ def _compare_broken(
         share_broken(synthetic(), release.encoding, release.spec, made),
     ]
     words = [f"rows that break a rule: {condition.words}" for condition in rules.across]
-    return tuple(_compare(name, "", list(shares)) for name, shares in zip(words, zip(*both, strict=True), strict=True))
+    return tuple(
+        compare_figures(name, "", list(shares)) for name, shares in zip(words, zip(*both, strict=True), strict=True)
+    )
 
 
 def share_broken(
@@ -181,35 +183,35 @@ def list_panel_figures(real: PanelTable, synthetic: PanelTable, panel: Panel) ->
     for name, count in (("rows per person", panels.count_rows_per_person), ("gaps in the order", panels.count_gaps)):
         counts = [count(table) for table in both]
         means = [float(c @ np.arange(len(c)) / max(c.sum(), 1)) for c in counts]
-        yield _compare(name, "", means, panels.compute_l1(counts[0], counts[1]))
+        yield compare_figures(name, "", means, panels.compute_l1(counts[0], counts[1]))
     for column in panel.constant:
-        yield _compare("persons that never change", column, [panels.share_always(t, column) for t in both])
+        yield compare_figures("persons that never change", column, [panels.share_always(t, column) for t in both])
     for column in real.codes:
         if column in panel.constant or column == panel.order:
             continue
         if column in real.values:
-            yield _compare("correlation of ranks with the next row", column, _map_ranks(both, column))
-            yield _compare(
+            yield compare_figures("correlation of ranks with the next row", column, _map_ranks(both, column))
+            yield compare_figures(
                 "correlation with the next row", column, [panels.compute_autocorrelation(t, column) for t in both]
             )
-            yield _compare(
+            yield compare_figures(
                 "share of the variance between persons", column, [panels.compute_person_share(t, column) for t in both]
             )
         if real.sizes[column] <= MOST_LEVELS:
             tables = [panels.count_transitions(t, column) for t in both]
             stays = [float(np.trace(t) / max(t.sum(), 1)) for t in tables]
-            yield _compare(
+            yield compare_figures(
                 "transitions, and the share that stays", column, stays, panels.compute_l1(tables[0], tables[1])
             )
-            yield _compare("rows in a row alike", column, [panels.compute_spell_length(t, column) for t in both])
+            yield compare_figures("rows in a row alike", column, [panels.compute_spell_length(t, column) for t in both])
             ever = [panels.share_ever(t, column) for t in both]
             largest = float(np.abs(ever[0] - ever[1]).max())
-            yield _compare("persons that ever had a value", column, None, largest)
-            yield _compare("persons that never change", column, [panels.share_always(t, column) for t in both])
+            yield compare_figures("persons that ever had a value", column, None, largest)
+            yield compare_figures("persons that never change", column, [panels.share_always(t, column) for t in both])
             curves = [panels.survive(t, column) for t in both]
             last = min(map(len, curves))
             off = float(np.abs(curves[0][:last] - curves[1][:last]).max())
-            yield _compare("persons still as in their first row", column, [c[last - 1] for c in curves], off)
+            yield compare_figures("persons still as in their first row", column, [c[last - 1] for c in curves], off)
     yield from _list_regressions(both, panel)
 
 
@@ -226,7 +228,7 @@ def _list_regressions(both: tuple[PanelTable, PanelTable], panel: Panel) -> Iter
             largest = int(np.nanargmax(np.abs(slopes[0]))) if np.isfinite(slopes[0]).any() else 0
             off = float(np.abs(slopes[0] - slopes[1]).max())
             words = f"{name}-effects regression on the other columns, the steepest slope ({others[largest]})"
-            yield _compare(words, column, [float(s[largest]) for s in slopes], _keep_finite(off))
+            yield compare_figures(words, column, [float(s[largest]) for s in slopes], _keep_finite(off))
 
 
 def list_household_figures(
@@ -236,8 +238,8 @@ def list_household_figures(
     both, panel = (real, synthetic), spec.panel
     sizes = [panels.count_rows_per_person(table) for table in both]
     means = [float(c @ np.arange(len(c)) / max(c.sum(), 1)) for c in sizes]
-    yield _compare("members per household", "", means, panels.compute_l1(sizes[0], sizes[1]))
-    yield _compare("members by role", "", None, panels.compare_compositions(real, synthetic, len(roles)))
+    yield compare_figures("members per household", "", means, panels.compute_l1(sizes[0], sizes[1]))
+    yield compare_figures("members by role", "", None, panels.compare_compositions(real, synthetic, len(roles)))
     constant = {*panel.constant} if panel else set()
     for role, pairs in panels.iterate_roles(both, roles):
         for column in real.codes:
@@ -245,24 +247,25 @@ def list_household_figures(
                 continue
             if column in real.values:
                 found = [panels.correlate_pairs(t.values[column], *p) for t, p in zip(both, pairs, strict=True)]
-                yield _compare(f"correlation of {roles[0]} and {role}", column, [r for r, _ in found])
-                yield _compare(f"{roles[0]} less {role}, on average", column, [mean for _, mean in found])
+                yield compare_figures(f"correlation of {roles[0]} and {role}", column, [r for r, _ in found])
+                yield compare_figures(f"{roles[0]} less {role}, on average", column, [mean for _, mean in found])
             if real.sizes[column] <= MOST_LEVELS:
                 tables = [panels.count_pairs(t, column, p) for t, p in zip(both, pairs, strict=True)]
                 alike = [float(np.trace(t) / max(t.sum(), 1)) for t in tables]
                 distance = panels.compute_l1(tables[0], tables[1])
-                yield _compare(f"{roles[0]} by {role}, and the share alike", column, alike, distance)
+                yield compare_figures(f"{roles[0]} by {role}, and the share alike", column, alike, distance)
     for column, described in spec.measured_columns.items():
         if isinstance(described, NumberColumn) and column in real.values:
             sums = [panels.sum_by_household(t, column, constant=column in constant) for t in both]
-            yield _compare("Gini coefficient over households", column, [panels.compute_gini(s) for s in sums])
+            yield compare_figures("Gini coefficient over households", column, [panels.compute_gini(s) for s in sums])
 
 
 def _map_ranks(tables: Iterable[PanelTable], column: str) -> list[float]:
     return [panels.compute_autocorrelation(table.by_ranks(column), column) for table in tables]
 
 
-def _compare(name: str, column: str, figures: list[float] | None, distance: float | None = None) -> PanelFigure:
+def compare_figures(name: str, column: str, figures: list[float] | None, distance: float | None = None) -> PanelFigure:
+    """Return a figure of the real and of the synthetic table, and their distance."""
     real, synthetic = (None, None) if figures is None else (_keep_finite(figure) for figure in figures)
     return PanelFigure(name=name, column=column, real=real, synthetic=synthetic, distance=distance)
 

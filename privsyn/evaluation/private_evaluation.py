@@ -20,6 +20,7 @@ from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.engine.policy_checks import check_table
 from privsyn.evaluation import details
 from privsyn.evaluation.analysis_figures import check_analyses, run_analyses
+from privsyn.evaluation.branch_figures import compute_branch_figures
 from privsyn.evaluation.coded_tables import CodedTable, OpenTable, Release, open_release, open_table
 from privsyn.evaluation.column_statistics import compute_column_statistics
 from privsyn.evaluation.misread_columns import ColumnReading, add_misread, describe_misread, list_broken_rules
@@ -157,6 +158,8 @@ def _evaluate(request: EvaluationRequest, settings: Settings, release: Release, 
             lambda: compute_panel_figures(release, opened.real.batches, opened.compared["release"].batches),
         )
     ) or ()
+    if release.spec.branches:
+        panel += stage("Compare further tables", lambda: compute_branch_figures(release, opened.real.source))
     evaluation = stage("Find causes", lambda: _build_evaluation(release, released, tables, scorer, scores))
     evaluation = evaluation.model_copy(update={"statistics": statistics, "analyses": analyses, "panel": panel})
     return stage("Write report", lambda: _write(locate_private_folder(settings, "reports", evaluation.run), evaluation))

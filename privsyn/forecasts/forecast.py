@@ -6,6 +6,7 @@ import math
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
 from itertools import combinations, product
 from math import comb
 from pathlib import Path
@@ -28,6 +29,7 @@ from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import encode_table, to_bins
 from privsyn.forecasts.made_up_rows import MadeUpTable, list_nullable
 from privsyn.pipelines.registry import build_steps
+from privsyn.pipelines.value_steps import NO_VALUE_COUNTS
 from privsyn.tasks.codecs.binning import list_counted_alone
 from privsyn.tasks.kernels.counting import CodeTable, count_all
 from privsyn.tasks.metrics.marginal_distance import compute_l1_distances, draw_cliques
@@ -271,22 +273,23 @@ def forecast(
 
     Known totals are left out, since the rows of a made-up table have others.
     """
-    linked, one = spec.panel is not None, spec.unit.one
+    linked, one, part = spec.panel is not None, spec.unit.one, Fraction(1, max(len(spec.branches), 1))
     spec = (take_units_for_rows(spec) if linked else spec).model_copy(update={"totals": ()})
-    wanted = _check_number(spec, rows, epsilons, seeds)
-    stand_in = MadeUpTable.of(_request(spec, spec.privacy.epsilon), rows, earlier, public, strength)
+    wanted = _check_number(spec, rows, epsilons, seeds, part)
+    stand_in = MadeUpTable.of(_request(spec, spec.privacy.epsilon, part), rows, earlier, public, strength)
     jobs = list(product(wanted, range(seeds)))
     found: dict[float, list[ReleaseQuality]] = {epsilon: [] for epsilon in wanted}
     drawn = [(stand_in.table(seed), stand_in.prior(seed)) for seed in range(seeds)]
     for done, (epsilon, seed) in enumerate(jobs):
         progress(done, len(jobs))
         table, prior = drawn[seed]
-        found[epsilon].append(simulate_figures(_request(spec, epsilon, prior), table, seed))
+        found[epsilon].append(simulate_figures(_request(spec, epsilon, part, prior), table, seed))
     progress(len(jobs), len(jobs))
     unknown = list_nullable(spec) if stand_in.made_up else ()
     made_up = stand_in.made_up
     at = tuple(_forecast_at(spec, epsilon, several, unknown, made_up=made_up) for epsilon, several in found.items())
     words = f"{stand_in.words}. {OF_UNITS[one]}" if linked else stand_in.words
+    words += ". It is of the first two tables, with their part of the budget" if part < 1 else ""
     of = f"{one}s" if linked else "rows"
     return Forecast(rows, words, seeds, at, made_up, tuple(spec.unmeasured_columns), spec.privacy.epsilon, of)
 
@@ -303,16 +306,21 @@ OF_UNITS = {
 def take_units_for_rows(spec: ReleaseSpec) -> ReleaseSpec:
     """Return the request as one about a table of one row a person, or a household."""
     unlinked = {"order": None, "constant": (), "with_order": (), "once": (), "unit": Unit(records_per_person=1)}
-    return spec.model_copy(update={**unlinked, "tables": {}})
+    of_rows = tuple(marginal for marginal in spec.workload if marginal.summary is None)
+    return spec.model_copy(update={**unlinked, "tables": {}, "workload": of_rows})
 
 
-def _request(spec: ReleaseSpec, epsilon: float, prior: CodeTable | None = None) -> Request:
+def _request(spec: ReleaseSpec, epsilon: float, part: Fraction, prior: CodeTable | None = None) -> Request:
     privacy = spec.privacy.model_copy(update={"epsilon": epsilon})
     budget = spec.budget.model_copy(update={"epsilon": max(epsilon, spec.budget.epsilon)})
-    return Request(spec.model_copy(update={"privacy": privacy, "budget": budget}), threads=1, prior_rows=prior)
+    return Request(
+        spec.model_copy(update={"privacy": privacy, "budget": budget}), threads=1, prior_rows=prior, part=part
+    )
 
 
-def _check_number(spec: ReleaseSpec, rows: int, epsilons: Sequence[float] | None, seeds: int) -> tuple[float, ...]:
+def _check_number(
+    spec: ReleaseSpec, rows: int, epsilons: Sequence[float] | None, seeds: int, part: Fraction
+) -> tuple[float, ...]:
     """Return the epsilons, ascending.  Raises RequestError for a wrong argument."""
     if not 1 <= rows <= MOST_ROWS:
         cure = f"Give about how many rows the table has, from public knowledge, 1 to {MOST_ROWS:,}"
@@ -324,7 +332,7 @@ def _check_number(spec: ReleaseSpec, rows: int, epsilons: Sequence[float] | None
         cure = f"Give at most {MOST_EPSILONS - 1} numbers above 0 and at most 1,000,000"
         raise RequestError("are not epsilons to simulate", cure, "forecast.epsilons")
     for epsilon in wanted:
-        request = _request(spec, epsilon)
+        request = _request(spec, epsilon, part)
         plan = Plan(request, build_steps(request))
         plan.check()
         plan.check_noise()
@@ -504,7 +512,7 @@ def simulate_figures(request: Request, fine: CodeTable, seed: int) -> ReleaseQua
     asked = replace(request, spec=request.spec.with_rows(seed=seed), column_order=order)
     steps = build_steps(asked)
 
-    given = {"encode": {"encoded_rows": fine.to_arrow()}}
+    given = {"encode": {"encoded_rows": fine.to_arrow()}, **NO_VALUE_COUNTS}  # codes have no single values
     made = MemoryRun(asked, steps, draw_from_seed(seed), given=given).run()
     released = MemoryCounts.of_run(asked, name_by_files(steps, made))
     real, rows = to_bins(fine, asked.encoding.groups), made["decode"]["synthetic"]

@@ -53,6 +53,7 @@ from privsyn.pipelines.synthesis_steps import (
     split_sets,
 )
 from privsyn.pipelines.trend_steps import list_trends, share_trends
+from privsyn.pipelines.value_steps import list_value_looks, share_values
 from privsyn.tasks.codecs.binning import list_roundings
 from privsyn.tasks.estimation.expected_error import NO_TARGETS
 from privsyn.tasks.estimation.recode import build_coarse_domain, estimate_total
@@ -71,10 +72,10 @@ def build_steps(request: Request) -> tuple[Step, ...]:
         stages.append(rounds[-1].measure.name)
     first = options.exact_rounds().first * (1 - sets)
     return (
-        *build_up_to_measurement(options, first, trends=share_trends(request)),
+        *build_up_to_measurement(options, first, trends=share_trends(request), values=share_values(request)),
         *build_set_steps(request, options.split.exact()[2]),
         *(step for each in rounds for step in each),
-        *build_row_steps(stages, trends=list_trends(request)),
+        *build_row_steps(stages, trends=list_trends(request), values=list_value_looks(request)),
     )
 
 

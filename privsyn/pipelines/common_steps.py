@@ -155,7 +155,7 @@ def refuse_changed(inputs: Inputs) -> None:
         )
 
 
-def _key_encoding(request: Request) -> dict[str, Any]:
+def key_encoding(request: Request) -> dict[str, Any]:
     """Return what the codes follow from, without rules: columns, unit, nulls, order, wide bins, CSV options."""
     spec = request.spec
     return {
@@ -183,7 +183,7 @@ ENCODE = Step(
     kind=StepKind.TRANSFORM,
     inputs=(),
     outputs={"encoded_rows": tables.ENCODED_ROWS, "repairs": tables.REPAIRS},
-    settings=_key_encoding,
+    settings=key_encoding,
     reads=(KnowledgePart.CODES,),
     run=_encode,
     version=2,

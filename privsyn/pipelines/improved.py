@@ -43,6 +43,7 @@ from privsyn.pipelines.privsyn import (
 )
 from privsyn.pipelines.synthesis_steps import build_row_steps, list_score_tables
 from privsyn.pipelines.trend_steps import build_trend_step, explain_by_trends, list_trends, share_trends
+from privsyn.pipelines.value_steps import build_value_counts, list_value_looks, share_values
 from privsyn.tasks.estimation.noisy import count_marginals
 from privsyn.tasks.estimation.recode import build_coarse_domain, pool_one_ways
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
@@ -59,18 +60,21 @@ def build_steps(request: Request) -> tuple[Step, ...]:
         raise ValueError("the request improves no release")
     options, total, sets = get_options(request), request.total_rho, compute_share(request)
     first, *further = (rho / total for rho in request.rounds)
-    measurement, trends = options.split.exact()[2], share_trends(request)
-    steps = list(build_up_to_measurement(options, measurement * (1 - sets), first, trends))
+    measurement, trends, values = options.split.exact()[2], share_trends(request), share_values(request)
+    steps = list(build_up_to_measurement(options, measurement * (1 - sets), first, trends, values))
     steps += build_set_steps(request, measurement * first)
     looks = _Looks(["one_way_marginals"], ["indif_scores"], ["measure_marginals"], list(list_trends(request)))
-    measuring_sets = list_set_stages(request)
+    measuring_sets, counting_values = list_set_stages(request), list(list_value_looks(request))
     for n, (part, earlier) in enumerate(zip(further, improves.earlier, strict=True), 2):
-        steps += _build_round(n, part, earlier.run, looks, options, 1 - sets, trends)
+        steps += _build_round(n, part, earlier.run, looks, options, 1 - sets, trends, values)
+        if values:
+            steps.append(build_value_counts(measurement * (1 - sets) * values * part, n))
+            counting_values.append(steps[-1].name)
         if sets:
             steps.append(build_set_measurement(measurement * sets * part, n))
             measuring_sets.append(steps[-1].name)
     stages = [*looks.measured, *measuring_sets, *looks.one_ways[1:]]
-    return (*steps, *build_row_steps(stages, list_score_tables(request), tuple(looks.trends)))
+    return (*steps, *build_row_steps(stages, list_score_tables(request), tuple(looks.trends), counting_values))
 
 
 class _Looks:
@@ -81,12 +85,19 @@ class _Looks:
 
 
 def _build_round(
-    n: int, part: Fraction, run: str, looks: _Looks, options: PrivSyn, of_pairs: Fraction, of_trends: Fraction
+    n: int,
+    part: Fraction,
+    run: str,
+    looks: _Looks,
+    options: PrivSyn,
+    of_pairs: Fraction,
+    of_trends: Fraction,
+    of_values: Fraction,
 ) -> tuple[Step, ...]:
     """Return the steps of the release number ``n``, which has this part of the budget and improves ``run``.
 
     ``of_pairs``: the part of the third stage's budget that is not for named sets; ``of_trends``: the part of that which
-    trends have; 0: none are asked for.
+    trends have, and ``of_values`` counts of single values; 0: none are asked for.
     """
     split = options.split
     one_ways = _build_one_ways(n, split.exact()[0] * part, run, options)
@@ -95,7 +106,7 @@ def _build_round(
         name=f"measure_more_{n}",
         title=f"Measure more, release {n}",
         chosen=f"select_more_{n}.cliques",
-        share=split.exact()[2] * part * of_pairs * (1 - of_trends),
+        share=split.exact()[2] * part * of_pairs * (1 - of_trends - of_values),
         look=Look(what=JOINT_COUNTS, reason=lambda r: ONE_CELL, round=n, alone=SINGLE_COUNTS),
         files=publish_noisy(f"measured_{n}", f"has those of release {n}"),
     )
@@ -136,8 +147,8 @@ def _build_scores(n: int, share: Fraction) -> ReleaseStep:
 
 def _sum_measured_rho(request: Request, n: int) -> Fraction:
     """Return the budget of all marginals up to release ``n``."""
-    of_pairs = get_options(request).split.exact()[2] * (1 - compute_share(request)) * (1 - share_trends(request))
-    return sum(request.rounds[:n], Fraction(0)) * of_pairs
+    of_pairs = get_options(request).split.exact()[2] * (1 - compute_share(request))
+    return sum(request.rounds[:n], Fraction(0)) * of_pairs * (1 - share_trends(request) - share_values(request))
 
 
 def _build_choice(n: int, looks: _Looks, measure: ReleaseStep) -> Step:

@@ -30,6 +30,7 @@ from privsyn.pipelines.common_steps import (
     publish_noisy,
     stream_codes,
 )
+from privsyn.pipelines.named_sets import build_set_steps, compute_share, list_set_stages
 from privsyn.pipelines.privsyn import build_up_to_measurement
 from privsyn.pipelines.synthesis_steps import CODES, MARGINALS, build_row_steps, get_synthesis, pool_one_ways
 from privsyn.pipelines.without_rows import (
@@ -65,21 +66,40 @@ STAGES = ["measure_marginals"]
 
 def build_steps(request: Request) -> tuple[Step, ...]:
     """Return the steps of a release of linked rows."""
-    options = get_options_as(request, PrivSyn)
-    panel = request.encoding.get_order()[0]
-    follows, of_persons = bool(request.encoding.following), not panel.household
-    part = 1 - TRANSITIONS_SHARE * follows - ROWS_SHARE * of_persons - WITHOUT_ROWS_SHARE * panel.above
-    *row_steps, _ = build_row_steps(STAGES)
+    above = request.encoding.get_order()[0].above
+    *row_steps, _ = build_row_steps([*STAGES, *list_set_stages(request)])
     return (
-        *build_up_to_measurement(options, options.split.exact()[2], Fraction(part)),
-        *((PAIR_ROWS, MEASURE_TRANSITIONS) if follows else ()),
-        *((KEEP_ROWS, MEASURE_ROWS) if of_persons else ()),
-        *((LIST_WITHOUT_ROWS, MEASURE_WITHOUT_ROWS) if panel.above else ()),
+        *build_looks(request),
         *row_steps,
-        build_linking_step(follows=follows, of_persons=of_persons),
-        *((MAKE_WITHOUT_ROWS,) if panel.above else ()),
+        build_linking_step(request),
+        *((MAKE_WITHOUT_ROWS,) if above else ()),
         DECODE,
     )
+
+
+def build_looks(request: Request) -> tuple[Step, ...]:
+    """Return the steps up to the last look at linked rows."""
+    options, (panel, _) = get_options_as(request, PrivSyn), request.encoding.get_order()
+    follows, counted = has_transitions(request), counts_rows(request)
+    part = Fraction(1 - TRANSITIONS_SHARE * follows - ROWS_SHARE * counted - WITHOUT_ROWS_SHARE * panel.above)
+    measurement, sets = options.split.exact()[2], compute_share(request)
+    return (
+        *build_up_to_measurement(options, measurement * (1 - sets), part),
+        *build_set_steps(request, measurement * part),
+        *((PAIR_ROWS, MEASURE_TRANSITIONS) if follows else ()),
+        *((KEEP_ROWS, MEASURE_ROWS) if counted else ()),
+        *((LIST_WITHOUT_ROWS, MEASURE_WITHOUT_ROWS) if panel.above else ()),
+    )
+
+
+def has_transitions(request: Request) -> bool:
+    """Return whether columns change from row to row."""
+    return bool(request.encoding.following)
+
+
+def counts_rows(request: Request) -> bool:
+    """Return whether all rows are counted, too: persons are chosen by that, and rows above that are made stay."""
+    return not request.encoding.get_order()[0].household and not request.given
 
 
 def _build_codes(request: Request, inputs: Inputs) -> dict[str, TransitionCodes]:
@@ -187,7 +207,8 @@ MEASURE_ROWS = ReleaseStep(
 )
 
 
-def _key_linking(request: Request) -> dict[str, Any]:
+def key_linking(request: Request) -> dict[str, Any]:
+    """Return the settings of linked rows by the names that they have in keys."""
     rows = request.spec.mechanism.synthesis.model_dump(include={"seed", "shard_rows"})
     panel = request.encoding.get_order()[0]
     return {**rows, "constant": panel.constant, "with_order": panel.with_order}
@@ -200,12 +221,10 @@ def _read_rows(inputs: Inputs) -> dict[str, tuple[NDArray[np.float64], float]]:
     return {a: found[name_all_rows(a)] for a in inputs.domain().attributes if name_all_rows(a) in found}
 
 
-def build_linking_step(*, follows: bool, of_persons: bool) -> Step:
-    """Return the step that makes persons with linked rows of their records.
-
-    ``follows``: whether columns change; ``of_persons``: whether rows are of persons, and not members of households.
-    """
-    looks = [*(["measure_transitions"] if follows else []), *(["measure_rows"] if of_persons else [])]
+def build_linking_step(request: Request, codes_table: str = CODES) -> Step:
+    """Return the step that makes persons with linked rows of their records, the codes in ``codes_table``."""
+    follows, counted = has_transitions(request), counts_rows(request)
+    looks = [*(["measure_transitions"] if follows else []), *(["measure_rows"] if counted else [])]
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         from privsyn.tasks.panels.link_members import MemberLinker  # these here: compiled code loads slowly
@@ -240,14 +259,18 @@ def build_linking_step(*, follows: bool, of_persons: bool) -> Step:
         if household:
             linker = MemberLinker(plan, recode, consistent, codes, transitions, ahead, request.threads)
         else:
-            linker = Linker(plan, recode, consistent, codes, transitions, _read_rows(inputs), request.threads)
-        parts = shards.plan_shards(inputs.stored(CODES).num_rows, request.spec.mechanism.synthesis)
+            rows_counted = _read_rows(inputs) if counted else {}
+            linker = Linker(plan, recode, consistent, codes, transitions, rows_counted, request.threads)
+        # records of rows that are made already stay as many, and in their order
+        link = linker.link_each if request.given and isinstance(linker, Linker) else linker.link
+        parts = shards.plan_shards(inputs.stored(codes_table).num_rows, request.spec.mechanism.synthesis)
 
         def rows() -> Batches:
             first = 0
-            for s, part in shards.iterate_shards(inputs.batches(CODES), parts):
+            for s, part in shards.iterate_shards(inputs.batches(codes_table), parts):
                 progress(s.number, s.of)
-                linked = linker.link(CodeTable.from_arrow(part, domain), s.own_seed)
+                records = CodeTable.from_arrow(part, domain)
+                linked = link(records, s.own_seed)
                 yield linked_to_arrow(linked, plan, first)
                 first += int(linked.person.max(initial=-1)) + 1
 
@@ -257,9 +280,9 @@ def build_linking_step(*, follows: bool, of_persons: bool) -> Step:
         name="link_rows",
         title="Link rows",
         kind=StepKind.POSTPROCESS,
-        inputs=(CODES, MARGINALS, RECODE, *list_released_tables(STAGES), *list_released_tables(looks)),
+        inputs=(codes_table, MARGINALS, RECODE, *list_released_tables(STAGES), *list_released_tables(looks)),
         outputs={"linked": tables.LINKED_ROWS},
-        settings=_key_linking,
+        settings=key_linking,
         reads=(KnowledgePart.ACROSS,),
         run=run,
         words=lambda r: "each record becomes a person with rows before and after it, by the noisy transitions",
@@ -283,7 +306,7 @@ DECODE = Step(
     kind=StepKind.POSTPROCESS,
     inputs=(LINKED, RECODE, *list_released_tables(STAGES)),
     outputs={"synthetic": tables.SYNTHETIC},
-    settings=lambda r: {**_key_linking(r), "order": r.column_order, "columns": key_columns(r)},
+    settings=lambda r: {**key_linking(r), "order": r.column_order, "columns": key_columns(r)},
     reads=(KnowledgePart.RULES, KnowledgePart.ACROSS),
     run=_decode,
     words=lambda r: "codes become values; rows come person by person, with new identifiers, in their order",

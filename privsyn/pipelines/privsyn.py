@@ -48,6 +48,7 @@ from privsyn.pipelines.trend_steps import (
     list_trends,
     share_trends,
 )
+from privsyn.pipelines.value_steps import build_value_steps, list_value_looks, share_values
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.codecs.binning import list_counted_alone, list_roundings
 from privsyn.tasks.estimation.near_pairs import MOST_PAIRS, is_wide, list_near_pairs
@@ -78,23 +79,31 @@ def build_steps(request: Request) -> tuple[Step, ...]:
     options, stages = get_options(request), ["measure_marginals", *list_set_stages(request)]
     measurement, sets = options.split.exact()[2], compute_share(request)
     return (
-        *build_up_to_measurement(options, measurement * (1 - sets), trends=share_trends(request)),  # lines 1 to 5
+        *build_up_to_measurement(  # lines 1 to 5
+            options, measurement * (1 - sets), trends=share_trends(request), values=share_values(request)
+        ),
         *build_set_steps(request, measurement),  # not in the paper
-        *build_row_steps(stages, list_score_tables(request), list_trends(request)),  # lines 6 and 7
+        *build_row_steps(  # lines 6 and 7
+            stages, list_score_tables(request), list_trends(request), list_value_looks(request)
+        ),
     )
 
 
 def build_up_to_measurement(
-    options: PrivSyn, measurement: Fraction, part: Fraction = WHOLE_BUDGET, trends: Fraction = NOTHING
+    options: PrivSyn,
+    measurement: Fraction,
+    part: Fraction = WHOLE_BUDGET,
+    trends: Fraction = NOTHING,
+    values: Fraction = NOTHING,
 ) -> tuple[Step, ...]:
     """Return the steps up to the first measurement, which has the share ``measurement`` of the budget.
 
-    ``part``: the part of the whole budget that these steps share; ``measurement`` is of that part, and ``trends`` of
-    ``measurement``; 0: there is no look at trends.
+    ``part``: the part of the whole budget that these steps share; ``measurement`` is of that part, and ``trends`` and
+    ``values`` of ``measurement``; 0: there is no look at trends, and no count of single values.
     """
     one_ways, scores, _ = options.split.exact()
     looks = (TRENDS,) if trends else ()
-    measure = build_first_measurement(measurement * (1 - trends) * part, trends=looks)
+    measure = build_first_measurement(measurement * (1 - trends - values) * part, trends=looks)
     return (
         ENCODE,
         build_one_way_step(one_ways * part, options.split.one_ways),  # line 1
@@ -105,6 +114,7 @@ def build_up_to_measurement(
         build_selection_step(measure, looks),  # line 3, Algorithm 1
         COMBINE_CLIQUES,  # line 4, Algorithm 2
         measure,  # line 5
+        *(build_value_steps(measurement * values * part) if values else ()),  # not in the paper
     )
 
 
@@ -143,7 +153,9 @@ def _plan_scores(selection: Selection, request: Request, inputs: Inputs, rho: Fr
     near = _list_near_pairs(request, domain.attributes)
     alone = set(list_counted_alone(request.encoding.binning))  # of one code, and so related to nothing
     scored = combinations(domain.attributes, 2) if near is None else near
-    known = {*public.known_pairs, *(pair for pair in scored if alone and alone & {*pair})}
+    above = set(request.encoding.constant) if request.given else set()  # their relations are made already
+    settled = (pair for pair in scored if alone & {*pair} or above >= {*pair})
+    known = {*public.known_pairs, *(settled if alone or above else ())}
     return indif_scores.plan_queries(domain, rho, request.records, sensitivity, cells, known, more, near)
 
 

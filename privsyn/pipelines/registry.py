@@ -6,7 +6,18 @@ from collections.abc import Callable
 
 from privsyn.engine.request import Request
 from privsyn.engine.step import Step, check_shares
-from privsyn.pipelines import adaptive, aim, improved, independent, mst, panel, priorlevels, privbayes, privsyn
+from privsyn.pipelines import (
+    adaptive,
+    aim,
+    branches,
+    improved,
+    independent,
+    mst,
+    panel,
+    priorlevels,
+    privbayes,
+    privsyn,
+)
 
 MechanismSteps = Callable[[Request], tuple[Step, ...]]
 """A mechanism: from the public request to its steps, in order."""
@@ -31,6 +42,8 @@ def build_steps(request: Request) -> tuple[Step, ...]:
     build = MECHANISMS[request.spec.mechanism.name]
     if request.spec.improves is not None:
         build = improved.build_steps
+    elif request.branches:
+        build = branches.build_steps
     elif request.spec.panel is not None:
         build = panel.build_steps
     steps = build(request)

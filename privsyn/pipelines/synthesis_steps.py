@@ -30,6 +30,7 @@ from privsyn.pipelines.named_sets import (
     read_sets,
 )
 from privsyn.pipelines.trend_steps import read_trends
+from privsyn.pipelines.value_steps import list_value_tables, read_frequent_values
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.recode import (
@@ -379,15 +380,17 @@ def build_appending_step(scores: tuple[str, ...] = (), stages: Sequence[str] = (
 CODES = "append_attributes.codes"
 
 
-def build_decoding_step(stages: Sequence[str], name: str = CODES) -> Step:
+def build_decoding_step(stages: Sequence[str], name: str = CODES, values: Sequence[str] = ()) -> Step:
     """Return the step that turns codes into values, combined ones by all that ``stages`` and the one-ways measured.
 
-    ``name``: the table of the codes, which is the step's first input.
+    ``name``: the table of the codes, which is the step's first input; ``values``: the counts of single values.
     """
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         pooled, encoding = pool_one_ways(request, inputs, stages), request.encoding
         recode = drop_unlisted(pooled, encoding.binning, request.spec.mechanism.compression)
+        if values:
+            encoding = encoding.with_frequent(read_frequent_values(request, inputs, recode, values))
         order, held = request.column_order, request.public.held_by_rules
         related = get_synthesis(request).related_inside
         tasks = _list_shard_rows(request, inputs, name, build_coarse_domain(recode))
@@ -401,14 +404,14 @@ def build_decoding_step(stages: Sequence[str], name: str = CODES) -> Step:
         name="decode",
         title="Decode",
         kind=StepKind.POSTPROCESS,
-        inputs=(name, RECODE, *list_released_tables(list_whole_stages(stages))),
+        inputs=(name, RECODE, *list_released_tables(list_whole_stages(stages)), *list_value_tables(values)),
         outputs={"synthetic": tables.SYNTHETIC},
         settings=_key_decoding,
         reads=(KnowledgePart.RULES, KnowledgePart.TOGETHER),
         inherits=(KnowledgePart.TOTALS,) if name == CODES else (),
         run=run,
         version=6,
-        words=lambda r: f"codes become values; {_describe_inside_bins(r)}; rows come in random order",
+        words=lambda r: f"codes become values; {_describe_inside_bins(r, bool(values))}; rows come in random order",
     )
 
 
@@ -423,11 +426,12 @@ def _key_decoding(request: Request) -> dict[str, Any]:
     return {**_key_shards(request), "order": request.column_order, "columns": key_columns(request), **later}
 
 
-def _describe_inside_bins(request: Request) -> str:
+def _describe_inside_bins(request: Request, frequent: bool) -> str:
     falling = ", in wide bins as the noisy counts of their cells fall" if request.encoding.wide else ""
     common = ", those of columns that move together at one place of their bins" if request.public.together else ""
     related = ", along the relations of the row's other values" if get_synthesis(request).related_inside else ""
-    return f"inside a bin values are drawn evenly{falling}{common}{related}{_describe_never_read(request)}"
+    often = ", values that many rows share as often as their noisy counts say" if frequent else ""
+    return f"inside a bin values are drawn evenly{falling}{often}{common}{related}{_describe_never_read(request)}"
 
 
 def _describe_never_read(request: Request) -> str:
@@ -437,17 +441,17 @@ def _describe_never_read(request: Request) -> str:
 
 
 def build_row_steps(
-    stages: Sequence[str], scores: tuple[str, ...] = (), trends: Sequence[str] = ()
+    stages: Sequence[str], scores: tuple[str, ...] = (), trends: Sequence[str] = (), values: Sequence[str] = ()
 ) -> tuple[Step, ...]:
     """Return the last steps of most mechanisms: from the one-ways and what ``stages`` measured to synthetic rows.
 
-    ``scores``: as of the synthesis step; ``trends``: as of the consistency step.
+    ``scores``: as of the synthesis step; ``trends``: as of the consistency step; ``values``: as of the decoding step.
     """
     return (
         build_consistency_step(stages, trends),
         build_synthesis_step(stages, scores, trends),
         build_appending_step(scores, stages, trends),
-        build_decoding_step(stages),
+        build_decoding_step(stages, values=values),
     )
 
 

@@ -25,6 +25,7 @@ from privsyn.base.settings import Settings
 from privsyn.base.wording import mention
 from privsyn.data_contracts.artifacts import ArtifactRef
 from privsyn.data_contracts.certificate import Certificate, Manifest
+from privsyn.data_contracts.linked_tables import list_further
 from privsyn.data_contracts.publication import Format, check_known_formats
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import Run
@@ -32,6 +33,7 @@ from privsyn.engine.policy_checks import check_formats
 from privsyn.engine.request import Request
 from privsyn.engine.step import Step, list_published_files
 from privsyn.engine.step_tables import StepRefs
+from privsyn.pipelines.branches import name_step
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.certificate_of_run import build_certificate
 from privsyn.publish.formats.described import list_files
@@ -179,7 +181,9 @@ def fill(
     packages = versions()
     if run.request.spec.tables:
         without = run.store.read_batches(refs["make_without_rows"].tables["without_rows"])
-        write_linked_files(folder, run.request, write_synthetic_files(folder), without)
+        names = {name: name_step(name, "decode") for name in list_further(run.request.spec.tables)}
+        further = {name: run.store.read_batches(refs[step].tables["synthetic"]) for name, step in names.items()}
+        write_linked_files(folder, run.request, write_synthetic_files(folder), without, further)
     write_tables(folder, run.request)
     (folder / "certificate.json").write_text(certificate.model_dump_json(indent=2) + "\n", encoding="utf-8")
     pairs, unmeasured = listed or _list_pairs(run, refs)

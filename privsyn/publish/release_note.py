@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import comb
 
 from privsyn.data_contracts.certificate import Certificate, explain_missing_relations
-from privsyn.data_contracts.linked_tables import get_above, get_below
+from privsyn.data_contracts.linked_tables import list_further
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.plan import Plan
 from privsyn.engine.step import Look, ReleaseStep, Step, release_steps
@@ -14,7 +14,12 @@ from privsyn.pipelines.trend_steps import list_trends
 from privsyn.publish.certificate_of_run import PRIOR_PROMISE, TOTALS_PROMISE, list_measured_relations
 from privsyn.publish.formats.csv_file import choose_style, find_formulas, name_csv
 from privsyn.publish.formats.described import list_ranges
-from privsyn.publish.formats.linked_files import name_linked_files
+from privsyn.publish.formats.linked_files import (
+    describe_linked_column,
+    list_linked_ranges,
+    list_linked_tables,
+    name_linked_file,
+)
 from privsyn.publish.markdown import render_note
 from privsyn.publish.related_pairs import RelatedPair, ScoredPair
 from privsyn.publish.relations_picture import NAME
@@ -50,8 +55,11 @@ def release_note(
         private=private,
         rows=rows,
         table=table,
-        linked=name_linked_files(spec),
-        views=[name for name, _ in (get_above(spec.tables), get_below(spec.tables))] if spec.tables else [],
+        linked=list_linked_tables(spec),
+        linked_file=name_linked_file,
+        further=list_further(spec.tables),
+        further_ranges=list_linked_ranges(request) if request.branches else {},
+        describe_column=describe_linked_column,
         csv=name_csv(table),
         style=choose_style(spec, ranges),
         formulas=find_formulas(ranges),

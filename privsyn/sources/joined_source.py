@@ -1,4 +1,8 @@
-"""Two private tables, one of persons and one of their rows, read as one: each row with its person's columns beside it.
+"""Private tables, one of persons and one of their rows, read as one: each row with its person's columns beside it.
+
+A further table is read so, too, with the table that it is of.  Where that is of rows, as visits, whose rows are drugs,
+one visit of each person stands for all, drawn by a rule that knows that person's visits alone: so one person is one
+visit with its drugs, or none.
 
 The table above is held in memory; rows are streamed.  A person without rows is one row that has no place in the order.
 Rows that do not fit into the other table are left out, each by a rule that knows the rows of one person or household
@@ -11,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +39,9 @@ if TYPE_CHECKING:
 
     from privsyn.storage.store import Store
 
+DRAW = np.uint64(0xA24BAED4963EE407)
+"""Salt of the choice of one row of a person."""
+
 NOBODY, NO_KEY, AGAIN = "not in the table above", "null in the table above", "again in the table above"
 """Repairs of a key: rows below whose key no row above has; rows above without a key, and all but one of a key."""
 
@@ -51,7 +58,8 @@ class JoinedSource(Source):
     """Two tables whose structure fits the spec.
 
     ``above`` and ``below``: the tables, by name; ``key``: the column that says whose each row is; ``row_key``: that
-    identifies a row below, where it is checked; ``all_persons``: whether persons without rows are read, too.
+    identifies a row below, where it is checked; ``all_persons``: whether persons without rows are read, too;
+    ``joined``: by further table, that one with the table above it.
     """
 
     above: tuple[str, Source]
@@ -59,27 +67,49 @@ class JoinedSource(Source):
     key: str
     row_key: str | None
     all_persons: bool
+    joined: Mapping[str, JoinedSource] = field(default_factory=dict)
     _checked: list[bool] = field(default_factory=list, repr=False)
 
     @classmethod
     def open(
         cls, data: Mapping[str, Any], spec: ReleaseSpec, open_one: Callable[[Any, ReleaseSpec], Source]
     ) -> JoinedSource:
-        """Check that both tables are readable and have exactly the columns that the spec lists for them.
+        """Check that all tables are readable and have exactly the columns that the spec lists for them.
 
         ``data``: table's name -> where it is, or the table in memory; ``open_one``: opens one of them.  Raises
         RequestError that names the table and the column.
         """
-        (above, persons), (below, rows) = get_above(spec.tables), get_below(spec.tables)
-        if set(data) != {above, below}:
+        if set(data) != set(spec.tables):
+            names = " and ".join(spec.tables)
             raise RequestError(
-                f"is of {', '.join(map(str, data)) or 'no table'}, and the spec's tables are {above} and {below}",
-                f"Hand over a mapping with a table each for {above} and {below}",
+                f"is of {', '.join(map(str, data)) or 'no table'}, and the spec's tables are {names}",
+                f"Hand over a mapping with a table each for {names}",
                 "release.data",
             )
-        key = str(persons.key)
-        one, many = (_open(data[name], spec.tables[name], key, spec, open_one) for name in (above, below))
-        row_key = rows.key if spec.unit.household_id is not None else None
+        branches = spec.branches or {get_below(spec.tables)[0]: spec}
+        named = {str(table.of) for table in spec.tables.values()}  # of these rows below name the key
+        household, opened = spec.unit.household_id is not None, {}
+        for name, branch in branches.items():
+            for own, table in branch.tables.items():
+                key = str(get_above(branch.tables)[1].key)
+                read_key = own == name and (household or own in named)
+                if own not in opened:
+                    opened[own] = _open(data[own], table, key, branch, open_one, table.key if read_key else None)
+        (root, _), (first, *further) = get_above(spec.tables), branches
+        whole = cls._join_two(opened, branches[first])
+        whole = replace(whole, row_key=spec.tables[first].key if household else None)
+        found: dict[str, JoinedSource] = {}
+        for name in further:
+            above, rows = str(spec.tables[name].of), found.get(str(spec.tables[name].of), whole)
+            one = None if above == root else DrawnSource.of(rows, str(spec.tables[above].key))
+            found[name] = cls._join_two(opened, branches[name], one)
+        return replace(whole, joined=found)
+
+    @classmethod
+    def _join_two(cls, opened: Mapping[str, Source], spec: ReleaseSpec, above: Source | None = None) -> JoinedSource:
+        """Join the opened tables of a spec of two; ``above``: rows in place of those of the upper one."""
+        (upper, persons), (below, _) = get_above(spec.tables), get_below(spec.tables)
+        one, many, key = above or opened[upper], opened[below], str(persons.key)
         columns = (*one.columns, *(c for c in many.columns if c != key))
         read = {*spec.measured_columns, key}
         types = {**many.types, **one.types}
@@ -87,43 +117,68 @@ class JoinedSource(Source):
             columns,
             tuple(c for c in columns if c in read),
             {c: t for c, t in types.items() if c in read},
-            (above, one),
+            (upper, one),
             (below, many),
             key,
-            row_key,
+            None,
             spec.unit.identifier is not None,
         )
 
     @property
+    def _tables(self) -> tuple[tuple[str, Source], ...]:
+        """Every table, once."""
+        return (self.above, self.below, *(source.below for source in self.joined.values()))
+
+    @property
+    def further(self) -> Mapping[str, Source]:
+        """By further table, its rows with those of the table above."""
+        return self.joined
+
+    def join_every_row(self, name: str) -> JoinedSource:
+        """Return a further table with every row of the table above, and not one of each person.
+
+        No look of a release counts that.
+        """
+        joined = self.joined[name]
+        table, above = joined.above
+        return replace(joined, above=(table, replace(above, every=True))) if isinstance(above, DrawnSource) else joined
+
+    def count_above(self) -> int:
+        """Return the number of rows of the table above."""
+        return self._persons[0].num_rows
+
+    @property
     def names(self) -> tuple[str, ...]:
-        """Where both tables are."""
-        return (*self.above[1].names, *self.below[1].names)
+        """Where all tables are."""
+        return tuple(name for _, source in self._tables for name in source.names)
 
     def fingerprint(self, store: Store) -> str:
-        """HMAC (hex) of both tables' content, by the private root's key."""
+        """HMAC (hex) of all tables' content, by the private root's key."""
         return self.fingerprints(store)[0]
 
     def fingerprints(self, store: Store) -> tuple[str, ...]:
-        """Return the fingerprint of both, and those of each table and of its files, as tables of their own."""
-        found = [source.fingerprints(store) for _, source in (self.above, self.below)]
-        both = store.fingerprint_of_table(f"{name}\0".encode() for name in ("above and below", *(f[0] for f in found)))
-        return (both, *found[0], *found[1])
+        """Return the fingerprint of all, and those of each table and of its files, as tables of their own."""
+        found = [source.fingerprints(store) for _, source in self._tables]
+        all_ = store.fingerprint_of_table(f"{name}\0".encode() for name in ("above and below", *(f[0] for f in found)))
+        return (all_, *(fingerprint for of_table in found for fingerprint in of_table))
 
     def pin(self, place: str | dict[str, str]) -> str | dict[str, str]:
         """Return the place of each table as it is read."""
         if isinstance(place, str):
             return place
-        return {name: str(source.pin(place[name])) for name, source in (self.above, self.below)}
+        return {name: str(source.pin(place[name])) for name, source in self._tables}
 
     def close(self) -> None:
         """End what is held open between passes."""
-        for _, source in (self.above, self.below):
+        for _, source in self._tables:
             source.close()
 
     def check_rows(self) -> None:
         """Read every row once; RequestError as of :meth:`batches`."""
         if self._checked:
             return
+        for joined in self.joined.values():
+            joined.check_rows()
         for _ in self._join(choose_batch_rows(len(self.read)), forget):
             pass
         self._checked.append(True)
@@ -145,15 +200,16 @@ class JoinedSource(Source):
             start += batch.num_rows
             batch = batch.take(pa.array(one_of_each)) if end > first else batch
             own = to_keys(batch.column(self.key), pa.string())
-            place = self._keys.find(own)
-            kept = batch.filter(place.is_valid())
-            note("", +Counter({LEFT_OUT: own.null_count}))
-            note(self.key, +Counter({NOBODY: place.null_count - own.null_count}))
-            place = place.drop_null()
-            seen[np.asarray(place)] = True
-            joined = self._lay_beside(persons.take(place), kept)
-            schema = joined.schema
-            yield joined
+            for number, (keys, rows) in enumerate(self._keys):
+                found = keys.find(own)
+                if number == 0:
+                    note("", +Counter({LEFT_OUT: own.null_count}))
+                    note(self.key, +Counter({NOBODY: found.null_count - own.null_count}))
+                place = rows.take(found.drop_null())
+                seen[np.asarray(place)] = True
+                joined = self._lay_beside(persons.take(place), batch.filter(found.is_valid()))
+                schema = joined.schema
+                yield joined
         without = persons.take(pa.array(np.flatnonzero(~seen)))
         if self.all_persons and without.num_rows:
             types = {name: pa.string() if t is None else t for name, t in self.below[1].types.items()}
@@ -171,9 +227,11 @@ class JoinedSource(Source):
     def _persons(self) -> tuple[pa.Table, pa.Array, Counter[str]]:
         """The rows above that are kept, in memory, their keys, and how many were left out.
 
-        Of each key the row of the least hash is kept.
+        Of each key the row of the least hash is kept.  Drawn rows are kept all: each is another person's.
         """
         name, source = self.above
+        if isinstance(source, DrawnSource):
+            return (*source.read_drawn(), Counter())
         batches = list(source.batches())
         keys = [to_keys(batch.column(self.key), pa.string()) for batch in batches]
         if sum(len(part) - part.null_count for part in keys) == 0:
@@ -208,8 +266,96 @@ class JoinedSource(Source):
         return place[again], int((households[number] > 1).sum())
 
     @cached_property
-    def _keys(self) -> _Keys:
-        return _Keys(self._persons[1])
+    def _keys(self) -> tuple[tuple[_Keys, pa.Array], ...]:
+        """Different keys, and the rows above that have them; then those of further rows that have the same keys."""
+        keys = self._persons[1]
+        found: list[tuple[_Keys, pa.Array]] = []
+        left = np.arange(len(keys))
+        while len(left) or not found:
+            own = keys.take(pa.array(left))
+            again = _find_again(np.asarray(own.dictionary_encode().indices), left.astype(np.uint64))
+            found.append((_Keys(own.filter(pa.array(~again))), pa.array(left[~again])))
+            left = left[again]
+        return tuple(found)
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnSource(Source):
+    """One row of each person in a table of rows, with the person's columns beside it.
+
+    ``rows``: all rows, with those above; ``row_key``: what identifies one; ``every``: every row of a person is drawn.
+    """
+
+    rows: JoinedSource
+    row_key: str
+    every: bool = False
+
+    @classmethod
+    def of(cls, rows: JoinedSource, row_key: str) -> DrawnSource:
+        """Return the drawn ones of these rows, which have a key."""
+        return cls(
+            rows.columns,
+            (*rows.read, row_key),
+            {**rows.types, row_key: None},
+            replace(rows, all_persons=False),
+            row_key,
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Where both tables are."""
+        return self.rows.names
+
+    def fingerprint(self, store: Store) -> str:
+        """HMAC (hex) of both tables' content, by the private root's key."""
+        return self.rows.fingerprint(store)
+
+    def close(self) -> None:
+        """End what is held open between passes."""
+        self.rows.close()
+
+    def check_rows(self) -> None:
+        """Read every row once; RequestError as of :meth:`batches`."""
+        for _ in self.batches():
+            pass
+
+    def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
+        """Yield the drawn rows: of each person that with the least hash of its key, and then of its content.
+
+        Which row that is depends on that person's own rows alone.
+        """
+        place, start = np.sort(self._draw()), 0
+        for batch in self.rows._join(batch_rows, note):
+            low, high = np.searchsorted(place, [start, start + batch.num_rows])
+            yield batch.take(pa.array(place[low:high] - start)).select(self.read)
+            start += batch.num_rows
+
+    def read_drawn(self) -> tuple[pa.Table, pa.Array]:
+        """Return the drawn rows, and their keys.
+
+        Rows of two persons may have one key: each has the rows below of that key, since neither may depend on the
+        other.  So what identifies a row in the table is its person and its key.
+        """
+        table = pa.Table.from_batches(self.batches()).combine_chunks()
+        person, key = (to_keys(table[name].combine_chunks(), pa.string()) for name in (self.rows.key, self.row_key))
+        both = pc.binary_join_element_wise(person, key, "\0")
+        return table.set_column(table.schema.get_field_index(self.row_key), self.row_key, both), key
+
+    def _draw(self) -> NDArray[np.int64]:
+        """Return the places of the drawn rows."""
+        persons, keys = [pa.array([], pa.string())], [pa.array([], pa.string())]
+        hashes = [np.empty(0, np.uint64)]
+        for batch in self.rows._join(choose_batch_rows(len(self.rows.read)), forget):
+            persons.append(to_keys(batch.column(self.rows.key), pa.string()))
+            keys.append(to_keys(batch.column(self.row_key), pa.string()))
+            hashes.append(_hash_rows(batch))
+        known = np.flatnonzero(np.asarray(pa.chunked_array(keys).is_valid()))
+        if self.every:
+            return known
+        person = np.asarray(pa.chunked_array(persons).dictionary_encode().combine_chunks().indices)[known]
+        by_key = mix_bits(np.concatenate([_hash_texts(part) for part in keys])[known] ^ DRAW)
+        order = np.lexsort((np.concatenate(hashes)[known], by_key, person))
+        return known[order[np.flatnonzero(np.diff(person[order], prepend=-1))]]
 
 
 class _Keys:
@@ -263,11 +409,12 @@ def _open(
     key: str,
     spec: ReleaseSpec,
     open_one: Callable[[Any, ReleaseSpec], Source],
+    row_key: str | None = None,
 ) -> Source:
-    """Open one of the tables with the spec of its columns; its key is read, too, where rows have one."""
+    """Open one of the tables with the spec of its columns; ``row_key``: a key of its own that is read, too."""
     columns = {column: spec.columns[column] for column in table.columns if column in spec.columns}
-    if table.of is not None and table.key is not None and spec.unit.household_id is not None:
-        columns[table.key] = CategoricalColumn(kind="categorical", values=("-",))
+    if row_key is not None:
+        columns[row_key] = CategoricalColumn(kind="categorical", values=("-",))
     alone = spec.model_copy(
         update={"columns": columns, "unit": Unit(person_id=key, max_records=1), "tables": {}, "order": None}
     )

@@ -84,6 +84,11 @@ class Source(ABC):
         """Return the place that finds the table as it is read, where it has versions; of two tables that of each."""
         return place
 
+    @property
+    def further(self) -> Mapping[str, Source]:
+        """By further table of the spec, its rows with those of the table above; none of one table, nor of two."""
+        return {}
+
     def close(self) -> None:  # noqa: B027 - most sources hold nothing open
         """End what is held open between passes; a later pass opens it again."""
 

@@ -1,4 +1,4 @@
-"""``spec draft`` of two tables: how they refer to each other, guessed from names, types and a dictionary.
+"""``spec draft`` of two tables and more: how they refer to each other, guessed from names, types and a dictionary.
 
 Nothing is read from rows.  Each guess is marked CONFIRM, since whether a column identifies a person is a statement
 about rows that only the steward can make.  Where names allow several readings, the draft is refused and asks for the
@@ -98,7 +98,7 @@ def draft_any(
     header: bool = False,
     look: bool = False,
 ) -> Drafted:
-    """Return a draft of one table, or of two by their names; arguments as of :func:`draft_tables`."""
+    """Return a draft of one table, or of several by their names; arguments as of :func:`draft_tables`."""
     if isinstance(data, Mapping):
         return draft_tables(data, dictionary, dataset, folder, csv, key=key, of=of, header=header, look=look)
     if key is not None:
@@ -120,10 +120,11 @@ def draft_tables(
     header: bool = False,
     look: bool = False,
 ) -> Drafted:
-    """Return a draft of two tables, by their names in the spec; the first is the one above, unless ``of`` says it.
+    """Return a draft of several tables, by their names in the spec; the first is the one above, unless ``of`` says it.
 
-    ``key``: the column of both tables that says whose each row is; ``of``: the name of the table above, which has one
-    row a person or household; other arguments as of :func:`privsyn.specs.draft.draft`.
+    ``key``: the column of the first two tables that says whose each row is; ``of``: the name of the table above, which
+    has one row a person or household; other arguments as of :func:`privsyn.specs.draft.draft`.  Each further table is
+    of the one before it whose key it has as a column.
 
     Raises RequestError as that does, and where names do not tell the key or the table above.
     """
@@ -134,17 +135,18 @@ def draft_tables(
         table = describe_table(place, folder, options, header=header, look=look)
         table = table if table.stem else replace(table, title=f"{name} in memory")
         called = replace(table, stem=table.stem or name)
-        known = None if dictionary is None else read_public_dictionary(Path(dictionary), place, called)
+        known = None if dictionary is None else read_public_dictionary(Path(dictionary), data.values(), called)
         tables.append(_Named(name, table, known))
-    shared = find_key(tables, key)
-    above, below = _arrange(tables, shared, of)
-    known = _merge_dictionaries(above.known, below.known)
+    first, second, *further = tables
+    shared = find_key([first, second], key)
+    above, below = _arrange([first, second], shared, of)
+    known = _merge_dictionaries([table.known for table in (above, below, *further)])
     guesses: list[str] = []
-    body = list(_write_tables(above, below, shared, known, guesses, given=key is not None))
+    body = list(_write_tables(above, below, further, shared, known, guesses, given=key is not None))
     unit = "household_id" if _is_of_households(above, shared) else "person_id"
     guesses.insert(0, "unit")
     lines = write_head(
-        (above.table, below.table),
+        (above.table, below.table, *(table.table for table in further)),
         dataset,
         known,
         options,
@@ -167,9 +169,9 @@ def make_table_name(place: str) -> str:
 
 
 def _check_names(data: Mapping[str, Any]) -> None:
-    if len(data) != 2:
-        cure = "Name two tables, or draft the spec of one"
-        raise RequestError(f"is {len(data)} tables, and a release is of one or two", cure, "draft_spec.data")
+    if len(data) < 2:
+        cure = "Name two tables or more, or draft the spec of one"
+        raise RequestError(f"is {len(data)} tables", cure, "draft_spec.data")
     for name in data:
         if not isinstance(name, str) or TABLE_NAME.fullmatch(name) is None:
             problem = f"calls a table {str(name)[:60]!r}"
@@ -248,13 +250,15 @@ def _arrange(tables: list[_Named], key: str, of: str | None) -> tuple[_Named, _N
     return first, second
 
 
-def _merge_dictionaries(above: Dictionary | None, below: Dictionary | None) -> Dictionary | None:
-    """Return what the dictionary says of both tables; it was read for each."""
-    if above is None or below is None:
+def _merge_dictionaries(known: list[Dictionary | None]) -> Dictionary | None:
+    """Return what the dictionary says of all tables; it was read for each."""
+    found = [each for each in known if each is not None]
+    if not found:
         return None
-    rules = [*above.rules, *(rule for rule in below.rules if rule not in above.rules)]
-    nulls = above.null_values if above.null_values is not None else below.null_values
-    return Dictionary(above.name, {**above.columns, **below.columns}, nulls, rules)
+    rules = [rule for each in found for rule in each.rules]
+    once = [rule for place, rule in enumerate(rules) if rule not in rules[:place]]
+    nulls = next((each.null_values for each in found if each.null_values is not None), None)
+    return Dictionary(found[0].name, {c: f for each in found for c, f in each.columns.items()}, nulls, once)
 
 
 def _is_of_households(above: _Named, key: str) -> bool:
@@ -268,45 +272,84 @@ def _other_unit(unit: str) -> str:
 
 
 def _write_tables(
-    above: _Named, below: _Named, key: str, known: Dictionary | None, guesses: list[str], *, given: bool
+    above: _Named,
+    below: _Named,
+    further: list[_Named],
+    key: str,
+    known: Dictionary | None,
+    guesses: list[str],
+    *,
+    given: bool,
 ) -> Iterator[str]:
     """Yield the lines of ``tables`` and ``rules``; append to ``guesses`` which of them are."""
-
-    def guess(place: str, line: str, why: str) -> str:
-        guesses.append(f"tables.{place}")
-        return f"    {line}  # {CONFIRM}: {why}"
-
     household = _is_of_households(above, key)
     one, rows = ("household", "members") if household else ("person", "rows")
     yield "tables:"
     yield f"  {above.name}:"
     yield f"    {above.table.line}"
     named = f"key: {format_scalar(key)}"
-    yield f"    {named}" if given else guess(f"{above.name}.key", named, f"it identifies a {one} and its {rows} below")
+    why = f"it identifies a {one} and its {rows} below"
+    yield f"    {named}" if given else _guess(guesses, f"{above.name}.key", named, why)
     yield from _write_columns(above, (key,))
+    own = _find_own_key(below, key, household=household)
+    yield from _write_rows(below, above, key, own, one, guesses, household=household)
+    keys = {above.name: key, below.name: own}
+    for table in further:
+        upper = _find_above(table, [t for t in (above, below, *further) if t.name in keys], keys)
+        upper_key = str(keys[upper.name])
+        keys[table.name] = _find_own_key(table, upper_key, household=False)
+        words = one if upper is above else f"row of {upper.name}"
+        yield from _write_rows(table, upper, upper_key, keys[table.name], words, guesses, household=False)
+    if known is not None:
+        types = {column for table in (above, below, *further) for column in table.table.types}
+        for name in sorted({*known.columns} - types):
+            yield f"# the dictionary also describes {format_comment(name)}, which no table has"
+        yield from write_rules(known, {*above.table.types, *below.table.types} - {key, own})
+
+
+def _guess(guesses: list[str], place: str, line: str, why: str) -> str:
+    """Return a line that is marked as a guess, and note its place."""
+    guesses.append(f"tables.{place}")
+    return f"    {line}  # {CONFIRM}: {why}"
+
+
+def _write_rows(
+    below: _Named, above: _Named, key: str, own: str | None, one: str, guesses: list[str], *, household: bool
+) -> Iterator[str]:
+    """Yield the lines of a table of rows of ``above``; ``own``: its own key; ``one``: what a row above is."""
+    rows = "members" if household else "rows"
     yield f"  {below.name}:"
     yield f"    {below.table.line}"
-    yield guess(f"{below.name}.of", f"of: {above.name}", f"{above.name} has one row a {one}")
-    own = _find_own_key(below, key, household=household)
+    yield _guess(guesses, f"{below.name}.of", f"of: {above.name}", f"{above.name} has one row a {one}")
     if own is not None:
         why = "it identifies a row; it is not released, and rows are numbered anew"
-        yield guess(f"{below.name}.key", f"key: {format_scalar(own)}", why)
+        yield _guess(guesses, f"{below.name}.key", f"key: {format_scalar(own)}", why)
     order = _list_orders(below, {key, own}, household=household)
     if len(order) == 1:
-        why = "the column of roles" if household else "in this order rows of a person follow each other"
-        yield guess(f"{below.name}.order", f"order: {format_scalar(order[0])}", why)
+        why = "the column of roles" if household else f"in this order rows of a {one} follow each other"
+        yield _guess(guesses, f"{below.name}.order", f"order: {format_scalar(order[0])}", why)
     else:
-        wanted = "the column of roles of members" if household else "in which order rows of a person follow each other"
+        wanted = "the column of roles of members" if household else f"in which order rows of a {one} follow each other"
         several = f": {_list_names(order)}?" if order else ""
         yield f"    order: {TODO}  # {wanted}{several}"
     most = MOST_MEMBERS if household else MOST_ROWS
     kept = f"the first {most} by role are kept" if household else f"a run of {most} neighbours is kept"
-    yield guess(f"{below.name}.max", f"max: {most}", f"your public choice; of a {one} with more {rows}, {kept}")
+    why = f"your public choice; of a {one} with more {rows}, {kept}"
+    yield _guess(guesses, f"{below.name}.max", f"max: {most}", why)
     yield from _write_columns(below, (key, own))
-    if known is not None:
-        for name in sorted({*known.columns} - {*above.table.types, *below.table.types}):
-            yield f"# the dictionary also describes {format_comment(name)}, which neither table has"
-        yield from write_rules(known, {*above.table.types, *below.table.types} - {key, own})
+
+
+def _find_above(table: _Named, earlier: list[_Named], keys: Mapping[str, str | None]) -> _Named:
+    """Return the last of the earlier tables whose key the table has.  Raises RequestError where it has none."""
+    found = [each for each in earlier if keys[each.name] in table.table.types]
+    if not found:
+        known = _list_names([key for key in keys.values() if key is not None])
+        raise RequestError(
+            f"{table.name} has no column of the key of a table before it ({known}): nothing says what its rows are of",
+            "Give the key one name in both, or name the table that it is of before it",
+            "draft_spec.data",
+        )
+    return found[-1]
 
 
 def _write_columns(table: _Named, keys: tuple[str | None, ...]) -> Iterator[str]:

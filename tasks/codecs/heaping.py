@@ -74,7 +74,7 @@ class HeapSampler:
     """
 
     def __init__(self, codec: OrderedCodec, heaps: Sequence[float], *, by_cell: bool = False) -> None:
-        self._heaps = heaps
+        self.heaps = heaps
         self._alone = np.isin(np.arange(len(codec.cells.fine)), codec.cells.points)
         wide = {*codec.cells.bin_of.tolist()} if by_cell else {number for number, _ in codec.cells.wide}
         parts = zip(codec.cells.bin_of.tolist(), codec.cells.fine, strict=True)
@@ -102,16 +102,16 @@ class HeapSampler:
         open_rows = np.flatnonzero(~self._alone[cells])
         for attempt in range(MAX_DRAWS):
             at = cells[open_rows]
-            for level in range(len(self._heaps) + 1):
+            for level in range(len(self.heaps) + 1):
                 mine = heap[open_rows] == level
                 rows = open_rows[mine]
                 if level:
                     i = level - 1
                     steps = self._first[i][at[mine]] + np.floor(parts(at[mine], rng) * self._many[i][at[mine]])
-                    values[rows] = Grid.of(self._heaps[i]).value(steps)
+                    values[rows] = Grid.of(self.heaps[i]).value(steps)
                 elif attempt and rows.size:
                     values[rows] = draw(at[mine], rng)
-            open_rows = open_rows[count_heaps(values[open_rows], self._heaps) != heap[open_rows]]
+            open_rows = open_rows[count_heaps(values[open_rows], self.heaps) != heap[open_rows]]
             if not open_rows.size:
                 break
         return values
@@ -119,7 +119,7 @@ class HeapSampler:
     def _fill_unknown(self, wanted: Codes, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return the wanted heaps, with that of a random other row where a number's heap says null or exact."""
         heap = np.asarray(wanted).astype(np.int64)
-        unknown = heap > len(self._heaps)
+        unknown = heap > len(self.heaps)
         known = heap[~unknown]
         if unknown.any():
             heap[unknown] = rng.choice(known, int(unknown.sum())) if known.size else 0
@@ -127,6 +127,6 @@ class HeapSampler:
 
     def _lower_to_possible(self, cells: NDArray[np.int64], heap: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the largest heap up to the wanted one that has a multiple in the row's bin."""
-        for level in range(len(self._heaps), 0, -1):
+        for level in range(len(self.heaps), 0, -1):
             heap = np.where((heap == level) & (self._many[level - 1][cells] == 0), level - 1, heap)
         return heap

@@ -4,23 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from copy import copy
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
+from privsyn.data_contracts.columns.grid import Grid
 from privsyn.data_contracts.columns.number_columns import name_heap_attribute
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs import parsing
-from privsyn.tasks.codecs.cells import Floats
+from privsyn.tasks.codecs.cells import Bin, Floats, holds_one_value
 from privsyn.tasks.codecs.codec import Codes
-from privsyn.tasks.codecs.heaping import HeapSampler
+from privsyn.tasks.codecs.frequent_values import FrequentValues, InsideCells
+from privsyn.tasks.codecs.heaping import HeapSampler, count_heaps
 from privsyn.tasks.codecs.ordered import OrderedCodec, draw_steps_inside, fix_draws
 from privsyn.tasks.codecs.tail_shapes import draw_falling
 
+NO_NUMBER = np.iinfo(np.int64).min
+"""Stands for a value that is no multiple of the step, null, or exact."""
+
 _EXACT = 2.0**50  # below it, a float times a power of ten still tells whole numbers apart
+
+
+def _list_values(cell: Bin, grid: Grid) -> range:
+    return range(0) if cell.exact or holds_one_value(cell, grid) else cell.steps(grid)
+
+
+def _count_steps(grid: Grid, numbers: Floats) -> Floats:
+    """Return the nearest number of steps to each number."""
+    return np.rint(numbers * float(grid.step.denominator) / float(grid.step.numerator))
 
 
 _Column = TypeVar("_Column", IntegerColumn, NumberColumn)
@@ -53,6 +67,53 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
         self._first = np.array([s.start for s in steps], dtype=np.float64)
         self._many = np.array([len(s) for s in steps], dtype=np.float64)
         self._slopes: Floats | None = None
+        self._inside: InsideCells | None = None
+
+    @property
+    def value_grid(self) -> Grid | None:
+        """The multiples that values are: of ``step``, or of the last decimal; None for numbers that are not rounded."""
+        decimals = getattr(self._column, "decimals", None)
+        return self._grid if self._grid is not None or decimals is None else Grid.of(10.0**-decimals)
+
+    def list_values(self) -> list[range]:
+        """Return the multiples of the step in every fine cell of several values; none in others."""
+        grid = self.value_grid
+        if grid is None or self.leaves_cell:
+            return [range(0)] * len(self.cells.fine)
+        alone = set(self.cells.points)
+        return [range(0) if i in alone else _list_values(cell, grid) for i, cell in enumerate(self.cells.fine)]
+
+    def find_numbers(self, array: pa.Array) -> NDArray[np.int64]:
+        """Return which multiple of the step each value is, NO_NUMBER of others, of null and of exact values."""
+        grid, (numbers, alone) = self.value_grid, self.clamp(array)
+        if grid is None:
+            return np.full(len(numbers), NO_NUMBER)
+        whole = numbers if self._grid is None else grid.below(numbers)
+        known = grid.divides(whole) & ~alone
+        return np.where(known, _count_steps(grid, np.where(known, whole, 0.0)), NO_NUMBER).astype(np.int64)
+
+    def count_heaps(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return of how many heaps each multiple of the step is one, shape (numbers,)."""
+        grid = self.value_grid
+        if grid is None or self._heaps is None:
+            return np.zeros(len(numbers), dtype=np.int64)
+        return count_heaps(np.asarray(grid.value(numbers.astype(np.float64))), self._heaps.heaps)
+
+    def with_frequent(self, frequent: FrequentValues) -> Self:
+        """Return a codec that draws these values as often as they are."""
+        codec = copy(self)
+        codec._inside = InsideCells(frequent, self.list_values())
+        return codec
+
+    def _keep_frequent(self, values: pa.Array, cells: NDArray[np.int64], places: Floats) -> pa.Array:
+        """Return values drawn inside cells, those of cells with frequent values as they lie at ``places``."""
+        grid = self.value_grid
+        rows = np.flatnonzero(self._inside.has(cells)) if self._inside is not None else np.empty(0, dtype=np.int64)
+        if self._inside is None or grid is None or not rows.size:
+            return values
+        numbers = parsing.to_numbers(values)[0].copy()
+        numbers[rows] = grid.value(self._inside.find(cells[rows], places[rows]))
+        return self._released(numbers)
 
     def stored_numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
         """Return the numbers with their fractions, and the null mask."""
@@ -68,21 +129,31 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
         values = self._draw_inside(cells, rng)
         if self._heaps is None or (not self.leaves_cell and not helpers):  # nobody named what people round to
             return values
-        draw = lambda cells, rng: parsing.to_numbers(self._draw_inside(cells, rng))[0]  # noqa: E731
-        wanted = helpers[name_heap_attribute(self.attribute)]
-        return self._released(
-            self._heaps.move_to_heaps(parsing.to_numbers(values)[0], cells, wanted, draw, self._parts, rng)
-        )
+        draw = lambda cells, rng: parsing.to_numbers(self._draw_evenly(cells, rng))[0]  # noqa: E731
+        wanted, numbers = helpers[name_heap_attribute(self.attribute)], parsing.to_numbers(values)[0].copy()
+        free: Any = slice(None)
+        if self._inside is not None and self.value_grid is not None:
+            free = np.flatnonzero(~self._inside.are_frequent(_count_steps(self.value_grid, numbers)))
+            wanted = self._inside.draw_heaps(wanted[free], rng)
+        numbers[free] = self._heaps.move_to_heaps(numbers[free], cells[free], wanted, draw, self._parts, rng)
+        return self._released(numbers)
 
     def _values_at(self, cells: NDArray[np.int64], places: Floats) -> pa.Array:
         if self._grid is not None:
-            return self._released(self._on_grid(cells, fix_draws(places)))
-        if self._slopes is not None:
-            return self._released(self._sloping(cells, fix_draws(places)))
-        return super()._values_at(cells, places)
+            values = self._released(self._on_grid(cells, fix_draws(places)))
+        elif self._slopes is not None:
+            values = self._released(self._sloping(cells, fix_draws(places)))
+        else:
+            values = super()._values_at(cells, places)
+        return self._keep_frequent(values, cells, places)
 
     def _draw_inside(self, cells: NDArray[np.int64], rng: np.random.Generator) -> pa.Array:
-        """Return a value drawn inside each cell: evenly, or by its slope."""
+        """Return a value drawn inside each cell: by its frequent values, evenly, or by its slope."""
+        values = self._draw_evenly(cells, rng)
+        return values if self._inside is None else self._keep_frequent(values, cells, rng.random(len(cells)))
+
+    def _draw_evenly(self, cells: NDArray[np.int64], rng: np.random.Generator) -> pa.Array:
+        """Return a value drawn inside each cell, without frequent ones: evenly, or by its slope."""
         if self._grid is None or self._step is None:
             values = super()._values(cells, rng, {})
         else:

@@ -13,6 +13,7 @@ are left as they are.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,6 +90,13 @@ def _share_inside(recode: AttributeRecode, counts: Floats, even: Floats) -> Floa
 
 def smooth_counts(counts: Floats, sigma: float, widths: Floats) -> Floats:
     """Return counts of neighbouring cells with noise of standard deviation ``sigma``, smoothed; their sum stays."""
+    return _smooth_counts(counts.tobytes(), sigma, widths.tobytes()).copy()
+
+
+@lru_cache(maxsize=4096)
+def _smooth_counts(count_bytes: bytes, sigma: float, width_bytes: bytes) -> Floats:
+    """Do so: several steps of a run smooth the same counts, each at the price of an eigendecomposition."""
+    counts, widths = np.frombuffer(count_bytes), np.frombuffer(width_bytes)
     width = widths / widths.mean()
     rise = np.diff(np.eye(len(counts)), axis=0) / width  # a density's differences between neighbours
     smooth = max(float(counts.mean()), 0.0) * width

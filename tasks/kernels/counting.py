@@ -158,7 +158,7 @@ def add_counts(table: CodeTable, clique: Clique, counts: np.ndarray) -> None:
     """Add every row of ``table`` to its cell of ``counts``: int64, flat, with the cells of ``table.shape(clique)``."""
     from privsyn.tasks.kernels.tallies import tally, tally_pair  # here: compiled code loads slowly
 
-    shape, columns = table.shape(clique), [table.column(a) for a in clique]
+    shape, columns = table.shape(clique), [_as_read_only(table.column(a)) for a in clique]
     if not columns:
         counts[0] += table.rows
     elif len(columns) == 1:
@@ -170,7 +170,14 @@ def add_counts(table: CodeTable, clique: Clique, counts: np.ndarray) -> None:
         for first in range(0, table.rows, _BLOCK_ROWS):
             block = [codes[first : first + _BLOCK_ROWS] for codes in columns]
             fill_keys(keys[: block[0].size], block, shape)
-            tally(keys[: block[0].size], counts)
+            tally(_as_read_only(keys[: block[0].size]), counts)
+
+
+def _as_read_only(codes: np.ndarray) -> np.ndarray:
+    """Return a view that cannot be written: code is compiled for every kind of array, and codes come as both."""
+    view = codes.view()
+    view.flags.writeable = False
+    return view
 
 
 def reshape_counts(counts: np.ndarray, shape: Sequence[int], *, filtered: bool) -> np.ndarray:

@@ -91,11 +91,11 @@ def sweep_block(codes, order, layout, residuals, best, start, heat, urgent, vain
     heat: where it is above 0, every record, in surplus or not, draws a value, its own among them, with chances in
     proportion to exp(-change of the weighted squares / (heat k)), as in simulated annealing; ``best`` says nothing.
     """
-    most, room = _find_largest_sizes(layout)
+    most, room, longest = _find_largest_sizes(layout)
     work = np.empty(room, residuals.dtype)
     keys = np.empty((most, _CHUNK), np.uint32)
     sums = np.empty(_CHUNK, residuals.dtype)
-    scores = np.empty(layout.sizes.max(), residuals.dtype)
+    scores = np.empty(longest, residuals.dtype)
     means = np.empty(room, residuals.dtype)
     moves, rows, pauses = 0, codes.shape[1], vain.shape[0] > 0
     for a in order:
@@ -128,14 +128,15 @@ def sweep_block(codes, order, layout, residuals, best, start, heat, urgent, vain
 
 @njit(nogil=True, cache=True)
 def _find_largest_sizes(layout):  # type: ignore[no-untyped-def]
-    """Return the most views and the most cells that any attribute has."""
-    most, room = 0, 0
+    """Return the most views, the most cells and the most codes that any attribute has."""
+    most, room, longest = 0, 0, 0
     for a in range(layout.sizes.shape[0]):
         cells = 0
         for j in range(layout.first[a], layout.first[a + 1]):
             cells += layout.left[j] * layout.right[j] * layout.sizes[a]
         most, room = max(most, layout.first[a + 1] - layout.first[a]), max(room, cells)
-    return most, room
+        longest = max(longest, layout.sizes[a])
+    return most, room, longest
 
 
 @njit(nogil=True, cache=True)
@@ -292,9 +293,18 @@ def _is_tied(penalties, old):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
+def _find_top(scores):  # type: ignore[no-untyped-def]
+    """Return the largest score; an array's own ``max()`` takes a second to compile."""
+    top = scores[0]
+    for v in range(1, scores.shape[0]):
+        top = max(top, scores[v])
+    return top
+
+
+@njit(nogil=True, cache=True)
 def _find_largest(scores, least, old, word):  # type: ignore[no-untyped-def]
     """Return a value with the largest score, ties at random; ``old`` if none is above ``least``."""
-    top = scores.max()
+    top = _find_top(scores)
     if top <= least:
         return old
     ties = 0
@@ -312,7 +322,7 @@ def _find_largest(scores, least, old, word):  # type: ignore[no-untyped-def]
 @njit(nogil=True, cache=True)
 def _draw_value(scores, unit, word):  # type: ignore[no-untyped-def]
     """Draw a value with chances in proportion to exp(2 score / unit)."""
-    top = np.int64(scores.max())
+    top = np.int64(_find_top(scores))
     total = np.int64(0)
     for v in range(scores.shape[0]):
         below_top = top - np.int64(scores[v])

@@ -111,14 +111,36 @@ class Linker:
         rng = np.random.default_rng([seed, 0x11D3])
         order = rng.permutation(records.rows)
         coarse = {a: records.column(a)[order] for a in records.domain.attributes}
-        linked, codes = self._link(coarse, rng)
-        times = choose_persons(linked.person, codes, self._noisy_rows, seed)
+        linked, codes, figures = self._link(coarse, rng)
+        times = choose_persons(linked.person, codes, self._noisy_rows, seed, self._list_groups(coarse, figures))
         again = np.repeat(np.arange(len(times)), np.maximum(times - 1, 0))
         kept = linked.take(times > 0)
         return kept.join(self._link({a: code[again] for a, code in coarse.items()}, rng)[0]) if len(again) else kept
 
-    def _link(self, coarse: dict[str, Codes], rng: np.random.Generator) -> tuple[LinkedRows, dict[str, Codes]]:
-        """Return a person for each record, and the coarse codes of the rows in the columns that were counted."""
+    def _list_groups(self, coarse: Mapping[str, Codes], figures: Mapping[str, Codes]) -> list[tuple[Codes, Codes]]:
+        """Return the groups of persons that questions about persons ask for: as the rows say, and as records do.
+
+        ``figures``: of each summary the coarse codes that it has by the linked rows.
+        """
+        found = []
+        for attributes in self._plan.person_groups:
+            shape = [self._sizes[a] for a in attributes]
+            own, wanted = ([of.get(a, coarse[a]) for a in attributes] for of in (figures, coarse))
+            found.append((np.ravel_multi_index(own, shape), np.ravel_multi_index(wanted, shape)))
+        return found
+
+    def link_each(self, records: CodeTable, seed: int) -> LinkedRows:
+        """Return the linked rows of these records; persons in the order of their records, each once."""
+        rng = np.random.default_rng([seed, 0x11D3])
+        return self._link({a: records.column(a) for a in records.domain.attributes}, rng)[0]
+
+    def _link(
+        self, coarse: dict[str, Codes], rng: np.random.Generator
+    ) -> tuple[LinkedRows, dict[str, Codes], dict[str, Codes]]:
+        """Return a person for each record, coarse codes of its rows in the columns that were counted, and of summaries.
+
+        Summaries are those of the linked rows.
+        """
         persons = _Persons(self, coarse, rng)
         made = [persons.own]
         for forward in (True, False):
@@ -207,9 +229,29 @@ class Linker:
         recode = self._recode[attribute]
         return np.minimum(recode.coarse[fine], recode.size - 1).astype(choose_code_dtype(recode.size))
 
+    def _summarize(
+        self, persons: _Persons, person: Integers, step: Integers, fine: Mapping[str, Integers]
+    ) -> dict[str, Codes]:
+        """Return the coarse codes of each person's summaries, by the codes of linked rows, person by person."""
+        followed = [c for c in self._plan.of_rows.codecs if c.attribute in self._following]
+        of_column = {name: codec for codec in followed for name in codec.ranges()}
+
+        def read(name: str) -> Interval:
+            codec = of_column.get(name)
+            if codec is None:
+                return persons.read_carried(name, person, step)
+            return take_values(read_cells(codec.value_bounds()[name], self._plan.vocabulary), fine[codec.attribute])
+
+        found: dict[str, Codes] = {}
+        for summary in self._plan.summaries:
+            codes = summary.compute(summary.book.resolve(read), np.diff(person, prepend=-1) != 0)
+            values = pa.array(codes, mask=codes < 0)
+            found[summary.attribute] = self._encode(summary.attribute, values)
+        return found
+
     def _join(
         self, persons: _Persons, made: Sequence[_Rows], rng: np.random.Generator
-    ) -> tuple[LinkedRows, dict[str, Codes]]:
+    ) -> tuple[LinkedRows, dict[str, Codes], dict[str, Codes]]:
         """Return all rows, person by person, and their codes as in :meth:`_link`."""
         person, position, step = (np.concatenate([getattr(r, n) for r in made]) for n in ("person", "position", "step"))
         order = np.lexsort((position, person))
@@ -237,7 +279,7 @@ class Linker:
                 codes[a] = self._encode(a, persons.grow(a, person, step))
             else:
                 codes[a] = self._to_coarse(a, fine[a])
-        return LinkedRows(person, step, drawn, fine), codes
+        return LinkedRows(person, step, drawn, fine), codes, self._summarize(persons, person, step, fine)
 
 
 class _Persons:
@@ -269,7 +311,7 @@ class _Persons:
     def read_carried(self, name: str, person: Integers, step: Integers) -> Interval:
         """Return what a column that is not followed is, or may be, in rows of these persons at these steps."""
         plan, panel = self._plan, self._panel
-        vocabulary = {} if plan.rules is None else plan.rules.vocabulary
+        vocabulary = plan.vocabulary
         if name == panel.order:
             return read_rows(self._order.release(step), vocabulary)
         if name in panel.with_order:

@@ -6,7 +6,7 @@ without rows, one attribute at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -35,13 +35,13 @@ MOST_HEAVIER = 100.0
 """How many times as likely as on average one synthetic person may be to be the model of one without rows."""
 
 
-def list_ranges(plan: EncodingPlan, column_order: Sequence[str], above: Sequence[str]) -> dict[str, ValueRange]:
+def list_ranges(plan: EncodingPlan, column_order: Sequence[str], above: Collection[str]) -> dict[str, ValueRange]:
     """Return the public domain of the released columns of the table above, in the table's order."""
     ranges = plan.ranges()
     return {name: ranges[name] for name in column_order if name in above}
 
 
-def build_schema(plan: EncodingPlan, column_order: Sequence[str], above: Sequence[str]) -> pa.Schema:
+def build_schema(plan: EncodingPlan, column_order: Sequence[str], above: Collection[str]) -> pa.Schema:
     """Return names, types and nullability of the rows, by the public spec alone."""
     ranges = list_ranges(plan, column_order, above)
     return build_released_schema(ranges, list(ranges))
@@ -53,7 +53,7 @@ def make_without_rows(
     recode: Recode,
     noisy: Sequence[tuple[Query, Floats]],
     column_order: Sequence[str],
-    above: Sequence[str],
+    above: Collection[str],
     seed: int,
     scale: float = 1.0,
 ) -> Iterator[pa.RecordBatch]:
@@ -90,8 +90,7 @@ def _read_persons(linked: Iterable[pa.RecordBatch], plan: EncodingPlan) -> dict[
 
 def _weigh(persons: dict[str, Integers], recode: Recode, noisy: Sequence[tuple[Query, Floats]]) -> tuple[float, Floats]:
     """Return the number of persons without rows, by noisy counts, and how likely each person is one's model."""
-    precision = np.array([1 / (len(counts) * query.sigma**2) for query, counts in noisy])
-    total = max(float(precision @ [counts.sum() for _, counts in noisy] / precision.sum()), 0.0)
+    total = estimate_without(noisy)
     codes, wanted = [], []
     for query, counts in noisy:
         (a,) = query.attributes
@@ -99,13 +98,28 @@ def _weigh(persons: dict[str, Integers], recode: Recode, noisy: Sequence[tuple[Q
         shares = np.bincount(code, minlength=len(counts)) / max(len(code), 1)
         codes.append(code)
         wanted.append(project_to_sum(shrink_counts(counts, total * shares, query.sigma), total))
-    weights = np.ones(len(next(iter(persons.values()))))
+    weights = rake(codes, wanted, lambda found: MOST_HEAVIER * max(float(found.mean()), 1e-300))
+    return total, weights / max(float(weights.sum()), 1e-300)
+
+
+def estimate_without(noisy: Sequence[tuple[Query, Floats]]) -> float:
+    """Return the number of persons without rows, by all noisy counts of them."""
+    precision = np.array([1 / (len(counts) * query.sigma**2) for query, counts in noisy])
+    return max(float(precision @ [counts.sum() for _, counts in noisy] / precision.sum()), 0.0)
+
+
+def rake(codes: Sequence[Integers], wanted: Sequence[Floats], get_most: Callable[[Floats], float]) -> Floats:
+    """Return weights of rows, whose sums by each attribute's codes are near those ``wanted``.
+
+    ``codes``: of each attribute, shape (rows,); ``get_most``: the largest weight that is allowed, from all of them.
+    """
+    weights = np.ones(len(codes[0]))
     for _ in range(ROUNDS):
         for code, target in zip(codes, wanted, strict=True):
             sums = np.bincount(code, weights=weights, minlength=len(target))
             weights *= (target / np.maximum(sums, 1e-300))[code]
-        weights = np.minimum(weights, MOST_HEAVIER * max(float(weights.mean()), 1e-300))
-    return total, weights / max(float(weights.sum()), 1e-300)
+        weights = np.minimum(weights, get_most(weights))
+    return weights
 
 
 class _Drawing:
@@ -114,7 +128,7 @@ class _Drawing:
     def __init__(
         self,
         plan: EncodingPlan,
-        above: Sequence[str],
+        above: Collection[str],
         persons: dict[str, Integers],
         weights: Floats,
         rng: np.random.Generator,
@@ -154,7 +168,7 @@ class _Drawing:
         return self._plan.decode({a: codes[chosen] for a, codes in self._persons.items()}, self._rng)
 
 
-def _keep_rules(rules: CompiledRules, above: Sequence[str]) -> CompiledRules:
+def _keep_rules(rules: CompiledRules, above: Collection[str]) -> CompiledRules:
     """Return the rules about columns of the table above alone."""
     known = {*above}
     return replace(

@@ -245,7 +245,7 @@ def check_draw(spec: ReleaseSpec, key: str, draws: Any) -> None:
     drawn = read_answers(draws, queries)
     for answer, exact, draw in zip(noisy, exact_counts(spec, step, key), drawn, strict=True):
         assert np.array_equal(answer, exact + draw)
-    assert any(draw.any() for draw in drawn)
+    assert draws.num_rows < 10 or any(draw.any() for draw in drawn)  # of a cell or two, no noise is drawn by chance
 
 
 def check_recovery(spec: ReleaseSpec) -> ReleaseSummary:
@@ -483,7 +483,7 @@ def interrupted(spec: Path, seconds: float, numbers: Sequence[signal.Signals]) -
 
 
 @pytest.mark.parametrize(
-    ("part", "times"), [(0, 3), *(pytest.param(n, 125, marks=pytest.mark.slow) for n in range(1, 5))]
+    ("part", "times"), [(0, 2), *(pytest.param(n, 125, marks=pytest.mark.slow) for n in range(1, 5))]
 )
 def test_a_release_survives_interrupts_at_random_moments(
     spec: ReleaseSpec, places: Path, monkeypatch: pytest.MonkeyPatch, part: int, times: int

@@ -139,7 +139,7 @@ def test_random_seeds_and_sizes(tmp_path: Path) -> None:
     private = people(400, seed=9)
     rng = np.random.default_rng(0)
     spec = ruled_spec(data="", budget={"epsilon": 100, "delta": 1e-7})
-    for rows in rng.integers(1, 3000, 6):
+    for rows in rng.integers(1, 3000, 3):
         synthesis = {"rows": int(rows), "seed": int(rng.integers(1000)), "shard_rows": 1000}
         again = spec.with_rows(**synthesis)
         assert broken_rows(privsyn.release(private, again, out=tmp_path), again) == 0

@@ -45,6 +45,38 @@ def make_visits_content(**changes: Any) -> dict[str, Any]:
     }
 
 
+def make_tree(persons: int, seed: int = 0) -> Tables:
+    """The tables of :func:`make_visits`, drugs of visits, of which those of workers have more, and purchases."""
+    tables, rng = make_visits(persons, seed), np.random.default_rng(seed + 2)
+    visits = tables["visits"].to_pandas()
+    works = (visits["job"] == "full").to_numpy()
+    many = np.minimum(rng.poisson(np.where(works, 2.5, 0.8)), 6)
+    drugs = visits.loc[visits.index.repeat(many), ["visit", "job"]].reset_index(drop=True)
+    drugs["day"] = np.sort(rng.integers(0, 31, len(drugs)))
+    drugs["drug"] = [f"d{i}" for i in range(len(drugs))]
+    drugs["dose"] = np.where(
+        rng.random(len(drugs)) < 0.85, (drugs["job"] == "full") + 0, rng.integers(0, 3, len(drugs))
+    )
+    drugs = drugs.drop(columns="job")
+    above = tables["persons"].to_pandas()
+    buys = above.loc[above.index.repeat(rng.integers(0, 4, len(above))), ["pid", "sex"]].reset_index(drop=True)
+    buys["week"] = rng.integers(1, 53, len(buys))
+    buys["online"] = (rng.random(len(buys)) < np.where(buys["sex"] == "f", 0.9, 0.1)) + 0
+    buys = buys.drop(columns="sex")
+    return tables | {n: pa.Table.from_pandas(t, preserve_index=False) for n, t in (("drugs", drugs), ("buys", buys))}
+
+
+def make_tree_content(**changes: Any) -> dict[str, Any]:
+    """The tables of :func:`make_tree` as a spec has them; keyword arguments change the one of drugs."""
+    drugs = {"day": {"kind": "integer", "min": 0, "max": 30}, "dose": {"kind": "integer", "min": 0, "max": 2}}
+    buys = {"week": {"kind": "integer", "min": 1, "max": 52}, "online": {"kind": "integer", "min": 0, "max": 1}}
+    return {
+        **make_visits_content(),
+        "drugs": {"of": "visits", "key": "drug", "order": "day", "max": 4, "columns": drugs, **changes},
+        "buys": {"of": "persons", "order": "week", "max": 3, "columns": buys},
+    }
+
+
 def make_members(households: int, seed: int = 0) -> Tables:
     """Households, a tenth of which nobody lives in, and their members."""
     members = make_households(households, seed)

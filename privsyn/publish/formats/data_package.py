@@ -12,11 +12,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from privsyn.data_contracts.linked_tables import get_above, get_below
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.publish.formats.csv_file import CsvStyle, choose_style
 from privsyn.publish.formats.described import Described, add_unmeasured, format_meaning, get_kind
-from privsyn.publish.formats.linked_files import list_linked_ranges, name_linked_files
+from privsyn.publish.formats.linked_files import (
+    describe_linked_column,
+    get_published_spec,
+    list_linked_ranges,
+    list_linked_tables,
+    name_linked_file,
+)
 
 NAME = "datapackage.json"
 SCHEMA = "schema.json"
@@ -46,7 +51,8 @@ def build_data_package(release: Described) -> dict[str, Any]:
 def build_table_schema(release: Described) -> dict[str, Any]:
     """Return the Table Schema of the synthetic table: name, type, meaning and public domain of every column."""
     style = choose_style(release.spec, release.ranges)
-    fields = [_describe_field(release, name, domain, style) for name, domain in release.ranges.items()]
+    columns = {name: release.spec.get_published_column(name) for name in release.ranges}
+    fields = [_describe_field(name, columns[name], domain, style) for name, domain in release.ranges.items()]
     return {"fields": fields, "missingValues": [style.null]}
 
 
@@ -103,25 +109,32 @@ def _describe_synthetic(release: Described) -> list[dict[str, Any]]:
 
 
 def _describe_linked(release: Described) -> list[dict[str, Any]]:
-    """Return one resource a file of both tables, of which the lower one refers to the other; none of one table."""
+    """Return one resource a file of each table, of which the lower ones refer to those above; none of one table."""
     spec = release.spec
     if not spec.tables:
         return []
-    (_, persons), (_, rows) = get_above(spec.tables), get_below(spec.tables)
-    one, key, found = spec.unit.one, str(persons.key), []
-    words = f"Synthetic {one}s, with and without rows.", f"The rows of synthetic {one}s, of each in their order."
+    found, (above, below, *_) = [], list_linked_tables(spec)
+    one = spec.unit.one
+    words = {
+        above: f"Synthetic {one}s, with and without rows.",
+        below: f"The rows of synthetic {one}s, of each in their order.",
+    }
     for kind in ("csv", "parquet"):
-        names = [name for name in name_linked_files(spec, kind) if name in release.files]
-        for name, ranges, about, row_key in zip(
-            names, list_linked_ranges(release.plan.request), words, (key, rows.key), strict=False
-        ):
-            style = choose_style(spec, ranges)
-            fields = [_describe_field(release, column, domain, style) for column, domain in ranges.items()]
+        for table, ranges in list_linked_ranges(release.plan.request).items():
+            name = name_linked_file(table, kind)
+            if name not in release.files:
+                continue
+            upper, style = spec.tables[table].of, choose_style(get_published_spec(spec, table), ranges)
+            columns = {column: describe_linked_column(spec, table, column) for column in ranges}
+            fields = [_describe_field(column, columns[column], domain, style) for column, domain in ranges.items()]
             schema: dict[str, Any] = {"fields": fields, "missingValues": [style.null]}
+            row_key = spec.tables[table].key
             schema |= {} if row_key is None else {"primaryKey": row_key}
-            if name == names[-1]:
-                refers = {"resource": _describe_file(release, names[0], kind)["name"], "fields": key}
+            if upper is not None:
+                key = str(spec.tables[upper].key)
+                refers = {"resource": _name_resource(name_linked_file(upper, kind)), "fields": key}
                 schema["foreignKeys"] = [{"fields": key, "reference": refers}]
+            about = words.get(table, f"Rows of {upper}, of each in their order.")
             resource = {**_describe_file(release, name, kind), "description": about, "schema": schema}
             if kind == "csv":
                 resource |= {"dialect": _describe_dialect(style), "encoding": style.encoding}
@@ -142,10 +155,14 @@ def _describe_marginals(release: Described) -> list[dict[str, Any]]:
     return [{**_describe_file(release, name, "parquet"), "description": about} for name in names]
 
 
+def _name_resource(file: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", file.lower())
+
+
 def _describe_file(release: Described, name: str, kind: str) -> dict[str, Any]:
     file = release.files[name]
     return {
-        "name": re.sub(r"[^a-z0-9]+", "-", name.lower()),
+        "name": _name_resource(name),
         "path": name,
         "format": kind,
         "mediatype": _MEDIA[kind],
@@ -155,8 +172,7 @@ def _describe_file(release: Described, name: str, kind: str) -> dict[str, Any]:
     }
 
 
-def _describe_field(release: Described, name: str, domain: ValueRange, style: CsvStyle) -> dict[str, Any]:
-    column: Any = release.spec.get_published_column(name)
+def _describe_field(name: str, column: Any, domain: ValueRange, style: CsvStyle) -> dict[str, Any]:
     values = domain.values.to_pylist() if domain.values is not None else []
     constraints: dict[str, Any] = {"required": not domain.nullable}
     if values and len(values) <= LISTED_VALUES and not all(isinstance(v, bool) for v in values):

@@ -1,15 +1,16 @@
-"""The two tables of a release whose spec has two: persons and their rows, with new keys that join."""
+"""The tables of a release whose spec has several: persons, their rows, and further ones, with new keys that join."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from privsyn.data_contracts.linked_tables import get_above, get_below
+from privsyn.data_contracts.columns import IntegerColumn
+from privsyn.data_contracts.linked_tables import get_above, get_below, list_further
 from privsyn.data_contracts.panels import MOST_PERSONS
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import ValueRange
@@ -17,57 +18,95 @@ from privsyn.engine.request import Request
 from privsyn.publish.formats.described import list_ranges
 from privsyn.storage.disk import translate_os_errors
 from privsyn.storage.table_files import open_parquet
+from privsyn.tasks.panels.rows_above import number_persons, number_rows
 from privsyn.tasks.steps.decode import build_released_schema
 
 FOLDER = "tables"
-"""The folder of both tables in a released one."""
+"""The folder of all tables in a released one."""
 
 
-def name_linked_files(spec: ReleaseSpec, ending: str = "parquet") -> tuple[str, ...]:
-    """Return the files of both tables, the one above first; none where the spec has one table."""
+def list_linked_tables(spec: ReleaseSpec) -> tuple[str, ...]:
+    """Return the names of all tables, each after the one above it; none where the spec has one table."""
     if not spec.tables:
         return ()
-    return tuple(f"{FOLDER}/{name}.{ending}" for name in (get_above(spec.tables)[0], get_below(spec.tables)[0]))
+    return (get_above(spec.tables)[0], get_below(spec.tables)[0], *list_further(spec.tables))
 
 
-def list_linked_ranges(request: Request) -> tuple[dict[str, ValueRange], dict[str, ValueRange]]:
-    """Return the public domains of the columns of both tables, keys first."""
+def name_linked_file(table: str, ending: str = "parquet") -> str:
+    """Return the released file of one of the tables."""
+    return f"{FOLDER}/{table}.{ending}"
+
+
+def list_linked_ranges(request: Request) -> dict[str, dict[str, ValueRange]]:
+    """Return the public domains of the columns of every table, by its name, keys first."""
     ranges, spec = list_ranges(request), request.spec
-    (_, persons), (_, rows) = get_above(spec.tables), get_below(spec.tables)
-    key = str(persons.key)
-    own = {} if rows.key is None else {rows.key: ValueRange(pa.int64(), False, 1, MOST_PERSONS)}
-    above = {name: ranges[name] for name in ranges if name == key or name in persons.columns}
-    below = {name: ranges[name] for name in ranges if name == key or name not in persons.columns}
-    return above, {**own, **below}
+    above, below, *further = list_linked_tables(spec)
+    persons, key = spec.tables[above], str(spec.tables[above].key)
+    found = {
+        above: {name: ranges[name] for name in ranges if name == key or name in persons.columns},
+        below: {name: ranges[name] for name in ranges if name == key or name not in persons.columns},
+    }
+    for name in further:
+        of_branch = list_ranges(request.branches[name])
+        upper_key = str(spec.tables[str(spec.tables[name].of)].key)
+        found[name] = {
+            column: of_branch[column] for column in (upper_key, *spec.tables[name].columns) if column in of_branch
+        }
+    for name in (below, *further):
+        row_key = spec.tables[name].key
+        numbered = {} if row_key is None else {row_key: ValueRange(pa.int64(), False, 1, MOST_PERSONS)}
+        found[name] = {**numbered, **found[name]}
+    return found
+
+
+def get_published_spec(spec: ReleaseSpec, table: str) -> ReleaseSpec:
+    """Return the spec that describes the columns of one of the tables: that of its branch, where there are several."""
+    return spec.branches.get(table, spec)
+
+
+def describe_linked_column(spec: ReleaseSpec, table: str, name: str) -> Any:
+    """Return a column of one of the tables; keys are new numbers."""
+    upper = spec.tables[table].of
+    if table in list_further(spec.tables) and name == spec.tables[str(upper)].key:
+        words = f"Number of the synthetic row of {upper} that the row is of."
+        return IntegerColumn(kind="integer", min=1, max=MOST_PERSONS, description=words)
+    return get_published_spec(spec, table).get_published_column(name)
 
 
 def write_linked_files(
-    folder: Path, request: Request, synthetic: Iterable[Path], without: Iterable[pa.RecordBatch]
+    folder: Path,
+    request: Request,
+    synthetic: Iterable[Path],
+    without: Iterable[pa.RecordBatch],
+    further: Mapping[str, Iterable[pa.RecordBatch]],
 ) -> None:
-    """Write both tables as Parquet files; every row below has its person above.
+    """Write every table as a Parquet file; every row has its row above.
 
     ``synthetic``: the files of all rows, each with its person's columns, person by person; ``without``: the columns of
-    persons without rows.
+    persons without rows; ``further``: the rows of further tables, each with the number of the row above.
     """
-    above, below = list_linked_ranges(request)
-    (key, *_), row_key = above, get_below(request.spec.tables)[1].key
-    paths = [folder / name for name in name_linked_files(request.spec)]
-    paths[0].parent.mkdir(exist_ok=True)
-    schemas = [build_released_schema(ranges, list(ranges)) for ranges in (above, below)]
-    with translate_os_errors(paths[0]), _open(paths[0], schemas[0]) as persons, _open(paths[1], schemas[1]) as rows:
-        last, written = 0, 0
-        for batch in _iterate(synthetic):
-            person = np.asarray(batch.column(key))
-            begins = np.flatnonzero(np.diff(person, prepend=last))
-            persons.write_batch(batch.select(list(above)).take(pa.array(begins)).cast(schemas[0]))
-            number = pa.array(np.arange(written + 1, written + 1 + batch.num_rows))
-            numbered = batch if row_key is None else batch.append_column(row_key, number)
-            rows.write_batch(numbered.select(list(below)).cast(schemas[1]))
-            last, written = int(person[-1]), written + batch.num_rows
-        for batch in without:
-            number = pa.array(np.arange(last + 1, last + 1 + batch.num_rows))
-            persons.write_batch(batch.append_column(key, number).select(list(above)).cast(schemas[0]))
-            last += batch.num_rows
+    ranges, files = list_linked_ranges(request), tuple(synthetic)
+    above, below, *_ = ranges
+    key = str(request.spec.tables[above].key)
+    (folder / FOLDER).mkdir(exist_ok=True)
+    persons = number_persons(_iterate(files), without, key)
+    _write(folder, above, ranges[above], ({**_to_columns(b), key: pa.array(number)} for number, b in persons))
+    for name, batches in {below: _iterate(files), **further}.items():
+        row_key = request.spec.tables[name].key
+        numbered = number_rows(batches)
+        own = ({**_to_columns(b), **({} if row_key is None else {row_key: pa.array(n)})} for n, b in numbered)
+        _write(folder, name, ranges[name], own)
+
+
+def _to_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    return {name: batch.column(name) for name in batch.schema.names}
+
+
+def _write(folder: Path, table: str, ranges: Mapping[str, ValueRange], parts: Iterable[Mapping[str, pa.Array]]) -> None:
+    path, schema = folder / name_linked_file(table), build_released_schema(ranges, list(ranges))
+    with translate_os_errors(path), _open(path, schema) as file:
+        for columns in parts:
+            file.write_batch(pa.RecordBatch.from_pydict({name: columns[name] for name in ranges}).cast(schema))
 
 
 def _iterate(paths: Iterable[Path]) -> Iterator[pa.RecordBatch]:

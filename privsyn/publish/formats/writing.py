@@ -14,7 +14,7 @@ from privsyn.publish import relations_picture
 from privsyn.publish.formats import croissant, data_package, deployments_registry
 from privsyn.publish.formats.csv_file import choose_style, name_csv, write_csv
 from privsyn.publish.formats.described import Described, list_files, list_ranges
-from privsyn.publish.formats.linked_files import list_linked_ranges, name_linked_files
+from privsyn.publish.formats.linked_files import get_published_spec, list_linked_ranges, name_linked_file
 from privsyn.publish.related_pairs import RelatedPair
 
 
@@ -27,8 +27,9 @@ def write_tables(folder: Path, request: Request) -> None:
             csv.parent.mkdir(exist_ok=True)
             write_csv(parquet, csv, ranges, choose_style(request.spec, ranges))
         if request.spec.tables:
-            for name, linked in zip(name_linked_files(request.spec), list_linked_ranges(request), strict=True):
-                write_csv(folder / name, folder / name_csv(name), linked, choose_style(request.spec, linked))
+            for table, linked in list_linked_ranges(request).items():
+                name, spec = name_linked_file(table), get_published_spec(request.spec, table)
+                write_csv(folder / name, folder / name_csv(name), linked, choose_style(spec, linked))
 
 
 def write_synthetic_files(folder: Path) -> list[Path]:

@@ -130,6 +130,7 @@ VALUES: dict[str, Any] = {
     "mechanism.split.selection": {"mechanism.split.selection": 0.2, "mechanism.split.measurement": 0.5},
     "mechanism.split.measurement": {"mechanism.split.measurement": 0.5, "mechanism.split.selection": 0.2},
     "mechanism.split.trends": 0.3,
+    "mechanism.split.values": 0.03,
     "mechanism.split.one_ways": "equal",
     "mechanism.split.remeasure_one_ways": False,
     "mechanism.compression.enabled": False,

@@ -94,6 +94,7 @@ def test_a_release_of_a_small_table_has_every_figure() -> None:
     assert {"spearman", "order", "regression.0.0", "q99"} <= set(found)
 
 
+@pytest.mark.slow
 def test_codes_of_equal_mass_keep_relations_that_32_bins_lose_in_noise_and_pooling_more() -> None:
     rng = np.random.default_rng(2)
     a = np.exp(rng.normal(5, 0.7, 4_000)).round()

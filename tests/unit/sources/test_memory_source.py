@@ -203,7 +203,7 @@ OBJECTS = (
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(OBJECTS, max_size=6) | st.sampled_from([st.dates(), st.datetimes()]).flatmap(lambda s: st.lists(s)))
 def test_objects_are_read_alone_or_refused(cells: list[Any]) -> None:
     columns = {"number": NUMBER, "text": TEXT, "seen": SEEN}

@@ -47,7 +47,9 @@ def write(folder: Path, form: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("form", ["dta", "json", "csv", "xlsx", "xml", "sql"])
+@pytest.mark.parametrize(
+    "form", ["dta", "xml", *(pytest.param(f, marks=pytest.mark.slow) for f in ("json", "csv", "xlsx", "sql"))]
+)
 def test_the_process_reads_the_same_facts(tmp_path: Path, form: str) -> None:
     path = write(tmp_path, form)
     found = read_dictionary(path, path.stem)

@@ -16,7 +16,7 @@ from privsyn.specs.draft_tables import CONFIRM, draft_tables, make_table_name
 from privsyn.specs.spec_file import parse_spec
 from privsyn.specs.yaml_file import parse_yaml
 from tests.support.commands import privsyn as run_command
-from tests.support.linked_tables import make_members, make_visits, save_tables
+from tests.support.linked_tables import make_members, make_tree, make_visits, save_tables
 from tests.unit.specs.test_draft import fill
 
 Tables = dict[str, Any]
@@ -130,6 +130,16 @@ def test_a_dictionary_of_both_tables_names_keys_and_values(tmp_path: Path) -> No
         draft_tables(dict(reversed(tables.items())), tmp_path / "d.sql")
 
 
+def test_the_other_private_table_is_not_read_as_a_dictionary(tmp_path: Path) -> None:
+    """Refused before it is read: what a dictionary holds may be shown."""
+    (tmp_path / "persons.csv").write_text("pid,sex\n1,f\n2,m\n")
+    (tmp_path / "visits.csv").write_text("name,type\nsecret,integer\nsecret,date\n")
+    places = {name: tmp_path / f"{name}.csv" for name in ("persons", "visits")}
+    with pytest.raises(RequestError, match="is the private table itself") as caught:
+        draft_tables(places, tmp_path / "visits.csv")
+    assert "secret" not in str(caught.value)
+
+
 def test_the_primary_key_of_a_data_package_is_one(tmp_path: Path) -> None:
     fields = [[{"name": n} for n in names] for names in (("who", "sex"), ("who", "date"))]
     resources = [
@@ -182,3 +192,19 @@ def test_a_draft_in_python_says_what_is_guessed() -> None:
 )
 def test_names_of_tables_are_made_of_their_places(place: str, name: str) -> None:
     assert make_table_name(place) == name
+
+
+def test_further_tables_are_of_the_one_before_whose_key_they_have() -> None:
+    made = draft_tables(make_tree(20))
+    tables = read(made.text)
+    assert {name: table.get("of") for name, table in tables.items()} == {
+        "persons": None,
+        "visits": "persons",
+        "drugs": "visits",
+        "buys": "persons",
+    }
+    assert (tables["drugs"]["key"], tables["drugs"]["order"], tables["buys"]["order"]) == ("drug", "day", "week")
+    assert set(parse_spec(fill_tables(made.text)).branches) == {"visits", "drugs", "buys"}
+    alone = {**make_tree(5), "sites": pa.table({"site": [1]})}
+    with pytest.raises(RequestError, match="sites has no column of the key of a table before it"):
+        draft_tables(alone)

@@ -74,7 +74,7 @@ def find_broken(made: EncodingPlan, rows: pd.DataFrame) -> np.ndarray:
 
 
 @given(condition=CONDITIONS, seed=st.integers(0, 1000))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_a_condition_means_what_window_functions_of_sql_mean(condition: str, seed: int) -> None:
     made = make_plan(condition)
     assert made.rules is not None

@@ -1,0 +1,97 @@
+"""Figures of further tables and of how they hang on the table above, of the real and of the synthetic tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.evaluation_results import PanelFigure
+from privsyn.data_contracts.linked_tables import list_further
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.evaluation.coded_tables import Release
+from privsyn.evaluation.panel_figures import compare_figures, list_panel_figures, read_panel_table
+from privsyn.sources.joined_source import JoinedSource
+from privsyn.sources.private_table import Source
+from privsyn.storage.branch_rows import read_branch
+from privsyn.tasks.codecs import plan, plan_every_column
+from privsyn.tasks.metrics import panels
+from privsyn.tasks.metrics.pairs import measure_association
+from privsyn.tasks.metrics.panels import PanelTable
+from privsyn.tasks.steps.encode import Repairs, iterate_kept_batches
+
+
+def compute_branch_figures(release: Release, real: Source) -> tuple[PanelFigure, ...]:
+    """Return the figures of every further table; none of a release of two tables or one.
+
+    ``real``: the private tables.
+    """
+    if not isinstance(real, JoinedSource):
+        return ()
+    read = lambda name: pq.read_table(release.folder / name)  # noqa: E731
+    found: list[PanelFigure] = []
+    for name in list_further(release.spec.tables):
+        branch, joined = release.spec.branches[name], real.join_every_row(name)
+        key = str(branch.unit.identifier)
+        encoding, by = plan_every_column(branch), plan(branch)
+        kept = partial(iterate_kept_batches, joined.batches, by, branch.unit, Repairs())
+        made = read_branch(release.spec, name, read)
+        tables = (
+            read_panel_table(kept(), encoding, branch),
+            read_panel_table(made.to_batches(), encoding, branch, made[key].to_numpy()),
+        )
+        above = str(release.spec.tables[name].of)
+        rows_above = joined.count_above(), read(f"tables/{above}.parquet").num_rows
+        found += list_branch_figures(tables, rows_above, branch, name, above)
+    return tuple(found)
+
+
+def list_branch_figures(
+    tables: tuple[PanelTable, PanelTable], rows_above: tuple[int, int], spec: ReleaseSpec, name: str, above: str
+) -> Iterator[PanelFigure]:
+    """Yield the figures of a further table ``name``.
+
+    ``tables``: its real and synthetic rows beside those above; ``rows_above``: how many rows the tables above have;
+    ``spec``: of the branch.
+    """
+    counts = [_count_below(table, rows) for table, rows in zip(tables, rows_above, strict=True)]
+    means = [float(c @ np.arange(len(c)) / max(c.sum(), 1)) for c in counts]
+    yield compare_figures(f"{name}: rows per row of {above}", "", means, panels.compute_l1(*counts))
+    panel = spec.panel
+    assert panel is not None  # noqa: S101 - a branch links rows
+    for column in tables[0].codes:
+        if column in panel.constant:
+            continue
+        best: tuple[float, str] = (-1.0, "")
+        for other in panel.constant:
+            if other in tables[0].codes:
+                best = max(best, (_associate(tables[0], other, column), other))
+        if best[0] >= 0:
+            both = [_associate(table, best[1], column) for table in tables]
+            joint = [_count_pair(table, best[1], column) for table in tables]
+            words = f"{name}: Cramer's V with {best[1]}, the column above that is related most"
+            yield compare_figures(words, column, both, panels.compute_l1(*joint))
+    for figure in list_panel_figures(*tables, panel):
+        if figure.column not in panel.constant and figure.name != "rows per person":
+            yield figure.model_copy(update={"name": f"{name}: {figure.name}"})
+
+
+def _count_below(table: PanelTable, rows_above: int) -> NDArray[np.int64]:
+    """Return how many rows above have each number of rows below, from none on."""
+    counts = panels.count_rows_per_person(table).copy()
+    counts[0] = rows_above - counts[1:].sum()
+    return counts
+
+
+def _count_pair(table: PanelTable, one: str, other: str) -> NDArray[np.int64]:
+    sizes = table.sizes[one], table.sizes[other]
+    cells = table.codes[one] * sizes[1] + table.codes[other]
+    return np.bincount(cells, minlength=sizes[0] * sizes[1]).reshape(sizes)
+
+
+def _associate(table: PanelTable, one: str, other: str) -> float:
+    found = measure_association(_count_pair(table, one, other).astype(np.float64), None, None)
+    return found if found == found else -1.0

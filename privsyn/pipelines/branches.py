@@ -1,0 +1,227 @@
+"""A tree of tables: each table of rows, with the table above it, is a branch, whose steps are those of linked rows.
+
+The first branch is as a release of two tables: persons are made with their rows.  In every further one the rows above
+are made before, so records and linked rows are made for each of them (:func:`build_further_steps`).  A branch is a
+request of its own, with its part of the budget; its steps have the branch's name before theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from privsyn.data_contracts import tables
+from privsyn.data_contracts.artifacts import StepKind
+from privsyn.data_contracts.domain import Domain, choose_code_dtype
+from privsyn.data_contracts.linked_tables import get_above, get_below
+from privsyn.data_contracts.panels import MOST_PERSONS
+from privsyn.engine.inputs import Inputs
+from privsyn.engine.request import Request
+from privsyn.engine.step import Batches, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step
+from privsyn.pipelines import panel
+from privsyn.pipelines.common_steps import RECODE, key_columns, list_released_tables, stream_codes
+from privsyn.pipelines.synthesis_steps import MARGINALS, build_consistency_step, get_synthesis, pool_one_ways
+from privsyn.tasks.estimation import marginals
+from privsyn.tasks.estimation.tails import with_tails
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.panels.rows_above import Numbered, lay_persons_beside, number_persons, number_rows
+from privsyn.tasks.steps.decode_linked import build_linked_schema, decode_linked
+
+RECORDS, NUMBERS, ABOVE = "draw_records.codes", "draw_records.above", "above"
+WITH_ROWS, WITHOUT_ROWS, OF_ROWS = "first.synthetic", "none.without_rows", "upper.synthetic"
+"""Inputs of a further branch: persons with the rows of the first one, persons without these, and the rows above."""
+
+
+def build_steps(request: Request) -> tuple[Step, ...]:
+    """Return the steps of a release of three tables and more: those of each branch, the first one's before all."""
+    first, *further = request.branches
+    steps = [_place(step, first, {}) for step in panel.build_steps(request.branches[first])]
+    for name in further:
+        own = build_further_steps(request, name)
+        above = request.spec.tables[name].of
+        names = {step.name: name_step(name, step.name) for step in own}
+        names |= {"first": "decode", "none": "make_without_rows"}
+        names |= {"upper": name_step(str(above), "decode")} if above in further else {}
+        steps += [_place(step, name, names) for step in own]
+    *_, last = (place for place, step in enumerate(steps) if isinstance(step, ReleaseStep))
+    steps[last] = _depend_on_all(steps[last], [step for step in steps[:last] if isinstance(step, ReleaseStep)])
+    return tuple(steps)
+
+
+def name_step(table: str, step: str) -> str:
+    """Return the name of a step of a further table."""
+    return f"{table}__{step}"
+
+
+def _depend_on_all(step: Step, others: list[ReleaseStep]) -> Step:
+    """Return the step with what all ``others`` ask in its key.
+
+    The key of the last look names the draw that a request continues: it must not be that of two requests.
+    """
+    return replace(
+        step, settings=lambda r: {**step.settings(r), "beside": [other.settings_json(r) for other in others]}
+    )
+
+
+def _place(step: Step, branch: str, names: Mapping[str, str]) -> Step:
+    """Return a step of a branch as one of the whole request.
+
+    ``names``: of the steps that it reads, and its own, in the whole request; empty: they are the same.
+    """
+
+    def of(request: Request) -> Request:
+        return step.restrict(request.branches[branch])
+
+    def rename(inputs: Inputs) -> Inputs:
+        return inputs.rename(names, branch) if names else inputs
+
+    def place(table: str) -> str:
+        name, output = table.split(".")
+        return f"{names.get(name, name)}.{output}"
+
+    run, first = step.run, ("encode.repairs",) if names and not step.inputs else ()
+    placed = replace(
+        step,
+        name=names.get(step.name, step.name),
+        inputs=(
+            *map(place, step.inputs),
+            *first,
+        ),  # what a further table's noise is drawn for has the first one's codes
+        settings=lambda r: step.build_key(r.branches[branch]),
+        reads=(),
+        inherits=(),
+        run=None if run is None else lambda r, i, progress: run(of(r), rename(i), progress),
+        words=lambda r: step.words(r.branches[branch]),
+    )
+    if names:
+        files = {t: PublishedFile(_place_file(branch, file.name)) for t, file in step.published.items()}
+        placed = replace(placed, title=f"{branch}: {step.title}", published=files, words=lambda r: "")
+    if not isinstance(step, ReleaseStep) or not isinstance(placed, ReleaseStep):
+        return placed
+    look = replace(step.look, reason=lambda r: step.look.reason(r.branches[branch]))
+    if names:
+        look = replace(
+            look,
+            what=f"{branch}: {look.what}",
+            noise_of=f"{look.noise_of} of {branch}",
+            reason=lambda r: explain_sensitivity(r, branch, step.look.reason(r.branches[branch])),
+        )
+    return replace(
+        placed,
+        plan=lambda r, i, rho: step.plan(of(r), rename(i), rho),
+        exact=lambda r, i, rows, queries: step.exact(of(r), rename(i), rows, queries),
+        share=lambda r: step.share(r.branches[branch]) * r.branches[branch].part / r.part,
+        look=look,
+        rows=place(step.rows),
+        rows_domain=lambda r, i: step.rows_domain(of(r), rename(i)),
+    )
+
+
+def _place_file(branch: str, name: str) -> str:
+    folder, _, file = name.rpartition("/")
+    return f"{folder}/{branch}/{file}"
+
+
+def explain_sensitivity(request: Request, branch: str, reason: str) -> str:
+    """Return why a look at a further table has its sensitivity; ``reason``: that of the branch's own step."""
+    spec, one = request.spec, request.spec.unit.one
+    above = spec.tables[branch].of
+    if above != get_above(spec.tables)[0]:
+        drawn = f"one row of {above} stands for each {one}, drawn by a rule that depends on that {one} alone"
+        return f"{reason}; what is said of a person is here of a row of {above}, and {drawn}"
+    return reason if one == "person" else f"{reason}; what is said of a person is here of a {one}"
+
+
+def build_further_steps(request: Request, branch: str) -> tuple[Step, ...]:
+    """Return the steps of a further table, by their names in its branch; ``request``: the whole one."""
+    of_branch = request.branches[branch]
+    return (
+        *panel.build_looks(of_branch),
+        build_consistency_step(panel.STAGES),
+        _build_drawing_step(request, branch),
+        panel.build_linking_step(of_branch, RECORDS),
+        _build_decoding_step(branch),
+    )
+
+
+def _build_drawing_step(whole: Request, branch: str) -> Step:
+    """Return the step that draws a record of rows below for each row of the table above that has any."""
+    spec = whole.spec
+    (root, persons), first = get_above(spec.tables), get_below(spec.tables)[0]
+    above, key = spec.tables[branch].of, str(persons.key)
+    tables_above = {root: (WITH_ROWS, WITHOUT_ROWS), first: (WITH_ROWS,)}.get(
+        str(above), (OF_ROWS, WITH_ROWS, WITHOUT_ROWS)
+    )
+
+    def iterate_above(inputs: Inputs) -> Iterator[Numbered]:
+        """Yield rows of the table above, with the columns of persons beside them, and their numbers."""
+        if above == first:
+            yield from number_rows(inputs.batches(WITH_ROWS))
+            return
+        of_persons = number_persons(inputs.batches(WITH_ROWS), inputs.batches(WITHOUT_ROWS), key)
+        if above == root:
+            yield from of_persons
+        else:
+            rows = number_rows(inputs.batches(OF_ROWS))
+            yield from lay_persons_beside(rows, of_persons, key)
+
+    def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+        from privsyn.tasks.steps import draw_records  # here: it loads SciPy
+
+        recode, domain, seed = inputs.recode(), inputs.domain(), request.spec.mechanism.synthesis.seed
+        consistent = marginals.from_table(inputs.table(MARGINALS), domain)
+        number, codes = draw_records.encode_above(iterate_above(inputs), request.encoding, recode)
+        noisy = [(q, c.astype(np.float64)) for q, c in zip(*inputs.noisy("measure_without_rows"), strict=True)]
+        chosen = draw_records.choose_above(codes, noisy, consistent, seed)
+        codes = {a: np.ascontiguousarray(code[chosen]) for a, code in codes.items()}
+        records = draw_records.draw_records(codes, consistent, domain, seed, request.threads)
+        of_numbers = Domain.of({ABOVE: MOST_PERSONS})
+        numbers = CodeTable(of_numbers, (number[chosen].astype(choose_code_dtype(MOST_PERSONS)),))
+        return {
+            "codes": stream_codes(records.to_arrow().to_batches(), domain),
+            ABOVE: stream_codes(numbers.to_arrow().to_batches(), of_numbers),
+        }
+
+    return Step(
+        name="draw_records",
+        title="Draw records",
+        kind=StepKind.POSTPROCESS,
+        inputs=(MARGINALS, RECODE, *list_released_tables(["measure_without_rows"]), *tables_above),
+        outputs={"codes": tables.SYNTHETIC_CODES, ABOVE: tables.ROWS_ABOVE},
+        settings=lambda r: r.spec.mechanism.synthesis.model_dump(include={"seed"}),
+        run=run,
+        limit=f"Rows of {branch} follow from the columns of the tables above it, and from no other table.",
+    )
+
+
+def _build_decoding_step(branch: str) -> Step:
+    """Return the step that makes the rows of a further table: its columns, and the number of the row above."""
+
+    def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+        plan = with_tails(pool_one_ways(request, inputs, panel.STAGES), request.encoding)[1]
+        released, key = request.spec.released_columns, plan.get_order()[0].person
+        order = [name for name in request.spec.tables[branch].columns if name in released]
+        above = np.concatenate([np.empty(0, np.int64), *(np.asarray(b.column(0)) for b in inputs.batches(NUMBERS))])
+
+        def rows() -> Batches:
+            for batch in decode_linked(inputs.batches(panel.LINKED), plan, order, get_synthesis(request).seed):
+                number = pa.array(above[np.asarray(batch.column(key)) - 1], pa.int64())
+                yield batch.set_column(batch.schema.get_field_index(key), batch.schema.field(key), number)
+
+        ranges = plan.list_table_ranges(order)
+        profile = lambda batches: tables.make_value_profile(batches, ranges)  # noqa: E731
+        return {"synthetic": RowStream(build_linked_schema(plan, order), rows(), profile)}
+
+    return Step(
+        name="decode",
+        title="Decode",
+        kind=StepKind.POSTPROCESS,
+        inputs=(panel.LINKED, NUMBERS, RECODE, *list_released_tables(panel.STAGES)),
+        outputs={"synthetic": tables.SYNTHETIC},
+        settings=lambda r: {**panel.key_linking(r), "columns": key_columns(r)},
+        reads=panel.DECODE.reads,
+        run=run,
+    )

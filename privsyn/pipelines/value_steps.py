@@ -1,0 +1,161 @@
+"""The steps that count single values inside heavy cells of numbers, and what decoding reads of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsyn.data_contracts import tables
+from privsyn.data_contracts.artifacts import StepKind
+from privsyn.data_contracts.mechanism_options import PrivSyn
+from privsyn.data_contracts.receipts import Query
+from privsyn.engine.inputs import Inputs
+from privsyn.engine.request import Request
+from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step
+from privsyn.pipelines.common_steps import (
+    RELEASED,
+    check_unchanged,
+    explain_one_cell,
+    key_encoding,
+    list_released_tables,
+    publish_noisy,
+    stream_codes,
+)
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.frequent_values import FrequentValues
+from privsyn.tasks.estimation.frequent_values import (
+    find_frequent_values,
+    list_candidates,
+    read_candidates,
+    tabulate_candidates,
+)
+from privsyn.tasks.estimation.noisy import pool_answers, tabulate_answers, tabulate_receipts
+from privsyn.tasks.estimation.recode import Recode
+from privsyn.tasks.kernels.counting import Countable
+from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
+from privsyn.tasks.steps import one_way_marginals, value_counts
+
+VALUE_COUNTS, LOCATE = "value_counts", "locate_values"
+CANDIDATES, LOCATED = "find_heavy_cells.candidates", f"{LOCATE}.located_rows"
+CANDIDATES_FILE = "marginals/candidates.parquet"
+COUNT_OF_A_VALUE = "a count of a value"
+"""What the noise of these counts is added to."""
+
+NO_VALUE_COUNTS = {
+    "find_heavy_cells": {"candidates": tabulate_candidates([], [])},
+    LOCATE: {"located_rows": pa.table({})},
+    VALUE_COUNTS: {"noisy": tabulate_answers([]), "receipts": tabulate_receipts([])},
+}
+"""The tables of these steps, by step, of a run in memory that has no values of rows, only codes."""
+
+
+def share_values(request: Request) -> Fraction:
+    """Return the part of the chosen marginals' budget that counts of single values have; 0 where none are asked for."""
+    options, encoding = request.spec.mechanism, request.encoding
+    if not isinstance(options, PrivSyn) or not isinstance(encoding, EncodingPlan) or not encoding.wide_celled:
+        return Fraction(0)
+    return options.split.exact_values()
+
+
+def list_value_looks(request: Request) -> tuple[str, ...]:
+    """Return the name of the counts of single values, if the request has them."""
+    return (VALUE_COUNTS,) if share_values(request) else ()
+
+
+def build_value_steps(share: Fraction) -> tuple[Step, ...]:
+    """Return the steps that count single values inside heavy cells, with this share of the budget."""
+    counts = build_value_counts(share)
+
+    def find(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+        queries, answers = inputs.noisy("one_way_marginals")
+        noisy = {q.attributes[0]: y for q, y in zip(queries, answers, strict=True)}
+        codecs = [codec for codec in request.encoding.wide_celled if codec.attribute in noisy]
+        found = list_candidates(codecs, noisy, counts.rho(request), request.records)
+        return {"candidates": tabulate_candidates(found, codecs)}
+
+    candidates = Step(
+        name="find_heavy_cells",
+        title="Find heavy cells",
+        kind=StepKind.POSTPROCESS,
+        inputs=list_released_tables(["one_way_marginals"]),
+        outputs={"candidates": tables.CANDIDATES},
+        settings=counts.priced,
+        run=find,
+        published={"candidates": PublishedFile(CANDIDATES_FILE, "lists the values whose counts were asked one by one")},
+    )
+    return candidates, LOCATE_VALUES, counts
+
+
+def _locate(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    candidates = read_candidates(inputs.table(CANDIDATES))
+    domain = value_counts.build_located_domain(candidates)
+    if not candidates:  # no pass over the rows
+        return {"located_rows": stream_codes((), domain)}
+    rows = value_counts.locate_rows(inputs.private.rows, request.encoding, request.spec.unit, candidates)
+    return {"located_rows": stream_codes(check_unchanged(rows, inputs), domain)}
+
+
+LOCATE_VALUES = Step(
+    name=LOCATE,
+    title="Locate values",
+    kind=StepKind.TRANSFORM,
+    inputs=(CANDIDATES,),
+    outputs={"located_rows": tables.LOCATED_ROWS},
+    settings=key_encoding,
+    reads=(KnowledgePart.CODES,),
+    run=_locate,
+)
+
+
+def build_value_counts(share: Fraction, n: int | None = None) -> ReleaseStep:
+    """Return the noisy counts of the candidates, with this share of the budget, of release ``n`` of several."""
+
+    def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
+        return value_counts.plan_queries(read_candidates(inputs.table(CANDIDATES)), rho, request.records)
+
+    def exact(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
+        return one_way_marginals.count_exactly(rows, queries, request.threads)
+
+    name = VALUE_COUNTS if n is None else f"{VALUE_COUNTS}_{n}"
+    return ReleaseStep(
+        name=name,
+        title="Value counts" if n is None else f"Value counts, release {n}",
+        inputs=(LOCATED, CANDIDATES),
+        outputs=RELEASED,
+        plan=plan,
+        exact=exact,
+        share=lambda r: share,
+        look=Look(
+            what="counts of single values of numbers in intervals that have many rows",
+            reason=explain_one_cell,
+            noise_of=COUNT_OF_A_VALUE,
+            round=n,
+        ),
+        rows=LOCATED,
+        rows_domain=lambda r, inputs: value_counts.build_located_domain(read_candidates(inputs.table(CANDIDATES))),
+        published=publish_noisy(name, "has their counts, in that order, and last that of all other values"),
+    )
+
+
+def list_value_tables(stages: Sequence[str]) -> tuple[str, ...]:
+    """Return the tables that tell what the counts of single values ``stages`` say; none without any."""
+    return (CANDIDATES, *list_released_tables(stages)) if stages else ()
+
+
+def read_frequent_values(
+    request: Request, inputs: Inputs, recode: Recode, stages: Sequence[str]
+) -> dict[str, FrequentValues]:
+    """Return the frequent values of columns that have some, by all ``stages``; ``recode``: with all one-ways."""
+    if not stages:
+        return {}
+    told = [inputs.noisy(stage) for stage in stages]
+    queries, answers = pool_answers([q for asked, _ in told for q in asked], [y for _, found in told for y in found])
+    looks: dict[str, tuple[Query, NDArray[Any]]] = {
+        q.attributes[0]: (q, y) for q, y in zip(queries, answers, strict=True)
+    }
+    return find_frequent_values(read_candidates(inputs.table(CANDIDATES)), looks, recode, request.encoding)

@@ -1,0 +1,27 @@
+"""The synthetic rows of a further table of a release, with those above them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from privsyn.data_contracts.release_spec import ReleaseSpec
+
+
+def read_branch(spec: ReleaseSpec, table: str, read: Callable[[str], pa.Table]) -> pa.Table:
+    """Return the synthetic rows of a further table, with the columns of the tables above it beside them.
+
+    ``read``: returns a file of the released folder.
+    """
+    rows, at = read(f"tables/{table}.parquet"), spec.tables[table]
+    while at.of is not None:
+        above, key = at.of, str(spec.tables[at.of].key)
+        upper = read(f"tables/{above}.parquet")
+        place = np.searchsorted(upper[key].to_numpy(), rows[key].to_numpy())  # keys are numbered in order
+        upper = upper.take(pa.array(place))
+        for name in upper.column_names:
+            rows = rows if name in rows.column_names else rows.append_column(name, upper[name])
+        at = spec.tables[above]
+    return rows

@@ -1,0 +1,178 @@
+"""Frequent values: single values that many rows share, found by counts of them inside heavy cells of numbers.
+
+Not in the paper.  A column of numbers is counted in cells of many values each.  Where most rows of a cell share one or
+a few values, as four amounts of money do, drawing evenly inside the cell loses them.  So the values of those cells that
+the noisy one-ways show as heavy are counted one by one (tasks/steps/value_counts.py): the last level of a tree of
+counts, of which heavy nodes alone are followed.  Levels between are skipped, since cells of one histogram share no
+budget: leaves that have all of it are surer than leaves that share it with several levels.
+
+All here is post-processing of released counts.  A value becomes one of its own only where its noisy count is so far
+above that of its cell's other values that noise alone does not make it: one that few people have never does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.receipts import Query
+from privsyn.data_contracts.tables import CANDIDATES
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.frequent_values import FrequentValues
+from privsyn.tasks.codecs.numbers import SteppedCodec
+from privsyn.tasks.estimation.recode import AttributeRecode, Recode
+
+Floats = NDArray[np.float64]
+AnyStepped = SteppedCodec[Any]
+
+FALSE_ALARM = 0.01
+"""Chance, at most, that noise alone makes any of a column's counted values stand out."""
+
+MOST_VALUES = 1 << 15
+"""Values that are counted at most, of all columns together: each takes 10 microseconds of drawing noise."""
+
+LEAST_ROWS = 20.0
+"""Noisy count below which no value is frequent, however little the noise is."""
+
+REST_STANDS_OUT = 2.0
+"""Standard deviations of noise above which a cell has rows of other values beside its frequent ones."""
+
+
+class Candidates(NamedTuple):
+    """The values of an attribute that are counted, ascending; arrays of shape (values,).
+
+    ``cell``: the fine code; ``number``: which multiple of the column's step.
+    """
+
+    attribute: str
+    cell: NDArray[np.int64]
+    number: NDArray[np.int64]
+
+
+def compute_least_count(sigma: float, values: int) -> float:
+    """Return the count that noise of scale ``sigma`` gives none of ``values`` empty values, but with FALSE_ALARM.
+
+    LEAST_ROWS at least.
+    """
+    from scipy.special import ndtri
+
+    return max(sigma * float(-ndtri(FALSE_ALARM / max(values, 1))), LEAST_ROWS)
+
+
+def list_candidates(
+    codecs: Sequence[AnyStepped], noisy: Mapping[str, NDArray[Any]], rho: Fraction, records: int
+) -> list[Candidates]:
+    """Return the values to be counted: those of the heavy cells of as many columns as have some at their noise.
+
+    noisy: fine counts by attribute; ``rho``: the budget that these columns share evenly.  A cell is heavy where its
+    noisy count is as large as one value's has to be.  Where the values are more than MOST_VALUES, only multiples of 10,
+    100, ... steps are counted.
+    """
+    values = {codec.attribute: codec.list_values() for codec in codecs}
+    heaviest = {
+        a: max((float(noisy[a][i]) for i, inside in enumerate(cells) if inside), default=0.0)
+        for a, cells in values.items()
+    }
+    ranked = sorted(heaviest, key=lambda a: -heaviest[a])
+    least = [
+        compute_least_count(records * math.sqrt(m / (2 * float(rho))), MOST_VALUES) for m in range(len(ranked) + 1)
+    ]
+    columns = max((m for m, a in enumerate(ranked, 1) if heaviest[a] >= least[m]), default=0)
+    found = []
+    for a in (a for a in values if a in ranked[:columns]):
+        heavy = {i: inside for i, inside in enumerate(values[a]) if inside and noisy[a][i] >= least[columns]}
+        every = 1
+        while sum(len(_thin(inside, every)) for inside in heavy.values()) > MOST_VALUES // columns:
+            every *= 10
+        parts = [(i, _thin(inside, every)) for i, inside in heavy.items()]
+        cell = np.repeat([i for i, _ in parts], [len(inside) for _, inside in parts]).astype(np.int64)
+        number = np.array([n for _, inside in parts for n in inside], dtype=np.int64)
+        if len(number):
+            found.append(Candidates(a, cell, number))
+    return found
+
+
+def _thin(values: range, every: int) -> range:
+    """Return the multiples of ``every`` among whole numbers in a row."""
+    return range(-(-values.start // every) * every, values.stop, every)
+
+
+def tabulate_candidates(candidates: Sequence[Candidates], codecs: Sequence[AnyStepped]) -> pa.Table:
+    """Return the contract CANDIDATES."""
+    grids = {codec.attribute: codec.value_grid for codec in codecs}
+    parts = []
+    for attribute, cell, number in candidates:
+        grid = grids[attribute]
+        assert grid is not None  # noqa: S101 - only multiples of a step are listed
+        values = np.asarray(grid.value(number.astype(np.float64)), dtype=np.float64)
+        columns = [pa.array([attribute] * len(cell), pa.string()), cell.astype(np.int32), number, values]
+        parts.append(pa.table(columns, schema=CANDIDATES.schema))
+    return pa.concat_tables(parts) if parts else pa.Table.from_pylist([], schema=CANDIDATES.schema)
+
+
+def read_candidates(table: pa.Table) -> list[Candidates]:
+    """Return the candidates of a CANDIDATES table, attributes in its order."""
+    cell, number = (table[name].to_numpy().astype(np.int64) for name in ("code", "number"))
+    found = []
+    for attribute, rows in groupby(enumerate(table["attribute"].to_pylist()), key=lambda row: row[1]):
+        at = [i for i, _ in rows]
+        found.append(Candidates(attribute, cell[at], number[at]))
+    return found
+
+
+def find_frequent_values(
+    candidates: Sequence[Candidates],
+    looks: Mapping[str, tuple[Query, NDArray[Any]]],
+    recode: Recode,
+    plan: EncodingPlan,
+) -> dict[str, FrequentValues]:
+    """Return attribute -> its frequent values, of attributes that have some.
+
+    looks: attribute -> query and noisy counts of its candidates; ``recode``: with all one-ways.
+    """
+    found = {}
+    for c in candidates:
+        query, counts = looks[c.attribute]
+        codec = next(codec for codec in plan.wide_celled if codec.attribute == c.attribute)
+        frequent = _find_of_column(c, counts[:-1], query.sigma, recode[c.attribute], codec)
+        if frequent is not None:
+            found[c.attribute] = frequent._replace(others=_share_others(frequent, codec, recode))
+    return found
+
+
+def _find_of_column(
+    candidates: Candidates, counts: NDArray[Any], sigma: float, recode: AttributeRecode, codec: AnyStepped
+) -> FrequentValues | None:
+    cell, whole = candidates.cell, np.maximum(recode.estimate, 0.0)
+    by_chance = whole[cell] / np.array([max(len(inside), 1) for inside in codec.list_values()])[cell]
+    out = counts - by_chance >= compute_least_count(sigma, len(counts))
+    if not out.any():
+        return None
+    cell, number, mine = cell[out], candidates.number[out], counts[out].astype(np.float64)
+    together = np.bincount(cell, weights=mine, minlength=len(whole))
+    noise = np.sqrt(sigma**2 * np.bincount(cell, minlength=len(whole)) + recode.variance)
+    rest = np.where(whole - together < REST_STANDS_OUT * noise, 0.0, whole - together)
+    return FrequentValues(cell, number, mine / (together + rest)[cell])
+
+
+def _share_others(frequent: FrequentValues, codec: AnyStepped, recode: Recode) -> Floats | None:
+    """Return what values that are not frequent are rounded to, by what all are; None where it is not counted."""
+    if not codec.helpers:
+        return None
+    counted, whole = recode[codec.helpers[0]].weight[:-1], np.maximum(recode[codec.attribute].estimate, 0.0)
+    of_all = np.array([bool(inside) for inside in codec.list_values()])
+    mass = whole[: len(of_all)][of_all].sum()
+    taken = np.bincount(
+        codec.count_heaps(frequent.number),
+        weights=frequent.share * whole[frequent.cell] / max(mass, 1.0),
+        minlength=len(counted),
+    )
+    left = np.maximum(counted / max(counted.sum(), 1e-300) - taken, 0.0)
+    return left / left.sum() if left.sum() > 0 else None

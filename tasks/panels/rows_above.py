@@ -1,0 +1,52 @@
+"""Rows of synthetic tables with the numbers by which rows of further tables name them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+Numbered: TypeAlias = tuple[NDArray[np.int64], pa.RecordBatch]
+"""Rows of a synthetic table, and the numbers by which rows below name them."""
+
+
+def number_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Numbered]:
+    """Yield the rows of a table of rows with their numbers, from 1 on."""
+    last = 0
+    for batch in batches:
+        yield np.arange(last + 1, last + 1 + batch.num_rows), batch
+        last += batch.num_rows
+
+
+def number_persons(rows: Iterable[pa.RecordBatch], without: Iterable[pa.RecordBatch], key: str) -> Iterator[Numbered]:
+    """Yield a row of each synthetic person with its number, those without rows last.
+
+    ``rows``: each with its person's columns and, as ``key``, the person's number, person by person; ``without``: the
+    columns of persons without rows.
+    """
+    last = 0
+    for batch in rows:
+        if batch.num_rows:
+            person = np.asarray(batch.column(key))
+            begins = np.flatnonzero(np.diff(person, prepend=last))
+            yield person[begins], batch.take(pa.array(begins))
+            last = int(person[-1])
+    for number, batch in number_rows(without):
+        yield last + number, batch
+
+
+def lay_persons_beside(rows: Iterable[Numbered], persons: Iterable[Numbered], key: str) -> Iterator[Numbered]:
+    """Yield numbered rows, which have their person's number as ``key``, with the columns of persons beside theirs."""
+    numbers, batches = zip(*persons, strict=True)
+    names = batches[-1].schema.names
+    number = np.concatenate(numbers)
+    table = pa.concat_tables([pa.table([b.column(n) for n in names], names=names) for b in batches])
+    for own, batch in rows:
+        place = pa.array(np.searchsorted(number, np.asarray(batch.column(key))))
+        beside = table.take(place).combine_chunks()
+        columns = {n: batch.column(n) for n in batch.schema.names}
+        columns |= {n: beside.column(n).combine_chunks() for n in names if n not in columns}
+        yield own, pa.RecordBatch.from_pydict(columns)

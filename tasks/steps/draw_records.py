@@ -1,0 +1,139 @@
+"""Step *draw records* (postprocess): which rows of the table above have rows below, and a record of these for each.
+
+Not in the paper.  A record is what is measured of the rows below one row above: how many there are, one of them, and
+where it stands.  The rows above are made already, so their codes stay, and the record's codes are drawn given them: by
+the pair that says most, and then moved until all measured relations between the two tables hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.domain import Domain, choose_code_dtype
+from privsyn.data_contracts.receipts import Query
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.recode import Recode
+from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
+from privsyn.tasks.kernels.streams import derive_stream
+from privsyn.tasks.panels.rows_above import Numbered
+from privsyn.tasks.panels.transitions import project_to_sum, shrink_counts
+from privsyn.tasks.steps.encode import Repairs, encode_batch
+from privsyn.tasks.steps.make_without_rows import estimate_without, rake
+
+Floats: TypeAlias = NDArray[np.float64]
+Codes: TypeAlias = NDArray[Any]
+
+LEAST_SHARE = 1e-9
+"""Share of a cell below which it says nothing of how much a pair says."""
+
+
+def encode_above(
+    rows: Iterable[Numbered], plan: EncodingPlan, recode: Recode
+) -> tuple[NDArray[np.int64], dict[str, Codes]]:
+    """Return the numbers of the rows of the table above, and their coarse codes by attribute."""
+    only = plan.of_rows.only(plan.constant)
+    numbers: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
+    parts: dict[str, list[Codes]] = {}
+    for a in only.domain.attributes:
+        parts[a] = [np.empty(0, choose_code_dtype(recode[a].size))]
+    for number, batch in rows:
+        numbers.append(number)
+        fine = encode_batch(batch, only, Repairs())
+        for a, found in parts.items():
+            coarse = np.minimum(recode[a].coarse[np.asarray(fine.column(a))], recode[a].size - 1)
+            found.append(coarse.astype(found[0].dtype))
+    return np.concatenate(numbers), {a: np.concatenate(found) for a, found in parts.items()}
+
+
+def choose_above(
+    above: Mapping[str, Codes],
+    noisy: Sequence[tuple[Query, Floats]],
+    marginals: Sequence[Marginal],
+    seed: int,
+) -> NDArray[np.bool_]:
+    """Return which rows of the table above have rows below, shape (rows above,).
+
+    ``above``: their coarse codes; ``noisy``: the counts of those without rows, by each attribute's codes;
+    ``marginals``: the consistent counts of those with rows.  The share without rows is that of these in every code.
+    """
+    ones = _list_ones(marginals)
+    rows, total = len(next(iter(above.values()))), estimate_without(noisy)
+    if total <= 0 or rows == 0:
+        return np.ones(rows, bool)
+    codes, wanted = [], []
+    for query, counts in noisy:
+        (a,) = query.attributes
+        having = ones[a]
+        without = shrink_counts(counts, total * having / max(float(having.sum()), 1e-9), query.sigma)
+        without = project_to_sum(without, total)
+        share = without / np.maximum(without + having, 1e-9)
+        codes.append(above[a].astype(np.int64))
+        wanted.append(share * np.bincount(codes[-1], minlength=len(share)))
+    mean = float(np.mean([target.sum() for target in wanted]))
+    wanted = [target * (mean / max(float(target.sum()), 1e-9)) for target in wanted]
+    without_rows = np.minimum(rake(codes, wanted, lambda weights: 1.0), 1.0)
+    rng = np.random.default_rng([seed, 0x0AB0])
+    order = rng.permutation(rows)
+    marks = np.floor(np.cumsum(without_rows[order]) + rng.random())
+    found = np.empty(rows, bool)
+    found[order] = np.diff(marks, prepend=0.0) == 0
+    return found
+
+
+def draw_records(
+    above: Mapping[str, Codes], marginals: Sequence[Marginal], domain: Domain, seed: int, threads: int
+) -> CodeTable:
+    """Return a record for each row of the table above, in their order, as codes of ``domain``.
+
+    ``above``: the coarse codes of the rows above, which stay as they are; ``marginals``: consistent, the one-ways among
+    them.
+    """
+    from privsyn.tasks.panels.link_rows import fit_relations  # these here: compiled code loads slowly
+    from privsyn.tasks.synthesis.conditional import draw_attribute
+
+    rows = len(next(iter(above.values())))
+    ones = _list_ones(marginals)
+    drawn = tuple(a for a in domain.attributes if a not in above)
+    relations = [m for m in marginals if len(m.attributes) > 1 and not set(m.attributes).isdisjoint(drawn)]
+    new: dict[str, Codes] = {}
+    for a in drawn:
+        given = _find_telling_pair(a, above, relations)
+        address = derive_stream(seed, 0xD2A3, domain.index(a))
+        new[a] = draw_attribute(a, given, above, rows, ones[a], address)
+    held = {a: code for a, code in above.items() if any(a in m.attributes for m in relations)}
+    if rows:
+        now = {a: np.zeros_like(code) for a, code in new.items()}
+        sizes = dict(zip(domain.attributes, domain.sizes, strict=True))
+        fit_relations(new, now, held, sizes, {}, relations, seed, choose_thread_count(threads))
+    return CodeTable(domain, tuple(np.ascontiguousarray({**new, **above}[a]) for a in domain.attributes))
+
+
+def _list_ones(marginals: Sequence[Marginal]) -> dict[str, Floats]:
+    return {m.attributes[0]: m.counts for m in marginals if len(m.attributes) == 1}
+
+
+def _find_telling_pair(attribute: str, above: Mapping[str, Codes], relations: Sequence[Marginal]) -> Marginal | None:
+    """Return the measured pair of the attribute and one of the table above that says most of it; None without any."""
+    pairs: list[tuple[float, Marginal]] = []
+    for m in relations:
+        if attribute in m.attributes:
+            pairs += [
+                (_measure_information(pair.counts), pair)
+                for other in m.attributes
+                if other in above
+                for pair in [m.project((other, attribute))]
+            ]
+    return max(pairs, key=lambda found: found[0])[1] if pairs else None
+
+
+def _measure_information(counts: Floats) -> float:
+    """Return the mutual information of a pair, in nats."""
+    shares = counts / max(float(counts.sum()), 1e-300)
+    expected = np.outer(shares.sum(axis=1), shares.sum(axis=0))
+    told = shares > LEAST_SHARE
+    return float((shares[told] * np.log(shares[told] / expected[told])).sum())

@@ -1,0 +1,127 @@
+"""Releases of three tables and more: keys join down the tree, caps hold, and rows are like those above them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+import privsyn
+from privsyn.base.errors import RequestError
+from privsyn.base.settings import Settings
+from privsyn.ledgers.ledger import Ledger
+from tests.support.linked_tables import make_tables_spec, make_tree, make_tree_content
+from tests.support.releases import QUICK
+
+LARGE = {"privacy": {"epsilon": 50, "delta": 1e-9}, "budget": {"epsilon": 200, "delta": 1e-8}}
+NAMES = ("persons", "visits", "drugs", "buys")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A release with little noise: private tables, released folder, and its tables."""
+    place = tmp_path_factory.mktemp("tree")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PRIVSYN_OUT", str(place / "out"))
+        environment.setenv("PRIVSYN_LEDGER", str(place / "ledger.sqlite"))
+        tables = make_tree(600)
+        folder = privsyn.release(tables, make_tables_spec(make_tree_content(), **LARGE, **QUICK)).folder
+        yield tables, folder, {n: pq.read_table(folder / "tables" / f"{n}.parquet").to_pandas() for n in NAMES}
+
+
+def test_keys_join_and_caps_hold(made: Any) -> None:
+    _, _, found = made
+    assert list(found["drugs"]) == ["drug", "visit", "day", "dose"]
+    assert list(found["buys"]) == ["pid", "week", "online"]
+    assert found["drugs"]["drug"].is_unique
+    for name, above, key, most in (("visits", "persons", "pid", 5), ("drugs", "visits", "visit", 4)):
+        assert found[name][key].isin(found[above][key]).all()
+        assert found[name].groupby(key).size().max() == most
+    assert found["buys"]["pid"].isin(found["persons"]["pid"]).all()
+    assert found["buys"].groupby("pid").size().max() == 3
+    assert (found["drugs"].groupby("visit")["day"].diff().dropna() >= 0).all()
+
+
+def count_below(tables: Any, above: str, below: str, key: str, most: int) -> pd.DataFrame:
+    """Rows above with the number of rows below, the cap at most."""
+    rows = tables[below].groupby(key).size().clip(upper=most).rename("n").reset_index()
+    return tables[above].merge(rows, how="left", on=key).fillna({"n": 0})
+
+
+def test_rows_depend_on_the_rows_above(made: Any) -> None:
+    tables, _, found = made
+    real = {name: table.to_pandas() for name, table in tables.items()}
+    drugs = [
+        count_below(t, "visits", "drugs", "visit", 4).groupby("job", observed=True)["n"].mean() for t in (real, found)
+    ]
+    assert np.abs(drugs[0] - drugs[1].reindex(drugs[0].index)).max() < 0.2
+    assert drugs[1]["full"] > 2 * drugs[1]["none"]
+    doses = [
+        t["drugs"].merge(t["visits"], on="visit").groupby("job", observed=True)["dose"].mean() for t in (real, found)
+    ]
+    assert np.abs(doses[0] - doses[1].reindex(doses[0].index)).max() < 0.15
+    online = [
+        t["buys"].merge(t["persons"], on="pid").groupby("sex", observed=True)["online"].mean() for t in (real, found)
+    ]
+    assert np.abs(online[0] - online[1].reindex(online[0].index)).max() < 0.12
+    without = [(count_below(t, "persons", "buys", "pid", 3)["n"] == 0).mean() for t in (real, found)]
+    assert without[0] == pytest.approx(without[1], abs=0.03)
+
+
+def test_it_is_described_and_can_be_joined(made: Any) -> None:
+    _, folder, found = made
+    package = json.loads((folder / "datapackage.json").read_text())
+    resources = {resource["path"]: resource for resource in package["resources"]}
+    (refers,) = resources["tables/drugs.parquet"]["schema"]["foreignKeys"]
+    assert refers["reference"]["resource"] == resources["tables/visits.parquet"]["name"]
+    assert resources["tables/drugs.parquet"]["schema"]["primaryKey"] == "drug"
+    note = (folder / "README.md").read_text()
+    assert "`tables/drugs.parquet`: rows of `visits`, each with the `visit` of the row that it is of" in note
+    views = [line for line in note.splitlines() if line.startswith("CREATE VIEW")]
+    with duckdb.connect() as database:
+        database.execute("".join(views).replace("'tables/", f"'{folder}/tables/")).fetchall()
+        ((rows,),) = database.execute("SELECT count(*) FROM visits JOIN drugs USING (visit)").fetchall()
+    assert rows == len(found["drugs"])
+    assert 'SELECT * FROM visits LEFT JOIN drugs USING ("visit")' in note
+
+
+def test_all_looks_are_one_record_and_cost_the_whole_budget(made: Any) -> None:
+    _, folder, _ = made
+    certificate = json.loads((folder / "certificate.json").read_text())
+    further = [stage for stage in certificate["stages"] if "__" in stage["step"]]
+    assert {stage["step"].split("__")[0] for stage in further} == {"drugs", "buys"}
+    assert {group["sensitivity"] for stage in further for group in stage["groups"]} == {1}
+    assert all("one row of visits stands for each person" in s["reason"] for s in further if s["step"][:5] == "drugs")
+
+
+@pytest.mark.slow
+def test_it_is_found_again_made_again_and_asked(made: Any) -> None:
+    tables, folder, _ = made
+    entries = len(Ledger(Settings().ledger, create=False).entries())
+    assert privsyn.release(tables, make_tables_spec(make_tree_content(), **LARGE, **QUICK)).folder == folder
+    assert len(Ledger(Settings().ledger, create=False).entries()) == entries
+    assert privsyn.rerun(folder).agrees
+    assert privsyn.open_release(folder).count("job")["estimate"].sum() > 0
+
+
+def test_a_table_that_is_missing_is_named(made: Any) -> None:
+    tables, _, _ = made
+    spec = make_tables_spec(make_tree_content())
+    with pytest.raises(
+        RequestError, match="Hand over a mapping with a table each for persons and visits and drugs and buys"
+    ):
+        privsyn.release({name: tables[name] for name in NAMES[:3]}, spec)
+
+
+@pytest.mark.slow
+def test_a_check_and_a_forecast_know_all_looks(made: Any) -> None:
+    tables, _, _ = made
+    spec = make_tables_spec(make_tree_content())
+    report = privsyn.check_spec(spec, tables)
+    assert any("drugs" in noise.what for noise in report.noise)
+    assert "of the first two tables" in " ".join(privsyn.forecast(spec, 300, epsilons=[1.0], seeds=1).words)

@@ -1,0 +1,123 @@
+"""A tree of tables: a person with all rows of all tables is one record of every look, at most, in each branch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from privsyn.engine.request import Request
+from privsyn.engine.step import release_steps
+from privsyn.pipelines.registry import build_steps
+from privsyn.sources import joined_source
+from privsyn.sources.open_source import open_source
+from privsyn.tasks.panels.transition_codes import build_transition_codes
+from privsyn.tasks.steps import list_without_rows
+from tests.support.linked_records import count_encoded, count_paired, identity_recode
+from tests.support.linked_tables import Tables, make_tables_spec, make_tree, make_tree_content
+
+PERSONS = 15
+Counts = Counter[tuple[int, ...]]
+SPEC = make_tables_spec(make_tree_content())
+WHOLE = Request(SPEC, tuple(SPEC.released_columns))
+
+
+def count_records(tables: Tables, branch: str) -> tuple[Counts, Counts, Counts]:
+    """The records, pairs and rows above without rows that looks at a further table are counted over."""
+    request = WHOLE.branches[branch]
+    joined = pa.Table.from_batches(list(open_source(tables, SPEC).further[branch].batches()))
+    recode = identity_recode(request)
+    codes = build_transition_codes(request.encoding, recode, request.total_rho)
+    made = list_without_rows.list_without_rows(lambda: joined.to_batches(max_chunksize=17), request.encoding, recode)
+    without = Counter(row for batch in made for row in zip(*(c.to_pylist() for c in batch.columns), strict=True))
+    return count_encoded(joined, request), count_paired(joined, request, codes), without
+
+
+def leave_out(tables: Tables, person: str) -> Tables:
+    """The tables without one person, with all rows down the tree."""
+    left = {name: t.filter(pc.not_equal(t["pid"], person)) for name, t in tables.items() if "pid" in t.column_names}
+    drugs = tables["drugs"]
+    return {**left, "drugs": drugs.filter(pc.is_in(drugs["visit"], value_set=left["visits"]["visit"]))}
+
+
+def list_changes(tables: Tables, branch: str) -> Iterator[tuple[int, ...]]:
+    """By how many records each person's leaving changes records with rows and without, together, and the pairs."""
+
+    def differ(one: Counts, other: Counts) -> int:
+        return ((one - other) + (other - one)).total()
+
+    whole = count_records(tables, branch)
+    for person in tables["persons"]["pid"].to_pylist():
+        records, pairs, without = map(differ, whole, count_records(leave_out(tables, person), branch))
+        yield records + without, pairs
+
+
+@pytest.mark.parametrize("branch", ["drugs", "buys"])
+def test_05_a_person_is_one_record_of_every_branch(branch: str) -> None:
+    tables = make_tree(PERSONS, 3)
+    records, _, without = count_records(tables, branch)
+    assert 0 < records.total() + without.total() <= PERSONS
+    assert without.total() > 0
+    assert tuple(map(max, zip(*list_changes(tables, branch), strict=True))) == (1, 1)
+
+
+def test_05_a_key_that_two_persons_have_makes_neither_depend_on_the_other() -> None:
+    tables = make_tree(8, 3)
+    visits, named = tables["visits"], tables["drugs"]["visit"].unique().to_pylist()[:2]
+    keys = [named[place % 2] for place in range(visits.num_rows)]
+    tables["visits"] = visits.set_column(visits.column_names.index("visit"), "visit", [keys])
+    whole = count_records(tables, "drugs")[0]
+    assert whole.total() > len(named)
+    for person in tables["persons"]["pid"].to_pylist():
+        left = {name: t.filter(pc.not_equal(t["pid"], person)) for name, t in tables.items() if "pid" in t.column_names}
+        less = count_records({**left, "drugs": tables["drugs"]}, "drugs")[0]
+        assert ((whole - less) + (less - whole)).total() <= 1
+
+
+def test_05_every_look_declares_one_record_and_the_shares_are_the_budget() -> None:
+    steps = build_steps(WHOLE)
+    looks = release_steps(steps)
+    assert sum(step.share(WHOLE) for step in looks) == 1
+    assert sum(step.rho(WHOLE) for step in looks) == WHOLE.total_rho
+    assert all(request.records == 1 for request in WHOLE.branches.values())
+    assert {step.name.split("__")[0] for step in looks if "__" in step.name} == {"drugs", "buys"}
+
+
+def _draw_every_row(source: Any) -> Any:
+    return np.arange(sum(batch.num_rows for batch in source.rows._join(1 << 17, joined_source.forget)))
+
+
+def _draw_by_the_number_of_all_rows(source: Any) -> Any:
+    rows = pa.Table.from_batches(list(source.rows._join(1 << 17, joined_source.forget)))
+    places: dict[str, list[int]] = {}
+    for place, person in enumerate(rows["pid"].to_pylist()):
+        places.setdefault(person, []).append(place)
+    return np.array([own[rows.num_rows % len(own)] for own in places.values()])
+
+
+def _change_most(draw: Any, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(joined_source.DrawnSource, "_draw", draw)
+    return max(changed for changed, _ in islice(list_changes(make_tree(PERSONS, 3), "drugs"), 4))
+
+
+def test_05_mutant_every_row_above_is_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted mutant: all visits of a person are records, and not one."""
+    assert _change_most(_draw_every_row, monkeypatch) > 1
+
+
+def test_05_mutant_a_drawn_row_depends_on_other_persons(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted mutant: which visit is drawn follows from the number of everybody's."""
+    assert _change_most(_draw_by_the_number_of_all_rows, monkeypatch) > 1
+
+
+def test_14_the_order_of_stored_rows_changes_nothing() -> None:
+    tables, rng = make_tree(PERSONS), np.random.default_rng(0)
+    shuffled = {name: table.take(rng.permutation(table.num_rows)) for name, table in tables.items()}
+    for branch in ("drugs", "buys"):
+        assert count_records(shuffled, branch) == count_records(tables, branch)

@@ -1,0 +1,72 @@
+"""Specs of several tables: the branches that they are made of, and what each is refused for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from tests.support.linked_tables import make_tables_spec, make_tree_content, make_visits_content
+
+
+def test_a_tree_is_read_again_as_it_is_written() -> None:
+    spec = make_tables_spec(make_tree_content())
+    assert ReleaseSpec.model_validate(spec.model_dump(mode="json")) == spec
+    assert ReleaseSpec.model_validate(spec.public()).public() == spec.public()
+
+
+def test_a_branch_is_a_spec_of_two_tables() -> None:
+    branches = make_tables_spec(make_tree_content()).branches
+    panels = {name: branch.panel for name, branch in branches.items()}
+    assert [*branches] == ["visits", "drugs", "buys"]
+    assert {name: panel and panel.person for name, panel in panels.items()} == {
+        "visits": "pid",
+        "drugs": "visit",
+        "buys": "pid",
+    }
+    assert panels["drugs"] is not None
+    assert panels["drugs"].constant == ("sex", "year", "age", "income", "job")
+
+
+def test_two_tables_have_no_branches_and_are_written_as_before() -> None:
+    spec = make_tables_spec(make_visits_content())
+    assert spec.branches == {}
+    assert all(not {"order", "max", "with_order"} & table.keys() for table in spec.model_dump()["tables"].values())
+
+
+def change(name: str, **changes: Any) -> dict[str, Any]:
+    """The tables of a tree, with fields of one replaced, or without those that are None."""
+    content = make_tree_content()
+    table = {**content.get(name, {}), **changes}
+    return {**content, name: {field: value for field, value in table.items() if value is not None}}
+
+
+DEEP = {"of": "drugs", "order": "n", "max": 2, "columns": {"n": {"kind": "integer", "min": 0, "max": 9}}}
+AGAIN = {"job": {"kind": "boolean"}, "day": {"kind": "integer", "min": 0, "max": 30}}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (change("drugs", of="drugs"), "'drugs' is below itself"),
+        (change("visits", of="drugs"), "'visits' is below itself"),
+        (change("drugs", of="visit"), "names 'visit', which is no table of the spec"),
+        (change("buys", of=None), "persons and buys are of no other table"),
+        (change("doses", **DEEP), "'doses' lies below 3 tables, drugs and visits and persons, and 2 is the most"),
+        (change("visits", key=None), "nothing identifies a row of visits, and drugs is of it"),
+        (change("drugs", max=None), "nothing says how many rows of a row of visits are kept at most"),
+        (change("drugs", max=1), "greater than or equal to 2"),
+        (change("drugs", order=None), "nothing says in which order rows of drugs follow each other"),
+        (change("drugs", order="dosage"), "nothing says in which order rows of drugs"),
+        (change("drugs", once=["a"]), "is about the roles in a household"),
+        (change("drugs", columns=["day"]), "has no columns of its own"),
+        (change("drugs", columns=AGAIN), "'job' is a column of visits and of drugs"),
+    ],
+    ids=lambda value: value[:40] if isinstance(value, str) else "",
+)
+def test_what_is_no_tree_is_refused_in_one_sentence(content: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        make_tables_spec(content)
+    assert words in str(caught.value)
