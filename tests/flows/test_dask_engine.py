@@ -395,11 +395,11 @@ def test_a_worker_that_is_killed_in_a_later_phase_changes_no_row(
     places: Path, folder: str, cluster: Any, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It dies while the shards are moved together, given their last attributes, or decoded."""
-    measured = itertools.cycle([*[0] * 9, *[1] * 9])  # of nine shards nothing, of all together too much: each is moved
+    measured = itertools.cycle([*[0] * 3, *[1] * 3])  # of three shards nothing, of all together too much: each is moved
     monkeypatch.setattr("privsyn.tasks.synthesis.shards.measure_residuals", lambda residuals: next(measured))
     marks = places / "marks"
     marks.mkdir()
-    spec, killed = few(folder, synthesis={"sweeps": 2, "rows": 900, "shard_rows": 100}), list[int]()
+    spec, killed = few(folder, synthesis={"sweeps": 2, "rows": 300, "shard_rows": 100}), list[int]()
     with distributed.Client(cluster, set_as_default=False) as client:
         client.run(slow_method, str(marks), place)
         killer = threading.Thread(target=kill_first, args=(marks, killed), daemon=True)
