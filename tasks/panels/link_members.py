@@ -25,6 +25,8 @@ from privsyn.tasks.estimation.known_zeros import find_forbidden_compositions
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode
 from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
+from privsyn.tasks.panels.allowed_codes import take_values
+from privsyn.tasks.panels.choose_persons import choose_persons
 from privsyn.tasks.panels.link_rows import (
     AHEAD,
     KIND,
@@ -34,8 +36,10 @@ from privsyn.tasks.panels.link_rows import (
     fit_relations,
     recode_relation,
 )
+from privsyn.tasks.panels.summaries import list_groups, summarize_linked
 from privsyn.tasks.panels.transition_codes import TransitionCodes
 from privsyn.tasks.panels.transitions import Transition
+from privsyn.tasks.rules.intervals import Interval, read_cells
 from privsyn.tasks.synthesis.fine_codes import FineCodes
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -107,20 +111,47 @@ class MemberLinker:
         self._relations = [*(recode_relation(m, codes) for m in related), *ahead]
 
     def link(self, records: CodeTable, seed: int) -> LinkedRows:
-        """Return the members of these records' households; households in random order."""
+        """Return the members of these records' households; households in random order.
+
+        Where questions about households are measured, some are left out, and of some records a second one is made, so
+        that the households have the measured shares of these.
+        """
         rng = np.random.default_rng([seed, 0x0405])
         order = rng.permutation(records.rows)
         coarse = {a: records.column(a)[order] for a in records.domain.attributes}
+        linked = self._link(coarse, rng)
+        if not self._plan.person_groups:
+            return linked
+        groups = list_groups(self._plan, self._recode, coarse, self._summarize(linked))
+        times = choose_persons(linked.person, {}, {}, seed, groups)
+        again = np.repeat(np.arange(len(times)), np.maximum(times - 1, 0))
+        kept = linked.take(times > 0)
+        return kept.join(self._link({a: code[again] for a, code in coarse.items()}, rng)) if len(again) else kept
+
+    def _summarize(self, linked: LinkedRows) -> dict[str, Codes]:
+        """Return the coarse codes of the summaries of households, by the codes of their members."""
+        codecs = {name: codec for codec in self._plan.of_rows.codecs for name in codec.ranges()}
+
+        def read(name: str) -> Interval:
+            cells = read_cells(codecs[name].value_bounds()[name], self._plan.vocabulary)
+            codes = linked.step if name == self._panel.order else linked.fine[codecs[name].attribute]
+            return take_values(cells, codes)
+
+        return summarize_linked(self._plan, self._recode, read, np.diff(linked.person, prepend=-1) != 0)
+
+    def _link(self, coarse: dict[str, Codes], rng: np.random.Generator) -> LinkedRows:
+        """Return the members of a household for each record."""
+        rows = len(next(iter(coarse.values())))
         households = _Households(self._panel.order, self._members, self._draws, coarse, self._recode, rng)
         codes, places = {}, {}
         for a in self._following:
-            code, places[a] = self._followed[a].locate(self._draws[a](coarse[a], rng), rng.random(records.rows))
+            code, places[a] = self._followed[a].locate(self._draws[a](coarse[a], rng), rng.random(rows))
             codes[a] = code.astype(choose_code_dtype(self._sizes[a]))
-        held = self._hold(households, np.arange(records.rows), households.own)
+        held = self._hold(households, np.arange(rows), households.own)
         before = {a: code.copy() for a, code in codes.items()}
         own_seed = int(rng.integers(1 << 62))
         fit_relations(codes, before, held, self._sizes, {}, self._relations, own_seed, self._threads)
-        own = _Members(np.arange(records.rows), households.own, codes, places)
+        own = _Members(np.arange(rows), households.own, codes, places)
         made = [own]
         for forward in (True, False):
             now = own

@@ -30,6 +30,7 @@ from privsyn.tasks.kernels.updater import TargetMarginal
 from privsyn.tasks.panels.allowed_codes import AllowedCodes, RowsInCodes, combine, draw_allowed, take_values
 from privsyn.tasks.panels.choose_persons import NoisyCounts, choose_persons
 from privsyn.tasks.panels.gaps import Gaps, OrderSteps
+from privsyn.tasks.panels.summaries import list_groups, summarize_linked
 from privsyn.tasks.panels.transition_codes import TransitionCodes
 from privsyn.tasks.panels.transitions import Transition, Transitions
 from privsyn.tasks.rules.intervals import Interval, read_cells, read_rows
@@ -112,22 +113,11 @@ class Linker:
         order = rng.permutation(records.rows)
         coarse = {a: records.column(a)[order] for a in records.domain.attributes}
         linked, codes, figures = self._link(coarse, rng)
-        times = choose_persons(linked.person, codes, self._noisy_rows, seed, self._list_groups(coarse, figures))
+        groups = list_groups(self._plan, self._recode, coarse, figures)
+        times = choose_persons(linked.person, codes, self._noisy_rows, seed, groups)
         again = np.repeat(np.arange(len(times)), np.maximum(times - 1, 0))
         kept = linked.take(times > 0)
         return kept.join(self._link({a: code[again] for a, code in coarse.items()}, rng)[0]) if len(again) else kept
-
-    def _list_groups(self, coarse: Mapping[str, Codes], figures: Mapping[str, Codes]) -> list[tuple[Codes, Codes]]:
-        """Return the groups of persons that questions about persons ask for: as the rows say, and as records do.
-
-        ``figures``: of each summary the coarse codes that it has by the linked rows.
-        """
-        found = []
-        for attributes in self._plan.person_groups:
-            shape = [self._sizes[a] for a in attributes]
-            own, wanted = ([of.get(a, coarse[a]) for a in attributes] for of in (figures, coarse))
-            found.append((np.ravel_multi_index(own, shape), np.ravel_multi_index(wanted, shape)))
-        return found
 
     def link_each(self, records: CodeTable, seed: int) -> LinkedRows:
         """Return the linked rows of these records; persons in the order of their records, each once."""
@@ -242,12 +232,7 @@ class Linker:
                 return persons.read_carried(name, person, step)
             return take_values(read_cells(codec.value_bounds()[name], self._plan.vocabulary), fine[codec.attribute])
 
-        found: dict[str, Codes] = {}
-        for summary in self._plan.summaries:
-            codes = summary.compute(summary.book.resolve(read), np.diff(person, prepend=-1) != 0)
-            values = pa.array(codes, mask=codes < 0)
-            found[summary.attribute] = self._encode(summary.attribute, values)
-        return found
+        return summarize_linked(self._plan, self._recode, read, np.diff(person, prepend=-1) != 0)
 
     def _join(
         self, persons: _Persons, made: Sequence[_Rows], rng: np.random.Generator

@@ -5,7 +5,8 @@ Which rows are kept follows from the person's own rows (choose_rows.py), so each
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +14,12 @@ from numpy.typing import NDArray
 
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.person_figures import SummaryCodec
+from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.panels.choose_rows import KeptRuns, Passes
+from privsyn.tasks.rules.intervals import Interval
 
-Integers = NDArray[np.int64]
+Integers: TypeAlias = NDArray[np.int64]
+Codes: TypeAlias = NDArray[Any]
 
 
 def summarize_runs(passes: Passes, plan: EncodingPlan, runs: KeptRuns) -> list[Integers]:
@@ -47,3 +51,37 @@ def compute_summaries(
     ``table``: the kept rows, person by person and in order; ``first``: where a person begins.
     """
     return [codec.compute(codec.book.read_table(table), first) for codec in summaries]
+
+
+def summarize_linked(
+    plan: EncodingPlan, recode: Recode, read: Callable[[str], Interval], first: NDArray[np.bool_]
+) -> dict[str, Codes]:
+    """Return the coarse codes of each summary for the persons of linked rows.
+
+    ``read``: returns what a column is, or may be, in each row, person by person and in order; ``first``: where a person
+    begins.
+    """
+    found = {}
+    for summary in plan.summaries:
+        codes = summary.compute(summary.book.resolve(read), first)
+        fine = summary.encode({summary.attribute: pa.array(codes, mask=codes < 0)})[0]
+        own = recode[summary.attribute]
+        found[summary.attribute] = np.minimum(own.coarse[fine], own.size - 1)
+    return found
+
+
+def list_groups(
+    plan: EncodingPlan, recode: Recode, coarse: Mapping[str, Codes], figures: Mapping[str, Codes]
+) -> list[tuple[Codes, Codes]]:
+    """Return the groups of persons that questions about persons ask for: as linked rows say, and as records do.
+
+    ``coarse``: codes of records; ``figures``: of each summary those of the linked rows.
+    """
+    found = []
+    for attributes in plan.person_groups:
+        shape = [recode[a].size for a in attributes]
+        own, wanted = (
+            [np.minimum(of.get(a, coarse[a]), recode[a].size - 1) for a in attributes] for of in (figures, coarse)
+        )
+        found.append((np.ravel_multi_index(own, shape), np.ravel_multi_index(wanted, shape)))
+    return found
