@@ -75,7 +75,7 @@ def list_candidates(
     noisy count is as large as one value's has to be.  Where the values are more than MOST_VALUES, only multiples of 10,
     100, ... steps are counted.
     """
-    values = {codec.attribute: codec.list_values() for codec in codecs}
+    values = {codec.attribute: codec.cell_values for codec in codecs}
     heaviest = {
         a: max((float(noisy[a][i]) for i, inside in enumerate(cells) if inside), default=0.0)
         for a, cells in values.items()
@@ -151,7 +151,7 @@ def _find_of_column(
     candidates: Candidates, counts: NDArray[Any], sigma: float, recode: AttributeRecode, codec: AnyStepped
 ) -> FrequentValues | None:
     cell, whole = candidates.cell, np.maximum(recode.estimate, 0.0)
-    by_chance = whole[cell] / np.array([max(len(inside), 1) for inside in codec.list_values()])[cell]
+    by_chance = whole[cell] / np.array([max(len(inside), 1) for inside in codec.cell_values])[cell]
     out = counts - by_chance >= compute_least_count(sigma, len(counts))
     if not out.any():
         return None
@@ -167,7 +167,7 @@ def _share_others(frequent: FrequentValues, codec: AnyStepped, recode: Recode) -
     if not codec.helpers:
         return None
     counted, whole = recode[codec.helpers[0]].weight[:-1], np.maximum(recode[codec.attribute].estimate, 0.0)
-    of_all = np.array([bool(inside) for inside in codec.list_values()])
+    of_all = np.array([bool(inside) for inside in codec.cell_values])
     mass = whole[: len(of_all)][of_all].sum()
     taken = np.bincount(
         codec.count_heaps(frequent.number),
