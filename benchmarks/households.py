@@ -1,5 +1,7 @@
 """Households beside other ways: ``python -m benchmarks.households [--epsilons ..] [--seeds N] [--ways ..]``.
 
+``--hand-over FOLDER`` writes the table for ``dpsynth_households.py``; ``--made FOLDER`` scores what that left there.
+
 ``linked``: a release of households.  ``ruled``: the same with rules across members.  ``unlinked``: the same columns in
 a release of single persons, every kept row counted, and the rows put together at random into households of the real
 sizes.  ``sample``: a random tenth of the households, as they are, which is not private.  The table is public and the
@@ -11,7 +13,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +22,19 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from benchmarks.panels import synthesize
+from benchmarks.panels import print_means, synthesize
 from benchmarks.tables import FOLDER
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.coded_tables import encode_table
 from privsyn.evaluation.panel_figures import list_household_figures, read_panel_table, share_broken
 from privsyn.tasks.codecs import plan_every_column
 from privsyn.tasks.metrics.marginal_distance import average_l1, list_all_cliques
+from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 
 ROLES = ["head", "second", "child", "other"]
 CONSTANT = ("db040", "hy040n", "hy050n", "eqIncome")
 COLUMNS = ("db030", "role", "age", "rb090", "pl030", "pb220a", "py010n", "py090n", "py100n", *CONSTANT)
-MOST = 9
+MOST, DELTA = 9, 1e-9
 RULES = [{"never": "role == 'child' and age >= 18"}, {"never": "role != 'child' and age < 18"}]
 ACROSS = [{"never": "count(role == 'head') != 1"}, {"never": "role == 'child' and age >= head.age - 14"}]
 """Rules across members, which hold by what roles are made of, but for some parents below 15 years older."""
@@ -70,7 +74,7 @@ def build_spec(columns: dict[str, Any], epsilon: float, seed: int, **changes: An
         "once": ROLES[:2],
         "constant": CONSTANT,
         "rules": RULES,
-        "privacy": {"epsilon": epsilon, "delta": 1e-9},
+        "privacy": {"epsilon": epsilon, "delta": DELTA},
         "budget": {"epsilon": 100.0, "delta": 1e-6},
         "columns": columns,
         "mechanism": {"name": "privsyn", "synthesis": {"seed": seed}},
@@ -147,26 +151,42 @@ def score(rows: pd.DataFrame, made: pd.DataFrame, columns: dict[str, Any]) -> di
     }
 
 
+def hand_over(folder: Path, rows: pd.DataFrame, columns: dict[str, Any], epsilons: list[float]) -> None:
+    """Write what another program needs to make such households: rows, columns and the budget."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows.to_parquet(folder / "households.parquet")
+    rho = {f"{e:g}": float(convert_epsilon_to_rho(e, DELTA)) for e in epsilons}
+    used = {name: {"nullable": False, **column} for name, column in columns.items() if column["kind"] != "drop"}
+    about = {"key": "db030", "most": MOST, "constant": CONSTANT, "columns": used, "rho": rho, "delta": DELTA}
+    (folder / "households.json").write_text(json.dumps(about), encoding="utf-8")
+
+
 def main() -> None:
     """Print a row for every epsilon and way: means over seeds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epsilons", nargs="+", type=float, default=[0.2, 1.0])
     parser.add_argument("--ways", nargs="+", default=list(MAKE), choices=list(MAKE))
     parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--hand-over", type=Path, metavar="FOLDER", help="write the table, and nothing else")
+    parser.add_argument(
+        "--made", type=Path, metavar="FOLDER", help="score the tables of this folder in place of --ways"
+    )
+    parser.add_argument("--made-by", default="mst", choices=["mst", "aim"], help="the mechanism of --made")
     asked = parser.parse_args()
     rows, columns = load()
-    head: list[str] = []
-    for epsilon in asked.epsilons:
-        for way in asked.ways:
-            start = time.process_time()
-            found = [score(rows, MAKE[way](rows, columns, epsilon, s), columns) for s in range(asked.seeds)]
-            seconds = (time.process_time() - start) / asked.seeds
-            if not head:
-                head = list(found[0])
-                print("| epsilon | way | " + " | ".join(head) + " | CPU seconds |")
-                print("|---|---|" + "---|" * (len(head) + 1))
-            means = " | ".join(f"{np.nanmean([f[key] for f in found]):.3f}" for key in head)
-            print(f"| {epsilon:g} | {way} | {means} | {seconds:.0f} |", flush=True)
+    if asked.hand_over:
+        hand_over(asked.hand_over, rows, columns, asked.epsilons)
+        return
+
+    def measure(epsilon: float, way: str, seed: int) -> dict[str, float]:
+        if asked.made:
+            made = pd.read_parquet(asked.made / f"made-{asked.made_by}-{epsilon:g}-{seed}.parquet")
+        else:
+            made = MAKE[way](rows, columns, epsilon, seed)
+        return score(rows, made, columns)
+
+    asked_for = product(asked.epsilons, ["dpsynth"] if asked.made else asked.ways)
+    print_means((({"epsilon": f"{e:g}", "way": way}, partial(measure, e, way)) for e, way in asked_for), asked.seeds)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ together at random into persons of the real numbers of rows.  ``flat``: one row 
 and variable, by the defaults.  ``sample``: a random tenth of the persons, as they are, which is not private.  ``free``
 and ``ruled``: linked with nothing that grows with the order, without and with the table's rules across rows.  The
 tables are public and the noise is seeded: nothing here is a release.  ``--counts``: what is best counted;
-``--persons``: how often intervals of answers about persons hold.
+``--persons``: how often intervals of answers about persons hold; ``--named``: of those that the spec's workload names,
+and how near rows come to them with and without.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -23,12 +25,13 @@ import pandas as pd
 import pyarrow as pa
 
 from benchmarks.tables import FOLDER
-from privsyn.answers.questions import Questions
+from privsyn.answers.questions import Questions, answer
 from privsyn.answers.released_counts import MemoryCounts
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.memory import MemoryRun, draw_from_seed, name_by_files
 from privsyn.engine.request import Request
+from privsyn.engine.step import list_published_files
 from privsyn.evaluation.coded_tables import encode_table
 from privsyn.evaluation.panel_figures import list_panel_figures, read_panel_table, share_broken
 from privsyn.pipelines.registry import build_steps
@@ -58,6 +61,31 @@ TABLES: dict[str, dict[str, Any]] = {
     },
 }
 """Table -> whose rows are linked, and what is public of a person; ``left``: dummies of another column."""
+
+NAMED: dict[str, list[tuple[str, str, Callable[[Any], pd.Series]]]] = {
+    "rwm5yr": [
+        ("ever(outwork == '1')", "female", lambda g: g["outwork"].max() == "1"),
+        ("always(married == '1')", "female", lambda g: g["married"].min() == "1"),
+        ("count(hospvis > 0) > 1", "", lambda g: g["hospvis"].agg(lambda v: (v > 0).sum()) > 1),
+        ("sum(docvis) >= 10", "female", lambda g: g["docvis"].sum() >= 10),
+        ("change(hhninc) < 0", "", lambda g: g["hhninc"].last() < g["hhninc"].first()),
+        ("spells(outwork == '1') > 1", "", lambda g: g["outwork"].agg(lambda v: _count_spells(v == "1")) > 1),
+    ],
+    "males": [
+        ("ever(union == 'yes')", "ethn", lambda g: g["union"].max() == "yes"),
+        ("always(married == 'yes')", "", lambda g: g["married"].min() == "yes"),
+        ("count(union == 'yes') > 3", "", lambda g: g["union"].agg(lambda v: (v == "yes").sum()) > 3),
+        ("change(wage) > 0.5", "", lambda g: g["wage"].last() - g["wage"].first() > 0.5),
+        ("spells(union == 'yes') > 1", "", lambda g: g["union"].agg(lambda v: _count_spells(v == "yes")) > 1),
+    ],
+}
+"""Table -> statements about persons that a workload may name: text, column that they are asked by, and the truth."""
+
+
+def _count_spells(holds: pd.Series) -> int:
+    values = holds.to_numpy()
+    return int(values[0]) + int((values[1:] & ~values[:-1]).sum())
+
 
 ORDER = "year"
 WAYS = ("linked", "unlinked", "flat", "sample", "free", "ruled")
@@ -285,33 +313,102 @@ def compare_counts(name: str, epsilon: float, seeds: int) -> dict[str, tuple[flo
     return found
 
 
-def measure_coverage(name: str, epsilon: float, seeds: int) -> tuple[int, float, float, float]:
-    """Return how many answers about persons were bounded, in what share the interval holds, and its mean width.
+def measure_coverage(name: str, epsilon: float, seed: int) -> dict[str, float]:
+    """Return how many answers about persons were given, in what share the interval holds, its width, and the error.
 
-    Last: the mean distance of the estimate.  Asked are, of every column of few values, the shares of persons that ever
-    and always have each value.
+    Asked are, of every column of few values, the shares of persons that ever and always have each value.
     """
     rows, columns = load(name)
     person, found = TABLES[name]["person"], []
-    order = tuple(n for n in rows.columns if n in columns and columns[n]["kind"] != "drop")
-    few = [n for n in order if columns[n]["kind"] == "categorical" and len(columns[n]["values"]) <= MOST_LEVELS]
-    batches = pa.Table.from_pandas(rows, preserve_index=False).to_batches(max_chunksize=65_536)
-    for seed in range(seeds):
-        request = Request(build_spec(name, columns, epsilon, seed), order, 2)
-        steps = build_steps(request)
-        made = MemoryRun(request, steps, draw_from_seed(seed), PrivateAccess(lambda repairs=None: batches)).run()
-        release = Questions()
-        release.__dict__["_counts"] = MemoryCounts.of_run(request, name_by_files(steps, made))
-        for column in few:
-            for value, when in product(columns[column]["values"], ("ever", "always")):
-                holds = (rows[column] == value).groupby(rows[person].to_numpy())
-                real = float((holds.any() if when == "ever" else holds.all()).mean())
-                asked = release.persons(f"{when}({column} == {value!r})", share=True).iloc[0]
-                found.append(
-                    (asked["low"] <= real <= asked["high"], asked["high"] - asked["low"], asked["estimate"] - real)
-                )
-    inside, width, off = np.array(found, dtype=float).T
-    return len(found), float(inside.mean()), float(width.mean()), float(np.abs(off).mean())
+    few = [n for n, c in columns.items() if c["kind"] == "categorical" and len(c["values"]) <= MOST_LEVELS]
+    release = open_in_memory(rows, build_spec(name, columns, epsilon, seed), seed)
+    for column in few:
+        for value, when in product(columns[column]["values"], ("ever", "always")):
+            holds = (rows[column] == value).groupby(rows[person].to_numpy())
+            real = float((holds.any() if when == "ever" else holds.all()).mean())
+            asked = release.persons(f"{when}({column} == {value!r})", share=True).iloc[0]
+            inside = asked["low"] <= real <= asked["high"]
+            found.append((inside, asked["high"] - asked["low"], abs(asked["estimate"] - real)))
+    held, width, off = np.array(found, dtype=float).mean(axis=0)
+    return {"answers": len(found), "interval holds": held, "mean width": width, "mean error": off}
+
+
+def open_in_memory(rows: pd.DataFrame, spec: ReleaseSpec, seed: int) -> Questions:
+    """Return what answers questions about a release with seeded noise."""
+    request = Request(spec, tuple(n for n in rows.columns if n in spec.released_columns), 2)
+    steps, batches = build_steps(request), pa.Table.from_pandas(rows, preserve_index=False).to_batches(65_536)
+    made = MemoryRun(request, steps, draw_from_seed(seed), PrivateAccess(lambda repairs=None: batches)).run()
+    release = Questions()
+    release.__dict__["_counts"] = MemoryCounts.of_run(request, name_by_files(steps, made))
+    return release
+
+
+NAMED_ROWS = 3
+"""Seeds with which rows are made for answers about persons that a workload names; with others only counts are drawn."""
+
+
+def measure_named(name: str, epsilon: float, seed: int) -> dict[str, float]:
+    """Return how answers about persons that a workload names hold, and how far rows are off, with and without naming.
+
+    Shares of persons, in all and by the groups of NAMED.
+    """
+    rows, columns = load(name)
+    person, found = TABLES[name]["person"], []
+    questions = [f"share({what}){f' by {by}' if by else ''}" for what, by, _ in NAMED[name]]
+    spec = build_spec(name, columns, epsilon, seed, workload=[{"question": question} for question in questions])
+    release, tables = draw_counts(rows, spec, seed), [rows.sort_values([person, ORDER])]
+    if seed < NAMED_ROWS:
+        tables += [synthesize(rows, s, seed, 2) for s in (spec, build_spec(name, columns, epsilon, seed))]
+    for question, (_, by, holds) in zip(questions, NAMED[name], strict=True):
+        true, *made = (_share_by(table, person, by, holds) for table in tables)
+        for _, asked in answer(release, question).iterrows():
+            group = asked[by] if by else ""
+            if group in true:  # rare values are one level together
+                off = [abs(of.get(group, 0.0) - true[group]) for of in made] or [np.nan, np.nan]
+                inside = asked["low"] <= true[group] <= asked["high"]
+                found.append((inside, asked["high"] - asked["low"], abs(asked["estimate"] - true[group]), *off))
+    heads = ("interval holds", "mean width", "mean error", "error of rows", "error of rows, nothing named")
+    return {"answers": len(found), **dict(zip(heads, np.array(found, dtype=float).mean(axis=0), strict=True))}
+
+
+def draw_counts(rows: pd.DataFrame, spec: ReleaseSpec, seed: int) -> Questions:
+    """Return what answers questions from the counts of a release with seeded noise, of which no rows are made."""
+    request = Request(spec, tuple(n for n in rows.columns if n in spec.released_columns), 2)
+    steps, batches = build_steps(request), pa.Table.from_pandas(rows, preserve_index=False).to_batches(65_536)
+    counting = steps[: [step.name for step in steps].index("measure_sets") + 1]
+    made = MemoryRun(request, counting, draw_from_seed(seed), PrivateAccess(lambda repairs=None: batches)).run()
+    places = {file: place.split(".") for file, place in list_published_files(steps).items()}
+    tables = {file: made[step][table] for file, (step, table) in places.items() if step in made}
+    release = Questions()
+    release.__dict__["_counts"] = MemoryCounts.of_run(request, {**tables, "synthetic.parquet": pa.table({})})
+    return release
+
+
+def _share_by(table: pd.DataFrame, person: str, by: str, holds: Callable[[Any], pd.Series]) -> dict[str, float]:
+    """Return the share of persons that a statement holds of in each group; without ``by`` the one group has no name."""
+    texts = [name for name, of in table.items() if not pd.api.types.is_numeric_dtype(of)]
+    of_each = table.astype(dict.fromkeys(texts, str)).groupby(person, sort=False)
+    group = of_each[by].first().astype(str) if by else of_each.size().astype(str).str.slice(0, 0)
+    return dict(holds(of_each).groupby(group).mean())
+
+
+Measure = Callable[[int], Mapping[str, float]]
+"""Returns the figures of one seed."""
+
+
+def print_means(measured: Iterable[tuple[Mapping[str, str], Measure]], seeds: int) -> None:
+    """Print a table of means over seeds, a row for each of ``measured``: what it is of, and its figures by seed."""
+    head = False
+    for labels, measure in measured:
+        start = time.process_time()
+        found = [measure(seed) for seed in range(seeds)]
+        seconds = (time.process_time() - start) / seeds
+        if not head:
+            names = [*labels, *found[0], "CPU seconds"]
+            print(f"| {' | '.join(names)} |\n{'|---' * len(names)}|")
+            head = True
+        means = [f"{np.nanmean([f[key] for f in found]):.3f}" for key in found[0]]
+        print(f"| {' | '.join([*labels.values(), *means, f'{seconds:.0f}'])} |", flush=True)
 
 
 def main() -> None:
@@ -323,34 +420,28 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--counts", action="store_true", help="what is best counted of a person's rows")
     parser.add_argument("--persons", action="store_true", help="how often intervals of answers about persons hold")
+    parser.add_argument("--named", action="store_true", help="the same where the spec names the questions, and rows")
     asked = parser.parse_args()
-    if asked.persons:
-        print("| table | epsilon | answers | interval holds | mean width | mean error |\n|---|---|---|---|---|---|")
-        for name, epsilon in product(asked.tables, asked.epsilons):
-            answers, inside, width, off = measure_coverage(name, epsilon, asked.seeds)
-            print(f"| {name} | {epsilon:g} | {answers} | {inside:.3f} | {width:.3f} | {off:.3f} |", flush=True)
-        return
     if asked.counts:
         print("| table | epsilon | counted | one column | two columns |\n|---|---|---|---|---|")
         for name, epsilon in product(asked.tables, asked.epsilons):
             for way, (alone, pairs) in compare_counts(name, epsilon, asked.seeds).items():
                 print(f"| {name} | {epsilon:g} | {way} | {alone:.3f} | {pairs:.3f} |", flush=True)
         return
-    head: list[str] = []
-    for name in asked.tables:
-        rows, columns = load(name)
-        for epsilon in asked.epsilons:
-            for way in asked.ways:
-                start, found = time.process_time(), []
-                for seed in range(asked.seeds):
-                    found.append(score(name, rows, MAKE[way](name, rows, columns, epsilon, seed), columns))
-                seconds = (time.process_time() - start) / asked.seeds
-                if not head:
-                    head = list(found[0])
-                    print("| table | epsilon | way | " + " | ".join(head) + " | CPU seconds |")
-                    print("|---|---|---|" + "---|" * (len(head) + 1))
-                means = " | ".join(f"{np.mean([f[key] for f in found]):.3f}" for key in head)
-                print(f"| {name} | {epsilon:g} | {way} | {means} | {seconds:.0f} |", flush=True)
+    measured: list[tuple[dict[str, str], Measure]] = []
+    for name, epsilon in product(asked.tables, asked.epsilons):
+        labels = {"table": name, "epsilon": f"{epsilon:g}"}
+        if asked.named or asked.persons:
+            measured.append((labels, partial(measure_named if asked.named else measure_coverage, name, epsilon)))
+            continue
+        measured += [({**labels, "way": way}, partial(score_way, name, epsilon, way)) for way in asked.ways]
+    print_means(measured, asked.seeds)
+
+
+def score_way(name: str, epsilon: float, way: str, seed: int) -> dict[str, float]:
+    """Return the figures of rows that are made one way."""
+    rows, columns = load(name)
+    return score(name, rows, MAKE[way](name, rows, columns, epsilon, seed), columns)
 
 
 if __name__ == "__main__":

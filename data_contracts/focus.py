@@ -15,6 +15,7 @@ from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.rule_language import Node, find_names, parse_condition
 from privsyn.data_contracts.rules import infer_type
+from privsyn.data_contracts.summaries import EXAMPLE, Summary, parse_summary
 
 MOST_MEASURED = 5
 """Columns of a set that is measured as one table, at most."""
@@ -76,7 +77,9 @@ class NamedMarginal(FrozenModel):
         default=None,
         description="In place of `columns`, as `privsyn query` takes it: `sex, region where age < 30`. Where it is "
         "measured, the cells of the question are: every value that it is by (numbers in as many bins as rows and noise "
-        "allow), and whether a condition holds. `age` then has a bin that ends at 30.",
+        "allow), and whether a condition holds. `age` then has a bin that ends at 30. Where rows are linked, also "
+        "about a person's rows together, `share(ever(job == 'none')) by sex`: by `ever`, `always`, `count`, `spells`, "
+        "`sum` or `change` (docs/panels.md).",
     )
     weight: float = Field(
         default=10.0,
@@ -109,7 +112,7 @@ class NamedMarginal(FrozenModel):
                 f"Name {MOST_MEASURED} at most, or write `measured: false`",
                 ("measured",),
             )
-        if len(self.columns) < 2:
+        if len(self.columns) < 2 and self.summary is None:
             if self.question is not None:
                 raise FieldError(
                     "asks about one column only, which is measured anyway",
@@ -135,22 +138,41 @@ class NamedMarginal(FrozenModel):
         """The question, where it is one."""
         return None if self.question is None else parse_question(self.question)
 
+    @property
+    def summary(self) -> Summary | None:
+        """The statement about a person whose share or number the question asks for; None where it is about rows."""
+        return None if self.asked is None or not self.asked.about_persons else self.asked.summary
+
 
 def _list_columns(question: str) -> tuple[str, ...]:
-    """Return the columns that a question names, each once.  Raises FieldError for what has no cells."""
+    """Return the columns, and figures of persons, that a question names, each once.
+
+    Raises FieldError for what has no cells.
+    """
     try:
         asked = parse_question(question)
+        if asked.about_persons:
+            return _list_person_columns(asked)
         names = (*asked.counted_by, *(name for text in asked.conditions for name in find_names(text)))
     except FieldError as error:
         raise FieldError(error.problem, error.cure, ("question",)) from None
-    if asked.about_persons or asked.what in ("correlation", "regress"):
-        what = "a question about persons" if asked.about_persons else f"{asked.what}()"
+    if asked.what in ("correlation", "regress"):
         raise FieldError(
-            f"{what} has no cells that could be measured",
+            f"{asked.what}() has no cells that could be measured",
             "Ask for a count, a share, a mean or a quantile, or name `columns`",
             ("question",),
         )
     return tuple(dict.fromkeys(names))
+
+
+def _list_person_columns(asked: ParsedQuestion) -> tuple[str, ...]:
+    """Return what persons are counted by: columns, and the figure that a question is about.  Raises FieldError."""
+    if asked.what == "share" and asked.where:
+        raise FieldError("a question about persons takes no further condition", "Group by a constant column")
+    summary = asked.summary
+    if summary is None:
+        raise FieldError("says nothing of a person's rows together", f"Write, say, {EXAMPLE}")
+    return tuple(dict.fromkeys((*asked.by, summary.name)))
 
 
 def parse_conditions(marginal: NamedMarginal, released: Mapping[str, Any]) -> tuple[Node, ...]:
@@ -158,7 +180,7 @@ def parse_conditions(marginal: NamedMarginal, released: Mapping[str, Any]) -> tu
 
     Raises FieldError for what is no condition.
     """
-    if marginal.asked is None or not marginal.asked.conditions:
+    if marginal.asked is None or not marginal.asked.conditions or marginal.summary is not None:
         return ()
     types = {name: infer_type(column) for name, column in released.items()}
     return tuple(parse_condition(text, types) for text in marginal.asked.conditions)
@@ -174,7 +196,13 @@ def check_targets(
     named: list[tuple[tuple[str | int, ...], str]] = []
     named += [] if focus is None else [(("focus", "columns"), name) for name in focus.columns]
     fields = ["columns" if m.question is None else "question" for m in workload]
-    named += [(("workload", i, fields[i]), name) for i, m in enumerate(workload) for name in m.columns]
+    of_persons = [None if m.summary is None else m.summary.name for m in workload]
+    named += [
+        (("workload", i, fields[i]), name)
+        for i, m in enumerate(workload)
+        for name in m.columns
+        if name != of_persons[i]
+    ]
     for place, name in named:
         if name not in released:
             raise FieldError(f"the spec releases no column {name!r}", "Name one that it releases", place)
@@ -194,7 +222,7 @@ def check_targets(
 _QUOTED = r"""`[^`]*`|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
 _WORD = re.compile(rf"({_QUOTED})|\b(where|by)\b", re.IGNORECASE)
 _FUNCTION = re.compile(r"(count|share|mean|median|quantile|correlation|regress)\s*\((.*)\)\s*", re.DOTALL)
-_OF_PERSONS = re.compile(r"(ever|any|always)\s*\(")
+_OF_PERSONS = re.compile(r"(ever|any|always|count|spells|sum|change)\s*\(", re.IGNORECASE)
 _COMMA = re.compile(rf"({_QUOTED}|[^,`\"']+)+")
 _NAME = re.compile(r"`[^`]*`|\w+")
 
@@ -221,6 +249,11 @@ class ParsedQuestion(NamedTuple):
     def about_persons(self) -> bool:
         """Whether it is about a person's rows together."""
         return self.what == "persons" or (self.what == "share" and bool(_OF_PERSONS.match(self.of)))
+
+    @property
+    def summary(self) -> Summary | None:
+        """The statement about a person whose number or share is asked for.  Raises FieldError for half of one."""
+        return parse_summary(self.of if self.what == "share" else self.where or "")
 
     @property
     def _is_of_condition(self) -> bool:

@@ -56,6 +56,7 @@ from privsyn.data_contracts.rule_language import NEIGHBOURS, RowWords
 from privsyn.data_contracts.rules import OneOf, Rule, check_rules, list_computed_columns
 from privsyn.data_contracts.spec_checks import check_levels, check_together, check_unmeasured
 from privsyn.data_contracts.step_options import Synthesis
+from privsyn.data_contracts.summaries import MeasuredSummary, check_summaries, list_measured_summaries
 from privsyn.data_contracts.totals import KnownTotal, PublicFile, check_totals
 
 MAX_COLUMNS = 5_000
@@ -348,6 +349,7 @@ class ReleaseSpec(FrozenModel):
     def _targets_fit(self) -> ReleaseSpec:
         if self.focus is None and not self.workload:
             return self
+        check_summaries(self)
         check_targets(self.focus, self.workload, self.released_columns, list_computed_columns(self.rules))
         field = "workload" if self.focus is None else "focus"
         if not isinstance(self.mechanism, PrivSyn | Aim):
@@ -425,6 +427,13 @@ class ReleaseSpec(FrozenModel):
         return Panel(pid, most, self.order, constant, self.with_order, household, once, bool(self.tables))
 
     @property
+    def summaries(self) -> tuple[MeasuredSummary, ...]:
+        """The figures of a person's rows together that questions of the workload have measured."""
+        asked = [marginal.summary for marginal in self.measured_sets]
+        statements = [summary for summary in asked if summary is not None]
+        return list_measured_summaries(statements, self.unit.records) if statements else ()
+
+    @property
     def branches(self) -> dict[str, ReleaseSpec]:
         """By each table of rows the spec of two tables, of it and the one above it; none where there are but two."""
         further = list_further(self.tables)
@@ -481,6 +490,8 @@ class ReleaseSpec(FrozenModel):
         """Whether triples of the focus are scored, and the strongest measured."""
         options = self.mechanism
         by_sweeps = isinstance(options, PrivSyn) and options.synthesis.method == "sweep"
+        if self.panel is not None:  # where rows are linked, named sets are measured, and no others are looked for
+            return False
         return self.focus is not None and self.focus.triples and by_sweeps and len(self.measured_columns) > 2
 
     @property

@@ -21,6 +21,7 @@ from privsyn.answers.conditions import AtLevel, Condition, name_codes_attribute
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.data_contracts.domain import Clique
 from privsyn.tasks.codecs.differences import DifferenceCodec
+from privsyn.tasks.codecs.person_figures import SummaryCodec
 from privsyn.tasks.codecs.split import SplitCodec
 
 Floats = NDArray[np.float64]
@@ -241,7 +242,7 @@ def sample_points(released: ReleasedCounts, attribute: str) -> dict[str, pa.Arra
         type_ = codec.ranges()[attribute].type
         values = {attribute: as_released(np.linspace(*reach, POINTS_PER_INTERVAL, axis=1).ravel(), type_)}
     own = {name_codes_attribute(attribute): pa.array(np.repeat(np.arange(codec.size), each))}
-    return values | (own if isinstance(codec, SplitCodec | DifferenceCodec) else {})
+    return values | (own if isinstance(codec, SplitCodec | DifferenceCodec | SummaryCodec) else {})
 
 
 def as_released(numbers: Floats, type_: pa.DataType) -> pa.Array:

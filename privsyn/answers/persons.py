@@ -1,16 +1,16 @@
-"""Questions about whole persons: how many ever had, or always have, a row that a condition holds for.
+"""Questions about whole persons: how many ever had, or always have, a row that a condition holds for, and the like.
 
-What is counted of a person's rows together is one row a person, and all rows column by column.  A person whose drawn
+What the spec's `workload` asks of persons is a figure of each person's record, and counted like any other attribute.
+Of anything else only one row a person is counted, and all rows column by column.  A person whose drawn
 row fulfils a condition ever does, so these are a part of those; and no more persons ever do than there are such rows.
 So the answer lies between noisy counts, and where it lies there the synthetic persons say.  Households likewise.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -19,36 +19,24 @@ from privsyn.answers.answer_table import answer_table, name_label
 from privsyn.answers.best_linear import compute_normal_factor
 from privsyn.answers.cell_weights import Cells
 from privsyn.answers.computed import state_rule
-from privsyn.answers.conditions import Condition, Parsed
-from privsyn.answers.released_counts import ReleasedCounts
+from privsyn.answers.conditions import AtLevel, Condition, Parsed
+from privsyn.answers.counted import answer_counts
+from privsyn.answers.question import Question
+from privsyn.answers.released_counts import ReleasedCounts, describe_kept_rows
 from privsyn.base.errors import RequestError
+from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.panels import name_all_rows
-from privsyn.storage.released_files import list_synthetic_names
+from privsyn.data_contracts.summaries import EXAMPLE, OF_TRUTH, Summary, parse_summary
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from privsyn.answers.questions import Questions
 
-_SUMMARY = re.compile(r"(ever|any|always)\s*\((.*)\)", re.DOTALL)
-
-
-class Summary(NamedTuple):
-    """A statement about a person: that every row fulfils ``condition``, or that one does."""
-
-    always: bool
-    condition: str
-
-
-def parse_summary(text: str) -> Summary | None:
-    """Return the summary in ``ever(..)``, ``any(..)`` or ``always(..)``; None where the text is none."""
-    found = _SUMMARY.fullmatch(text.strip())
-    return Summary(found[1] == "always", found[2].strip()) if found else None
-
 
 def answer_persons(release: Questions, what: str, by: Sequence[str], level: float, *, share: bool) -> pd.DataFrame:
     """Return of how many persons a summary is true, or of what share of them, in groups by constant columns."""
-    released, summary = release._counts, parse_summary(what)
+    released, summary = release._counts, read_summary(what)
     panel = released.request.spec.panel
     if panel is None:
         raise RequestError(
@@ -57,11 +45,7 @@ def answer_persons(release: Questions, what: str, by: Sequence[str], level: floa
             "query.where",
         )
     if summary is None:
-        raise RequestError(
-            f"{what!r} says nothing of a person's rows together",
-            "Write `ever(CONDITION)` or `always(CONDITION)`, such as `ever(job == 'none')`",
-            "query.where",
-        )
+        raise RequestError(f"{what!r} says nothing of a person's rows together", f"Write {EXAMPLE}", "query.where")
     changing = next((name for name in by if name not in panel.constant), None)
     if changing is not None:
         raise RequestError(
@@ -69,36 +53,83 @@ def answer_persons(release: Questions, what: str, by: Sequence[str], level: floa
             f"Group by columns that are constant ({', '.join(panel.constant) or 'this release has none'})",
             "query.columns",
         )
-    condition = state_rule(released, summary.condition)
+    about = f"{'share' if share else 'number'} of {released.request.spec.unit.one}s of whom {what} holds"
+    event = find_event(released, summary)
+    if event is not None:
+        from privsyn.answers.questions import build_answer_table  # here: that module's answers are made by this one
+
+        if share:
+            table = release._shares(event, level, about, False)(tuple(by), None)
+        else:
+            asked = Question.of(released, tuple(by), event)
+            table = build_answer_table(asked, answer_counts(asked, level), about)
+        of_rows = describe_kept_rows(released)  # figures are of all kept rows, not of a drawn one
+        table.attrs["words"] = [word for word in table.attrs["words"] if word not in of_rows] + [
+            describe_kept(released)
+        ]
+        return table
+    if summary.function not in OF_TRUTH:
+        raise RequestError(
+            f"not known: {summary.name} of a {released.request.spec.unit.one} was not measured",
+            "Ask about what the release's `workload` names, or let the next release name it there",
+            "query.where",
+        )
+    condition, always = state_rule(released, summary.of), summary.function == "always"
     part = 1 - (1 - level) / 2  # an answer's ends follow from up to three intervals
     number = release.count(*by, level=part)
-    drawn = release.count(*by, where=summary.condition, level=part)
+    drawn = release.count(*by, where=summary.of, level=part)
     labels = [name_label(name) for name in by]
     found = drawn.rename(columns={end: f"{end}_drawn" for end in ("low", "high")})[[*labels, "low_drawn", "high_drawn"]]
     both = number.merge(found, how="left", on=labels) if labels else number.join(found)
     # whose drawn row fulfils it ever has such a row, and no more persons have one than there are such rows
     low, high = (both[f"{end}_drawn"].fillna(0.0).to_numpy() for end in ("low", "high"))
-    rows = _bound_rows(released, condition, part, always=summary.always)
+    rows = _bound_rows(released, condition, part, always=always)
     least, most = both["low"].to_numpy(), both["high"].to_numpy()
-    if summary.always:  # all but those with a row that breaks it, and no more than fulfil it in the drawn row
+    if always:  # all but those with a row that breaks it, and no more than fulfil it in the drawn row
         low = np.maximum(least - rows, 0.0)
     else:
         high = np.full(len(both), rows)
     low, high = np.minimum(low, most), np.clip(high, low, most)
     known = (low > 0) | (high < most)
-    shares = _share_made(release, condition, summary, by, list(both[labels].itertuples(index=False, name=None)))
+    shares = _share_made(release, condition, by, list(both[labels].itertuples(index=False, name=None)), always=always)
     estimate = np.clip(shares * np.maximum(both["estimate"].to_numpy(), 0.0), low, high)
     if share:
         whole = np.maximum(both["estimate"].to_numpy(), 1.0)
         low, high = low / np.maximum(most, 1.0), np.minimum(high / np.maximum(least, 1.0), 1.0)
         estimate = np.clip(estimate / whole, low, high)
     sources = np.where(known, "bounded", "not known").tolist()
-    about = f"{'share' if share else 'number'} of {released.request.spec.unit.one}s of whom {what} holds"
     columns = {name: both[name].tolist() for name in labels}
     table = answer_table(columns, estimate, np.nan, low, high, sources, about)
-    unit = released.request.spec.unit
-    table.attrs["words"].append(f"It is about the at most {unit.records} rows of each {unit.one} that were kept.")
+    table.attrs["words"].append(describe_kept(released))
     return table
+
+
+def read_summary(what: str) -> Summary | None:
+    """Return the statement about a person in a text; None where it is none.  Raises RequestError for half of one."""
+    try:
+        return parse_summary(what)
+    except FieldError as error:
+        raise RequestError(error.problem, error.cure, "query.where") from None
+
+
+def describe_kept(released: ReleasedCounts) -> str:
+    """Return the sentence that says which rows an answer about persons is about."""
+    unit = released.request.spec.unit
+    return f"It is about the at most {unit.records} rows of each {unit.one} that were kept."
+
+
+def find_event(released: ReleasedCounts, summary: Summary) -> AtLevel | None:
+    """Return the statement as a condition on a person's measured figure; None where none decides it."""
+    types, most = released.language.types, released.request.spec.unit.records
+    try:
+        node = summary.read(types)
+    except FieldError as error:
+        raise RequestError(error.problem, error.cure, "query.where") from None
+    for codec in released.encoding.summaries:
+        if (codec.measured.about.function, codec.node) == (summary.function, node):
+            codes = summary.find_codes(codec.measured.cuts, most)
+            return None if codes is None else AtLevel(codec, np.flatnonzero(codes))
+    return None
 
 
 def _bound_rows(released: ReleasedCounts, condition: Condition, level: float, *, always: bool) -> float:
@@ -128,18 +159,15 @@ def _is_decided_by_ends(released: ReleasedCounts, attribute: str, condition: Con
 
 
 def _share_made(
-    release: Questions, condition: Condition, summary: Summary, by: Sequence[str], labels: Sequence[tuple[str, ...]]
+    release: Questions, condition: Condition, by: Sequence[str], labels: Sequence[tuple[str, ...]], *, always: bool
 ) -> np.ndarray:
-    """Return of what share of the synthetic persons of each group the summary is true; 0 of none."""
+    """Return of what share of the synthetic persons of each group it holds in a row, or always; 0 of none."""
     released = release._counts
-    panel = released.request.spec.panel
-    assert panel is not None  # noqa: S101 - the caller has asked
-    table = pa.concat_tables(released.read(name) for name in list_synthetic_names(released.manifest))
-    starts = np.flatnonzero(np.diff(table[panel.person].to_numpy(), prepend=-1))
-    holds = condition.holds({name: table[name] for name in table.column_names})
-    true = np.logical_and.reduceat(holds, starts) if summary.always else np.logical_or.reduceat(holds, starts)
-    first = table.take(pa.array(starts))
-    values = {name: first[name] for name in first.column_names}
+    table, first = released.persons
+    holds, starts = condition.holds({name: table[name] for name in table.column_names}), np.flatnonzero(first)
+    true = np.logical_and.reduceat(holds, starts) if always else np.logical_or.reduceat(holds, starts)
+    of_each = table.take(pa.array(starts))
+    values = {name: of_each[name] for name in of_each.column_names}
     levels = [[(label, event.holds(values)) for label, event in release._levels_of(name, (), None)] for name in by]
     groups = {}
     for combined in product(*levels):

@@ -71,7 +71,7 @@ class Questions:
 
         def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
             asked = Question.of(self._counts, by, where, population=population)
-            return _build_answer_table(asked, answer_counts(asked, level), about)
+            return build_answer_table(asked, answer_counts(asked, level), about)
 
         return self._in_groups(by, where, about, ask)
 
@@ -119,7 +119,7 @@ class Questions:
 
         def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
             asked = Question.of(self._counts, by, where, (column,), population=population)
-            return _build_answer_table(asked, answer_means(asked, column, level), about)
+            return build_answer_table(asked, answer_means(asked, column, level), about)
 
         return self._in_groups(groups, where, about, ask)
 
@@ -192,10 +192,12 @@ class Questions:
     def persons(
         self, what: str, by: str | Sequence[str] = (), *, share: bool = False, level: float = LEVEL
     ) -> pd.DataFrame:
-        """Return how many persons (households) ever have a row that a condition holds for, or have no other.
+        """Return how many persons (households) a statement about all of their rows is true of.
 
-        ``what``: ``"ever(job == 'none')"`` or ``"always(..)"``; ``by``: columns that are constant; ``share``: as a
-        share of the persons of each group.  Of linked rows only.
+        ``what``: ``"ever(job == 'none')"``, ``"always(..)"``, ``"count(job == 'none') > 2"``, ``"sum(visits) >= 10"``,
+        ``"change(income) < 0"``, ``"spells(job == 'none') > 1"``; ``by``: columns that are constant; ``share``: as a
+        share of the persons of each group.  What the spec's ``workload`` names was measured; of anything else ``ever``
+        and ``always`` have bounds.  Of linked rows only.
         """
         from privsyn.answers.persons import answer_persons
 
@@ -274,7 +276,7 @@ class Questions:
 
         def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
             asked = Question.of(self._counts, by, where, event=event, population=population)
-            return _build_answer_table(asked, answer_shares(asked, event, level), about)
+            return build_answer_table(asked, answer_shares(asked, event, level), about)
 
         return ask
 
@@ -289,7 +291,8 @@ class Questions:
         return table
 
 
-def _build_answer_table(asked: Question, found: Estimates, about: str) -> pd.DataFrame:
+def build_answer_table(asked: Question, found: Estimates, about: str) -> pd.DataFrame:
+    """Return the table of answers to a question, with what is to be said of them."""
     from privsyn.answers.answer_table import NOT_A_SAMPLE, POPULATION_NOTE, answer_table
     from privsyn.answers.released_counts import describe_kept_rows, describe_known_totals
 

@@ -220,13 +220,25 @@ class ReleasedCounts:
 
         Of linked rows one of each synthetic person, as the counts are of one row of each person.
         """
-        names = list_synthetic_names(self.manifest)
-        whole = pa.concat_tables(self.read(name) for name in names)
         panel = self.request.spec.panel
-        if panel is not None:
-            drawn = draw_one_row_each(whole[panel.person].to_numpy(), household=panel.household)
-            whole = whole.take(pa.array(drawn)).drop_columns([panel.person])
+        if panel is None:
+            return self._rows
+        drawn = draw_one_row_each(self._rows[panel.person].to_numpy(), household=panel.household)
+        return self._rows.take(pa.array(drawn)).drop_columns([panel.person])
+
+    @cached_property
+    def _rows(self) -> pa.Table:
+        """All synthetic rows; categories as their values."""
+        whole = pa.concat_tables(self.read(name) for name in list_synthetic_names(self.manifest))
         return whole.cast(pa.schema([field.with_type(_simplify_type(field.type)) for field in whole.schema]))
+
+    @cached_property
+    def persons(self) -> tuple[pa.Table, NDArray[np.bool_]]:
+        """The synthetic rows of linked persons, and where each person begins.  Raises ValueError where none are."""
+        panel = self.request.spec.panel
+        if panel is None:
+            raise ValueError("the rows of this release are not linked")
+        return self._rows, np.diff(self._rows[panel.person].to_numpy(), prepend=-1) != 0
 
     @property
     def noisy_files(self) -> dict[str, str]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.answers.cell_weights import Cells
-from privsyn.answers.conditions import Condition
+from privsyn.answers.conditions import Condition, name_codes_attribute
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.data_contracts.domain import Clique
+from privsyn.tasks.codecs.person_figures import SummaryCodec
 
 Floats = NDArray[np.float64]
 
@@ -20,7 +23,13 @@ def read_row_codes(released: ReleasedCounts, column: str) -> NDArray[np.int64]:
     key = ("codes", column)
     if key not in released.cache:
         codec = released.codecs[column]
-        values = {name: released.table[name].combine_chunks() for name in codec.sources}
+        if isinstance(codec, SummaryCodec):
+            rows, first = released.persons
+            table = {name: rows[name].combine_chunks() for name in rows.column_names}
+            codes = codec.compute(codec.book.read_table(table), first)
+            values = {column: pa.array(codes, mask=codes < 0)}
+        else:
+            values = {name: released.table[name].combine_chunks() for name in codec.sources}
         released.cache[key] = codec.encode(values)[0].astype(np.int64)
     found: NDArray[np.int64] = released.cache[key]
     return found
@@ -30,7 +39,13 @@ def select_rows(released: ReleasedCounts, condition: Condition | None) -> NDArra
     """Return the synthetic rows that a condition holds for."""
     if condition is None:
         return np.ones(released.table.num_rows, dtype=bool)
-    return condition.holds({c: released.table[c] for a in condition.columns for c in released.codecs[a].sources})
+    values: dict[str, Any] = {}
+    for a in condition.columns:
+        if isinstance(released.codecs[a], SummaryCodec):
+            values[name_codes_attribute(a)] = pa.array(read_row_codes(released, a))
+        else:
+            values |= {name: released.table[name] for name in released.codecs[a].sources}
+    return condition.holds(values)
 
 
 def group_rows(released: ReleasedCounts, columns: Clique, by: Sequence[str]) -> tuple[NDArray[np.int64], int]:

@@ -306,7 +306,8 @@ OF_UNITS = {
 def take_units_for_rows(spec: ReleaseSpec) -> ReleaseSpec:
     """Return the request as one about a table of one row a person, or a household."""
     unlinked = {"order": None, "constant": (), "with_order": (), "once": (), "unit": Unit(records_per_person=1)}
-    return spec.model_copy(update={**unlinked, "tables": {}})
+    of_rows = tuple(marginal for marginal in spec.workload if marginal.summary is None)
+    return spec.model_copy(update={**unlinked, "tables": {}, "workload": of_rows})
 
 
 def _request(spec: ReleaseSpec, epsilon: float, part: Fraction, prior: CodeTable | None = None) -> Request:

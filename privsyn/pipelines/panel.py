@@ -30,6 +30,7 @@ from privsyn.pipelines.common_steps import (
     publish_noisy,
     stream_codes,
 )
+from privsyn.pipelines.named_sets import build_set_steps, compute_share, list_set_stages
 from privsyn.pipelines.privsyn import build_up_to_measurement
 from privsyn.pipelines.synthesis_steps import CODES, MARGINALS, build_row_steps, get_synthesis, pool_one_ways
 from privsyn.pipelines.without_rows import (
@@ -66,7 +67,7 @@ STAGES = ["measure_marginals"]
 def build_steps(request: Request) -> tuple[Step, ...]:
     """Return the steps of a release of linked rows."""
     above = request.encoding.get_order()[0].above
-    *row_steps, _ = build_row_steps(STAGES)
+    *row_steps, _ = build_row_steps([*STAGES, *list_set_stages(request)])
     return (
         *build_looks(request),
         *row_steps,
@@ -80,9 +81,11 @@ def build_looks(request: Request) -> tuple[Step, ...]:
     """Return the steps up to the last look at linked rows."""
     options, (panel, _) = get_options_as(request, PrivSyn), request.encoding.get_order()
     follows, counted = has_transitions(request), counts_rows(request)
-    part = 1 - TRANSITIONS_SHARE * follows - ROWS_SHARE * counted - WITHOUT_ROWS_SHARE * panel.above
+    part = Fraction(1 - TRANSITIONS_SHARE * follows - ROWS_SHARE * counted - WITHOUT_ROWS_SHARE * panel.above)
+    measurement, sets = options.split.exact()[2], compute_share(request)
     return (
-        *build_up_to_measurement(options, options.split.exact()[2], Fraction(part)),
+        *build_up_to_measurement(options, measurement * (1 - sets), part),
+        *build_set_steps(request, measurement * part),
         *((PAIR_ROWS, MEASURE_TRANSITIONS) if follows else ()),
         *((KEEP_ROWS, MEASURE_ROWS) if counted else ()),
         *((LIST_WITHOUT_ROWS, MEASURE_WITHOUT_ROWS) if panel.above else ()),

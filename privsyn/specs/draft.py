@@ -15,7 +15,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -104,7 +104,7 @@ def draft(
     """
     options = read_csv_options(csv or {})
     table = describe_table(data, folder, options, header=header, look=look)
-    known = None if dictionary is None else read_public_dictionary(Path(dictionary), data, table)
+    known = None if dictionary is None else read_public_dictionary(Path(dictionary), [data], table)
     lines = [*write_head([table], dataset, known, options, [table.line, *_UNIT], look=look), "columns:"]
     for column in table.types:
         lines.extend(write_column(column, table, known))
@@ -129,11 +129,17 @@ def describe_table(
         raise error.about("draft_spec.data", {"release.data": "draft_spec.data"}) from None
 
 
-def read_public_dictionary(dictionary: Path, data: str | Path | SupportsArrowStream, table: DraftedTable) -> Dictionary:
-    """Return the dictionary.  Raises RequestError for one that is the private table, or has its columns as headings."""
+def read_public_dictionary(
+    dictionary: Path, private: Iterable[str | Path | SupportsArrowStream], table: DraftedTable
+) -> Dictionary:
+    """Return what the dictionary says of a table.
+
+    ``private``: every private table of the draft.  Raises RequestError for a dictionary that is one of them, before it
+    is read, or has the columns of ``table`` as headings.
+    """
     refuse_url(dictionary, DICTIONARY)
-    if isinstance(data, str | os.PathLike) and not is_url(data):
-        refuse_private_file(dictionary, (str(data),), Path(), DICTIONARY)
+    places = tuple(str(data) for data in private if isinstance(data, str | os.PathLike) and not is_url(data))
+    refuse_private_file(dictionary, places, Path(), DICTIONARY)
     known = read_dictionary(dictionary, table.stem)
     if len(table.types) > 1 and table.types.keys() <= set(known.headings):
         problem = f"{dictionary.name} has the columns of the private table, so it is a table like it and no dictionary"

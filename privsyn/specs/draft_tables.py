@@ -135,7 +135,7 @@ def draft_tables(
         table = describe_table(place, folder, options, header=header, look=look)
         table = table if table.stem else replace(table, title=f"{name} in memory")
         called = replace(table, stem=table.stem or name)
-        known = None if dictionary is None else read_public_dictionary(Path(dictionary), place, called)
+        known = None if dictionary is None else read_public_dictionary(Path(dictionary), data.values(), called)
         tables.append(_Named(name, table, known))
     first, second, *further = tables
     shared = find_key([first, second], key)

@@ -27,7 +27,7 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.focus import parse_conditions
 from privsyn.data_contracts.panels import MOST_PERSONS, Panel
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.data_contracts.rules import OneOf
+from privsyn.data_contracts.rules import OneOf, infer_type
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.binning import AttributeBins, Binning, Level
 from privsyn.tasks.codecs.calendar import CalendarCodec, CalendarPart, list_parts, name_calendar_attribute
@@ -41,7 +41,7 @@ from privsyn.tasks.codecs.heaping import HeapingCodec
 from privsyn.tasks.codecs.level_codecs import LevelCodec, add_level_codecs
 from privsyn.tasks.codecs.numbers import IntegerCodec, NumberCodec, SteppedCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec
-from privsyn.tasks.codecs.person_figures import PersonFigureCodec, build_person_figures, get_unit
+from privsyn.tasks.codecs.person_figures import PersonFigureCodec, SummaryCodec, build_person_figures, get_unit
 from privsyn.tasks.codecs.split import split_by_computed
 from privsyn.tasks.rules.compiled_rules import CompiledRules, list_thresholds
 
@@ -57,7 +57,8 @@ class EncodingPlan:
     ``together``: groups of attributes whose values lie at one place of their codes.  ``unmeasured``: columns that are
     no attributes either, since they are drawn without a look at the private table.  ``panel``: what is public about the
     rows of one person, where they are linked; ``order``: the codec of the column that puts them in order, and
-    ``order_unit`` its smallest step in the codec's numbers.
+    ``order_unit`` its smallest step in the codec's numbers.  ``person_groups``: the attributes by which questions about
+    persons count them.
     """
 
     codecs: tuple[Codec, ...]
@@ -68,6 +69,7 @@ class EncodingPlan:
     panel: Panel | None = None
     order: Codec | None = None
     order_unit: int = 1
+    person_groups: tuple[tuple[str, ...], ...] = ()
 
     @property
     def of_rows(self) -> EncodingPlan:
@@ -98,6 +100,17 @@ class EncodingPlan:
     def _changing(self) -> tuple[Codec, ...]:
         carried = frozenset() if self.panel is None else self.panel.carried
         return tuple(c for c in self.of_rows.codecs if carried.isdisjoint(c.sources))
+
+    @property
+    def vocabulary(self) -> Mapping[str, int]:
+        """A number for every text that rules and summaries compare; empty without either."""
+        books = [self.rules, *(codec.book for codec in self.summaries)]
+        return next((book.vocabulary for book in books if book is not None), {})
+
+    @property
+    def summaries(self) -> tuple[SummaryCodec, ...]:
+        """The codecs of figures of a person's rows together."""
+        return tuple(c for c in self.codecs if isinstance(c, SummaryCodec))
 
     def get_order(self) -> tuple[Panel, Codec]:
         """Return the panel and the codec of its order.  Raises ValueError for a plan that links no rows."""
@@ -311,14 +324,26 @@ def arrange_codecs(made: ColumnCodecs, order: Sequence[str] = ()) -> EncodingPla
     if panel is None:
         return EncodingPlan(tuple(codecs.values()), follow, rules, spec.together, drawn)
     in_order = made.of(panel.order)[0]
+    summaries = _build_summaries(spec, rules)
     if panel.household:
         members = CompositionCodec(panel, in_order)
-        return EncodingPlan((*codecs.values(), members), follow, rules, (), drawn, panel, in_order)
-    figures = build_person_figures(panel, columns[panel.order])
-    assert isinstance(in_order, OrderedCodec)  # noqa: S101 - the spec has checked its kind
-    return EncodingPlan(
-        (*codecs.values(), *figures), follow, rules, (), drawn, panel, in_order, get_unit(columns[panel.order])
-    )
+        linked = EncodingPlan((*codecs.values(), members, *summaries), follow, rules, (), drawn, panel, in_order)
+    else:
+        assert isinstance(in_order, OrderedCodec)  # noqa: S101 - the spec has checked its kind
+        figures, unit = build_person_figures(panel, columns[panel.order]), get_unit(columns[panel.order])
+        every = (*codecs.values(), *figures, *summaries)
+        linked = EncodingPlan(every, follow, rules, (), drawn, panel, in_order, unit)
+    asked = [marginal.columns for marginal in spec.measured_sets if marginal.summary is not None]
+    return replace(linked, person_groups=tuple(dict.fromkeys(map(linked.attributes_of, asked))))
+
+
+def _build_summaries(spec: ReleaseSpec, rules: CompiledRules | None) -> tuple[SummaryCodec, ...]:
+    """Return the codecs of the figures of a person's rows together that questions have measured."""
+    if not spec.summaries:
+        return ()
+    book = CompiledRules.compile(spec) if rules is None else rules
+    types = {name: infer_type(column) for name, column in spec.released_columns.items()}
+    return tuple(SummaryCodec(measured, measured.about.read(types), book) for measured in spec.summaries)
 
 
 def plan_every_column(spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = ()) -> EncodingPlan:
@@ -339,7 +364,10 @@ def find_evenly_cut_columns(plan: EncodingPlan, sizes: Mapping[str, int]) -> fro
 def list_asked_thresholds(spec: ReleaseSpec) -> dict[str, tuple[float, ...]]:
     """Return ordered column -> the bin edges at which conditions of the spec's measured questions change."""
     columns = spec.released_columns
-    asked = (node for marginal in spec.measured_sets for node in parse_conditions(marginal, columns))
+    asked = [node for marginal in spec.measured_sets for node in parse_conditions(marginal, columns)]
+    if spec.summaries:
+        types = {name: infer_type(column) for name, column in columns.items()}
+        asked += [measured.about.read(types) for measured in spec.summaries]
     return list_thresholds(asked, columns)
 
 

@@ -1,21 +1,28 @@
-"""Codecs of the figures of a person: how many rows, how many before the drawn one, how far the next one lies.
+"""Codecs of the figures of a person: numbers of rows, how far the next one lies, and summaries of all rows.
 
 They are attributes of a person's record and no columns of the released table.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns import DatetimeColumn, IntegerColumn
 from privsyn.data_contracts.compared_columns import get_step
 from privsyn.data_contracts.panels import Panel
+from privsyn.data_contracts.rule_language import Node
+from privsyn.data_contracts.summaries import OF_NUMBERS, MeasuredSummary
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.codec import Codes
 from privsyn.tasks.codecs.numbers import IntegerCodec
+from privsyn.tasks.rules import evaluate
+from privsyn.tasks.rules.compiled_rules import CompiledRules
+from privsyn.tasks.rules.intervals import Interval
 
 MOST_BINS = 32
 """Bins of a figure in joint counts."""
@@ -36,6 +43,51 @@ class PersonFigureCodec(IntegerCodec):
         """Return a number of each code's cell, shape (rows,); -1 for null."""
         values = super().decode(codes, rng)[self.attribute]
         return np.asarray(values.fill_null(-1)).astype(np.int64)
+
+
+class SummaryCodec(PersonFigureCodec):
+    """A figure of all kept rows of a person or household, such as whether a condition ever holds.
+
+    ``node``: the condition or number that it is of; ``book``: the rules by which columns behind it are read.
+    """
+
+    def __init__(self, measured: MeasuredSummary, node: Node, book: CompiledRules) -> None:
+        """Take what the spec says; codes are those of :class:`MeasuredSummary`, null last where it may be unknown."""
+        top = len(measured.cuts)
+        column = IntegerColumn(kind="integer", min=0, max=top, bins=top + 1, nullable=measured.nullable)
+        super().__init__(measured.about.name, column)
+        self.in_order = ()  # few codes that are told apart, whatever the noise
+        self.measured, self.node, self.book = measured, node, book
+
+    def compute(self, resolve: Callable[[str], Interval], first: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Return the code of each person, shape (persons,), -1 for null.
+
+        ``resolve``: returns a column of the kept rows, person by person and in order; ``first``: where a person begins.
+        A condition that holds for some of a row's possible values only is taken to hold.
+        """
+        starts, function = np.flatnonzero(first), self.measured.about.function
+        if not len(starts):
+            return np.empty(0, np.int64)
+        if function in OF_NUMBERS:
+            of = evaluate.evaluate_expression(self.node, resolve, self.book.vocabulary)
+            value, known = (np.broadcast_to(v, len(first)) for v in ((of.low + of.high) / 2, of.present & ~of.null))
+            if function == "sum":
+                return self._classify(np.add.reduceat(np.where(known, value, 0.0), starts))
+            last = np.append(starts[1:], len(first)) - 1
+            codes = self._classify(value[last] - value[starts])
+            return np.where(known[last] & known[starts], codes, -1)
+        truth = evaluate.evaluate_condition(self.node, resolve, self.book.vocabulary)
+        holds = np.broadcast_to(truth.true, len(first))
+        if function == "ever":
+            return np.logical_or.reduceat(holds, starts).astype(np.int64)
+        if function == "always":
+            return np.logical_and.reduceat(holds, starts).astype(np.int64)
+        if function == "spells":
+            holds = holds & (first | ~np.append(False, holds[:-1]))
+        return self._classify(np.add.reduceat(holds.astype(np.float64), starts))
+
+    def _classify(self, figures: NDArray[np.float64]) -> NDArray[np.int64]:
+        return np.searchsorted(self.measured.cuts, figures, side="right").astype(np.int64)
 
 
 def build_person_figures(panel: Panel, order: Any) -> tuple[PersonFigureCodec, ...]:

@@ -58,7 +58,8 @@ def find_starts(spec: ReleaseSpec, encoding: EncodingPlan, groupings: Mapping[st
     for marginal in spec.measured_sets:
         attributes = frozenset(encoding.attributes_of(marginal.columns))
         own = found.setdefault(attributes, {a: [] for a in attributes})
-        by = attributes if marginal.asked is None else set(encoding.attributes_of(marginal.asked.counted_by))
+        question = marginal.asked if marginal.summary is None else None
+        by = attributes if question is None else set(encoding.attributes_of(question.counted_by))
         leaves = list(_split(parse_conditions(marginal, spec.released_columns), attributes, codecs))
         for a in attributes:
             cuts = [tell_codes_apart(codecs[a], node) for at, node in leaves if at == a and node is not None]

@@ -37,7 +37,7 @@ from privsyn.tasks.knowledge.totals import HeldCounts, KnownTotals, list_held_by
 KEEPING_RULES = 4
 """The version of how rows come to keep rules; a part of keys where there are rules."""
 
-KEEPING_ACROSS = 1
+KEEPING_ACROSS = 2
 """The version of how linked rows come to keep rules across rows; a part of keys where there are such rules."""
 
 COVERED_BY_PRIOR = 2
@@ -194,7 +194,8 @@ class PublicKnowledge:
         for marginal in self.spec.measured_sets:
             self.check(KnowledgePart.TARGETS)
             attributes = frozenset(self.encoding.attributes_of(marginal.columns))
-            found[attributes] = max(found.get(attributes, 0.0), marginal.weight)
+            if len(attributes) > 1:  # a figure of persons that is asked for by no column is counted alone
+                found[attributes] = max(found.get(attributes, 0.0), marginal.weight)
         for pair in self.spec.compared_pairs:
             self.check(KnowledgePart.TARGETS)
             found[frozenset((*pair, name_difference_attribute(*pair)))] = COMPARED_WEIGHT
@@ -277,11 +278,13 @@ class KnowledgeInCodes:
 def _key_codes(public: PublicKnowledge) -> dict[str, Any]:
     """Return edges, columns without a code, and dummies; other changes of rules count no private row again.
 
-    Edges are those of rules, and of conditions in measured questions.
+    Edges are those of rules, and of conditions in measured questions, of which figures of persons are a part, too.
     """
     plan = public.encoding
     asked = list_asked_thresholds(public.spec)
-    key_of_questions = {"asked": asked} if asked else {}
+    key_of_questions: dict[str, Any] = {"asked": asked} if asked else {}
+    if plan.summaries:
+        key_of_questions["summaries"] = [[codec.attribute, codec.measured.cuts] for codec in plan.summaries]
     if plan.rules is None:
         return {**key_of_questions, **_key_compared(public)}
     groups = [[*c.sources, len(c.groups)] for c in plan.codecs if isinstance(c, OneHotCodec)]

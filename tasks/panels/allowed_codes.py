@@ -193,9 +193,8 @@ def _shape(values: Interval, shape: tuple[int, int]) -> Interval:
     return Interval(low, high, values.null.reshape(shape), values.present.reshape(shape))
 
 
-def join_values(fine: Interval, recode: AttributeRecode, size: int | None = None) -> Interval:
+def join_values(fine: Interval, recode: AttributeRecode, size: int) -> Interval:
     """Return what a column may be in each of ``size`` coarse codes, by what it may be in the fine codes."""
-    size = recode.size if size is None else size
     low, high = np.full(size, np.inf), np.full(size, -np.inf)
     null, present = np.zeros(size, bool), np.zeros(size, bool)
     code, kept = recode.coarse, recode.kept

@@ -7,7 +7,7 @@ the exponential of a sum over its rows says, which is rounded to whole persons. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,7 +29,7 @@ BLOCK = 1 << 16
 """Persons that are rounded at once."""
 
 MOST_CELLS = 1_000
-"""Codes of all columns that persons are calibrated to, at most: the columns with the fewest come first."""
+"""Codes of all columns, and groups of persons, that these are calibrated to, at most: the fewest of a column first."""
 
 ROUNDS = 20
 """Steps of Newton's method at most."""
@@ -37,19 +37,40 @@ ROUNDS = 20
 SLACK, LEAST = 0.02, 5.0
 """Variance of a wanted count: as a share of the count and of the noise's variance, and at least."""
 
+UNBOUND = 1e12
+"""Variance of a count that may be any."""
+
 MOST_TIMES = 3.0
 """How often a person is wanted at most."""
 
 
-def choose_persons(person: Integers, codes: Mapping[str, Codes], noisy: NoisyCounts, seed: int) -> Integers:
+def choose_persons(
+    person: Integers,
+    codes: Mapping[str, Codes],
+    noisy: NoisyCounts,
+    seed: int,
+    groups: Sequence[tuple[Codes, Codes]] = (),
+) -> Integers:
     """Return how often each person is taken, shape (persons,); in all about as often as there are persons.
 
     ``person``: its number for each row, from 0 and ascending; ``codes``: of each row by column.  Counts of rows say the
     more, the less noise they have beside what they say; where that is nothing every person is taken once.
+    ``groups``: persons by groups of their own, as their rows say and as they should be, each of shape (persons,).
     """
     starts = np.append(np.flatnonzero(np.diff(person, prepend=-1)), len(person))
     rows = np.diff(starts)
     have, wanted, slack = _find_wanted(codes, noisy, rows)
+    for number, (own, should) in enumerate(groups):
+        name, size = f"(group {number})", int(max(own.max(initial=0), should.max(initial=0))) + 1
+        if size + sum(map(len, have.values())) > MOST_CELLS:
+            continue
+        of_rows = np.full(len(person), size)  # a person is in its group once, at its first row
+        of_rows[starts[:-1]] = own
+        codes = {**codes, name: of_rows}
+        have[name] = np.bincount(of_rows, minlength=size + 1).astype(np.float64)
+        wanted[name] = np.append(np.bincount(should, minlength=size), have[name][size]).astype(np.float64)
+        slack[name] = SLACK * wanted[name] + LEAST
+        slack[name][size] = UNBOUND
     if not wanted or all((wanted[a] == have[a]).all() for a in wanted):
         return np.ones(len(rows), np.int64)
     cells = _Cells(codes, {a: len(counts) for a, counts in have.items()}, starts, int(rows.max()))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,7 +25,8 @@ from privsyn.tasks.estimation.known_zeros import find_forbidden_compositions
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode
 from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
-from privsyn.tasks.panels.allowed_codes import AllowedCodes, RowsInCodes, join_values, take_values
+from privsyn.tasks.panels.allowed_codes import take_values
+from privsyn.tasks.panels.choose_persons import choose_persons
 from privsyn.tasks.panels.link_rows import (
     AHEAD,
     KIND,
@@ -35,8 +35,8 @@ from privsyn.tasks.panels.link_rows import (
     draw_next,
     fit_relations,
     recode_relation,
-    redraw_forbidden,
 )
+from privsyn.tasks.panels.summaries import list_groups, summarize_linked
 from privsyn.tasks.panels.transition_codes import TransitionCodes
 from privsyn.tasks.panels.transitions import Transition
 from privsyn.tasks.rules.intervals import Interval, read_cells
@@ -109,23 +109,49 @@ class MemberLinker:
         self._sizes |= {KIND: self._members.kinds, AHEAD: self._members.kinds + 1}
         related = [m for m in marginals if len(m.attributes) > 1 and not {*m.attributes}.isdisjoint(self._following)]
         self._relations = [*(recode_relation(m, codes) for m in related), *ahead]
-        self._allowed = AllowedCodes(plan, codes)
 
     def link(self, records: CodeTable, seed: int) -> LinkedRows:
-        """Return the members of these records' households; households in random order."""
+        """Return the members of these records' households; households in random order.
+
+        Where questions about households are measured, some are left out, and of some records a second one is made, so
+        that the households have the measured shares of these.
+        """
         rng = np.random.default_rng([seed, 0x0405])
         order = rng.permutation(records.rows)
         coarse = {a: records.column(a)[order] for a in records.domain.attributes}
+        linked = self._link(coarse, rng)
+        if not self._plan.person_groups:
+            return linked
+        groups = list_groups(self._plan, self._recode, coarse, self._summarize(linked))
+        times = choose_persons(linked.person, {}, {}, seed, groups)
+        again = np.repeat(np.arange(len(times)), np.maximum(times - 1, 0))
+        kept = linked.take(times > 0)
+        return kept.join(self._link({a: code[again] for a, code in coarse.items()}, rng)) if len(again) else kept
+
+    def _summarize(self, linked: LinkedRows) -> dict[str, Codes]:
+        """Return the coarse codes of the summaries of households, by the codes of their members."""
+        codecs = {name: codec for codec in self._plan.of_rows.codecs for name in codec.ranges()}
+
+        def read(name: str) -> Interval:
+            cells = read_cells(codecs[name].value_bounds()[name], self._plan.vocabulary)
+            codes = linked.step if name == self._panel.order else linked.fine[codecs[name].attribute]
+            return take_values(cells, codes)
+
+        return summarize_linked(self._plan, self._recode, read, np.diff(linked.person, prepend=-1) != 0)
+
+    def _link(self, coarse: dict[str, Codes], rng: np.random.Generator) -> LinkedRows:
+        """Return the members of a household for each record."""
+        rows = len(next(iter(coarse.values())))
         households = _Households(self._panel.order, self._members, self._draws, coarse, self._recode, rng)
         codes, places = {}, {}
         for a in self._following:
-            code, places[a] = self._followed[a].locate(self._draws[a](coarse[a], rng), rng.random(records.rows))
+            code, places[a] = self._followed[a].locate(self._draws[a](coarse[a], rng), rng.random(rows))
             codes[a] = code.astype(choose_code_dtype(self._sizes[a]))
-        held = self._hold(households, np.arange(records.rows), households.own)
+        held = self._hold(households, np.arange(rows), households.own)
         before = {a: code.copy() for a, code in codes.items()}
         own_seed = int(rng.integers(1 << 62))
         fit_relations(codes, before, held, self._sizes, {}, self._relations, own_seed, self._threads)
-        own = _Members(np.arange(records.rows), households.own, codes, places)
+        own = _Members(np.arange(rows), households.own, codes, places)
         made = [own]
         for forward in (True, False):
             now = own
@@ -134,49 +160,32 @@ class MemberLinker:
                 now = now.take((on >= 0) & (on < households.members[now.household]))
                 if not now.household.size:
                     break
-                now = self._make_next(households, now, made, rng, forward=forward)
+                now = self._make_next(households, now, rng, forward=forward)
                 made.append(now)
         return self._join(households, made, rng)
 
     def _make_next(
-        self,
-        households: _Households,
-        now: _Members,
-        made: Sequence[_Members],
-        rng: np.random.Generator,
-        *,
-        forward: bool,
+        self, households: _Households, now: _Members, rng: np.random.Generator, *, forward: bool
     ) -> _Members:
-        """Return the members after ``now``, or before it; ``made``: all that there are."""
+        """Return the members after ``now``, or before it."""
         position = now.position + (1 if forward else -1)
         role, next_role = (households.roles[now.household, p] for p in (now.position, position))
         kind = (next_role if forward else role) * 2 + (role == next_role)
         chosen = [(k, kind == k) for k in np.unique(kind)]
-        beside = partial(self._find_allowed, households, now.household, position, made)
         codes: dict[str, Codes] = {}
         joints, transitions = {}, self._transitions[forward]
         for a in self._following:
-            allowed = beside(a, codes)
             codes[a] = np.empty_like(now.codes[a])
             joint, sigma = np.zeros((self._members.kinds, self._sizes[a], self._sizes[a])), 0.0
             for k, rows in chosen:
                 t = transitions[a][k]
-                some = None if allowed is None else allowed[rows]
-                codes[a][rows], joint[k] = draw_next(t.next_codes, now.codes[a][rows], some, rng)
+                codes[a][rows], joint[k] = draw_next(t.next_codes, now.codes[a][rows], None, rng)
                 sigma = max(sigma, t.sigma * int(rows.sum()))
             joints[a] = joint, sigma
         held = self._hold(households, now.household, position)
         held[KIND] = kind.astype(choose_code_dtype(self._members.kinds))
         seed = int(rng.integers(1 << 62))
         fit_relations(codes, now.codes, held, self._sizes, joints, self._relations, seed, self._threads)
-        for number, a in enumerate(self._following):
-            allowed = beside(a, {b: codes[b] for b in self._following[:number]})
-            if allowed is None:
-                continue
-            for k, rows in chosen:
-                drawn = codes[a][rows]
-                redraw_forbidden(drawn, transitions[a][k].next_codes, now.codes[a][rows], allowed[rows], rng)
-                codes[a][rows] = drawn
         places = {}
         for a in self._following:
             ordered, places[a] = isinstance(self._plan.get_codec(a), OrderedCodec), np.empty(len(kind))
@@ -185,56 +194,6 @@ class MemberLinker:
                 at = (now.codes[a][rows], now.places[a][rows], codes[a][rows])
                 places[a][rows] = drawing.draw(*at, rng)[0]
         return _Members(now.household, position, codes, places)
-
-    def _find_allowed(
-        self,
-        households: _Households,
-        household: Integers,
-        position: Integers,
-        made: Sequence[_Members],
-        attribute: str,
-        codes: Mapping[str, Codes],
-    ) -> NDArray[np.bool_] | None:
-        """Return which codes of ``attribute`` rules allow new members beside each one that is ``made``; None: all.
-
-        ``codes``: of the new members, as far as they are known.
-        """
-        found: NDArray[np.bool_] | None = None
-        rows_of = np.full(len(households.members), -1, np.int64)
-        for others in made if self._allowed.words else ():
-            rows_of[:] = -1
-            rows_of[others.household] = np.arange(len(others.household))
-            at = rows_of[household]
-            for word in self._allowed.words:
-                for new_is_own in (True, False):
-                    there = np.where(at < 0, 0, others.position[at])
-                    own, named = (position, there) if new_is_own else (there, position)
-                    rows = np.flatnonzero((at >= 0) & households.is_named(word, household, own, named))
-                    if not len(rows):
-                        continue
-                    news = RowsInCodes(
-                        {a: code[rows] for a, code in codes.items()},
-                        partial(self._read_carried, households, household[rows], position[rows]),
-                    )
-                    known = RowsInCodes(
-                        {a: code[at[rows]] for a, code in others.codes.items()},
-                        partial(self._read_carried, households, household[rows], others.position[at[rows]]),
-                    )
-                    part = self._allowed.find(attribute, news, known, word, new_is_own=new_is_own)
-                    if part is not None:
-                        found = np.ones((len(household), part.shape[1]), bool) if found is None else found
-                        found[rows] &= part
-        return found
-
-    def _read_carried(self, households: _Households, household: Integers, position: Integers, name: str) -> Interval:
-        """Return what a column that is not followed is, or may be, of members at these positions."""
-        codec = next(c for c in self._plan.codecs if name in c.ranges())
-        vocabulary = {} if self._plan.rules is None else self._plan.rules.vocabulary
-        fine = read_cells(codec.value_bounds()[name], vocabulary)
-        if name == self._panel.order:
-            return take_values(fine, households.roles[household, position])
-        recode = self._recode[codec.attribute]
-        return take_values(join_values(fine, recode), households.coarse[codec.attribute][household])
 
     def _hold(self, households: _Households, household: Integers, position: Integers) -> dict[str, Codes]:
         """Return the codes of what members at these positions have already: their role, and their household's."""
@@ -279,7 +238,6 @@ class _Households:
         recode: Recode,
         rng: np.random.Generator,
     ) -> None:
-        self._words = {str(label): code for code, label in enumerate(compositions.roles.labels())}
         role = draws[order](coarse[order], rng)
         own = draws[compositions.attribute](coarse[compositions.attribute], rng)
         own, role = _match(own, role, compositions.members, rng)
@@ -295,15 +253,6 @@ class _Households:
             self.roles += places >= end[:, None]
         every = np.arange(len(own))
         self.own = ends[every, role] - 1 - (rng.random(len(own)) * members[every, role]).astype(np.int64)
-
-    def is_named(self, word: str, household: Integers, position: Integers, other: Integers) -> NDArray[np.bool_]:
-        """Return whether the member at position ``other`` is what a rule calls ``word``, of the one at ``position``."""
-        steps = {"previous": -1, "next": 1}
-        if word in steps:
-            return np.asarray(other == position + steps[word])
-        if word == "first":
-            return np.asarray(other == 0)
-        return np.asarray(self.roles[household, other] == self._words[word])
 
     def recode_roles(self, role: Codes) -> Codes:
         """Return the coarse codes of roles."""

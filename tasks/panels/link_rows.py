@@ -30,6 +30,7 @@ from privsyn.tasks.kernels.updater import TargetMarginal
 from privsyn.tasks.panels.allowed_codes import AllowedCodes, RowsInCodes, combine, draw_allowed, take_values
 from privsyn.tasks.panels.choose_persons import NoisyCounts, choose_persons
 from privsyn.tasks.panels.gaps import Gaps, OrderSteps
+from privsyn.tasks.panels.summaries import list_groups, summarize_linked
 from privsyn.tasks.panels.transition_codes import TransitionCodes
 from privsyn.tasks.panels.transitions import Transition, Transitions
 from privsyn.tasks.rules.intervals import Interval, read_cells, read_rows
@@ -111,8 +112,9 @@ class Linker:
         rng = np.random.default_rng([seed, 0x11D3])
         order = rng.permutation(records.rows)
         coarse = {a: records.column(a)[order] for a in records.domain.attributes}
-        linked, codes = self._link(coarse, rng)
-        times = choose_persons(linked.person, codes, self._noisy_rows, seed)
+        linked, codes, figures = self._link(coarse, rng)
+        groups = list_groups(self._plan, self._recode, coarse, figures)
+        times = choose_persons(linked.person, codes, self._noisy_rows, seed, groups)
         again = np.repeat(np.arange(len(times)), np.maximum(times - 1, 0))
         kept = linked.take(times > 0)
         return kept.join(self._link({a: code[again] for a, code in coarse.items()}, rng)[0]) if len(again) else kept
@@ -122,8 +124,13 @@ class Linker:
         rng = np.random.default_rng([seed, 0x11D3])
         return self._link({a: records.column(a) for a in records.domain.attributes}, rng)[0]
 
-    def _link(self, coarse: dict[str, Codes], rng: np.random.Generator) -> tuple[LinkedRows, dict[str, Codes]]:
-        """Return a person for each record, and the coarse codes of the rows in the columns that were counted."""
+    def _link(
+        self, coarse: dict[str, Codes], rng: np.random.Generator
+    ) -> tuple[LinkedRows, dict[str, Codes], dict[str, Codes]]:
+        """Return a person for each record, coarse codes of its rows in the columns that were counted, and of summaries.
+
+        Summaries are those of the linked rows.
+        """
         persons = _Persons(self, coarse, rng)
         made = [persons.own]
         for forward in (True, False):
@@ -212,9 +219,24 @@ class Linker:
         recode = self._recode[attribute]
         return np.minimum(recode.coarse[fine], recode.size - 1).astype(choose_code_dtype(recode.size))
 
+    def _summarize(
+        self, persons: _Persons, person: Integers, step: Integers, fine: Mapping[str, Integers]
+    ) -> dict[str, Codes]:
+        """Return the coarse codes of each person's summaries, by the codes of linked rows, person by person."""
+        followed = [c for c in self._plan.of_rows.codecs if c.attribute in self._following]
+        of_column = {name: codec for codec in followed for name in codec.ranges()}
+
+        def read(name: str) -> Interval:
+            codec = of_column.get(name)
+            if codec is None:
+                return persons.read_carried(name, person, step)
+            return take_values(read_cells(codec.value_bounds()[name], self._plan.vocabulary), fine[codec.attribute])
+
+        return summarize_linked(self._plan, self._recode, read, np.diff(person, prepend=-1) != 0)
+
     def _join(
         self, persons: _Persons, made: Sequence[_Rows], rng: np.random.Generator
-    ) -> tuple[LinkedRows, dict[str, Codes]]:
+    ) -> tuple[LinkedRows, dict[str, Codes], dict[str, Codes]]:
         """Return all rows, person by person, and their codes as in :meth:`_link`."""
         person, position, step = (np.concatenate([getattr(r, n) for r in made]) for n in ("person", "position", "step"))
         order = np.lexsort((position, person))
@@ -242,7 +264,7 @@ class Linker:
                 codes[a] = self._encode(a, persons.grow(a, person, step))
             else:
                 codes[a] = self._to_coarse(a, fine[a])
-        return LinkedRows(person, step, drawn, fine), codes
+        return LinkedRows(person, step, drawn, fine), codes, self._summarize(persons, person, step, fine)
 
 
 class _Persons:
@@ -274,7 +296,7 @@ class _Persons:
     def read_carried(self, name: str, person: Integers, step: Integers) -> Interval:
         """Return what a column that is not followed is, or may be, in rows of these persons at these steps."""
         plan, panel = self._plan, self._panel
-        vocabulary = {} if plan.rules is None else plan.rules.vocabulary
+        vocabulary = plan.vocabulary
         if name == panel.order:
             return read_rows(self._order.release(step), vocabulary)
         if name in panel.with_order:

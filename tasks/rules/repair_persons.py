@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.rule_language import COUNT, Node
 from privsyn.tasks.rules.compiled_rules import CompiledRules
+from privsyn.tasks.rules.person_rows import PersonRows
 
 Integers: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
@@ -27,6 +28,9 @@ SCHEDULE = (("inside", 24), ("copy", 8), ("donor", 24), ("copy", 64), ("donor", 
 SIDEWAYS = 0.3
 """How often a change that leaves as many rules broken as before is kept."""
 
+EXCHANGES = 24
+"""How often a partner is looked for, with whom a row that breaks a rule exchanges values."""
+
 ONE_ROW = 1_000
 """How many times as bad a row that breaks a rule by itself is."""
 
@@ -37,13 +41,15 @@ class Mending:
 
     ``make``: draws rows of codes; ``compute``: returns columns of whole persons with those that rules compute, given
     where each begins; ``columns``: of each attribute that may change; ``alike``: a number that rows share which may
-    have each other's codes, shape (rows,).
+    have each other's codes, shape (rows,); ``mates``: one that rows share which may exchange values, whose counts by
+    this number stay; None: none do.
     """
 
     make: Callable[[Codes], Columns]
     compute: Callable[[Columns, Bools], Columns]
     columns: Mapping[str, Sequence[str]]
     alike: Integers
+    mates: Integers | None = None
 
 
 def repair_persons(
@@ -55,6 +61,8 @@ def repair_persons(
     where a person begins.
     No row that kept the rules about one row breaks one after.
     """
+    if rules.across and mending.mates is not None:
+        columns = _exchange(codes, columns, first, rules, mending, rng)
     number, donors = np.cumsum(first) - 1, _Donors(codes, mending.alike, rng)
     for way, times in SCHEDULE if rules.across else ():
         wrong = rules.find_broken_persons(columns, first).any(axis=0)
@@ -72,6 +80,61 @@ def repair_persons(
         for a, code in own.items():
             codes[a][rows] = code
     return columns
+
+
+def _exchange(
+    codes: Codes, columns: Columns, first: Bools, rules: CompiledRules, mending: Mending, rng: np.random.Generator
+) -> Columns:
+    """Return the rows after values are exchanged with those of other persons' rows, where neither breaks a rule then.
+
+    Values drawn anew are those that the rules allow more often; exchanged ones leave every count by ``mates`` as it is.
+    """
+    number, mates = np.cumsum(first) - 1, _Donors(codes, np.asarray(mending.mates), rng)
+    words, attributes = _list_rows_and_attributes(rules, mending)
+    for _ in range(EXCHANGES):
+        across = rules.find_broken_persons(columns, first)
+        broken = _find_persons(number, np.asarray(across.any(axis=0)))
+        if not broken.any():
+            break
+        lying = rules.find_person_rows(columns, first)
+        rows, condition = _choose_rows(across, number, rng)
+        target = _turn_to_others(rows, condition, lying, words, rng)
+        partner = mates.draw(np.asarray(mending.mates)[target])
+        once = np.bincount(number[partner], minlength=len(broken))[number[partner]] == 1
+        free = once & ~broken[number[partner]]
+        target, partner, condition = target[free], partner[free], condition[free]
+        places = {}
+        for a in mending.columns:
+            own = np.array([a in of for of in attributes])[condition]
+            places[a] = np.arange(len(first))
+            places[a][target[own]], places[a][partner[own]] = partner[own], target[own]
+        after = _find_persons(number, _find_broken(rules, _move(columns, places, first, mending), first))
+        worse = after[number[target]] | after[number[partner]]
+        for a, of in places.items():
+            of[target[worse]], of[partner[worse]] = target[worse], partner[worse]
+            codes[a] = codes[a][of]
+        columns = _move(columns, places, first, mending)
+    return columns
+
+
+def _move(columns: Columns, places: Mapping[str, Integers], first: Bools, mending: Mending) -> Columns:
+    """Return the columns with the values of each attribute taken from other rows, and what rules compute from them."""
+    found = dict(columns)
+    for a, of in places.items():
+        found |= {name: columns[name].take(pa.array(of)) for name in mending.columns[a]}
+    return mending.compute(found, first)
+
+
+def _find_broken(rules: CompiledRules, columns: Columns, first: Bools) -> Bools:
+    """Return which rows break a rule, across rows or about one."""
+    return np.asarray(
+        rules.find_broken_persons(columns, first).any(axis=0) | rules.find_broken_rows(columns).any(axis=0)
+    )
+
+
+def _find_persons(number: Integers, rows: Bools) -> Bools:
+    """Return which persons have one of ``rows``."""
+    return np.bincount(number, weights=rows) > 0
 
 
 class _Donors:
@@ -107,11 +170,9 @@ class _Part:
         self._rows = rules.find_person_rows(columns, first)
         self._position = np.arange(len(first)) - self._rows.starts[self._rows.number]
         words = [_list_words(c.node) for c in rules.across]
-        self._words = [tuple(w for w in each if w != COUNT) for each in words]
+        self._words, self._attributes = _list_rows_and_attributes(rules, mending)
         # a column that follows from another row carries a change through the whole person
         self._near = not rules.continued and all({*each} <= {"previous", "next"} for each in words)
-        needed = [{*c.needs} for c in rules.across]
-        self._attributes = [tuple(a for a, names in mending.columns.items() if each & {*names}) for each in needed]
 
     def mend(self, way: str, times: int) -> None:
         """Change rows in one way until none breaks a rule, ``times`` at most."""
@@ -161,23 +222,14 @@ class _Part:
 
     def _choose(self, across: Bools, group: Integers) -> tuple[Integers, Integers]:
         """Return one row to change of each group that breaks a rule, and the number of a rule that it breaks."""
-        rows = self._rng.permutation(np.flatnonzero(across.any(axis=0)))
-        rows = rows[np.unique(group[rows], return_index=True)[1]]
-        order = self._rng.permutation(len(across))
-        condition = order[across[order][:, rows].argmax(axis=0)]
+        rows, condition = _choose_rows(across, group, self._rng)
         if self._near:
             middle = np.full(int(group.max()) + 1, -1, np.int64)
             here = np.flatnonzero(self._position % 3 == self._middle % 3)
             middle[group[here]] = here
             target = middle[group[rows]]
             return target[target >= 0], condition[target >= 0]
-        target = rows.copy()
-        for number, words in enumerate(self._words):
-            for word in words:
-                places, known = self._rows.find_rows(word)
-                other = (condition == number) & known[rows] & (self._rng.random(len(rows)) < 1 / (1 + len(words)))
-                target[other] = places[rows[other]]
-        return target, condition
+        return _turn_to_others(rows, condition, self._rows, self._words, self._rng), condition
 
     def _propose(
         self, way: str, target: Integers, condition: Integers
@@ -218,6 +270,40 @@ class _Part:
             for name in self._mending.columns[a]:
                 found[name] = pa.concat_arrays([columns[name], new[name]]).take(pa.array(places))
         return self._mending.compute(found, self._first)
+
+
+def _choose_rows(across: Bools, group: Integers, rng: np.random.Generator) -> tuple[Integers, Integers]:
+    """Return one row of each group that breaks a rule across rows, and the number of one that it breaks."""
+    rows = rng.permutation(np.flatnonzero(across.any(axis=0)))
+    rows = rows[np.unique(group[rows], return_index=True)[1]]
+    order = rng.permutation(len(across))
+    return rows, order[across[order][:, rows].argmax(axis=0)]
+
+
+def _turn_to_others(
+    rows: Integers,
+    condition: Integers,
+    lying: PersonRows,
+    words: Sequence[Sequence[str]],
+    rng: np.random.Generator,
+) -> Integers:
+    """Return the rows, some of them replaced by one that the rule which they break names."""
+    target = rows.copy()
+    for number, named in enumerate(words):
+        for word in named:
+            places, known = lying.find_rows(word)
+            other = (condition == number) & known[rows] & (rng.random(len(rows)) < 1 / (1 + len(named)))
+            target[other] = places[rows[other]]
+    return target
+
+
+def _list_rows_and_attributes(
+    rules: CompiledRules, mending: Mending
+) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+    """Return of each rule across rows the words of other rows in it, and the attributes that may change for it."""
+    words = [tuple(w for w in _list_words(c.node) if w != COUNT) for c in rules.across]
+    needed = [{*c.needs} for c in rules.across]
+    return words, [tuple(a for a, names in mending.columns.items() if each & {*names}) for each in needed]
 
 
 def _list_words(node: Node) -> list[str]:

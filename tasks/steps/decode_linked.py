@@ -248,6 +248,7 @@ class _Decoder:
             self._compute_persons,
             {c.attribute: tuple(c.ranges()) for c in self._plan.of_rows.codecs if c.attribute in following},
             self._number_alike(columns, role),
+            self._number_mates() if self._panel.household else None,
         )
         columns = repair_persons(
             codes, self._compute_persons(columns, self._first), self._first, rules, mending, self._rng
@@ -299,6 +300,13 @@ class _Decoder:
             own = np.asarray(pc.dictionary_encode(columns[name], null_encoding="encode").indices).astype(np.int64)
             number = np.unique(number * (int(own.max(initial=0)) + 1) + own, return_inverse=True)[1]
         return number
+
+    def _number_mates(self) -> NDArray[np.int64]:
+        """Return a number that members of households share which have the same role in the same composition."""
+        roles = int(self._step.max(initial=0)) + 1
+        many = np.bincount(self._number * roles + self._step, minlength=(int(self._number.max(initial=-1)) + 1) * roles)
+        composition = np.unique(many.reshape(-1, roles), axis=0, return_inverse=True)[1].reshape(-1)
+        return np.asarray(composition[self._number] * roles + self._step)
 
     def _find_sources(self, stays: NDArray[Any]) -> NDArray[np.int64]:
         """Return for every row the first row of the person since which the value stays."""

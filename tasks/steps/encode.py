@@ -21,6 +21,7 @@ from privsyn.tasks.codecs.codec import Codes
 from privsyn.tasks.codecs.parsing import to_keys
 from privsyn.tasks.kernels.streams import GAMMA
 from privsyn.tasks.panels.choose_rows import KeptRuns, Passes, RowsOfPersons, iterate_runs
+from privsyn.tasks.panels.summaries import summarize_runs
 from privsyn.tasks.rules.compiled_rules import CompiledRules
 
 PERSON_ROWS = 1 << 22
@@ -99,7 +100,8 @@ def iterate_drawn_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield one row of each person, as stored, and the person's figures beside it; ``repairs`` gets the other rows."""
     panel = plan.get_order()[0]
-    found: list[list[NDArray[np.int64]]] = [[np.empty(0, np.int64)] for _ in range(1 + len(panel.figures))]
+    figures = (*panel.figures, *(codec.attribute for codec in plan.summaries))
+    found: list[list[NDArray[np.int64]]] = [[np.empty(0, np.int64)] for _ in range(1 + len(figures))]
     for runs in iterate_persons(batches, plan):
         drawn = runs.drawn
         columns: tuple[NDArray[np.int64], ...] = (runs.place[drawn],)
@@ -108,18 +110,19 @@ def iterate_drawn_batches(
             columns += (members.encode_members(runs.count_members(members.roles.size)),)
         else:
             columns += (runs.rows[drawn], runs.before[drawn], runs.measure_gaps())
+        columns += tuple(summarize_runs(batches, plan, runs)) if plan.summaries else ()
         for parts, values in zip(found, columns, strict=True):
             parts.append(values)
-    place, *figures = map(np.concatenate, found)
+    place, *known = map(np.concatenate, found)
     order = np.argsort(place)
-    place, figures = place[order], [values[order] for values in figures]
+    place, known = place[order], [values[order] for values in known]
     start = 0
     for batch in batches(repairs):
         first, end = np.searchsorted(place, [start, start + batch.num_rows])
         rows = batch.take(pa.array(place[first:end] - start))
         repairs.add(panel.person, +Counter({NO_RECORD: batch.num_rows - rows.num_rows}))
         start += batch.num_rows
-        for name, values in zip(panel.figures, figures, strict=True):
+        for name, values in zip(figures, known, strict=True):
             part = values[first:end]
             rows = rows.append_column(name, pa.array(part, mask=part < 0))
         yield rows

@@ -16,7 +16,7 @@ import privsyn
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.estimation.known_zeros import find_forbidden_compositions
-from privsyn.tasks.steps.decode_linked import check_persons_feasible
+from privsyn.tasks.steps.decode_linked import _Decoder, _make_random_persons, check_persons_feasible
 from tests.support.households import make_household_spec, make_households
 from tests.support.linked_tables import make_tables_spec
 from tests.support.releases import QUICK, released, run
@@ -45,6 +45,22 @@ def test_every_household_has_one_head_and_children_that_are_younger(tmp_path: Pa
     assert ((made["age"] - head).abs() <= 20)[partners].all()
     assert made["hid"].nunique() > 0.85 * 1_500
     assert (made.groupby("hid")["region"].nunique() == 1).all()
+
+
+def test_mended_members_have_the_ages_of_the_others_of_their_role_and_composition() -> None:
+    """Ages are exchanged, so that rules which forbid small differences make those between others no larger."""
+    free, ruled = (plan(make_household_spec(rules=rules)) for rules in ([], [YOUNGER]))
+    rng = np.random.default_rng(1)
+    codes = _make_random_persons(ruled, 3, rng)
+    years = np.where(codes["role"] == 2, rng.integers(0, 25, 1_500), rng.integers(20, 80, 1_500))
+    codes["age"] = ruled.get_codec("age").encode({"age": pa.array(years)})[0]
+    tables = [pa.table(_Decoder(p, codes, np.random.default_rng(2)).decode()).to_pandas() for p in (free, ruled)]
+    plain, kept = (t.astype({"role": str}) for t in tables)
+    head = plain["hid"].map(plain[plain["role"] == "head"].set_index("hid")["age"])
+    assert ((plain["role"] == "child") & (plain["age"] >= head - 14)).sum() > 30
+    assert len(kept) == len(plain)
+    ages = [t.groupby("role")["age"].mean() for t in (plain, kept)]
+    assert (ages[0] - ages[1]).abs().max() < 0.5
 
 
 def test_a_rule_about_roles_forbids_compositions() -> None:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from privsyn.answers.questions import answer
 from privsyn.api.open_release import open_release
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
@@ -154,3 +155,19 @@ def test_couples_are_asked_with_intervals(tmp_path: Path) -> None:
     assert (other["high"] >= 0.93).all()
     with pytest.raises(RequestError, match=r"Name one of age, sex, income\.$"):
         open_release(folder).transitions("income (rounded to)")  # counted beside its column, and no column itself
+
+
+def test_questions_about_households_are_measured_and_rows_follow(tmp_path: Path) -> None:
+    question = "share(count(age < 10) > 0) by region"
+    _, rows, folder = make(tmp_path, households=600, workload=[{"question": question}])
+    asked = answer(open_release(folder), question).set_index("region")
+    assert (asked["source"] == "measured").all()
+
+    def share(table: pd.DataFrame) -> pd.Series:
+        young = (table["age"] < 10).groupby(table["hid"]).any()
+        return young.groupby(table.groupby("hid")["region"].first().astype(str)).mean()
+
+    real, made = share(make_households(600).to_pandas()), share(rows)
+    for region in asked.index:
+        assert abs(asked.loc[region, "estimate"] - real[region]) < 0.03
+        assert abs(made[region] - real[region]) < 0.05

@@ -177,7 +177,8 @@ def test_a_table_in_several_parts_has_every_person_once(tmp_path: Path) -> None:
 
 
 def test_a_forecast_takes_persons_for_rows(tmp_path: Path) -> None:
-    made = forecast(make_panel_spec(), 500, epsilons=(), seeds=1)
+    asked = [{"question": "share(ever(job == 'none')) by sex"}]
+    made = forecast(make_panel_spec(workload=asked), 500, epsilons=(), seeds=1)
     assert "A row stands for a person" in " ".join(made.words)
     assert {column.column for column in made.at[0].columns} >= {"year", "sex", "age", "income", "job"}
 
@@ -231,6 +232,39 @@ def test_questions_about_persons_are_bounded(tmp_path: Path) -> None:
         by_sex = release.persons(f"{when}(job == 'none')", by="sex", level=0.99).set_index("sex")
         for group, held in true.groupby(sex):
             assert by_sex.loc[group, "low"] <= held.sum() <= by_sex.loc[group, "high"]
+
+
+def test_questions_about_persons_that_the_workload_names_are_measured(tmp_path: Path) -> None:
+    """Close intervals, in groups, too; rows follow them; what was not named is as before."""
+    statements = ["ever(job == 'none')", "count(job == 'none') > 2", "change(income) < 0"]
+    questions = [f"share({statement}) by sex" for statement in statements]
+    unit = {"person_id": "pid", "max_records": 7}
+    _, made, folder = make(tmp_path, unit=unit, workload=[{"question": q} for q in questions])
+    real, release = make_panel(1_500).to_pandas(), open_release(folder)
+    sex = real.groupby("pid")["sex"].first()
+
+    def share(rows: pd.DataFrame) -> list[pd.Series]:
+        of = rows.sort_values(["pid", "year"]).groupby("pid")
+        none = (rows["job"] == "none").groupby(rows["pid"])
+        groups = of["sex"].first().astype(str)
+        figures = (none.any(), none.sum() > 2, of["income"].last() < of["income"].first())
+        return [figure.groupby(groups).mean() for figure in figures]
+
+    for question, true, own in zip(questions, share(real), share(made), strict=True):
+        asked = answer(release, question).set_index("sex")
+        assert (asked["source"] == "measured").all()
+        assert (asked["high"] - asked["low"] < 0.1).all()
+        for group in set(sex):
+            assert abs(asked.loc[group, "estimate"] - true[group]) < 0.04
+            assert abs(own[group] - true[group]) < 0.06
+    counted = answer(release, "count persons by sex where ever(job == 'none')")
+    assert (counted["source"] == "measured").all()
+    assert answer(release, "share(count(job == 'none') == 0)").iloc[0]["source"] == "measured"
+    assert answer(release, "share(ever(job == 'part'))").iloc[0]["source"] == "bounded"
+    with pytest.raises(RequestError, match="not known: sum\\(income\\) of a person was not measured"):
+        answer(release, "share(sum(income) > 40)")
+    with pytest.raises(RequestError, match="is a number"):
+        answer(release, "share(count(job == 'none'))")
 
 
 def test_a_value_inside_a_wide_code_bounds_nothing(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import release_steps
 from privsyn.pipelines.panel import MEASURE_ROWS
 from privsyn.pipelines.registry import build_steps
+from privsyn.tasks.codecs.person_figures import SummaryCodec
 from privsyn.tasks.estimation.recode import recode_to_table
 from privsyn.tasks.panels import choose_rows
 from privsyn.tasks.panels.choose_rows import KeptRuns
@@ -68,6 +69,46 @@ def test_05_a_person_with_all_rows_is_one_record(seed: int) -> None:
 def test_05_a_person_has_no_more_kept_rows_than_the_cap(seed: int) -> None:
     """Counts of all rows have the sensitivity 5: a person adds that many at most, and moves nobody else's."""
     assert largest_change(make_panel(PERSONS, seed, most=10), count_rows) == REQUEST.spec.unit.records == 5
+
+
+ASKED = Request(
+    make_panel_spec(
+        workload=[
+            {"question": f"share({statement}) by sex"}
+            for statement in (
+                "ever(job == 'none')",
+                "always(income > 20)",
+                "count(job == 'none') > 2",
+                "spells(job == 'full') > 1",
+                "sum(income) >= 100",
+                "change(income) < 0",
+            )
+        ]
+    ),
+    REQUEST.column_order,
+)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_05_figures_of_all_rows_of_a_person_are_a_part_of_its_one_record(seed: int) -> None:
+    """Summaries follow from the kept rows of the person alone: who leaves takes one record along."""
+    table = make_panel(PERSONS, seed, most=10)
+    assert len(ASKED.encoding.summaries) == 6
+    assert largest_change(table, lambda rows: count_encoded(rows, ASKED)) == 1
+    shuffled = table.take(np.random.default_rng(seed).permutation(table.num_rows))
+    assert count_encoded(shuffled, ASKED) == count_encoded(table, ASKED)
+
+
+def test_05_mutant_a_figure_beside_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted mutant: whether a person's sum is above the mean of all; who leaves moves the records of others."""
+
+    def above_mean(codec: SummaryCodec, figures: np.ndarray) -> np.ndarray:
+        return (figures > figures.mean()).astype(np.int64)
+
+    monkeypatch.setattr(SummaryCodec, "_classify", above_mean)
+    table = make_panel(PERSONS, most=10)
+    assert max(largest_change(make_panel(PERSONS, s, most=10), lambda r: count_encoded(r, ASKED)) for s in range(3)) > 1
+    assert count_encoded(table, ASKED).total() == PERSONS
 
 
 def test_05_mutant_rows_beyond_the_cap(monkeypatch: pytest.MonkeyPatch) -> None:

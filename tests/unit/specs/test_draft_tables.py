@@ -130,6 +130,16 @@ def test_a_dictionary_of_both_tables_names_keys_and_values(tmp_path: Path) -> No
         draft_tables(dict(reversed(tables.items())), tmp_path / "d.sql")
 
 
+def test_the_other_private_table_is_not_read_as_a_dictionary(tmp_path: Path) -> None:
+    """Refused before it is read: what a dictionary holds may be shown."""
+    (tmp_path / "persons.csv").write_text("pid,sex\n1,f\n2,m\n")
+    (tmp_path / "visits.csv").write_text("name,type\nsecret,integer\nsecret,date\n")
+    places = {name: tmp_path / f"{name}.csv" for name in ("persons", "visits")}
+    with pytest.raises(RequestError, match="is the private table itself") as caught:
+        draft_tables(places, tmp_path / "visits.csv")
+    assert "secret" not in str(caught.value)
+
+
 def test_the_primary_key_of_a_data_package_is_one(tmp_path: Path) -> None:
     fields = [[{"name": n} for n in names] for names in (("who", "sex"), ("who", "date"))]
     resources = [

@@ -1,0 +1,208 @@
+"""Summaries of a person: one figure of all kept rows, such as whether a condition ever holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, floor, inf, isfinite, nextafter
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.panels import Panel
+from privsyn.data_contracts.promise import Unit
+from privsyn.data_contracts.rule_language import Node, Type, parse_condition, parse_expression
+from privsyn.data_contracts.rules import infer_type
+
+_FORM = re.compile(
+    r"(ever|any|always|count|spells|sum|change)\s*\((.*)\)\s*(?:(<=|>=|==|!=|<|>)\s*(-?[\d.]+(?:e-?\d+)?)\s*)?",
+    re.DOTALL | re.IGNORECASE,
+)
+OF_TRUTH = ("ever", "always")
+"""Summaries that hold or do not."""
+
+WHOLE = ("count", "spells")
+"""Summaries that are numbers of rows: of those that meet a condition, and of runs of them."""
+
+OF_NUMBERS = ("sum", "change")
+"""Summaries of numbers: their sum, nulls left out, and that of the last row less that of the first."""
+
+IN_ORDER = ("spells", "change")
+"""Summaries that follow from the order of the rows."""
+
+EXAMPLE = "`ever(job == 'none')`, `count(job == 'none') > 2`, `sum(visits) >= 10`, `change(income) < 0`"
+
+MOST_CLASSES = 32
+"""Classes of a number of rows: each number is one, up to so many; of more rows the thresholds of questions cut."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A statement about a person: ``function`` of the rows, by the condition or number ``of``.
+
+    Where it is a number, ``sign`` and ``threshold`` say with what it is compared.
+    """
+
+    function: str
+    of: str
+    sign: str | None = None
+    threshold: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The figure that it is about, whatever that is compared with: an attribute of the person's record."""
+        return f"{self.function}({self.of})"
+
+    @property
+    def edges(self) -> tuple[float, ...]:
+        """Where the statement changes: a figure at or above an edge is on its other side."""
+        t = self.threshold
+        at, after = (ceil(t), floor(t) + 1) if self.function in WHOLE else (t, nextafter(t, inf))
+        return {"<": (at,), ">=": (at,), "<=": (after,), ">": (after,)}.get(str(self.sign), (at, after))
+
+    def read(self, types: Mapping[str, Type]) -> Node:
+        """Return the condition or number that it is of.  Raises FieldError."""
+        if self.function not in OF_NUMBERS:
+            return parse_condition(self.of, types)
+        node = parse_expression(self.of, types)
+        if node.type != "number":
+            raise FieldError(f"`{self.of}` is a {node.type}, and {self.function}() is of numbers", "Name a number")
+        return node
+
+    def find_codes(self, cuts: Sequence[float], most: int) -> NDArray[np.bool_] | None:
+        """Return for which codes of its figure it holds, shape (cuts + 1,); None where the codes do not decide it.
+
+        ``cuts``: a figure has the code of the number of cuts at or below it; ``most``: rows of a person.
+        """
+        codes = np.arange(len(cuts) + 1)
+        if self.function in OF_TRUTH:
+            return codes > 0
+        above = []
+        for edge in self.edges:
+            if self.function in WHOLE and (edge <= 0 or edge > most):
+                above.append(np.full(len(codes), edge <= 0))
+            elif edge in cuts:
+                above.append(codes > list(cuts).index(edge))
+            else:
+                return None
+        if self.sign in (">=", ">"):
+            return above[0]
+        if self.sign in ("<", "<="):
+            return ~above[0]
+        equal = above[0] & ~above[1]
+        return equal if self.sign == "==" else ~equal
+
+
+def parse_summary(text: str) -> Summary | None:
+    """Return the statement about a person in a text, None where it is none.  Raises FieldError for half of one."""
+    found = _FORM.fullmatch(text.strip())
+    if found is None:
+        return None
+    function = {"any": "ever"}.get(found[1].lower(), found[1].lower())
+    number = None if found[4] is None else _parse_number(found[4])
+    if (function in OF_TRUTH) == (number is not None):
+        problem = "holds or does not" if function in OF_TRUTH else "is a number"
+        cure = "Take the comparison out" if number is not None else f"Compare it, as in `{function}(...) > 2`"
+        raise FieldError(f"{function}() of a person's rows {problem}", cure)
+    return Summary(function, " ".join(found[2].split()), found[3], number or 0.0)
+
+
+def _parse_number(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = inf
+    if not isfinite(number):
+        raise FieldError(f"{text!r} is not a number", "Compare with a number such as 2 or 0.5")
+    return number
+
+
+@dataclass(frozen=True)
+class MeasuredSummary:
+    """A figure of a person's record: one statement about it, and the ``cuts`` between its codes, ascending."""
+
+    about: Summary
+    cuts: tuple[float, ...]
+
+    @property
+    def nullable(self) -> bool:
+        """Whether it may be unknown: no change is known where the first or the last value is null."""
+        return self.about.function == "change"
+
+
+def list_measured_summaries(statements: Sequence[Summary], most: int) -> tuple[MeasuredSummary, ...]:
+    """Return the figures that statements are about, each once; ``most``: the kept rows of a person.
+
+    Numbers of rows have a code each.  What has too many values is cut where the statements change.
+    """
+    found: dict[str, MeasuredSummary] = {}
+    for statement in statements:
+        largest = {"count": most, "spells": (most + 1) // 2}.get(statement.function, MOST_CLASSES)
+        if statement.function in OF_TRUTH:
+            cuts: set[float] = {1.0}
+        elif largest < MOST_CLASSES:
+            cuts = {float(n) for n in range(1, largest + 1)}
+        else:
+            known = found.get(statement.name)
+            cuts = {float(e) for e in statement.edges} | (set() if known is None else {*known.cuts})
+        found[statement.name] = MeasuredSummary(statement, tuple(sorted(cuts)))
+    return tuple(found.values())
+
+
+class WithSummaries(Protocol):
+    """The parts of a spec that its questions about persons depend on."""
+
+    unit: Unit
+    workload: Any
+
+    @property
+    def panel(self) -> Panel | None:
+        """What is public about the rows of one person."""
+
+    @property
+    def released_columns(self) -> dict[str, Any]:
+        """The columns that are synthesized."""
+
+    @property
+    def measured_columns(self) -> dict[str, Any]:
+        """The columns that are measured."""
+
+
+def check_summaries(spec: WithSummaries) -> None:
+    """Raise FieldError, with its place, for a question about persons that the spec's rows cannot answer."""
+    types = {name: infer_type(column) for name, column in spec.released_columns.items()}
+    for i, marginal in enumerate(spec.workload):
+        if marginal.summary is not None:
+            try:
+                _check_summary(marginal.summary, marginal.asked.by, types, spec)
+            except FieldError as error:
+                raise FieldError(error.problem, error.cure, ("workload", i, "question")) from None
+
+
+def _check_summary(summary: Summary, by: Sequence[str], types: Mapping[str, Type], spec: WithSummaries) -> None:
+    panel = spec.panel
+    if panel is None:
+        raise FieldError(
+            "asks about a person's rows together, and the spec does not link rows",
+            "Name the person in `unit` and the column that puts its rows in order in `order`, or ask about rows",
+        )
+    changing = next((name for name in by if name not in panel.constant), None)
+    if changing is not None:
+        raise FieldError(
+            f"{changing!r} may differ between rows of one {spec.unit.one}: it groups none",
+            f"Group by columns that are constant ({', '.join(panel.constant) or 'the spec names none'})",
+        )
+    if panel.household and summary.function in IN_ORDER:
+        raise FieldError(
+            f"{summary.function}() follows from the order of rows, and members of a role have none",
+            "Ask by `ever`, `always`, `count` or `sum`",
+        )
+    node = summary.read(types)
+    unmeasured = next((name for name in node.columns if name not in spec.measured_columns), None)
+    if unmeasured is not None:
+        raise FieldError(f"names {unmeasured!r}, which is not measured", "Ask about columns that are measured")
+    if summary.name in types:
+        raise FieldError(f"the column {summary.name!r} has the name that the figure needs", "Rename it")

@@ -1,0 +1,87 @@
+"""Figures of all kept rows of a person, such as whether a condition ever holds: of private rows, and of linked ones.
+
+Which rows are kept follows from the person's own rows (choose_rows.py), so each figure does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.person_figures import SummaryCodec
+from privsyn.tasks.estimation.recode import Recode
+from privsyn.tasks.panels.choose_rows import KeptRuns, Passes
+from privsyn.tasks.rules.intervals import Interval
+
+Integers: TypeAlias = NDArray[np.int64]
+Codes: TypeAlias = NDArray[Any]
+
+
+def summarize_runs(passes: Passes, plan: EncodingPlan, runs: KeptRuns) -> list[Integers]:
+    """Return the code of each summary of the plan for every person of ``runs``, -1 for null; it reads the rows once."""
+    book = plan.summaries[0].book
+    behind = book.find_measured_columns([name for codec in plan.summaries for name in codec.node.columns])
+    codecs = [c for c in plan.of_rows.codecs if not {*behind}.isdisjoint(c.ranges())]
+    order = np.argsort(runs.place, kind="stable")
+    wanted, start = runs.place[order], 0
+    parts: dict[str, list[pa.Array]] = {}
+    for batch in passes():
+        low, high = np.searchsorted(wanted, [start, start + batch.num_rows])
+        rows = batch.take(pa.array(wanted[low:high] - start))
+        start += batch.num_rows
+        for codec in codecs:
+            for name, values in codec.read({source: rows.column(source) for source in codec.sources}).items():
+                parts.setdefault(name, []).append(values)
+    back = np.empty(len(order), np.int64)
+    back[order] = np.arange(len(order))
+    table = {name: pa.chunked_array(of).combine_chunks().take(pa.array(back)) for name, of in parts.items()}
+    return compute_summaries(plan.summaries, table, runs.first)
+
+
+def compute_summaries(
+    summaries: tuple[SummaryCodec, ...], table: Mapping[str, pa.Array], first: NDArray[np.bool_]
+) -> list[Integers]:
+    """Return the code of each summary for every person, -1 for null.
+
+    ``table``: the kept rows, person by person and in order; ``first``: where a person begins.
+    """
+    return [codec.compute(codec.book.read_table(table), first) for codec in summaries]
+
+
+def summarize_linked(
+    plan: EncodingPlan, recode: Recode, read: Callable[[str], Interval], first: NDArray[np.bool_]
+) -> dict[str, Codes]:
+    """Return the coarse codes of each summary for the persons of linked rows.
+
+    ``read``: returns what a column is, or may be, in each row, person by person and in order; ``first``: where a person
+    begins.
+    """
+    found = {}
+    for summary in plan.summaries:
+        codes = summary.compute(summary.book.resolve(read), first)
+        fine = summary.encode({summary.attribute: pa.array(codes, mask=codes < 0)})[0]
+        own = recode[summary.attribute]
+        found[summary.attribute] = np.minimum(own.coarse[fine], own.size - 1)
+    return found
+
+
+def list_groups(
+    plan: EncodingPlan, recode: Recode, coarse: Mapping[str, Codes], figures: Mapping[str, Codes]
+) -> list[tuple[Codes, Codes]]:
+    """Return the groups of persons that questions about persons ask for: as linked rows say, and as records do.
+
+    ``coarse``: codes of records; ``figures``: of each summary those of the linked rows.
+    """
+    found = []
+    for attributes in plan.person_groups:
+        shape = [recode[a].size for a in attributes]
+        own, wanted = (
+            [np.minimum(of.get(a, coarse[a]), recode[a].size - 1) for a in attributes] for of in (figures, coarse)
+        )
+        found.append((np.ravel_multi_index(own, shape), np.ravel_multi_index(wanted, shape)))
+    return found
