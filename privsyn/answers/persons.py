@@ -38,6 +38,12 @@ def answer_persons(release: Questions, what: str, by: Sequence[str], level: floa
     """Return of how many persons a summary is true, or of what share of them, in groups by constant columns."""
     released, summary = release._counts, read_summary(what)
     panel = released.request.spec.panel
+    if released.request.given:
+        raise RequestError(
+            f"what a person's rows of {released.branch} have in common is not known: one of each person was counted",
+            "Ask for counts, shares or means of these rows",
+            "query.where",
+        )
     if panel is None:
         raise RequestError(
             "the rows of this release are not linked, so nothing is known of a person's rows together",

@@ -49,6 +49,11 @@ class Questions:
 
     folder: Path
 
+    @property
+    def _branch(self) -> str:
+        """The further table that is asked; empty: the first two, or the one."""
+        return ""
+
     def _simulating(self) -> AbstractContextManager[Progress]:
         """Return what is told of a simulation's progress: nothing."""
         return nullcontext(lambda done, total: None)
@@ -57,7 +62,7 @@ class Questions:
     def _counts(self) -> ReleasedCounts:
         from privsyn.answers.released_counts import ReleasedCounts
 
-        return ReleasedCounts.of(self.folder)
+        return ReleasedCounts.of(self.folder, self._branch)
 
     def count(self, *by: str, where: str | None = None, level: float = LEVEL, population: bool = False) -> pd.DataFrame:
         """Return how many rows the private table has, by the levels of columns, where a condition holds.

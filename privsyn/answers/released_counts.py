@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from privsyn.answers.conditions import Language
 from privsyn.data_contracts.certificate import Manifest, ManifestFile
 from privsyn.data_contracts.domain import Clique, Domain, Merge
+from privsyn.data_contracts.linked_tables import get_above, list_further
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.rules import infer_type
 from privsyn.engine.request import Request
@@ -24,6 +25,7 @@ from privsyn.pipelines.named_sets import MERGES_FILE, list_whole_stages
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.trend_steps import SUM_OF_SCORES
 from privsyn.pipelines.value_steps import COUNT_OF_A_VALUE
+from privsyn.storage.branch_rows import read_branch
 from privsyn.storage.released_files import check_released_file, list_synthetic_names, read_manifest, read_public_spec
 from privsyn.tasks.codecs import EncodingPlan, find_evenly_cut_columns
 from privsyn.tasks.codecs.codec import Codec
@@ -63,23 +65,25 @@ class ReleasedCounts:
     """The measured counts, from the released folder ``folder`` and nothing else.
 
     Single columns are in fine codes, larger sets of columns in the coarse codes of :attr:`recode`.  ``cache``: what was
-    worked out from it once.
+    worked out from it once; ``branch``: of a tree of tables the table of rows whose counts these are, empty: the first.
     """
 
     folder: Path
     manifest: Manifest
     cache: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    branch: str = ""
 
     @classmethod
-    def of(cls, folder: Path) -> ReleasedCounts:
+    def of(cls, folder: Path, branch: str = "") -> ReleasedCounts:
         """Read a released folder.  Raises RequestError if it is none."""
-        return cls(folder, read_manifest(folder))
+        return cls(folder, read_manifest(folder), branch=branch)
 
     @cached_property
     def request(self) -> Request:
         """The public request, its columns in the table's order, with the cells that were counted."""
         request = Request(read_public_spec(self.manifest, FIELD), tuple(self.manifest.column_order))
-        request = next(iter(request.branches.values()), request)  # of a tree of tables that of the first two
+        first = next(iter(request.branches.values()), request)  # of a tree of tables that of the first two
+        request = request.branches[self.branch] if self.branch else first
         even = find_evenly_cut_columns(request.encoding, {a: len(r.coarse) for a, r in self.recode.items()})
         return replace(request, even=even) if even else request
 
@@ -228,9 +232,18 @@ class ReleasedCounts:
 
     @cached_property
     def _rows(self) -> pa.Table:
-        """All synthetic rows; categories as their values."""
-        whole = pa.concat_tables(self.read(name) for name in list_synthetic_names(self.manifest))
+        """All synthetic rows; categories as their values; of a further table with the columns above beside them."""
+        if self._is_further:
+            spec = self.request.spec
+            whole = read_branch(read_public_spec(self.manifest, FIELD), self.branch, self.read)
+            whole = whole.select([str(spec.unit.identifier), *spec.released_columns])
+        else:
+            whole = pa.concat_tables(self.read(name) for name in list_synthetic_names(self.manifest))
         return whole.cast(pa.schema([field.with_type(_simplify_type(field.type)) for field in whole.schema]))
+
+    @cached_property
+    def _is_further(self) -> bool:
+        return self.branch in list_further(read_public_spec(self.manifest, FIELD).tables)
 
     @cached_property
     def persons(self) -> tuple[pa.Table, NDArray[np.bool_]]:
@@ -265,6 +278,8 @@ class ReleasedCounts:
 
     def read(self, name: str) -> pa.Table:
         """Return a table of the folder.  Raises RequestError unless it is the file of the manifest, byte for byte."""
+        if self._is_further and name.startswith("marginals/"):
+            name = name.replace("/", f"/{self.branch}/", 1)
         content = check_released_file(self.folder, self.manifest, name, FIELD).read_bytes()
         # Not read_table: a thread of its scanner can outlive the interpreter, which then ends with SIGABRT.
         return pq.ParquetFile(pa.BufferReader(content), pre_buffer=False).read(use_threads=False)
@@ -357,6 +372,13 @@ def describe_kept_rows(released: ReleasedCounts) -> list[str]:
     unit = released.request.spec.unit
     if unit.identifier is None:
         return []
+    if released.request.given:
+        above, _ = get_above(released.request.spec.tables)
+        return [
+            f"Every answer is of persons, or households, each by one row of {released.branch}, drawn at random from "
+            f"those of one row of {above}, itself drawn where there are several. Counts, shares and means of all rows "
+            "are others."
+        ]
     if released.request.spec.panel is not None:
         return [
             f"Every answer is of {unit.one}s, each by one row, drawn at random from the at most {unit.records} rows of "

@@ -17,9 +17,11 @@ import pyarrow.parquet as pq
 from privsyn.answers.questions import Questions
 from privsyn.api.arguments import check_arguments
 from privsyn.api.progress import show_bar
+from privsyn.base.errors import RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.settings import load_settings
 from privsyn.data_contracts.certificate import Certificate, Manifest
+from privsyn.data_contracts.linked_tables import list_further
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.storage.released_files import (
     check_released_file,
@@ -134,6 +136,19 @@ class Release(Questions):
             f"lifetime cap of {total.epsilon_cap:g} was used{counted}."
         )
 
+    def of_table(self, name: str) -> FurtherTable:
+        """Return what answers questions about a further table of a tree of tables, as ``count`` and ``share`` do.
+
+        ``name``: of the table, as in the spec.  Its columns, and those of the tables above it, may be named.  Answers
+        are of persons, each by one row.  RequestError where the release has no such table.
+        """
+        further = list_further(self.spec.tables)
+        if name not in further:
+            problem = f"has no further table {name[:60]!r}"
+            cure = f"Name one of {', '.join(further)}" if further else "Leave it out: the release has none"
+            raise RequestError(problem, cure, "query.table")
+        return FurtherTable(self.folder, name)
+
     @cached_property
     def _files(self) -> list[Path]:
         return [self._checked(name) for name in list_synthetic_names(self.manifest)]
@@ -165,6 +180,21 @@ class Release(Questions):
             + format_paragraph(promise, f"Cost: {self.cost}", f"Folder, to give away: {self.folder}")
             + format_html_table(head.column_names, cells)
         )
+
+
+@dataclass(frozen=True)
+class FurtherTable(Questions):
+    """A further table of a release (:meth:`Release.of_table`), which answers the questions that a release does.
+
+    Privacy: it reads nothing but the released folder.
+    """
+
+    folder: Path
+    name: str
+
+    @property
+    def _branch(self) -> str:
+        return self.name
 
 
 @check_arguments

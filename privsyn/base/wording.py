@@ -17,7 +17,7 @@ _ARGUMENTS = {
     "comparison": "methods epsilons seeds holdout labels",
     "improve": "release epsilon",
     "rerun": "release keep prior",
-    "query": "release columns where formula probabilities level population other plot",
+    "query": "release columns where formula probabilities level population other table plot",
     "forecast": "rows epsilons earlier public strength seeds plot",
     "estimate": "rows workers",
     "add_formats": "release formats",

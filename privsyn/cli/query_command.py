@@ -17,6 +17,7 @@ from privsyn.cli.common import PIPED_WIDTH, AsJson, Debug, parse_path, people, p
 if TYPE_CHECKING:
     import pandas as pd
 
+    from privsyn.answers.questions import Questions
     from privsyn.api.open_release import Release
 
 
@@ -32,6 +33,9 @@ def query_command(
     ],
     earlier: Annotated[
         str | None, typer.Option(metavar="RELEASE", help="Differences to this release: counts, shares or means.")
+    ] = None,
+    table: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of a tree of tables: the further table that is asked.")
     ] = None,
     level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     population: Annotated[
@@ -52,7 +56,8 @@ def query_command(
         if as_json and as_csv:
             raise RequestError("--json and --csv are two formats", "Choose one of them")
         releases = [_open(name, folder) for name in (release, earlier) if name is not None]
-        answers = _build_answers(releases, question, level, population=population)
+        asked = releases if table is None else [opened.of_table(table) for opened in releases]
+        answers = _build_answers(asked, question, level, population=population)
         if picture is not None:
             from privsyn.answers.answer_table import build_answer_chart
             from privsyn.base.pictures import write_picture
@@ -67,7 +72,7 @@ def _open(release: str, folder: Path | None) -> Release:
     return open_release(release, out=None if folder is None else folder.absolute())
 
 
-def _build_answers(releases: Sequence[Release], question: str, level: float, *, population: bool) -> pd.DataFrame:
+def _build_answers(releases: Sequence[Questions], question: str, level: float, *, population: bool) -> pd.DataFrame:
     from privsyn.answers.questions import answer, parse_difference
 
     if len(releases) == 1:

@@ -109,6 +109,22 @@ def test_it_is_found_again_made_again_and_asked(made: Any) -> None:
     assert privsyn.open_release(folder).count("job")["estimate"].sum() > 0
 
 
+def test_a_further_table_is_asked(made: Any) -> None:
+    tables, folder, _ = made
+    drugs = privsyn.open_release(folder).of_table("drugs")
+    answer = drugs.share("dose == 1", by="job").set_index("job")
+    assert answer["estimate"]["full"] > 0.8 > 0.2 > answer["estimate"]["none"]
+    rows = tables["drugs"].to_pandas().merge(tables["visits"].to_pandas(), on="visit")
+    real = (rows["dose"] == 1).groupby(rows["job"]).mean()
+    assert np.abs(answer["estimate"] - real.reindex(answer.index)).max() < 0.15
+    assert "drawn at random from those of one row of visits" in " ".join(answer.attrs["words"])
+    assert drugs.transitions("dose")["estimate"].notna().any()
+    with pytest.raises(RequestError, match="rows of drugs have in common is not known"):
+        drugs.persons("ever(dose == 1)")
+    with pytest.raises(RequestError, match="Name one of drugs, buys"):
+        privsyn.open_release(folder).of_table("visits")
+
+
 def test_a_table_that_is_missing_is_named(made: Any) -> None:
     tables, _, _ = made
     spec = make_tables_spec(make_tree_content())
@@ -119,8 +135,11 @@ def test_a_table_that_is_missing_is_named(made: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_check_and_a_forecast_know_all_looks(made: Any) -> None:
-    tables, _, _ = made
+def test_a_check_a_forecast_and_the_private_report_know_all_tables(made: Any) -> None:
+    tables, folder, _ = made
+    figures = {f.name: f for f in privsyn.evaluate(folder, tables).evaluation.panel}
+    for name in ("drugs: rows per row of visits", "buys: rows per row of persons"):
+        assert figures[name].distance is not None and figures[name].distance < 0.1
     spec = make_tables_spec(make_tree_content())
     report = privsyn.check_spec(spec, tables)
     assert any("drugs" in noise.what for noise in report.noise)

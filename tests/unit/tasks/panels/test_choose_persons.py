@@ -51,3 +51,13 @@ def test_a_code_that_no_row_has_changes_no_person() -> None:
 def test_no_person_makes_no_person() -> None:
     none = np.empty(0, np.int64)
     assert choose_persons(none, {"sex": none}, {"sex": (np.array([1.0, 2.0]), 1.0)}, 0).shape == (0,)
+
+
+def test_groups_of_persons_come_out_as_they_should() -> None:
+    person, own = np.repeat(np.arange(1_000), 2), np.arange(1_000) % 2
+    should = (np.arange(1_000) % 10 < 7).astype(np.int64)
+    times = choose_persons(person, {}, {}, 0, [(own, should)])
+    assert abs(times[own == 1].sum() / times.sum() - 0.7) < 0.02
+    assert abs(times.sum() - 1_000) < 40
+    none = np.empty(0, np.int64)
+    assert choose_persons(none, {}, {}, 0, [(none, none)]).shape == (0,)
