@@ -3,15 +3,16 @@
 With ``--persons N`` of two tables, N persons and their visits: about ten each, in random order.
 
 The table lies in a temporary folder and is deleted afterwards, as is all that the release writes (about four times the
-table's own size).  Time is CPU time in all threads and, with Dask, all workers; memory is this process's own peak in
-the step, imports included, and that of its largest child.
+table's own size).  Time is CPU time in all threads of the process that runs the release, and of each worker of Dask
+from its start to the end; memory is each process's own peak, imports included.  Printed, too, is what went over the
+loopback interface; ``unshare --net sh -c "ip link set lo up; ..."`` gives the run one of its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
+import os
 import subprocess
 import sys
 import tempfile
@@ -40,6 +41,8 @@ from privsyn.tasks.kernels.counting import CodeTable
 ROWS, COLUMNS, CHUNK = 100_000_000, 20, 1_000_000
 OUT_ROWS = 1_000_000
 FEW = 10_000
+TICKS, LEAST_CPU = os.sysconf("SC_CLK_TCK"), 1.0
+"""The system's units of CPU time a second; seconds below which a process has done no work."""
 
 
 @dataclass(frozen=True)
@@ -170,8 +173,26 @@ def release_costs(spec: ReleaseSpec, folder: Path) -> list[Cost]:
     refs = run_steps(run.steps, execute)
     with measured("publish", found):
         publish(run, refs)
+    found += list_worker_costs()  # while they are there
     opening.__exit__(None, None, None)
     return found
+
+
+def list_worker_costs() -> list[Cost]:
+    """Return what each process that this one has started has cost so far, those that only watch left out."""
+    found = []
+    for path in Path("/proc/self/task").glob("*/children"):
+        for child in path.read_text(encoding="ascii").split():
+            cpu = sum(map(int, Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:13]))
+            cost = Cost(f"worker {len(found) + 1}", cpu / TICKS, 0.0, memory_mb("VmHWM", child))
+            found += [cost] if cost.cpu > LEAST_CPU else []
+    return found
+
+
+def count_loopback_bytes() -> int:
+    """Return the bytes that went over the loopback interface since the system, or its network namespace, began."""
+    lines = Path("/proc/self/net/dev").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.split()[0] == "lo:")
 
 
 def in_this_process(spec_file: Path) -> None:
@@ -181,11 +202,9 @@ def in_this_process(spec_file: Path) -> None:
     (folder / "few").mkdir()
     local = write_tables(folder / "few", FEW // 10) if spec.tables else write_table(folder / "few", FEW)
     release_costs(local, folder / "few")
+    before = count_loopback_bytes()
     costs = release_costs(spec, folder)
-    workers = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if workers.ru_utime:
-        costs.append(Cost("workers", workers.ru_utime + workers.ru_stime, 0.0, workers.ru_maxrss / 1024))
-    print(json.dumps([asdict(cost) for cost in costs]))
+    print(json.dumps([[asdict(cost) for cost in costs], count_loopback_bytes() - before]))
 
 
 def markdown(costs: list[Cost], rows: int) -> str:
@@ -222,11 +241,15 @@ def main() -> int:
         (folder / "spec.json").write_text(json.dumps(content), encoding="utf-8")
         command = [sys.executable, "-m", "benchmarks.scale", "--one", str(folder / "spec.json")]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    costs = [Cost(**cost) for cost in json.loads(done.stdout.splitlines()[-1])]
+    found, sent = json.loads(done.stdout.splitlines()[-1])
+    costs = [Cost(**cost) for cost in found]
     table = f"{arguments.persons:,} persons, {rows:,} visits" if arguments.persons else f"{rows:,} x {COLUMNS}"
     made_rows = "as many" if arguments.persons else arguments.out or "as many"
     print(f"{table}, {made_rows} rows out, engine {arguments.engine}\n")
     print(markdown(costs, rows))
+    own, workers = (sum(c.cpu for c in costs if c.step.startswith("worker ") == of) for of in (False, True))
+    shares = f"{own / (own + workers):.1%} of the CPU seconds in the process that runs the release"
+    print(f"\n{shares}; {sent / 1e6:,.1f} MB over the loopback interface")
     return int(max(c.peak_mb for c in costs) > 2_000)
 
 

@@ -64,6 +64,12 @@ class TableContract:
         return self.schema is None
 
 
+BATCH_ROWS, LEAST_BATCH_ROWS = 131_072, 1_024
+"""Rows that are read or decoded at a time, at most and at least."""
+
+BATCH_COLUMNS = 300
+"""Columns up to which these are the most rows; of wider tables a batch has as many values as of this one."""
+
 PROFILE_SCHEMA = pa.schema(
     [
         ("column", pa.string()),
@@ -258,6 +264,11 @@ SYNTHETIC_WITHOUT_ROWS = _make_wide_table("without_rows", Zone.RELEASED)
 
 ROWS_ABOVE = _make_wide_table("rows_above", Zone.RELEASED)
 """The number of the row above of each record of rows below."""
+
+
+def choose_batch_rows(columns: int) -> int:
+    """Return how many rows of so many columns are read or decoded at a time: so memory is bounded for wide tables."""
+    return min(BATCH_ROWS, max(LEAST_BATCH_ROWS, BATCH_ROWS * BATCH_COLUMNS // max(1, columns)))
 
 
 def build_code_schema(domain: Domain, *, padded: bool = False) -> pa.Schema:

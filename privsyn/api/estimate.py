@@ -19,9 +19,9 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.tables import choose_batch_rows
 from privsyn.forecasts.forecast import OF_UNITS, take_units_for_rows
 from privsyn.pipelines.release_plan import plan_release
-from privsyn.sources.private_table import BATCH_ROWS
 from privsyn.tasks.kernels.blocks import BLOCK_BYTES, PASS_CELLS
 from privsyn.tasks.kernels.counting import choose_thread_count
 
@@ -233,7 +233,8 @@ def _grow_memory(rehearsal: Rehearsal, name: str, cost: Cost) -> float:
         shard = rehearsal.rows_out / _count_shards(rehearsal)
         more += CODE_COPIES * columns * (shard - rehearsal.rows_made)
     if rehearsal.reads_rows(name):
-        more += VALUE_BYTES * columns * (min(rehearsal.rows, BATCH_ROWS) - min(rehearsal.rows_in, BATCH_ROWS))
+        most = choose_batch_rows(columns)
+        more += VALUE_BYTES * columns * (min(rehearsal.rows, most) - min(rehearsal.rows_in, most))
     if cost.cells:
         more += COUNT_BYTES * min(cost.cells, PASS_CELLS) + 2 * min(columns * rehearsal.rows, BLOCK_BYTES)
     return max(0.0, more) / 2**20

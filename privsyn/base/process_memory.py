@@ -1,4 +1,4 @@
-"""The memory of this very process.
+"""The memory of a process.
 
 The usual figure (``ru_maxrss``) also counts the process that started this one; these do not.
 """
@@ -9,10 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def memory_mb(field: str) -> float:
-    """``VmHWM`` (peak) or ``VmRSS`` (now) of this process in MB (2^20 bytes); NaN where the system does not tell."""
+def memory_mb(field: str, process: str = "self") -> float:
+    """``VmHWM`` (peak) or ``VmRSS`` (now) of a process in MB (2^20 bytes); NaN where the system does not tell."""
     try:
-        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+        lines = Path(f"/proc/{process}/status").read_text(encoding="utf-8").splitlines()
     except OSError:
         return float("nan")
     return next(float(line.split()[1]) / 1024 for line in lines if line.startswith(field))

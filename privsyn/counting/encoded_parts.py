@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from privsyn.counting.part_files import Made
 from privsyn.counting.partitions import Partition
+from privsyn.data_contracts.tables import choose_batch_rows
 from privsyn.sources.file_source import read_parquet
-from privsyn.sources.private_table import BATCH_ROWS
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.steps import encode
 
@@ -31,7 +31,8 @@ class EncodedParts:
         repairs = encode.Repairs()
 
         def batches() -> Iterator[pa.RecordBatch]:
-            for batch in read_parquet(part.path, self.read, BATCH_ROWS, repairs.add, range(part.first, part.stop)):
+            rows, groups = choose_batch_rows(len(self.read)), range(part.first, part.stop)
+            for batch in read_parquet(part.path, self.read, rows, repairs.add, groups):
                 yield encode.encode_batch(batch, self.plan, repairs)
 
         return Made(batches(), repairs)

@@ -48,6 +48,12 @@ class Engine(Protocol):
         """Give back what :meth:`open` took."""
 
 
+def count_at_once(tasks: int, at_once: int) -> list[int]:
+    """Return of each task how many are made at once with it: of the last ones fewer, each on more threads."""
+    left = tasks % at_once
+    return [at_once] * (tasks - left) + [left] * left
+
+
 _WHOLE = 1 << 62  # a file is one partition
 
 
@@ -74,7 +80,10 @@ class LocalEngine:
         at_once = max(1, min(threads, PARTS_AT_ONCE, len(tasks)))
         pool = ThreadPoolExecutor(at_once)
         try:
-            waiting = [pool.submit(write, task, path, max(1, threads // at_once)) for task, path in tasks]
+            waiting = [
+                pool.submit(write, task, path, max(1, threads // beside))
+                for (task, path), beside in zip(tasks, count_at_once(len(tasks), at_once), strict=True)
+            ]
             for future in waiting:
                 while not wait([future], _LOOK_EVERY).done:
                     check_interrupts()

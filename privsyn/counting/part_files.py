@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from privsyn.storage.parquet_writing import write_parquet
-from privsyn.storage.table_files import open_parquet
+from privsyn.storage.table_files import iterate_batches
+from privsyn.tasks.kernels.read_ahead import read_ahead
 
 
 class Made(NamedTuple):
@@ -45,7 +46,7 @@ def write_part(make: Make, profile: Profile, schema: pa.Schema, task: Any, path:
     made, profiles = make(task, threads), []
 
     def profiled() -> Iterator[pa.RecordBatch]:
-        for batch in made.batches:
+        for batch in read_ahead(made.batches, threads):
             profiles.append(profile([batch]))
             yield batch
 
@@ -57,8 +58,7 @@ def write_part(make: Make, profile: Profile, schema: pa.Schema, task: Any, path:
     return PartFile(path, pa.concat_tables(profiles), made.beside)
 
 
-def read_parts(parts: Sequence[PartFile], rows: int = 1 << 16) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the parts, in their order, in batches of at most ``rows`` rows."""
+def read_parts(parts: Sequence[PartFile]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the parts, in their order, in batches of bounded size."""
     for part in parts:
-        with open_parquet(part.path) as file:
-            yield from file.iter_batches(batch_size=rows)
+        yield from iterate_batches(part.path)

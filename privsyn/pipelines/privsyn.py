@@ -55,6 +55,7 @@ from privsyn.tasks.estimation.near_pairs import MOST_PAIRS, is_wide, list_near_p
 from privsyn.tasks.estimation.noisy import count_marginals
 from privsyn.tasks.estimation.recode import build_coarse_domain, estimate_total
 from privsyn.tasks.kernels.counting import Countable
+from privsyn.tasks.kernels.read_ahead import read_ahead
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import (
     combine_cliques,
@@ -129,7 +130,8 @@ def _recode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
     if parts:
         make = RecodedParts(recode).make
         return {"recoded_rows": collect_parts(stream, inputs.work.make(make, stream.profile, stream.schema, parts))}
-    return {"recoded_rows": replace(stream, batches=compress_domain.recode_rows(inputs.batches(ENCODED), recode))}
+    batches = compress_domain.recode_rows(inputs.batches(ENCODED), recode)
+    return {"recoded_rows": replace(stream, batches=read_ahead(batches, request.threads))}
 
 
 RECODE_ROWS = Step(

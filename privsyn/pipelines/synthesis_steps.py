@@ -43,6 +43,7 @@ from privsyn.tasks.estimation.recode import (
 )
 from privsyn.tasks.estimation.trends import list_missing_pairs
 from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.kernels.read_ahead import read_ahead
 from privsyn.tasks.knowledge import hold_totals, prior_pairs
 from privsyn.tasks.knowledge.public_knowledge import KnowledgeInCodes, KnowledgePart
 from privsyn.tasks.steps import append_attributes, decode, make_consistent, synthesize
@@ -320,7 +321,7 @@ def _make_in_parts(
 ) -> RowStream:
     """Return a step's output, made shard by shard: as a stream where there is one only, else as files."""
     if len(tasks) == 1:
-        return replace(stream, batches=make(tasks[0], request.threads).batches)
+        return replace(stream, batches=read_ahead(make(tasks[0], request.threads).batches, request.threads))
     files = inputs.work.make(make, stream.profile, stream.schema, tasks, progress)
     return collect_parts(stream, files)
 
@@ -394,7 +395,8 @@ def build_decoding_step(stages: Sequence[str], name: str = CODES, values: Sequen
         related = get_synthesis(request).related_inside
         tasks = _list_shard_rows(request, inputs, name, build_coarse_domain(recode))
         parts = synthetic_parts.DecodedParts(recode, encoding, order, held, related)
-        profile = partial(tables.make_value_profile, ranges={name: encoding.ranges()[name] for name in order})
+        ranges = encoding.ranges()
+        profile = partial(tables.make_value_profile, ranges={name: ranges[name] for name in order})
         stream = RowStream(decode.build_decoded_schema(encoding, order), (), profile)
         return {"synthetic": _make_in_parts(request, inputs, progress, parts.make, stream, tasks)}
 
@@ -415,10 +417,12 @@ def build_decoding_step(stages: Sequence[str], name: str = CODES, values: Sequen
 
 def _key_decoding(request: Request) -> dict[str, Any]:
     # earlier keys have neither
-    later = {"inside": "related by products"} if get_synthesis(request).related_inside else {}
+    later: dict[str, Any] = {"inside": "related by products"} if get_synthesis(request).related_inside else {}
     if any(bins.added is not None for bins in request.encoding.binning.values()):
         later |= {"unlisted": "above noise"}
     later |= _key_smoothing(request)
+    if (rows := tables.choose_batch_rows(len(request.column_order))) < tables.BATCH_ROWS:
+        later |= {"batch_rows": rows}
     return {**_key_shards(request), "order": request.column_order, "columns": key_columns(request), **later}
 
 

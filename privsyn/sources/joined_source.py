@@ -29,7 +29,8 @@ from privsyn.data_contracts.columns import CategoricalColumn
 from privsyn.data_contracts.linked_tables import LinkedTable, get_above, get_below
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.sources.private_table import BATCH_ROWS, LEFT_OUT, Note, Source, forget
+from privsyn.data_contracts.tables import choose_batch_rows
+from privsyn.sources.private_table import LEFT_OUT, Note, Source, forget
 from privsyn.tasks.codecs.parsing import to_keys
 from privsyn.tasks.kernels.streams import GAMMA, mix_bits
 
@@ -178,7 +179,7 @@ class JoinedSource(Source):
             return
         for joined in self.joined.values():
             joined.check_rows()
-        for _ in self._join(BATCH_ROWS, forget):
+        for _ in self._join(choose_batch_rows(len(self.read)), forget):
             pass
         self._checked.append(True)
 
@@ -253,7 +254,7 @@ class JoinedSource(Source):
             return np.empty(0, np.int64), 0
         keys: list[list[pa.Array]] = [[pa.array([], pa.string())], [pa.array([], pa.string())]]
         hashes = [np.empty(0, np.uint64)]
-        for batch in self.below[1]._stream(BATCH_ROWS, forget):
+        for batch in self.below[1]._stream(choose_batch_rows(len(self.read)), forget):
             for parts, name in zip(keys, (self.key, self.row_key), strict=True):
                 parts.append(to_keys(batch.column(name), pa.string()))
             hashes.append(_hash_rows(batch))
@@ -344,7 +345,7 @@ class DrawnSource(Source):
         """Return the places of the drawn rows."""
         persons, keys = [pa.array([], pa.string())], [pa.array([], pa.string())]
         hashes = [np.empty(0, np.uint64)]
-        for batch in self.rows._join(BATCH_ROWS, forget):
+        for batch in self.rows._join(choose_batch_rows(len(self.rows.read)), forget):
             persons.append(to_keys(batch.column(self.rows.key), pa.string()))
             keys.append(to_keys(batch.column(self.row_key), pa.string()))
             hashes.append(_hash_rows(batch))

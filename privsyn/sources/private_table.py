@@ -19,13 +19,12 @@ import pyarrow.compute as pc
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.columns import Zoned
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.tables import choose_batch_rows
 from privsyn.storage.table_files import join_names
 
 if TYPE_CHECKING:
     from privsyn.storage.store import Store
     from privsyn.tasks.steps.encode import Repairs
-
-BATCH_ROWS = 131_072
 
 Note = Callable[[str, Counter[str]], None]
 """Takes a column's name, empty for whole records, and how many rows each repair touched."""
@@ -100,8 +99,10 @@ class Source(ABC):
         So a table that cannot be read to its end is refused before its release reserves anything.
         """
 
-    def batches(self, repairs: Repairs | None = None, *, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+    def batches(self, repairs: Repairs | None = None, *, batch_rows: int | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows as batches of at most ``batch_rows`` rows with the columns ``read``, in their order.
+
+        None: as many as :func:`choose_batch_rows` says.
 
         A record is read by itself: it becomes one row or none, whatever the others hold.  How many are left out, and
         how many cells of a column are null because they are not UTF-8 text, is added to ``repairs`` (private).
@@ -109,6 +110,8 @@ class Source(ABC):
         Streams: memory depends on the width of the table, not on its length.  Raises RequestError that names the file
         or column that cannot be read.
         """
+        if batch_rows is None:
+            batch_rows = choose_batch_rows(len(self.read))
         if batch_rows < 1:
             raise ValueError(f"batch_rows must be at least 1, not {batch_rows}")
         for batch in self._stream(batch_rows, forget if repairs is None else repairs.add):

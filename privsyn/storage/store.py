@@ -36,7 +36,7 @@ from privsyn.storage.disk import remove_parts, replace_file, replace_folder, tra
 from privsyn.storage.objects import check_store
 from privsyn.storage.parquet_writing import name_part, strip_schema, write_parquet, write_parts
 from privsyn.storage.released_root import ReleasedRoot, ZoneError, is_released_name
-from privsyn.storage.table_files import StoredTable, open_parquet
+from privsyn.storage.table_files import StoredTable, iterate_batches
 from privsyn.storage.zones import get_roots, make_private_root
 
 _BUFFER = 1 << 20
@@ -168,11 +168,11 @@ class Store:
                 tables.append(file.read())
         return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
-    def read_batches(self, ref: ArtifactRef, rows: int = 1 << 16) -> Iterator[pa.RecordBatch]:
-        """Yield the table in batches of at most ``rows`` rows: bounded memory for any number of rows."""
+    def read_batches(self, ref: ArtifactRef) -> Iterator[pa.RecordBatch]:
+        """Yield the table in batches of bounded size, for any number of rows and columns."""
         for path in list_part_files(Path(ref.path)):
-            with translate_os_errors(path), open_parquet(path) as file:
-                yield from file.iter_batches(batch_size=rows)
+            with translate_os_errors(path):
+                yield from iterate_batches(path)
 
     def stored(self, ref: ArtifactRef) -> StoredTable:
         """Return the table in its files, to be read as a stream or counted file by file."""

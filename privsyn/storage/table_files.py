@@ -23,6 +23,7 @@ from privsyn.base.data_url import is_files_url
 from privsyn.base.errors import RequestError
 from privsyn.base.wording import mention
 from privsyn.data_contracts.csv_options import CsvOptions
+from privsyn.data_contracts.tables import choose_batch_rows
 from privsyn.data_contracts.unicode import is_unicode
 from privsyn.storage.objects import StoredObject, list_objects
 
@@ -45,6 +46,7 @@ _LONGEST_NAME = 1 << 17
 """Characters; the csv module's own limit is this one unless another package in the process has changed it."""
 
 _BUFFER = 1 << 20
+_ROWS_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -163,6 +165,13 @@ def open_parquet(file: str | File) -> Any:
     """Return a Parquet file to be read as a stream: without Arrow's read-ahead, which would hold the whole file."""
     opened = file.open_file() if isinstance(file, StoredObject) else file
     return pq.ParquetFile(opened, pre_buffer=False, buffer_size=_BUFFER)
+
+
+def iterate_batches(file: str | Path, row_groups: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a Parquet file, or of some row groups, in batches of bounded size: for columns of few bytes."""
+    with open_parquet(file) as opened:
+        rows = min(_ROWS_AT_ONCE, choose_batch_rows(opened.metadata.num_columns))
+        yield from opened.iter_batches(rows, row_groups=None if row_groups is None else list(row_groups))
 
 
 def join_names(names: Sequence[str]) -> str:

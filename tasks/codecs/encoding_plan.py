@@ -373,7 +373,7 @@ def list_asked_thresholds(spec: ReleaseSpec) -> dict[str, tuple[float, ...]]:
 
 def _build_codecs(name: str, spec: ReleaseSpec, thresholds: Sequence[float], even: Collection[str]) -> list[Codec]:
     """Return the codec of a column, and those of what is counted beside it where it has any."""
-    column = spec.released_columns[name]
+    column = spec.columns[name]
     match column:
         case IntegerColumn():
             points, rounded = _choose_cells(column, spec)

@@ -21,6 +21,7 @@ from privsyn.tasks.kernels.counting import (
     load_compiled_counting,
     reshape_counts,
 )
+from privsyn.tasks.kernels.read_ahead import read_ahead
 
 PASS_CELLS = 1 << 24
 """Cells (int64) that one pass over the rows counts into at most; a larger marginal has a pass of its own."""
@@ -76,7 +77,7 @@ def count_blocks(
     number = min(len(cliques), _SHARES * threads)
     load_compiled_counting()
     with ThreadPoolExecutor(threads) as pool:
-        for block in blocks:
+        for block in read_ahead(blocks, threads):
 
             def add(share: int, block: CodeTable = block) -> None:
                 for i in range(share, len(cliques), number):

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.tables import ValueRange
+from privsyn.data_contracts.tables import ValueRange, choose_batch_rows
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.estimation.tails import with_tails
@@ -27,9 +27,6 @@ from privsyn.tasks.rules.feasibility import find_valid_row
 from privsyn.tasks.rules.repair import repair_rows
 from privsyn.tasks.synthesis.fine_codes import FineCodes
 from privsyn.tasks.synthesis.related_places import RelatedPlaces, fit_related_places
-
-BATCH_ROWS = 131_072
-"""Rows decoded at a time: memory depends on the width of the table, not on its length."""
 
 
 def decode(
@@ -76,7 +73,7 @@ def decode(
             keep_difference(codec, columns, fine, recode, redraw, rng)
         return columns
 
-    for coarse in _iterate_batches(codes, rng):
+    for coarse in _iterate_batches(codes, rng, choose_batch_rows(len(column_order))):
         columns = make(coarse)
         if plan.rules is not None:
             columns = repair_rows(
@@ -129,23 +126,23 @@ def seed_generator(seed: int) -> np.random.Generator:
 def iterate_fine_codes(
     codes: CodeTable, recode: Recode, rng: np.random.Generator, model: RelatedPlaces | None = None
 ) -> Iterator[dict[str, NDArray[np.int64]]]:
-    """Yield fine codes by attribute, at most BATCH_ROWS rows at a time; the rows come in random order.
+    """Yield fine codes by attribute, a batch of rows at a time; the rows come in random order.
 
     Each coarse code is replaced by one of its fine codes, drawn by the recode's weights; ``model``: of where in their
     codes values lie.
     """
     draws = {a: FineCodes(recode[a]) for a in codes.domain.attributes}
-    for coarse in _iterate_batches(codes, rng):
+    for coarse in _iterate_batches(codes, rng, choose_batch_rows(len(codes.domain.attributes))):
         places = {} if model is None else model.draw(coarse, rng)
         fine = {a: refine(coarse[a], rng) for a, refine in draws.items() if a not in places}
         yield fine | {a: draws[a].at(coarse[a], place)[0] for a, place in places.items()}
 
 
-def _iterate_batches(codes: CodeTable, rng: np.random.Generator) -> Iterator[dict[str, NDArray[Any]]]:
-    """Yield coarse codes by attribute, at most BATCH_ROWS rows at a time; the rows come in random order."""
+def _iterate_batches(codes: CodeTable, rng: np.random.Generator, batch_rows: int) -> Iterator[dict[str, NDArray[Any]]]:
+    """Yield coarse codes by attribute, at most ``batch_rows`` rows at a time; the rows come in random order."""
     order = rng.permutation(codes.rows)
-    for start in range(0, codes.rows, BATCH_ROWS):
-        rows = order[start : start + BATCH_ROWS]
+    for start in range(0, codes.rows, batch_rows):
+        rows = order[start : start + batch_rows]
         yield {a: codes.column(a)[rows] for a in codes.domain.attributes}
 
 

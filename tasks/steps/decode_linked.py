@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.panels import MOST_PERSONS, Panel, name_stay
-from privsyn.data_contracts.tables import ValueRange, build_code_schema
+from privsyn.data_contracts.tables import BATCH_ROWS, ValueRange, build_code_schema
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.panels.gaps import open_order
 from privsyn.tasks.rules.compiled_rules import CompiledRules
 from privsyn.tasks.rules.repair import repair_rows
 from privsyn.tasks.rules.repair_persons import Mending, repair_persons
-from privsyn.tasks.steps.decode import BATCH_ROWS, as_released, build_released_schema, seed_generator
+from privsyn.tasks.steps.decode import as_released, build_released_schema, seed_generator
 
 if TYPE_CHECKING:
     from privsyn.tasks.panels.link_rows import LinkedRows  # its module loads compiled code

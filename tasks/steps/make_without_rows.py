@@ -15,12 +15,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.receipts import Query
-from privsyn.data_contracts.tables import ValueRange
+from privsyn.data_contracts.tables import BATCH_ROWS, ValueRange
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.panels.transitions import project_to_sum, shrink_counts
 from privsyn.tasks.rules.compiled_rules import CompiledRules
-from privsyn.tasks.steps.decode import BATCH_ROWS, as_released, build_released_schema
+from privsyn.tasks.steps.decode import as_released, build_released_schema
 
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]

@@ -18,10 +18,9 @@ COLUMNS, SIZE = 20, 16
 RELEASE = """
 import json, sys
 from pathlib import Path
-import privsyn.sources.private_table, privsyn.tasks.steps.decode, privsyn.tasks.kernels.blocks
-privsyn.sources.private_table.Source.batches.__kwdefaults__ = {"batch_rows": 8_192}
+import privsyn.data_contracts.tables, privsyn.tasks.kernels.blocks
 privsyn.tasks.kernels.blocks.BLOCK_BYTES = 1 << 18
-privsyn.tasks.steps.decode.BATCH_ROWS = 8_192
+privsyn.data_contracts.tables.BATCH_ROWS = 8_192
 from privsyn.base.process_memory import memory_mb
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.api.release import release_in_process

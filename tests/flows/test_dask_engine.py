@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sys
@@ -200,6 +201,21 @@ def slow_making(folder: str) -> None:
     part_files.write_parquet = slowly
 
 
+def slow_method(folder: str, place: str) -> None:
+    """On a worker: a method of what makes parts says that it began, and takes half a second more."""
+    from privsyn.counting import synthetic_parts
+
+    owner, name = place.split(".")
+    make = getattr(getattr(synthetic_parts, owner), name)
+
+    def slowly(*arguments: Any) -> Any:
+        (Path(folder) / f"{os.getpid()}-{time.monotonic_ns()}").touch()
+        time.sleep(0.5)
+        return make(*arguments)
+
+    setattr(getattr(synthetic_parts, owner), name, slowly)
+
+
 def kill_first(marks: Path, killed: list[int]) -> None:
     """Kill the first worker that left a file named for it; put its number into ``killed``."""
     while not killed:
@@ -371,6 +387,30 @@ def test_workers_make_the_rows_of_shards_and_one_that_is_killed_changes_none(
     here = run(spec.model_copy(update={"dataset": "again"}), noise=NoNoise(), new_dataset="the same, here")
     assert tables(here.released) == tables(there.released)
     assert len(list((Path(there.released) / "synthetic").iterdir())) == 9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["CoreParts.refine", "WholeParts.make", "DecodedParts.make"])
+def test_a_worker_that_is_killed_in_a_later_phase_changes_no_row(
+    places: Path, folder: str, cluster: Any, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It dies while the shards are moved together, given their last attributes, or decoded."""
+    measured = itertools.cycle([*[0] * 3, *[1] * 3])  # of three shards nothing, of all together too much: each is moved
+    monkeypatch.setattr("privsyn.tasks.synthesis.shards.measure_residuals", lambda residuals: next(measured))
+    marks = places / "marks"
+    marks.mkdir()
+    spec, killed = few(folder, synthesis={"sweeps": 2, "rows": 300, "shard_rows": 100}), list[int]()
+    with distributed.Client(cluster, set_as_default=False) as client:
+        client.run(slow_method, str(marks), place)
+        killer = threading.Thread(target=kill_first, args=(marks, killed), daemon=True)
+        killer.start()
+        there = run(on(spec, kind="dask"), noise=NoNoise())
+        killer.join(10)
+        assert killed, "no worker came to this phase"
+        assert killed[0] not in set(client.run(os.getpid).values())
+    check_money()
+    here = run(spec.model_copy(update={"dataset": "again"}), noise=NoNoise(), new_dataset="the same, here")
+    assert tables(here.released) == tables(there.released)
 
 
 def test_workers_encode_and_recode_and_one_that_is_killed_changes_nothing(

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from privsyn.counting import partitions as module
-from privsyn.counting.engine import LocalEngine
+from privsyn.counting.engine import LocalEngine, count_at_once
 from privsyn.counting.partitions import add_up, count_partition, list_partitions, read_blocks
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.storage.table_files import StoredTable
@@ -87,3 +87,12 @@ def test_a_code_outside_the_domain_is_refused(tmp_path: Path) -> None:
     table, _ = stored(tmp_path, FILES, padded=True)
     with pytest.raises(ValueError, match="outside the domain"):
         list(LocalEngine().rows(table, DOMAIN).counts(PAIRS))
+
+
+@pytest.mark.parametrize(
+    ("tasks", "at_once", "expected"), [(3, 2, [2, 2, 1]), (4, 2, [2, 2, 2, 2]), (6, 4, [4, 4, 4, 4, 2, 2]), (0, 1, [])]
+)
+def test_the_last_parts_have_the_threads_of_those_that_are_missing(
+    tasks: int, at_once: int, expected: list[int]
+) -> None:
+    assert count_at_once(tasks, at_once) == expected

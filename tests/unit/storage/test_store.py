@@ -53,7 +53,7 @@ def test_a_table_comes_back(store):
     assert stat.S_IMODE(Path(ref.path).stat().st_mode) == 0o600
 
 
-def test_batches_stream_through(store):
+def test_batches_stream_through(store, monkeypatch):
     made = []
 
     def stream():
@@ -63,7 +63,8 @@ def test_batches_stream_through(store):
 
     ref = write(store, table=stream())
     assert made == [0, 1, 2, 3, 4]
-    batches = list(store.read_batches(ref, rows=700))
+    monkeypatch.setattr(tables, "BATCH_ROWS", 700)
+    batches = list(store.read_batches(ref))
     assert sum(b.num_rows for b in batches) == 5000 and max(b.num_rows for b in batches) <= 700
     assert pq.ParquetFile(ref.path).num_row_groups == 5
 

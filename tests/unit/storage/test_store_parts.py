@@ -38,7 +38,7 @@ def test_parts_are_read_as_one_table(store: Store) -> None:
     assert store.verify(ref)
     assert store.verify(ref, afresh=True)
     assert store.read_table(ref).equals(TABLE)
-    assert pa.Table.from_batches(store.read_batches(ref, rows=3)).equals(TABLE)
+    assert pa.Table.from_batches(store.read_batches(ref)).equals(TABLE)
     stored = store.stored(ref)
     assert (stored.num_rows, stored.files) == (10, tuple(files))
 

@@ -1,0 +1,32 @@
+"""Making the next of a stream's items while the one before is used: both cores work where one would wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar, cast
+
+from privsyn.tasks.kernels.counting import choose_thread_count
+
+Item = TypeVar("Item")
+
+_END = object()
+
+
+def read_ahead(items: Iterable[Item], threads: int) -> Iterator[Item]:
+    """Yield the items in their order, each made by another thread while the one before is used: two are held at once.
+
+    An error of making one is raised where the item would come.  ``threads``: 0 for all cores; on one nothing is made
+    ahead.
+    """
+    if choose_thread_count(threads) == 1:
+        yield from items
+        return
+    iterator, pool = iter(items), ThreadPoolExecutor(1)
+    try:
+        following = pool.submit(next, iterator, _END)
+        while (item := following.result()) is not _END:
+            following = pool.submit(next, iterator, _END)
+            yield cast("Item", item)
+    finally:
+        pool.shutdown(cancel_futures=True)
