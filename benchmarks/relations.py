@@ -17,6 +17,8 @@ MEASURING so far:
    ma2019, flchain, retschool, doctorcontacts and vietnami were looked at before this benchmark was written, with
    other specs; the three tables taken blindly were not.
 2. 2026-11-25, `privsyn` with two seeds, after single columns were smoothed; nothing was changed by it (the same note).
+3. 2026-11-26, `privsyn` with two seeds, after slopes, trends asked twice and frequent values; nothing was changed by it
+   (the same note).  Before it flights2013 was run for its CPU seconds alone (docs/notes/2026-11-26-relations-anew.md).
 """
 
 from __future__ import annotations

@@ -222,8 +222,8 @@ MERGES = _make_long_table(
 """Sets of attributes to measure, numbered from 0: coarse code -> merged code of each attribute, in the order of the
 set's axes, and the weight by which the sets share their budget."""
 
-CANDIDATES = _make_long_table(
-    "candidates",
+COUNTED = _make_long_table(
+    "counted",
     Zone.RELEASED,
     [("attribute", pa.string()), ("code", pa.int32()), ("number", pa.int64()), ("value", pa.float64())],
     _expect("expect_compound_columns_to_be_unique", column_list=["attribute", "number"]),

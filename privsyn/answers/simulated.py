@@ -30,7 +30,7 @@ from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
 from privsyn.engine.memory import MemoryRun, Tables
 from privsyn.pipelines.named_sets import MERGES_FILE
-from privsyn.pipelines.value_steps import CANDIDATES_FILE
+from privsyn.pipelines.value_steps import COUNTED_FILE
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.recode import recode_to_table, with_one_ways
 from privsyn.tasks.estimation.trends import rank_codes
@@ -126,7 +126,7 @@ def remake_rows(
         }
     for name, file in released.value_files.items():  # what single values were counted, and as what, stays
         given[name] = {"noisy": released.read(f"{file}.parquet"), "receipts": released.read(f"{file}_receipts.parquet")}
-        given["find_heavy_cells"] = {"candidates": released.read(CANDIDATES_FILE)}
+        given["find_heavy_cells"] = {"counted": released.read(COUNTED_FILE)}
     if released.sets:
         given["plan_sets"] = {"merges": released.read(MERGES_FILE)}
     one_ways = next(iter(measured.values()))

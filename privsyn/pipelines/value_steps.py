@@ -30,9 +30,9 @@ from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.frequent_values import FrequentValues
 from privsyn.tasks.estimation.frequent_values import (
     find_frequent_values,
-    list_candidates,
-    read_candidates,
-    tabulate_candidates,
+    list_values_to_count,
+    read_counted,
+    tabulate_counted,
 )
 from privsyn.tasks.estimation.noisy import pool_answers, tabulate_answers, tabulate_receipts
 from privsyn.tasks.estimation.recode import Recode
@@ -41,13 +41,13 @@ from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import one_way_marginals, value_counts
 
 VALUE_COUNTS, LOCATE = "value_counts", "locate_values"
-CANDIDATES, LOCATED = "find_heavy_cells.candidates", f"{LOCATE}.located_rows"
-CANDIDATES_FILE = "marginals/candidates.parquet"
+COUNTED, LOCATED = "find_heavy_cells.counted", f"{LOCATE}.located_rows"
+COUNTED_FILE = "marginals/counted_values.parquet"
 COUNT_OF_A_VALUE = "a count of a value"
 """What the noise of these counts is added to."""
 
 NO_VALUE_COUNTS = {
-    "find_heavy_cells": {"candidates": tabulate_candidates([], [])},
+    "find_heavy_cells": {"counted": tabulate_counted([], [])},
     LOCATE: {"located_rows": pa.table({})},
     VALUE_COUNTS: {"noisy": tabulate_answers([]), "receipts": tabulate_receipts([])},
 }
@@ -75,28 +75,28 @@ def build_value_steps(share: Fraction) -> tuple[Step, ...]:
         queries, answers = inputs.noisy("one_way_marginals")
         noisy = {q.attributes[0]: y for q, y in zip(queries, answers, strict=True)}
         codecs = [codec for codec in request.encoding.wide_celled if codec.attribute in noisy]
-        found = list_candidates(codecs, noisy, counts.rho(request), request.records)
-        return {"candidates": tabulate_candidates(found, codecs)}
+        found = list_values_to_count(codecs, noisy, counts.rho(request), request.records)
+        return {"counted": tabulate_counted(found, codecs)}
 
-    candidates = Step(
+    counted = Step(
         name="find_heavy_cells",
         title="Find heavy cells",
         kind=StepKind.POSTPROCESS,
         inputs=list_released_tables(["one_way_marginals"]),
-        outputs={"candidates": tables.CANDIDATES},
+        outputs={"counted": tables.COUNTED},
         settings=counts.priced,
         run=find,
-        published={"candidates": PublishedFile(CANDIDATES_FILE, "lists the values whose counts were asked one by one")},
+        published={"counted": PublishedFile(COUNTED_FILE, "lists the values whose counts were asked one by one")},
     )
-    return candidates, LOCATE_VALUES, counts
+    return counted, LOCATE_VALUES, counts
 
 
 def _locate(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    candidates = read_candidates(inputs.table(CANDIDATES))
-    domain = value_counts.build_located_domain(candidates)
-    if not candidates:  # no pass over the rows
+    counted = read_counted(inputs.table(COUNTED))
+    domain = value_counts.build_located_domain(counted)
+    if not counted:  # no pass over the rows
         return {"located_rows": stream_codes((), domain)}
-    rows = value_counts.locate_rows(inputs.private.rows, request.encoding, request.spec.unit, candidates)
+    rows = value_counts.locate_rows(inputs.private.rows, request.encoding, request.spec.unit, counted)
     return {"located_rows": stream_codes(check_unchanged(rows, inputs), domain)}
 
 
@@ -104,7 +104,7 @@ LOCATE_VALUES = Step(
     name=LOCATE,
     title="Locate values",
     kind=StepKind.TRANSFORM,
-    inputs=(CANDIDATES,),
+    inputs=(COUNTED,),
     outputs={"located_rows": tables.LOCATED_ROWS},
     settings=key_encoding,
     reads=(KnowledgePart.CODES,),
@@ -113,10 +113,10 @@ LOCATE_VALUES = Step(
 
 
 def build_value_counts(share: Fraction, n: int | None = None) -> ReleaseStep:
-    """Return the noisy counts of the candidates, with this share of the budget, of release ``n`` of several."""
+    """Return the noisy counts of these values, with this share of the budget, of release ``n`` of several."""
 
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-        return value_counts.plan_queries(read_candidates(inputs.table(CANDIDATES)), rho, request.records)
+        return value_counts.plan_queries(read_counted(inputs.table(COUNTED)), rho, request.records)
 
     def exact(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
         return one_way_marginals.count_exactly(rows, queries, request.threads)
@@ -125,7 +125,7 @@ def build_value_counts(share: Fraction, n: int | None = None) -> ReleaseStep:
     return ReleaseStep(
         name=name,
         title="Value counts" if n is None else f"Value counts, release {n}",
-        inputs=(LOCATED, CANDIDATES),
+        inputs=(LOCATED, COUNTED),
         outputs=RELEASED,
         plan=plan,
         exact=exact,
@@ -137,14 +137,14 @@ def build_value_counts(share: Fraction, n: int | None = None) -> ReleaseStep:
             round=n,
         ),
         rows=LOCATED,
-        rows_domain=lambda r, inputs: value_counts.build_located_domain(read_candidates(inputs.table(CANDIDATES))),
+        rows_domain=lambda r, inputs: value_counts.build_located_domain(read_counted(inputs.table(COUNTED))),
         published=publish_noisy(name, "has their counts, in that order, and last that of all other values"),
     )
 
 
 def list_value_tables(stages: Sequence[str]) -> tuple[str, ...]:
     """Return the tables that tell what the counts of single values ``stages`` say; none without any."""
-    return (CANDIDATES, *list_released_tables(stages)) if stages else ()
+    return (COUNTED, *list_released_tables(stages)) if stages else ()
 
 
 def read_frequent_values(
@@ -158,4 +158,4 @@ def read_frequent_values(
     looks: dict[str, tuple[Query, NDArray[Any]]] = {
         q.attributes[0]: (q, y) for q, y in zip(queries, answers, strict=True)
     }
-    return find_frequent_values(read_candidates(inputs.table(CANDIDATES)), looks, recode, request.encoding)
+    return find_frequent_values(read_counted(inputs.table(COUNTED)), looks, recode, request.encoding)

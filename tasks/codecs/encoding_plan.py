@@ -143,7 +143,7 @@ class EncodingPlan:
         """The codecs of the differences of columns that the spec compares."""
         return tuple(c for c in self.codecs if isinstance(c, DifferenceCodec))
 
-    @property
+    @cached_property
     def wide_celled(self) -> tuple[SteppedCodec[Any], ...]:
         """The codecs of numbers with open bins, some of whose cells hold several values: these may be looked for.
 
@@ -151,7 +151,7 @@ class EncodingPlan:
         """
         together = {a for group in self.together for a in group}
         numbers = (c for c in self.codecs if isinstance(c, SteppedCodec) and c.attribute not in together)
-        return tuple(c for c in numbers if self.panel is None and c.widths is not None and any(c.list_values()))
+        return tuple(c for c in numbers if self.panel is None and c.widths is not None and any(c.cell_values))
 
     def only(self, attributes: Collection[str]) -> EncodingPlan:
         """Return the codecs of some attributes, without what follows from others."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from copy import copy
+from functools import cached_property
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
@@ -75,8 +76,9 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
         decimals = getattr(self._column, "decimals", None)
         return self._grid if self._grid is not None or decimals is None else Grid.of(10.0**-decimals)
 
-    def list_values(self) -> list[range]:
-        """Return the multiples of the step in every fine cell of several values; none in others."""
+    @cached_property
+    def cell_values(self) -> list[range]:
+        """The multiples of the step in every fine cell of several values; none in others."""
         grid = self.value_grid
         if grid is None or self.leaves_cell:
             return [range(0)] * len(self.cells.fine)
@@ -102,7 +104,7 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
     def with_frequent(self, frequent: FrequentValues) -> Self:
         """Return a codec that draws these values as often as they are."""
         codec = copy(self)
-        codec._inside = InsideCells(frequent, self.list_values())
+        codec._inside = InsideCells(frequent, self.cell_values)
         return codec
 
     def _keep_frequent(self, values: pa.Array, cells: NDArray[np.int64], places: Floats) -> pa.Array:

@@ -23,7 +23,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.receipts import Query
-from privsyn.data_contracts.tables import CANDIDATES
+from privsyn.data_contracts.tables import COUNTED
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.frequent_values import FrequentValues
 from privsyn.tasks.codecs.numbers import SteppedCodec
@@ -45,7 +45,7 @@ REST_STANDS_OUT = 2.0
 """Standard deviations of noise above which a cell has rows of other values beside its frequent ones."""
 
 
-class Candidates(NamedTuple):
+class CountedValues(NamedTuple):
     """The values of an attribute that are counted, ascending; arrays of shape (values,).
 
     ``cell``: the fine code; ``number``: which multiple of the column's step.
@@ -66,16 +66,16 @@ def compute_least_count(sigma: float, values: int) -> float:
     return max(sigma * float(-ndtri(FALSE_ALARM / max(values, 1))), LEAST_ROWS)
 
 
-def list_candidates(
+def list_values_to_count(
     codecs: Sequence[AnyStepped], noisy: Mapping[str, NDArray[Any]], rho: Fraction, records: int
-) -> list[Candidates]:
+) -> list[CountedValues]:
     """Return the values to be counted: those of the heavy cells of as many columns as have some at their noise.
 
     noisy: fine counts by attribute; ``rho``: the budget that these columns share evenly.  A cell is heavy where its
     noisy count is as large as one value's has to be.  Where the values are more than MOST_VALUES, only multiples of 10,
     100, ... steps are counted.
     """
-    values = {codec.attribute: codec.list_values() for codec in codecs}
+    values = {codec.attribute: codec.cell_values for codec in codecs}
     heaviest = {
         a: max((float(noisy[a][i]) for i, inside in enumerate(cells) if inside), default=0.0)
         for a, cells in values.items()
@@ -95,7 +95,7 @@ def list_candidates(
         cell = np.repeat([i for i, _ in parts], [len(inside) for _, inside in parts]).astype(np.int64)
         number = np.array([n for _, inside in parts for n in inside], dtype=np.int64)
         if len(number):
-            found.append(Candidates(a, cell, number))
+            found.append(CountedValues(a, cell, number))
     return found
 
 
@@ -104,41 +104,41 @@ def _thin(values: range, every: int) -> range:
     return range(-(-values.start // every) * every, values.stop, every)
 
 
-def tabulate_candidates(candidates: Sequence[Candidates], codecs: Sequence[AnyStepped]) -> pa.Table:
-    """Return the contract CANDIDATES."""
+def tabulate_counted(counted: Sequence[CountedValues], codecs: Sequence[AnyStepped]) -> pa.Table:
+    """Return the contract COUNTED."""
     grids = {codec.attribute: codec.value_grid for codec in codecs}
     parts = []
-    for attribute, cell, number in candidates:
+    for attribute, cell, number in counted:
         grid = grids[attribute]
         assert grid is not None  # noqa: S101 - only multiples of a step are listed
         values = np.asarray(grid.value(number.astype(np.float64)), dtype=np.float64)
         columns = [pa.array([attribute] * len(cell), pa.string()), cell.astype(np.int32), number, values]
-        parts.append(pa.table(columns, schema=CANDIDATES.schema))
-    return pa.concat_tables(parts) if parts else pa.Table.from_pylist([], schema=CANDIDATES.schema)
+        parts.append(pa.table(columns, schema=COUNTED.schema))
+    return pa.concat_tables(parts) if parts else pa.Table.from_pylist([], schema=COUNTED.schema)
 
 
-def read_candidates(table: pa.Table) -> list[Candidates]:
-    """Return the candidates of a CANDIDATES table, attributes in its order."""
+def read_counted(table: pa.Table) -> list[CountedValues]:
+    """Return the counted values of a COUNTED table, attributes in its order."""
     cell, number = (table[name].to_numpy().astype(np.int64) for name in ("code", "number"))
     found = []
     for attribute, rows in groupby(enumerate(table["attribute"].to_pylist()), key=lambda row: row[1]):
         at = [i for i, _ in rows]
-        found.append(Candidates(attribute, cell[at], number[at]))
+        found.append(CountedValues(attribute, cell[at], number[at]))
     return found
 
 
 def find_frequent_values(
-    candidates: Sequence[Candidates],
+    counted: Sequence[CountedValues],
     looks: Mapping[str, tuple[Query, NDArray[Any]]],
     recode: Recode,
     plan: EncodingPlan,
 ) -> dict[str, FrequentValues]:
     """Return attribute -> its frequent values, of attributes that have some.
 
-    looks: attribute -> query and noisy counts of its candidates; ``recode``: with all one-ways.
+    looks: attribute -> query and noisy counts of its counted values; ``recode``: with all one-ways.
     """
     found = {}
-    for c in candidates:
+    for c in counted:
         query, counts = looks[c.attribute]
         codec = next(codec for codec in plan.wide_celled if codec.attribute == c.attribute)
         frequent = _find_of_column(c, counts[:-1], query.sigma, recode[c.attribute], codec)
@@ -148,14 +148,14 @@ def find_frequent_values(
 
 
 def _find_of_column(
-    candidates: Candidates, counts: NDArray[Any], sigma: float, recode: AttributeRecode, codec: AnyStepped
+    counted: CountedValues, counts: NDArray[Any], sigma: float, recode: AttributeRecode, codec: AnyStepped
 ) -> FrequentValues | None:
-    cell, whole = candidates.cell, np.maximum(recode.estimate, 0.0)
-    by_chance = whole[cell] / np.array([max(len(inside), 1) for inside in codec.list_values()])[cell]
+    cell, whole = counted.cell, np.maximum(recode.estimate, 0.0)
+    by_chance = whole[cell] / np.array([max(len(inside), 1) for inside in codec.cell_values])[cell]
     out = counts - by_chance >= compute_least_count(sigma, len(counts))
     if not out.any():
         return None
-    cell, number, mine = cell[out], candidates.number[out], counts[out].astype(np.float64)
+    cell, number, mine = cell[out], counted.number[out], counts[out].astype(np.float64)
     together = np.bincount(cell, weights=mine, minlength=len(whole))
     noise = np.sqrt(sigma**2 * np.bincount(cell, minlength=len(whole)) + recode.variance)
     rest = np.where(whole - together < REST_STANDS_OUT * noise, 0.0, whole - together)
@@ -167,7 +167,7 @@ def _share_others(frequent: FrequentValues, codec: AnyStepped, recode: Recode) -
     if not codec.helpers:
         return None
     counted, whole = recode[codec.helpers[0]].weight[:-1], np.maximum(recode[codec.attribute].estimate, 0.0)
-    of_all = np.array([bool(inside) for inside in codec.list_values()])
+    of_all = np.array([bool(inside) for inside in codec.cell_values])
     mass = whole[: len(of_all)][of_all].sum()
     taken = np.bincount(
         codec.count_heaps(frequent.number),

@@ -14,7 +14,7 @@ import pytest
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.receipts import sum_rho
 from privsyn.tasks.estimation import frequent_values
-from privsyn.tasks.estimation.frequent_values import Candidates, find_frequent_values, list_candidates
+from privsyn.tasks.estimation.frequent_values import CountedValues, find_frequent_values, list_values_to_count
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps import one_way_marginals, value_counts
 from tests.unit.tasks.estimation.test_frequent_values import ROUNDED, noisy_counts, recode_of
@@ -22,15 +22,15 @@ from tests.unit.tasks.estimation.test_single_values import WAGE, plan_one
 
 PLAN = plan_one(WAGE)
 VALUES = (0, 3, 4, 700, 99_999)
-CANDIDATES = [Candidates("x", np.ones(4, dtype=np.int64), np.array([3, 4, 5, 6]))]
+COUNTED = [CountedValues("x", np.ones(4, dtype=np.int64), np.array([3, 4, 5, 6]))]
 
 
-def count(rows: Sequence[int], candidates: Sequence[Candidates] = CANDIDATES, records: int = 1) -> np.ndarray:
-    """The exact counts of the candidates among these rows."""
+def count(rows: Sequence[int], counted: Sequence[CountedValues] = COUNTED, records: int = 1) -> np.ndarray:
+    """The exact counts of the counted values among these rows."""
     batch = pa.record_batch({"x": pa.array(rows, pa.int64())})
-    located = value_counts.locate_rows(lambda *_: [batch], PLAN, Unit(records_per_person=records), candidates)
-    table = CodeTable.from_arrow(list(located), value_counts.build_located_domain(candidates))
-    queries = value_counts.plan_queries(candidates, Fraction(1), records)
+    located = value_counts.locate_rows(lambda *_: [batch], PLAN, Unit(records_per_person=records), counted)
+    table = CodeTable.from_arrow(list(located), value_counts.build_located_domain(counted))
+    queries = value_counts.plan_queries(counted, Fraction(1), records)
     (counts,) = one_way_marginals.count_exactly(table, queries, 1)
     return counts
 
@@ -38,7 +38,7 @@ def count(rows: Sequence[int], candidates: Sequence[Candidates] = CANDIDATES, re
 @pytest.mark.parametrize("records", [1, 2])
 def test_05_counts_of_values(records: int) -> None:
     """The declared k is never exceeded, and is reached."""
-    (query,) = value_counts.plan_queries(CANDIDATES, Fraction(1), records)
+    (query,) = value_counts.plan_queries(COUNTED, Fraction(1), records)
     assert (query.sensitivity, query.cells) == (records, 5)
     moved = [
         float(np.linalg.norm(count([*rows, *added]) - count(rows)))
@@ -50,30 +50,30 @@ def test_05_counts_of_values(records: int) -> None:
 
 def test_05_mutant_a_value_counted_in_its_cell_as_well() -> None:
     """Planted mutant: the counts of values and of their cells, at the price of one."""
-    (query,) = value_counts.plan_queries(CANDIDATES, Fraction(1), 1)
+    (query,) = value_counts.plan_queries(COUNTED, Fraction(1), 1)
     with_cell = [np.append(counts, counts[:4].sum()) for counts in (count([3]), count([3, 4]))]
     assert np.linalg.norm(with_cell[1] - with_cell[0]) > query.sensitivity
 
 
 def test_06_all_columns_together_cost_their_budget() -> None:
-    three = [c._replace(attribute=name) for name in "abc" for c in CANDIDATES]
+    three = [c._replace(attribute=name) for name in "abc" for c in COUNTED]
     spent = sum_rho(value_counts.plan_queries(three, Fraction(1, 100), 2))
     assert Fraction(99, 10_000) < spent <= Fraction(1, 100)
 
 
-def test_02_mutant_candidates_by_the_rows() -> None:
+def test_02_mutant_counted_values_by_the_rows() -> None:
     """Planted mutant: the values to count follow from exact counts, so that one row shows in what is asked."""
     rho = Fraction(1, 2 * 16**2)
     least = math.ceil(frequent_values.compute_least_count(16.0, frequent_values.MOST_VALUES))
     exact = [{"x": noisy_counts(PLAN, {700: n})} for n in (least - 1, least)]
-    before, after = (list_candidates(PLAN.wide_celled, counts, rho, 1) for counts in exact)
+    before, after = (list_values_to_count(PLAN.wide_celled, counts, rho, 1) for counts in exact)
     assert not before and after
 
 
 def test_02_mutant_a_value_of_three_people(monkeypatch: pytest.MonkeyPatch) -> None:
     """A value that three people have is told by no release, at whatever noise; planted mutant: any count above 0 is."""
-    looks = {"x": (value_counts.plan_queries(CANDIDATES, Fraction(1, 2), 1)[0], count([3, 3, 3]))}
+    looks = {"x": (value_counts.plan_queries(COUNTED, Fraction(1, 2), 1)[0], count([3, 3, 3]))}
     recode = {"x": recode_of(noisy_counts(PLAN, {3: 3.0}), 1.0), ROUNDED: recode_of(np.ones(5), 1.0)}
-    assert find_frequent_values(CANDIDATES, looks, recode, PLAN) == {}
+    assert find_frequent_values(COUNTED, looks, recode, PLAN) == {}
     monkeypatch.setattr(frequent_values, "compute_least_count", lambda sigma, values: 0.0)
-    assert 3 in find_frequent_values(CANDIDATES, looks, recode, PLAN)["x"].number
+    assert 3 in find_frequent_values(COUNTED, looks, recode, PLAN)["x"].number

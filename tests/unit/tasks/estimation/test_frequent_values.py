@@ -18,7 +18,7 @@ from privsyn.pipelines.value_steps import list_value_looks
 from privsyn.tasks.codecs.encoding_plan import EncodingPlan
 from privsyn.tasks.codecs.frequent_values import FrequentValues, InsideCells
 from privsyn.tasks.estimation import frequent_values
-from privsyn.tasks.estimation.frequent_values import Candidates, find_frequent_values, list_candidates
+from privsyn.tasks.estimation.frequent_values import CountedValues, find_frequent_values, list_values_to_count
 from privsyn.tasks.estimation.recode import AttributeRecode
 from tests.support.specs import make_spec
 from tests.unit.tasks.estimation.test_single_values import WAGE, plan_one
@@ -43,7 +43,7 @@ def recode_of(counts: np.ndarray, sigma: float) -> AttributeRecode:
 
 def test_the_values_of_heavy_cells_alone_are_counted() -> None:
     plan = plan_one(WAGE)
-    (found,) = list_candidates(plan.wide_celled, {"x": noisy_counts(plan, {1500: 5000.0, 48_000: 100.0})}, RHO, 1)
+    (found,) = list_values_to_count(plan.wide_celled, {"x": noisy_counts(plan, {1500: 5000.0, 48_000: 100.0})}, RHO, 1)
     codec = plan.codecs[0]
     cells = [codec.labels()[code] for code in np.unique(found.cell)]
     assert cells == ["1..1562"] and found.number.tolist() == list(range(1, 1563))
@@ -52,13 +52,13 @@ def test_the_values_of_heavy_cells_alone_are_counted() -> None:
 def test_none_are_counted_where_noise_would_hide_them() -> None:
     plan = plan_one(WAGE)
     noisy = {"x": noisy_counts(plan, {1500: 5000.0})}
-    assert list_candidates(plan.wide_celled, noisy, Fraction(1, 10**7), 1) == []  # noise of 2,236 rows
-    assert list_candidates(plan.wide_celled, noisy, RHO, 50) == []  # 50 records a person
+    assert list_values_to_count(plan.wide_celled, noisy, Fraction(1, 10**7), 1) == []  # noise of 2,236 rows
+    assert list_values_to_count(plan.wide_celled, noisy, RHO, 50) == []  # 50 records a person
 
 
 def test_of_very_many_values_multiples_are_counted() -> None:
     plan = plan_one({"kind": "integer", "min": 0, "max": 10**8})
-    (found,) = list_candidates(plan.wide_celled, {"x": noisy_counts(plan, {1500: 5000.0})}, RHO, 1)
+    (found,) = list_values_to_count(plan.wide_celled, {"x": noisy_counts(plan, {1500: 5000.0})}, RHO, 1)
     assert len(found.number) <= frequent_values.MOST_VALUES
     assert np.unique(np.diff(found.number)).tolist() == [100]
 
@@ -95,13 +95,13 @@ def test_a_value_is_frequent_only_where_its_count_stands_out_from_noise() -> Non
     least = frequent_values.compute_least_count(sigma, many)
     assert 4 * sigma < least < 5 * sigma
     whole = noisy_counts(plan, {1500: 3000.0})
-    candidates = [Candidates("x", np.ones(many, dtype=np.int64), np.arange(1, many + 1))]
+    counted = [CountedValues("x", np.ones(many, dtype=np.int64), np.arange(1, many + 1))]
     for above, expected in ((1.0, {"x"}), (-1.0, set())):
         counts = np.zeros(many + 1, dtype=np.int64)
         counts[1499] = round(least + 3000 / many + above)
         looks = {"x": (Query(("x",), many + 1, 1, sigma), counts)}
         rounded = recode_of(np.array([4.0, 3.0, 2.0, 1.0, 0.0]), 1.0)  # to nothing, 10, 100, 1,000; 0 and the bounds
-        found = find_frequent_values(candidates, looks, {"x": recode_of(whole, 5.0), ROUNDED: rounded}, plan)
+        found = find_frequent_values(counted, looks, {"x": recode_of(whole, 5.0), ROUNDED: rounded}, plan)
         assert found.keys() == expected
 
 
@@ -109,11 +109,11 @@ def test_a_cell_has_no_other_values_where_noise_explains_what_is_left() -> None:
     plan, sigma = plan_one(MINUTES), 20.0
     cell = int(plan.codecs[0].encode({"x": pa.array([42])})[0][0])
     low, high = (float(v) for v in plan.codecs[0].labels()[cell].split(".."))
-    candidates = [Candidates("x", np.array([cell, cell]), np.array([low, high], dtype=np.int64))]
+    counted = [CountedValues("x", np.array([cell, cell]), np.array([low, high], dtype=np.int64))]
     for other, share in ((30, 1.0), (500, 0.75)):
         looks = {"x": (Query(("x",), 3, 1, sigma), np.array([1500, other, 0]))}
         whole = recode_of(noisy_counts(plan, {42: 1500.0 + other}), 5.0)
-        found = find_frequent_values(candidates, looks, {"x": whole}, plan)["x"]
+        found = find_frequent_values(counted, looks, {"x": whole}, plan)["x"]
         assert found.number.tolist() == [low] and found.share == pytest.approx([share])
 
 
