@@ -85,11 +85,12 @@ def list_values_to_count(
         compute_least_count(records * math.sqrt(m / (2 * float(rho))), MOST_VALUES) for m in range(len(ranked) + 1)
     ]
     columns = max((m for m, a in enumerate(ranked, 1) if heaviest[a] >= least[m]), default=0)
-    found = []
-    for a in (a for a in values if a in ranked[:columns]):
+    found, asked = [], set(ranked[:columns])
+    most = max(MOST_VALUES // max(columns, 1), 1)
+    for a in (a for a in values if a in asked):
         heavy = {i: inside for i, inside in enumerate(values[a]) if inside and noisy[a][i] >= least[columns]}
         every = 1
-        while sum(len(_thin(inside, every)) for inside in heavy.values()) > MOST_VALUES // columns:
+        while sum(len(_thin(inside, every)) for inside in heavy.values()) > most:
             every *= 10
         parts = [(i, _thin(inside, every)) for i, inside in heavy.items()]
         cell = np.repeat([i for i, _ in parts], [len(inside) for _, inside in parts]).astype(np.int64)
