@@ -14,11 +14,17 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.panels import Panel
 from privsyn.data_contracts.promise import Unit
-from privsyn.data_contracts.rule_language import Node, Type, parse_condition, parse_expression
+from privsyn.data_contracts.rule_language import (
+    Node,
+    Type,
+    parse_condition,
+    parse_expression,
+    respell_argument,
+)
 from privsyn.data_contracts.rules import infer_type
 
 _FORM = re.compile(
-    r"(ever|any|always|count|spells|sum|change)\s*\((.*)\)\s*(?:(<=|>=|==|!=|<|>)\s*(-?[\d.]+(?:e-?\d+)?)\s*)?",
+    r"(ever|any|always|count|spells|sum|change)\s*\((.*)\)\s*(?:(<=|>=|==|!=|<|>)\s*(-?[\d.]+(?:e[+-]?\d+)?)\s*)?",
     re.DOTALL | re.IGNORECASE,
 )
 OF_TRUTH = ("ever", "always")
@@ -107,7 +113,12 @@ def parse_summary(text: str) -> Summary | None:
         problem = "holds or does not" if function in OF_TRUTH else "is a number"
         cure = "Take the comparison out" if number is not None else f"Compare it, as in `{function}(...) > 2`"
         raise FieldError(f"{function}() of a person's rows {problem}", cure)
-    return Summary(function, " ".join(found[2].split()), found[3], number or 0.0)
+    of = respell_argument(found[2])
+    if of is None:
+        raise FieldError(
+            "says several things of a person's rows", "Ask for each alone, or join conditions in one bracket"
+        )
+    return Summary(function, of, found[3], number or 0.0)
 
 
 def _parse_number(text: str) -> float:

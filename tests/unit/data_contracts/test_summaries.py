@@ -26,7 +26,9 @@ SIGNS = ["<", "<=", ">", ">=", "==", "!="]
     [
         ("any(job == 'none')", "ever", "job == 'none'", None, 0),
         ("Always(income  > 3)", "always", "income > 3", None, 0),
-        ("count((income > 3) or job in ('a', 'b')) >= 2", "count", "(income > 3) or job in ('a', 'b')", ">=", 2),
+        ("count((income > 3) or job in ('a', 'b')) >= 2", "count", "income > 3 or job in ('a', 'b')", ">=", 2),
+        ('ever(job=="part  time" and `my  col`>3)', "ever", "job == 'part  time' and `my  col` > 3", None, 0),
+        ("sum(income) < 1e+3", "sum", "income", "<", 1000),
         ("sum(income) < -1.5", "sum", "income", "<", -1.5),
     ],
 )
@@ -41,7 +43,9 @@ def test_what_is_no_statement_about_a_person(text: str) -> None:
     assert parse_summary(text) is None
 
 
-@pytest.mark.parametrize("text", ["count(job == 'none')", "ever(job == 'none') > 1", "sum(income) > ..."])
+@pytest.mark.parametrize(
+    "text", ["count(job == 'none')", "ever(a > 1) and (b > 2)", "ever(job == 'none') > 1", "sum(income) > ..."]
+)
 def test_half_a_statement_is_refused(text: str) -> None:
     with pytest.raises(FieldError):
         parse_summary(text)
@@ -98,6 +102,16 @@ def test_figures_are_those_of_a_person_s_rows() -> None:
     assert found["sum"].tolist() == (of["income"].sum() >= 100).astype(int).tolist()
     less = of["income"].last() - of["income"].first() < 0
     assert (found["change"] == 0).tolist() == less.tolist()
+
+
+def test_sums_of_decimals_are_compared_as_decimals() -> None:
+    """In binary 37.3 - 36.2 is less than 1.1, and .1 + .2 more than .3."""
+    questions = ["share(change(income) == 1.1)", "share(sum(income) > 0.3)"]
+    made = plan(make_panel_spec(workload=[{"question": text} for text in questions]))
+    table = {"income": pa.array([36.2, 37.3, 0.1, 0.2, 0.1, 0.3])}
+    first = np.array([True, False] * 3)
+    found = [codec.compute(codec.book.read_table(table), first) for codec in made.summaries]
+    assert [codes.tolist() for codes in found] == [[1, 0, 0], [1, 0, 1]]
 
 
 @pytest.mark.parametrize(
