@@ -304,7 +304,8 @@ def _key_codes(public: PublicKnowledge) -> dict[str, Any]:
 
 def _key_computed(spec: ReleaseSpec, codec: SummaryCodec) -> Iterator[list[Any]]:
     """Yield the name, the definition and the rule of each computed column by which a figure of persons is read."""
-    rules = {name: rule for rule in spec.rules for name in map_computed_columns(rule)}
+    computing = [rule for rule in spec.rules if isinstance(rule, Derive | LookupRule)]
+    rules = {name: rule for rule in computing for name in map_computed_columns(rule)}
     for name in codec.book.find_computed_columns(codec.node.columns):
         column = spec.released_columns[name].model_dump(mode="json", exclude={"description", "unit"})
         yield [name, column, _key_computation(rules[name], name)]
