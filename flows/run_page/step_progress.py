@@ -77,7 +77,7 @@ class StepProgress:
     def _begin(self) -> UUID:
         begun = create_progress_artifact(
             progress=0.0,
-            key=f"progress-{self._step.name.replace('_', '-')}",
+            key=f"progress-{self._step.name.replace('_', '-').lower()}",
             description=f"{self._step.title}: {UNITS[self._step.kind]}",
         )
         return cast(UUID, begun)  # a coroutine only where an event loop runs

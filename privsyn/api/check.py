@@ -186,7 +186,8 @@ def open_for_check(spec: ReleaseSpec, data: Table | None, settings: Settings) ->
         return None
     check_table(spec.dataset, data, settings, "data")
     if spec.tables and not isinstance(data, Mapping):
-        raise RequestError("is one table, and the spec has two", f"Name both: {' and '.join(spec.tables)}", "data")
+        named = f"{'Name both' if len(spec.tables) == 2 else 'Name all'}: {' and '.join(spec.tables)}"
+        raise RequestError(f"is one table, and the spec has {len(spec.tables)}", named, "data")
     if not spec.tables:
         return open_source(data, spec)
     rows_alone = spec.model_copy(update={"unit": Unit(records_per_person=1)})  # no rows that stand for a lack of rows

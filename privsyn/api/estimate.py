@@ -146,6 +146,7 @@ def estimate(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: float =
         "How many are worth their noise depends on your table, and time and memory depend on them. Wall time is that "
         "of a machine that does nothing else.",
         *((f"{OF_UNITS[spec.unit.one]}.",) if spec.panel is not None else ()),
+        *(("It is of the first two tables; further ones are left out.",) if spec.branches else ()),
     )
     columns = len(spec.released_columns)
     return Estimate(rows, rows_out, columns, workers, rehearsal.pairs, marginals, (first, *found), words)

@@ -56,7 +56,7 @@ def release(
     The same request on the same table finds its release, draws nothing and spends nothing.
 
     Args:
-        data: The private table, or a mapping of the spec's two tables by their names; None: what the spec names.
+        data: The private table, or a mapping of the spec's tables by their names; None: what the spec names.
         spec: What may be released, and the domain of every column, from public sources.
         epsilon: In place of the spec's ``privacy.epsilon``, > 0.
         delta: In place of the spec's ``privacy.delta``, in (0, 1).

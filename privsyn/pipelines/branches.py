@@ -82,14 +82,13 @@ def _place(step: Step, branch: str, names: Mapping[str, str]) -> Step:
         name, output = table.split(".")
         return f"{names.get(name, name)}.{output}"
 
-    run, first = step.run, ("encode.repairs",) if names and not step.inputs else ()
+    run = step.run
+    # what a further table's noise is drawn for has the codes of the first two in its key
+    first = ("encode.repairs",) if names and not step.inputs else ()
     placed = replace(
         step,
         name=names.get(step.name, step.name),
-        inputs=(
-            *map(place, step.inputs),
-            *first,
-        ),  # what a further table's noise is drawn for has the first one's codes
+        inputs=(*map(place, step.inputs), *first),
         settings=lambda r: step.build_key(r.branches[branch]),
         reads=(),
         inherits=(),

@@ -293,7 +293,12 @@ def _publish_private(run: Run, refs: Mapping[str, StepRefs]) -> None:
         rows = run.store.stored(encoded["encoded_rows"]).num_rows
     else:
         rows = count_repairs(run.private_folder).rows  # pruned: as it was counted before
-    write_json(place, {"rows": rows, "repairs": table.to_pylist(), "tables": where})
+    further = {
+        name.removesuffix("__encode"): r.tables["repairs"] for name, r in refs.items() if name.endswith("__encode")
+    }
+    branches = {name: run.store.read_table(ref).to_pylist() for name, ref in further.items()}
+    content = {"rows": rows, "repairs": table.to_pylist(), "tables": where}
+    write_json(place, {**content, **({"further": branches} if branches else {})})
 
 
 def count_repairs(private_folder: Path) -> RepairCounts:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,9 @@ TWICE, ELSEWHERE = "again in the household", "in another household, too"
 """Repairs of the key of members: all but one row of a key in a household; rows whose key other households have, too,
 which stay: a rule that left one of them out would depend on both households."""
 
+SHARED = "of another person, too"
+"""Repair of the key of drawn rows: those whose key another person's drawn row has, who has the rows below."""
+
 PRIVATE = "(PRIVATE: it is about rows; pass it on to nobody); nothing was spent"
 """What an error about rows ends with."""
 
@@ -59,7 +63,8 @@ class JoinedSource(Source):
 
     ``above`` and ``below``: the tables, by name; ``key``: the column that says whose each row is; ``row_key``: that
     identifies a row below, where it is checked; ``all_persons``: whether persons without rows are read, too;
-    ``joined``: by further table, that one with the table above it.
+    ``joined``: by further table, that one with the table above it; ``person``: the column below that names the person
+    beside the drawn row's key, if there is one.
     """
 
     above: tuple[str, Source]
@@ -68,6 +73,7 @@ class JoinedSource(Source):
     row_key: str | None
     all_persons: bool
     joined: Mapping[str, JoinedSource] = field(default_factory=dict)
+    person: str | None = None
     _checked: list[bool] = field(default_factory=list, repr=False)
 
     @classmethod
@@ -88,14 +94,17 @@ class JoinedSource(Source):
             )
         branches = spec.branches or {get_below(spec.tables)[0]: spec}
         named = {str(table.of) for table in spec.tables.values()}  # of these rows below name the key
+        root, persons = get_above(spec.tables)
         household, opened = spec.unit.household_id is not None, {}
         for name, branch in branches.items():
             for own, table in branch.tables.items():
                 key = str(get_above(branch.tables)[1].key)
                 read_key = own == name and (household or own in named)
                 if own not in opened:
-                    opened[own] = _open(data[own], table, key, branch, open_one, table.key if read_key else None)
-        (root, _), (first, *further) = get_above(spec.tables), branches
+                    person = str(persons.key) if own == name and table.of != root else None
+                    row_key = table.key if read_key else None
+                    opened[own] = _open(data[own], table, key, branch, open_one, row_key, person)
+        first, *further = branches
         whole = cls._join_two(opened, branches[first])
         whole = replace(whole, row_key=spec.tables[first].key if household else None)
         found: dict[str, JoinedSource] = {}
@@ -110,7 +119,8 @@ class JoinedSource(Source):
         """Join the opened tables of a spec of two; ``above``: rows in place of those of the upper one."""
         (upper, persons), (below, _) = get_above(spec.tables), get_below(spec.tables)
         one, many, key = above or opened[upper], opened[below], str(persons.key)
-        columns = (*one.columns, *(c for c in many.columns if c != key))
+        person = one.rows.key if isinstance(one, DrawnSource) and one.rows.key in many.columns else None
+        columns = (*one.columns, *(c for c in many.columns if c not in (key, person)))
         read = {*spec.measured_columns, key}
         types = {**many.types, **one.types}
         return cls(
@@ -122,6 +132,7 @@ class JoinedSource(Source):
             key,
             None,
             spec.unit.identifier is not None,
+            person=person,
         )
 
     @property
@@ -191,7 +202,7 @@ class JoinedSource(Source):
         """Yield the rows below beside the columns above, then those above of which there was none."""
         persons, _, left_out = self._persons
         note(self.key, left_out)
-        seen, schema, start = np.zeros(persons.num_rows, bool), None, 0
+        (keys, rows), seen, schema, start = self._keys, np.zeros(persons.num_rows, bool), None, 0
         again, elsewhere = self._members
         note(self.row_key or "", +Counter({TWICE: len(again), ELSEWHERE: elsewhere}))
         for batch in self.below[1]._stream(batch_rows, note):
@@ -200,26 +211,27 @@ class JoinedSource(Source):
             start += batch.num_rows
             batch = batch.take(pa.array(one_of_each)) if end > first else batch
             own = to_keys(batch.column(self.key), pa.string())
-            for number, (keys, rows) in enumerate(self._keys):
-                found = keys.find(own)
-                if number == 0:
-                    note("", +Counter({LEFT_OUT: own.null_count}))
-                    note(self.key, +Counter({NOBODY: found.null_count - own.null_count}))
-                place = rows.take(found.drop_null())
-                seen[np.asarray(place)] = True
-                joined = self._lay_beside(persons.take(place), batch.filter(found.is_valid()))
-                schema = joined.schema
-                yield joined
+            if self.person is not None:
+                own = _name_both(to_keys(batch.column(self.person), pa.string()), own)
+            found = keys.find(own)
+            note("", +Counter({LEFT_OUT: own.null_count}))
+            note(self.key, +Counter({NOBODY: found.null_count - own.null_count}))
+            place = rows.take(found.drop_null())
+            seen[np.asarray(place)] = True
+            joined = self._lay_beside(persons.take(place), batch.filter(found.is_valid()))
+            schema = joined.schema
+            yield joined
         without = persons.take(pa.array(np.flatnonzero(~seen)))
         if self.all_persons and without.num_rows:
             types = {name: pa.string() if t is None else t for name, t in self.below[1].types.items()}
-            types |= {} if schema is None else {name: schema.field(name).type for name in types if name != self.key}
-            nulls = {name: pa.nulls(without.num_rows, t) for name, t in types.items() if name != self.key}
+            types = {name: t for name, t in types.items() if name not in (self.key, self.person)}
+            types |= {} if schema is None else {name: schema.field(name).type for name in types}
+            nulls = {name: pa.nulls(without.num_rows, t) for name, t in types.items()}
             yield self._lay_beside(without, pa.RecordBatch.from_pydict(nulls))
 
     def _lay_beside(self, persons: pa.Table, rows: pa.RecordBatch) -> pa.RecordBatch:
         columns = {name: persons.column(name).combine_chunks() for name in persons.column_names}
-        columns |= {name: rows.column(name) for name in rows.schema.names if name != self.key}
+        columns |= {name: rows.column(name) for name in rows.schema.names if name not in (self.key, self.person)}
         arrays = {n: a.combine_chunks() if isinstance(a, pa.ChunkedArray) else a for n, a in columns.items()}
         return pa.RecordBatch.from_pydict(arrays)
 
@@ -227,11 +239,15 @@ class JoinedSource(Source):
     def _persons(self) -> tuple[pa.Table, pa.Array, Counter[str]]:
         """The rows above that are kept, in memory, their keys, and how many were left out.
 
-        Of each key the row of the least hash is kept.  Drawn rows are kept all: each is another person's.
+        Of each key the row of the least hash is kept.  Drawn rows are kept all: each is another person's.  But the rows
+        below of a key are one person's, with whom they leave.
         """
         name, source = self.above
         if isinstance(source, DrawnSource):
-            return (*source.read_drawn(), Counter())
+            drawn, keys = source.read_drawn()
+            if self.person is not None:
+                return drawn, drawn.column(self.key).combine_chunks(), Counter()
+            return drawn, keys, +Counter({SHARED: len(keys) - len(keys.unique())})
         batches = list(source.batches())
         keys = [to_keys(batch.column(self.key), pa.string()) for batch in batches]
         if sum(len(part) - part.null_count for part in keys) == 0:
@@ -266,17 +282,14 @@ class JoinedSource(Source):
         return place[again], int((households[number] > 1).sum())
 
     @cached_property
-    def _keys(self) -> tuple[tuple[_Keys, pa.Array], ...]:
-        """Different keys, and the rows above that have them; then those of further rows that have the same keys."""
-        keys = self._persons[1]
-        found: list[tuple[_Keys, pa.Array]] = []
-        left = np.arange(len(keys))
-        while len(left) or not found:
-            own = keys.take(pa.array(left))
-            again = _find_again(np.asarray(own.dictionary_encode().indices), left.astype(np.uint64))
-            found.append((_Keys(own.filter(pa.array(~again))), pa.array(left[~again])))
-            left = left[again]
-        return tuple(found)
+    def _keys(self) -> tuple[_Keys, pa.Array]:
+        """Different keys, and the row above that each is of: of drawn rows of one key that of the least hash."""
+        persons, keys, _ = self._persons
+        places = np.arange(len(keys))
+        if isinstance(self.above[1], DrawnSource):
+            whose = mix_bits(_hash_texts(to_keys(persons.column(self.key).combine_chunks(), pa.string())))
+            places = places[~_find_again(np.asarray(keys.dictionary_encode().indices), whose)]
+        return _Keys(keys.take(pa.array(places))), pa.array(places)
 
 
 @dataclass(frozen=True, eq=False)
@@ -331,15 +344,12 @@ class DrawnSource(Source):
             start += batch.num_rows
 
     def read_drawn(self) -> tuple[pa.Table, pa.Array]:
-        """Return the drawn rows, and their keys.
-
-        Rows of two persons may have one key: each has the rows below of that key, since neither may depend on the
-        other.  So what identifies a row in the table is its person and its key.
-        """
-        table = pa.Table.from_batches(self.batches()).combine_chunks()
+        """Return the drawn rows, and their keys; what identifies a row in the table is its person and its key."""
+        schema = pa.schema([(name, self.types[name] or pa.string()) for name in self.read])
+        table = pa.Table.from_batches(batches) if (batches := list(self.batches())) else schema.empty_table()
         person, key = (to_keys(table[name].combine_chunks(), pa.string()) for name in (self.rows.key, self.row_key))
-        both = pc.binary_join_element_wise(person, key, "\0")
-        return table.set_column(table.schema.get_field_index(self.row_key), self.row_key, both), key
+        place = table.schema.get_field_index(self.row_key)
+        return table.combine_chunks().set_column(place, self.row_key, _name_both(person, key)), key
 
     def _draw(self) -> NDArray[np.int64]:
         """Return the places of the drawn rows."""
@@ -388,6 +398,11 @@ def _find_again(group: NDArray[Any], hashes: NDArray[np.uint64]) -> NDArray[np.b
     return again
 
 
+def _name_both(person: pa.Array, key: pa.Array) -> pa.Array:
+    """Return one text for a person and a key, null where one of them is; with the length no two pairs are one text."""
+    return pc.binary_join_element_wise(pc.cast(pc.utf8_length(person), pa.string()), person, key, " ")
+
+
 def _hash_texts(texts: pa.Array) -> NDArray[np.uint64]:
     """Return the hash of each text, that of the empty text of null."""
     from privsyn.tasks.kernels.text_hash import hash_texts  # here: compiled code loads slowly
@@ -399,7 +414,8 @@ def _hash_rows(batch: pa.RecordBatch) -> NDArray[np.uint64]:
     """Return a hash of each row, of what its columns hold alone."""
     found = np.full(batch.num_rows, GAMMA)
     for name in sorted(batch.schema.names):
-        found = mix_bits(found ^ _hash_texts(to_keys(batch.column(name), pa.string())))
+        texts = to_keys(batch.column(name), pa.string())
+        found = mix_bits(mix_bits(found ^ _hash_texts(texts)) ^ np.asarray(texts.is_null()).astype(np.uint64))
     return found
 
 
@@ -410,14 +426,22 @@ def _open(
     spec: ReleaseSpec,
     open_one: Callable[[Any, ReleaseSpec], Source],
     row_key: str | None = None,
+    person: str | None = None,
 ) -> Source:
-    """Open one of the tables with the spec of its columns; ``row_key``: a key of its own that is read, too."""
+    """Open one of the tables with the spec of its columns.
+
+    ``row_key``: a key of its own that is read, too; ``person``: the persons' key, read where the table has it.
+    """
     columns = {column: spec.columns[column] for column in table.columns if column in spec.columns}
     if row_key is not None:
         columns[row_key] = CategoricalColumn(kind="categorical", values=("-",))
     alone = spec.model_copy(
         update={"columns": columns, "unit": Unit(person_id=key, max_records=1), "tables": {}, "order": None}
     )
+    if person is not None and person not in columns:
+        named = {**columns, person: CategoricalColumn(kind="categorical", values=("-",))}
+        with suppress(RequestError):
+            return open_one(data, alone.model_copy(update={"columns": named}))
     try:
         return open_one(data, alone)
     except RequestError as error:

@@ -299,7 +299,8 @@ def _write_tables(
         upper_key = str(keys[upper.name])
         keys[table.name] = _find_own_key(table, upper_key, household=False)
         words = one if upper is above else f"row of {upper.name}"
-        yield from _write_rows(table, upper, upper_key, keys[table.name], words, guesses, household=False)
+        own = keys[table.name]
+        yield from _write_rows(table, upper, upper_key, own, words, guesses, household=False, person=key)
     if known is not None:
         types = {column for table in (above, below, *further) for column in table.table.types}
         for name in sorted({*known.columns} - types):
@@ -314,9 +315,20 @@ def _guess(guesses: list[str], place: str, line: str, why: str) -> str:
 
 
 def _write_rows(
-    below: _Named, above: _Named, key: str, own: str | None, one: str, guesses: list[str], *, household: bool
+    below: _Named,
+    above: _Named,
+    key: str,
+    own: str | None,
+    one: str,
+    guesses: list[str],
+    *,
+    household: bool,
+    person: str | None = None,
 ) -> Iterator[str]:
-    """Yield the lines of a table of rows of ``above``; ``own``: its own key; ``one``: what a row above is."""
+    """Yield the lines of a table of rows of ``above``; ``own``: its own key; ``one``: what a row above is.
+
+    ``person``: the persons' key, which rows of rows may name, too.
+    """
     rows = "members" if household else "rows"
     yield f"  {below.name}:"
     yield f"    {below.table.line}"
@@ -336,7 +348,7 @@ def _write_rows(
     kept = f"the first {most} by role are kept" if household else f"a run of {most} neighbours is kept"
     why = f"your public choice; of a {one} with more {rows}, {kept}"
     yield _guess(guesses, f"{below.name}.max", f"max: {most}", why)
-    yield from _write_columns(below, (key, own))
+    yield from _write_columns(below, (key, own, person))
 
 
 def _find_above(table: _Named, earlier: list[_Named], keys: Mapping[str, str | None]) -> _Named:

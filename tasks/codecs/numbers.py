@@ -26,11 +26,14 @@ from privsyn.tasks.codecs.tail_shapes import draw_falling
 NO_NUMBER = np.iinfo(np.int64).min
 """Stands for a value that is no multiple of the step, null, or exact."""
 
+_WHOLE = 1 << 53
 _EXACT = 2.0**50  # below it, a float times a power of ten still tells whole numbers apart
 
 
 def _list_values(cell: Bin, grid: Grid) -> range:
-    return range(0) if cell.exact or holds_one_value(cell, grid) else cell.steps(grid)
+    """Return the multiples of the step in a cell of several; none beyond 2^53, where floats do not tell them apart."""
+    steps = range(0) if cell.exact or holds_one_value(cell, grid) else cell.steps(grid)
+    return steps if steps.start >= -_WHOLE and steps.stop <= _WHOLE else range(0)
 
 
 def _count_steps(grid: Grid, numbers: Floats) -> Floats:

@@ -7,7 +7,7 @@ counts, of which heavy nodes alone are followed.  Levels between are skipped, si
 budget: leaves that have all of it are surer than leaves that share it with several levels.
 
 All here is post-processing of released counts.  A value becomes one of its own only where its noisy count is so far
-above that of its cell's other values that noise alone does not make it: one that few people have never does.
+above that of its cell's other values that noise alone hardly makes it one (FALSE_ALARM), and of 20 noisy rows at least.
 """
 
 from __future__ import annotations

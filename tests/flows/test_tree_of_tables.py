@@ -144,3 +144,8 @@ def test_a_check_a_forecast_and_the_private_report_know_all_tables(made: Any) ->
     report = privsyn.check_spec(spec, tables)
     assert any("drugs" in noise.what for noise in report.noise)
     assert "of the first two tables" in " ".join(privsyn.forecast(spec, 300, epsilons=[1.0], seeds=1).words)
+
+
+def test_rows_that_do_not_fit_are_counted_in_private(made: Any) -> None:
+    (repairs,) = made[1].parents[1].glob("private/**/repairs.json")
+    assert set(json.loads(repairs.read_text())["further"]) == {"drugs", "buys"}

@@ -67,17 +67,63 @@ def test_05_a_person_is_one_record_of_every_branch(branch: str) -> None:
     assert tuple(map(max, zip(*list_changes(tables, branch), strict=True))) == (1, 1)
 
 
-def test_05_a_key_that_two_persons_have_makes_neither_depend_on_the_other() -> None:
-    tables = make_tree(8, 3)
-    visits, named = tables["visits"], tables["drugs"]["visit"].unique().to_pylist()[:2]
-    keys = [named[place % 2] for place in range(visits.num_rows)]
-    tables["visits"] = visits.set_column(visits.column_names.index("visit"), "visit", [keys])
-    whole = count_records(tables, "drugs")[0]
-    assert whole.total() > len(named)
+def number_visits(tables: Tables) -> pa.Table:
+    """Number visits within each person, in both tables; the person of each drug."""
+    visits, number = tables["visits"], dict.fromkeys(tables["visits"]["pid"].to_pylist(), 0)
+    named, whose = {}, dict(zip(visits["visit"].to_pylist(), visits["pid"].to_pylist(), strict=True))
+    for key, person in whose.items():
+        number[person] += 1
+        named[key] = f"v{number[person]}"
+    persons = pa.array([whose.get(key) for key in tables["drugs"]["visit"].to_pylist()], pa.string())
+    for name in ("visits", "drugs"):
+        keys = [named.get(key, key) for key in tables[name]["visit"].to_pylist()]
+        tables[name] = tables[name].set_column(tables[name].column_names.index("visit"), "visit", [keys])
+    return persons
+
+
+def test_05_rows_below_that_name_their_person_are_that_person_s_whatever_its_rows_are_called() -> None:
+    tables = make_tree(PERSONS, 3)
+    before = count_records(tables, "drugs")
+    persons = number_visits(tables)
+    tables["drugs"] = tables["drugs"].append_column("pid", persons)
+    whole = count_records(tables, "drugs")
+    assert whole[0].total() > 3 and sum(c.total() for c in whole) <= sum(c.total() for c in before) + PERSONS
+    for person in tables["persons"]["pid"].to_pylist():
+        less = count_records({name: t.filter(pc.not_equal(t["pid"], person)) for name, t in tables.items()}, "drugs")
+        records, pairs, without = (((a - b) + (b - a)).total() for a, b in zip(whole, less, strict=True))
+        assert records + without <= 1 and pairs <= 1
+
+
+def test_05_rows_below_a_key_that_several_persons_have_are_one_person_s() -> None:
+    """Visits are numbered within each person, and drugs name the number: they leave with whom they are of."""
+    tables = make_tree(PERSONS, 3)
+    number_visits(tables)
+    joined = pa.Table.from_batches(list(open_source(tables, SPEC).further["drugs"].batches()))
+    owners = {
+        row["visit"].split()[-1]: row["visit"].split()[-2] for row in joined.to_pylist() if row["day"] is not None
+    }
+    assert len(owners) > 1
+    whole = count_records(tables, "drugs")
     for person in tables["persons"]["pid"].to_pylist():
         left = {name: t.filter(pc.not_equal(t["pid"], person)) for name, t in tables.items() if "pid" in t.column_names}
-        less = count_records({**left, "drugs": tables["drugs"]}, "drugs")[0]
-        assert ((whole - less) + (less - whole)).total() <= 1
+        own, drugs = [key for key, owner in owners.items() if owner == person], tables["drugs"]
+        left["drugs"] = drugs.filter(pc.invert(pc.is_in(drugs["visit"], value_set=pa.array(own, pa.string()))))
+        less = count_records(left, "drugs")
+        records, pairs, without = (((one - two) + (two - one)).total() for one, two in zip(whole, less, strict=True))
+        assert records + without <= 1 and pairs <= 1
+
+
+@pytest.mark.parametrize("visits", ["no row", "no key"])
+def test_12_without_a_row_of_a_key_nobody_has_rows_below(visits: str) -> None:
+    """Nothing that is told depends on whether the table between has a row that can be used."""
+    tables = make_tree(PERSONS)
+    between = tables["visits"]
+    if visits == "no row":
+        tables["visits"] = between.slice(0, 0)
+    else:
+        nulls = pa.nulls(between.num_rows, between.schema.field("visit").type)
+        tables["visits"] = between.set_column(between.column_names.index("visit"), "visit", nulls)
+    assert sum(batch.num_rows for batch in open_source(tables, SPEC).further["drugs"].batches()) == 0
 
 
 def test_05_every_look_declares_one_record_and_the_shares_are_the_budget() -> None:

@@ -20,7 +20,7 @@ from privsyn.data_contracts.mechanism_options import Adaptive, Aim, Independent,
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.release import release
 from privsyn.flows.schedule import scheduled_release
-from tests.support.linked_tables import make_members_content, make_tables_spec, make_visits_content
+from tests.support.linked_tables import make_members_content, make_tables_spec, make_tree_content, make_visits_content
 from tests.support.specs import STATED_PRIOR, make_spec
 
 
@@ -283,8 +283,12 @@ def test_a_wrong_epsilon_is_refused_by_the_schema_under_all_of_too(epsilon: Any)
         jsonschema.validate(epsilon, passed_on)
 
 
-@pytest.mark.parametrize("content", [make_visits_content(), make_members_content()], ids=["persons", "households"])
-def test_the_form_takes_two_tables_as_people_write_them_and_as_they_are_stored(content: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [make_visits_content(), make_members_content(), make_tree_content()],
+    ids=["persons", "households", "tree"],
+)
+def test_the_form_takes_tables_as_people_write_them_and_as_they_are_stored(content: dict[str, Any]) -> None:
     spec = make_tables_spec(content)
     unit = spec.unit.model_dump(mode="json", exclude_unset=True)
     written = {**spec.model_dump(mode="json", exclude_unset=True), "unit": unit, "columns": {}, "tables": content}

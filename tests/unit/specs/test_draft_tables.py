@@ -208,3 +208,10 @@ def test_further_tables_are_of_the_one_before_whose_key_they_have() -> None:
     alone = {**make_tree(5), "sites": pa.table({"site": [1]})}
     with pytest.raises(RequestError, match="sites has no column of the key of a table before it"):
         draft_tables(alone)
+
+
+def test_rows_of_rows_may_name_the_person_too() -> None:
+    tables = dict(make_tree(20))
+    persons = pa.array(["p0"] * tables["drugs"].num_rows)
+    drafted = read(draft_tables({**tables, "drugs": tables["drugs"].append_column("pid", persons)}).text)
+    assert list(drafted["drugs"]["columns"]) == ["day", "dose"] and drafted["drugs"]["of"] == "visits"

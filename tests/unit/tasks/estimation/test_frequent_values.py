@@ -15,7 +15,7 @@ from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.request import Request
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.value_steps import list_value_looks
-from privsyn.tasks.codecs.encoding_plan import EncodingPlan
+from privsyn.tasks.codecs.encoding_plan import EncodingPlan, plan
 from privsyn.tasks.codecs.frequent_values import FrequentValues, InsideCells
 from privsyn.tasks.estimation import frequent_values
 from privsyn.tasks.estimation.frequent_values import CountedValues, find_frequent_values, list_values_to_count
@@ -144,3 +144,10 @@ def test_four_values_in_wide_bounds_come_out_and_a_continuous_column_stays_one()
         assert np.mean(made["pay"].to_numpy() == value) == pytest.approx(share, abs=0.03)
     assert np.isin(made["pay"].to_numpy(), pay).mean() > 0.97
     assert len(np.unique(made["even"].to_numpy())) > 0.8 * len(np.unique(even))
+
+
+@pytest.mark.parametrize("column", [{"max": 100_000, "decimals": 15}, {"max": 1e18, "decimals": 2}])
+def test_values_that_floats_do_not_tell_apart_are_none_to_count(column: dict[str, float]) -> None:
+    made = plan(make_spec({"x": {"kind": "number", "min": 0, **column}}))
+    codec = next(c for c in made.codecs if c.attribute == "x")
+    assert all(inside.stop <= 2**53 for inside in codec.cell_values)
