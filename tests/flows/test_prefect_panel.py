@@ -9,7 +9,7 @@ import pytest
 
 from privsyn.flows.release import release
 from tests.support.households import make_household_spec, make_households
-from tests.support.linked_tables import make_tables_spec, make_visits, make_visits_content, save_tables
+from tests.support.linked_tables import make_tables_spec, make_tree, make_tree_content, save_tables
 from tests.support.panels import make_panel, make_panel_spec
 from tests.support.releases import QUICK, run
 
@@ -36,8 +36,9 @@ def test_the_flow_makes_households_and_finds_them_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("prefect_server", "places")
-def test_the_flow_makes_two_tables_and_finds_them_again(tmp_path: Path) -> None:
-    spec = make_tables_spec(save_tables(tmp_path, make_visits(400), make_visits_content()), **QUICK)
+def test_the_flow_makes_a_tree_of_tables_and_finds_them_again(tmp_path: Path) -> None:
+    spec = make_tables_spec(save_tables(tmp_path, make_tree(200), make_tree_content()), **QUICK)
     summary = release(spec)
-    assert (Path(summary.released) / "tables" / "persons.parquet").is_file()
+    made = {path.stem for path in (Path(summary.released) / "tables").glob("*.parquet")}
+    assert made == {"persons", "visits", "drugs", "buys"}
     assert run(spec).released == summary.released
