@@ -20,7 +20,14 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep
 from privsyn.pipelines.registry import build_steps
 from tests.flows.test_crash import IN_A_RELEASE_STEP, Kill, check_recovery, killed, killed_at_writes
-from tests.support.linked_tables import make_tables_spec, make_visits, make_visits_content, save_tables
+from tests.support.linked_tables import (
+    make_tables_spec,
+    make_tree,
+    make_tree_content,
+    make_visits,
+    make_visits_content,
+    save_tables,
+)
 
 PRICE: dict[str, Any] = {"epsilon": 3.0, "delta": 1e-9}
 """Of the release and of the data set: there is room for one release."""
@@ -96,3 +103,27 @@ def test_killed_at_every_line_that_writes_two_tables(children: Any, spec: Releas
         kind for kind, _ in survived
     }
     recover(spec)
+
+
+# a tree of tables
+
+TREE = make_tables_spec(make_tree_content())
+OF_FURTHER_TABLES = [
+    Kill(place, 1, when, step.name)
+    for step in build_steps(Request(TREE, tuple(TREE.released_columns)))
+    if step.name.startswith("drugs__")
+    for place, when in (IN_A_RELEASE_STEP if isinstance(step, ReleaseStep) else [("execute", "after")])
+]
+
+
+@pytest.fixture
+def tree(places: Path, tmp_path: Path) -> ReleaseSpec:
+    content = save_tables(tmp_path, make_tree(60), make_tree_content())
+    return make_tables_spec(content, privacy=PRICE, budget=PRICE, synthesis={"sweeps": 1})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kill", OF_FURTHER_TABLES, ids=str)
+def test_a_tree_survives_a_kill_in_a_further_table(children: Any, tree: ReleaseSpec, kill: Kill) -> None:
+    killed(children, tree, kill)
+    recover(tree)
