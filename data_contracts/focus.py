@@ -223,6 +223,8 @@ _QUOTED = r"""`[^`]*`|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
 _WORD = re.compile(rf"({_QUOTED})|\b(where|by)\b", re.IGNORECASE)
 _FUNCTION = re.compile(r"(count|share|mean|median|quantile|correlation|regress)\s*\((.*)\)\s*", re.DOTALL)
 _OF_PERSONS = re.compile(r"(ever|any|always|count|spells|sum|change)\s*\(", re.IGNORECASE)
+_NEGATED = re.compile(rf"[(\s]*not\b[(\s]*{_OF_PERSONS.pattern}", re.IGNORECASE)
+_BY_AT_LAST = re.compile(r"by\s+(`[^`]*`|\w+)(\s*,\s*(`[^`]*`|\w+))*\s*", re.IGNORECASE)
 _COMMA = re.compile(rf"({_QUOTED}|[^,`\"']+)+")
 _NAME = re.compile(r"`[^`]*`|\w+")
 
@@ -273,11 +275,15 @@ def parse_question(text: str) -> ParsedQuestion:
     by_at = next((p for p in places if p[2] == "by" and p[0] < len(head)), None)
     if where_at and not where:
         raise FieldError("has no condition after `where`", "Write one, such as `age >= 65`", ("where",))
+    if where_at and any(_BY_AT_LAST.fullmatch(text, p[0]) for p in places if p[2] == "by" and p[0] > where_at[1]):
+        raise FieldError("has `by` after `where`", "Write it before: `count by sex where age >= 65`", ("columns",))
     function = _FUNCTION.fullmatch((head[: by_at[0]] if by_at else head).strip())
     if function:
+        _check_not_negated(function[2])
         return ParsedQuestion(function[1], function[2].strip(), parse_names(head[by_at[1] :]) if by_at else (), where)
     words = (head[: by_at[0]] if by_at else head).lower().split()
     if words in (["count", "persons"], ["count", "households"]):
+        _check_not_negated(where or "")
         return ParsedQuestion("persons", "", parse_names(head[by_at[1] :]) if by_at else (), where)
     if by_at and head[: by_at[0]].strip().lower() not in ("", "count"):
         raise FieldError(
@@ -287,6 +293,13 @@ def parse_question(text: str) -> ParsedQuestion:
             ("columns",),
         )
     return ParsedQuestion("count", "", parse_names(head[by_at[1] :] if by_at else head), where)
+
+
+def _check_not_negated(text: str) -> None:
+    if _NEGATED.match(text):
+        raise FieldError(
+            "`not` does not go before a statement about a person", "Ask without it, and take the rest", ("where",)
+        )
 
 
 def parse_names(text: str) -> tuple[str, ...]:

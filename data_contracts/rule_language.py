@@ -103,6 +103,24 @@ def find_names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_unquote(name, quoted) for name in names if name not in CONSTANTS))
 
 
+def respell_argument(text: str) -> str | None:
+    """Return what stands in the brackets of a function in the one spelling of its parts; None for several arguments.
+
+    Blanks, quotation marks and brackets that say nothing make no difference then; quoted text stays as it is.  Raises
+    FieldError.
+    """
+    tree, quoted = _parse(text)
+    call, _ = _parse(f"{COUNT}({text})")  # `a > 1) and (b > 2` closes these brackets and is no argument
+    if not isinstance(call, ast.Call) or len(call.args) != 1 or isinstance(call.func, ast.Call):
+        return None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and _PLACEHOLDER.fullmatch(node.id):
+            node.id = f"`{_unquote(node.id, quoted)}`"
+        elif isinstance(node, ast.Attribute) and _PLACEHOLDER.fullmatch(node.attr):
+            node.attr = f"`{_unquote(node.attr, quoted)}`"
+    return ast.unparse(tree)
+
+
 def names_neighbour(text: str) -> bool:
     """Return whether an expression names a column of another row of a person (NEIGHBOURS).  Raises FieldError."""
     tree, quoted = _parse(text)

@@ -276,12 +276,12 @@ def _check_rule(rule: Any, columns: Columns, words: RowWords, taken: set[str]) -
             condition = parse_condition(rule.never, types, words)
             if not condition.columns and not condition.across:
                 raise FieldError("names no column", "A rule is about the columns of a row", ("never",))
-            _check_texts(condition, columns, ("never",))
+            check_texts(condition, columns, ("never",))
         case Derive():
             for name, text in rule.derive.items():
                 _claim_column([name], columns, taken)
                 node = parse_expression(text, types, words)
-                _check_texts(node, columns, ("derive", name))
+                check_texts(node, columns, ("derive", name))
                 if any(part.op == COUNT or _names_member(part) for part in node.walk()):
                     raise FieldError(
                         f"`{text}` follows from a member's role or a count, and a column is derived from its own row, "
@@ -355,7 +355,7 @@ def _claim_column(names: Sequence[str], columns: Columns, taken: set[str]) -> No
         taken.add(name)
 
 
-def _check_texts(node: Node, columns: Mapping[str, Any], place: tuple[str, ...]) -> None:
+def check_texts(node: Node, columns: Mapping[str, Any], place: tuple[str, ...]) -> None:
     """Raise FieldError at ``place`` for a text that a column in ``node`` is compared with and does not list.
 
     A slip would forbid other rows than are meant; `other` may always be compared with.

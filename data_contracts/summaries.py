@@ -14,11 +14,18 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.panels import Panel
 from privsyn.data_contracts.promise import Unit
-from privsyn.data_contracts.rule_language import Node, Type, parse_condition, parse_expression
-from privsyn.data_contracts.rules import infer_type
+from privsyn.data_contracts.rule_language import (
+    Node,
+    Type,
+    names_neighbour,
+    parse_condition,
+    parse_expression,
+    respell_argument,
+)
+from privsyn.data_contracts.rules import check_texts, infer_type
 
 _FORM = re.compile(
-    r"(ever|any|always|count|spells|sum|change)\s*\((.*)\)\s*(?:(<=|>=|==|!=|<|>)\s*(-?[\d.]+(?:e-?\d+)?)\s*)?",
+    r"(ever|any|always|count|spells|sum|change)\s*\((.*)\)\s*(?:(<=|>=|==|!=|<|>)\s*(-?[\d.]+(?:e[+-]?\d+)?)\s*)?",
     re.DOTALL | re.IGNORECASE,
 )
 OF_TRUTH = ("ever", "always")
@@ -65,6 +72,11 @@ class Summary:
 
     def read(self, types: Mapping[str, Type]) -> Node:
         """Return the condition or number that it is of.  Raises FieldError."""
+        if names_neighbour(self.of):
+            raise FieldError(
+                f"`{self.of}` names another row, and {self.function}() is of each row alone",
+                "Name columns of the row, or ask by `change` or `spells`",
+            )
         if self.function not in OF_NUMBERS:
             return parse_condition(self.of, types)
         node = parse_expression(self.of, types)
@@ -82,7 +94,7 @@ class Summary:
             return codes > 0
         above = []
         for edge in self.edges:
-            if self.function in WHOLE and (edge <= 0 or edge > most):
+            if self.function in WHOLE and (edge <= 0 or edge > _find_largest(self.function, most)):
                 above.append(np.full(len(codes), edge <= 0))
             elif edge in cuts:
                 above.append(codes > list(cuts).index(edge))
@@ -107,7 +119,12 @@ def parse_summary(text: str) -> Summary | None:
         problem = "holds or does not" if function in OF_TRUTH else "is a number"
         cure = "Take the comparison out" if number is not None else f"Compare it, as in `{function}(...) > 2`"
         raise FieldError(f"{function}() of a person's rows {problem}", cure)
-    return Summary(function, " ".join(found[2].split()), found[3], number or 0.0)
+    of = respell_argument(found[2])
+    if of is None:
+        raise FieldError(
+            "says several things of a person's rows", "Ask for each alone, or join conditions in one bracket"
+        )
+    return Summary(function, of, found[3], number or 0.0)
 
 
 def _parse_number(text: str) -> float:
@@ -133,6 +150,11 @@ class MeasuredSummary:
         return self.about.function == "change"
 
 
+def _find_largest(function: str, most: int) -> int:
+    """Return the largest number of rows, or of runs of them, that a person with ``most`` rows can have."""
+    return (most + 1) // 2 if function == "spells" else most
+
+
 def list_measured_summaries(statements: Sequence[Summary], most: int) -> tuple[MeasuredSummary, ...]:
     """Return the figures that statements are about, each once; ``most``: the kept rows of a person.
 
@@ -140,7 +162,7 @@ def list_measured_summaries(statements: Sequence[Summary], most: int) -> tuple[M
     """
     found: dict[str, MeasuredSummary] = {}
     for statement in statements:
-        largest = {"count": most, "spells": (most + 1) // 2}.get(statement.function, MOST_CLASSES)
+        largest = _find_largest(statement.function, most) if statement.function in WHOLE else MOST_CLASSES
         if statement.function in OF_TRUTH:
             cuts: set[float] = {1.0}
         elif largest < MOST_CLASSES:
@@ -176,6 +198,12 @@ def check_summaries(spec: WithSummaries) -> None:
     types = {name: infer_type(column) for name, column in spec.released_columns.items()}
     for i, marginal in enumerate(spec.workload):
         if marginal.summary is not None:
+            if not marginal.measured:
+                raise FieldError(
+                    "is about persons and not measured, so nothing could answer it",
+                    "Write `measured: true`, or take the question out",
+                    ("workload", i, "measured"),
+                )
             try:
                 _check_summary(marginal.summary, marginal.asked.by, types, spec)
             except FieldError as error:
@@ -201,6 +229,7 @@ def _check_summary(summary: Summary, by: Sequence[str], types: Mapping[str, Type
             "Ask by `ever`, `always`, `count` or `sum`",
         )
     node = summary.read(types)
+    check_texts(node, spec.released_columns, ())
     unmeasured = next((name for name in node.columns if name not in spec.measured_columns), None)
     if unmeasured is not None:
         raise FieldError(f"names {unmeasured!r}, which is not measured", "Ask about columns that are measured")

@@ -22,7 +22,7 @@ from privsyn.answers.computed import state_rule
 from privsyn.answers.conditions import AtLevel, Condition, Parsed
 from privsyn.answers.counted import answer_counts
 from privsyn.answers.question import Question
-from privsyn.answers.released_counts import ReleasedCounts, describe_kept_rows
+from privsyn.answers.released_counts import ReleasedCounts, describe_kept_rows, describe_without_rows
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.panels import name_all_rows
@@ -121,7 +121,8 @@ def read_summary(what: str) -> Summary | None:
 def describe_kept(released: ReleasedCounts) -> str:
     """Return the sentence that says which rows an answer about persons is about."""
     unit = released.request.spec.unit
-    return f"It is about the at most {unit.records} rows of each {unit.one} that were kept."
+    without = describe_without_rows(released)
+    return f"It is about the at most {unit.records} rows of each {unit.one} that were kept.{without}"
 
 
 def find_event(released: ReleasedCounts, summary: Summary) -> AtLevel | None:

@@ -383,12 +383,20 @@ def describe_kept_rows(released: ReleasedCounts) -> list[str]:
         return [
             f"Every answer is of {unit.one}s, each by one row, drawn at random from the at most {unit.records} rows of "
             f"the {unit.one} that were kept. Counts, shares and means of all rows are others: a {unit.one} with many "
-            "rows counts in them more often."
+            f"rows counts in them more often.{describe_without_rows(released)}"
         ]
     return [
         f"A{unit.describe_kept()[1:]}, and every answer is about the kept rows: counts, "
         "shares and means of the whole private table are others."
     ]
+
+
+def describe_without_rows(released: ReleasedCounts) -> str:
+    """Return, after a blank, that persons without rows are not asked about; nothing where there are no such persons."""
+    spec = released.request.spec
+    if spec.panel is None or not spec.panel.above:
+        return ""
+    return f" {spec.unit.one.capitalize()}s without rows are not among them; they are counted apart."
 
 
 def describe_known_totals(released: ReleasedCounts, columns: Clique) -> list[str]:

@@ -27,6 +27,9 @@ from privsyn.tasks.rules.intervals import Interval
 MOST_BINS = 32
 """Bins of a figure in joint counts."""
 
+DIGITS = 13
+"""Digits of a sum of decimal numbers that are compared: later ones are of its binary fractions."""
+
 
 class PersonFigureCodec(IntegerCodec):
     """A whole number that a person's record has beside the columns of its drawn row; the released table has none."""
@@ -72,9 +75,12 @@ class SummaryCodec(PersonFigureCodec):
             of = evaluate.evaluate_expression(self.node, resolve, self.book.vocabulary)
             value, known = (np.broadcast_to(v, len(first)) for v in ((of.low + of.high) / 2, of.present & ~of.null))
             if function == "sum":
-                return self._classify(np.add.reduceat(np.where(known, value, 0.0), starts))
+                added = np.where(known, value, 0.0)
+                sums, sizes = (np.add.reduceat(v, starts) for v in (added, np.abs(added)))
+                return self._classify(_round_figures(sums, sizes))
             last = np.append(starts[1:], len(first)) - 1
-            codes = self._classify(value[last] - value[starts])
+            changes, sizes = value[last] - value[starts], np.abs(value[last]) + np.abs(value[starts])
+            codes = self._classify(_round_figures(changes, sizes))
             return np.where(known[last] & known[starts], codes, -1)
         truth = evaluate.evaluate_condition(self.node, resolve, self.book.vocabulary)
         holds = np.broadcast_to(truth.true, len(first))
@@ -88,6 +94,19 @@ class SummaryCodec(PersonFigureCodec):
 
     def _classify(self, figures: NDArray[np.float64]) -> NDArray[np.int64]:
         return np.searchsorted(self.measured.cuts, figures, side="right").astype(np.int64)
+
+
+def _round_figures(figures: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return sums as the decimal numbers that they are of decimal numbers, shape (persons,): 37.3 - 36.2 is 1.1.
+
+    ``sizes``: the sums of the absolute values of what was added; DIGITS of them are kept.
+    """
+    powers = np.ceil(np.log10(np.maximum(sizes, 1.0))).astype(np.int64)
+    rounded = figures.copy()
+    for power in np.unique(powers):
+        of = powers == power
+        rounded[of] = np.round(figures[of], max(DIGITS - int(power), 0))
+    return rounded
 
 
 def build_person_figures(panel: Panel, order: Any) -> tuple[PersonFigureCodec, ...]:

@@ -6,7 +6,9 @@ that answers for no other, so that a part that changes a step's result cannot be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+import hashlib
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -17,11 +19,13 @@ import numpy as np
 from privsyn.data_contracts.compared_columns import name_difference_attribute
 from privsyn.data_contracts.domain import Clique, Domain, drop_attributes
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.rules import Derive, LookupRule, map_computed_columns
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.binning import list_roundings
 from privsyn.tasks.codecs.categories import OneHotCodec
 from privsyn.tasks.codecs.encoding_plan import list_asked_thresholds
 from privsyn.tasks.codecs.level_codecs import LevelCodec
+from privsyn.tasks.codecs.person_figures import SummaryCodec
 from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation import known_zeros
 from privsyn.tasks.estimation.expected_error import TargetWeights
@@ -280,12 +284,15 @@ def _key_codes(public: PublicKnowledge) -> dict[str, Any]:
     """Return edges, columns without a code, and dummies; other changes of rules count no private row again.
 
     Edges are those of rules, and of conditions in measured questions, of which figures of persons are a part, too.
+    A figure of persons is read by the rules behind its columns, so each of these counts again.
     """
     plan = public.encoding
     asked = list_asked_thresholds(public.spec)
     key_of_questions: dict[str, Any] = {"asked": asked} if asked else {}
     if plan.summaries:
-        key_of_questions["summaries"] = [[codec.attribute, codec.measured.cuts] for codec in plan.summaries]
+        key_of_questions["summaries"] = [
+            [codec.attribute, codec.measured.cuts, *_key_computed(public.spec, codec)] for codec in plan.summaries
+        ]
     if plan.rules is None:
         return {**key_of_questions, **_key_compared(public)}
     groups = [[*c.sources, len(c.groups)] for c in plan.codecs if isinstance(c, OneHotCodec)]
@@ -294,6 +301,23 @@ def _key_codes(public: PublicKnowledge) -> dict[str, Any]:
     key = {"thresholds": plan.rules.thresholds, "computed": list(plan.rules.order), "one_of": groups}
     key |= {**({"split": splits} if splits else {}), **({"levels": levels} if levels else {})}
     return {**key, **key_of_questions, **_key_compared(public)}
+
+
+def _key_computed(spec: ReleaseSpec, codec: SummaryCodec) -> Iterator[list[Any]]:
+    """Yield the name, the definition and the rule of each computed column by which a figure of persons is read."""
+    computing = [rule for rule in spec.rules if isinstance(rule, Derive | LookupRule)]
+    rules = {name: rule for rule in computing for name in map_computed_columns(rule)}
+    for name in codec.book.find_computed_columns(codec.node.columns):
+        column = spec.released_columns[name].model_dump(mode="json", exclude={"description", "unit"})
+        yield [name, column, _key_computation(rules[name], name)]
+
+
+def _key_computation(rule: Derive | LookupRule, name: str) -> Any:
+    """Return what a computed column follows from: its expression, or the rows of its table, whatever its file."""
+    if isinstance(rule, Derive):
+        return rule.derive[name]
+    table = rule.lookup.model_dump(mode="json", include={"from_", "to", "rows"})
+    return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()
 
 
 def _key_rules(public: PublicKnowledge) -> dict[str, Any]:

@@ -194,6 +194,15 @@ class CompiledRules:
                 measured[name] = None
         return tuple(measured)
 
+    def find_computed_columns(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """Return the computed columns among ``columns`` and behind them, each before those it needs."""
+        needed, found = {*columns}, []
+        for name in reversed(self.order):
+            if name in needed:
+                found.append(name)
+                needed |= {*(self.derived[name] if name in self.derived else self.looked_up[name][0]).columns}
+        return tuple(found)
+
     @cached_property
     def ruled_columns(self) -> frozenset[str]:
         """The columns that are computed, and those that a condition or one of these needs."""

@@ -16,7 +16,7 @@ from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.summaries import list_measured_summaries, parse_summary
 from privsyn.tasks.codecs import plan
 from tests.support.households import make_household_spec
-from tests.support.panels import make_panel, make_panel_spec
+from tests.support.panels import PANEL_COLUMNS, make_panel, make_panel_spec
 
 SIGNS = ["<", "<=", ">", ">=", "==", "!="]
 
@@ -26,7 +26,9 @@ SIGNS = ["<", "<=", ">", ">=", "==", "!="]
     [
         ("any(job == 'none')", "ever", "job == 'none'", None, 0),
         ("Always(income  > 3)", "always", "income > 3", None, 0),
-        ("count((income > 3) or job in ('a', 'b')) >= 2", "count", "(income > 3) or job in ('a', 'b')", ">=", 2),
+        ("count((income > 3) or job in ('a', 'b')) >= 2", "count", "income > 3 or job in ('a', 'b')", ">=", 2),
+        ('ever(job=="part  time" and `my  col`>3)', "ever", "job == 'part  time' and `my  col` > 3", None, 0),
+        ("sum(income) < 1e+3", "sum", "income", "<", 1000),
         ("sum(income) < -1.5", "sum", "income", "<", -1.5),
     ],
 )
@@ -41,7 +43,9 @@ def test_what_is_no_statement_about_a_person(text: str) -> None:
     assert parse_summary(text) is None
 
 
-@pytest.mark.parametrize("text", ["count(job == 'none')", "ever(job == 'none') > 1", "sum(income) > ..."])
+@pytest.mark.parametrize(
+    "text", ["count(job == 'none')", "ever(a > 1) and (b > 2)", "ever(job == 'none') > 1", "sum(income) > ..."]
+)
 def test_half_a_statement_is_refused(text: str) -> None:
     with pytest.raises(FieldError):
         parse_summary(text)
@@ -100,6 +104,16 @@ def test_figures_are_those_of_a_person_s_rows() -> None:
     assert (found["change"] == 0).tolist() == less.tolist()
 
 
+def test_sums_of_decimals_are_compared_as_decimals() -> None:
+    """In binary 37.3 - 36.2 is less than 1.1, and .1 + .2 more than .3."""
+    questions = ["share(change(income) == 1.1)", "share(sum(income) > 0.3)"]
+    made = plan(make_panel_spec(workload=[{"question": text} for text in questions]))
+    table = {"income": pa.array([36.2, 37.3, 0.1, 0.2, 0.1, 0.3])}
+    first = np.array([True, False] * 3)
+    found = [codec.compute(codec.book.read_table(table), first) for codec in made.summaries]
+    assert [codes.tolist() for codes in found] == [[1, 0, 0], [1, 0, 1]]
+
+
 @pytest.mark.parametrize(
     ("changes", "question", "words"),
     [
@@ -110,11 +124,37 @@ def test_figures_are_those_of_a_person_s_rows() -> None:
         ({}, "share(count(job == 'none'))", "is a number"),
         ({}, "count persons where job == 'none'", "says nothing of a person's rows together"),
         ({}, "share(ever(job == 'none')) where sex == 'f'", "takes no further condition"),
+        ({}, "share(ever(job == 'nnoe'))", "'nnoe' is not one of the values of 'job'"),
+        ({}, "share(ever(previous.job == 'none'))", "names another row"),
+        ({}, "share(not ever(job == 'none'))", "`not` does not go before"),
+        ({}, "count persons where ever(job == 'none') by sex", "has `by` after `where`"),
     ],
 )
 def test_questions_that_rows_cannot_answer_are_refused(changes: dict[str, Any], question: str, words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         make_panel_spec(workload=[{"question": question}], **changes)
+
+
+def test_a_question_about_persons_that_is_not_measured_is_refused() -> None:
+    with pytest.raises(ValidationError, match="about persons and not measured"):
+        make_panel_spec(workload=[{"question": "share(ever(job == 'none'))", "measured": False}])
+
+
+def test_one_figure_in_two_spellings_is_measured_once() -> None:
+    questions = ["share(ever(job=='none')) by sex", 'count persons by age_group where any((job == "none"))']
+    columns = {**PANEL_COLUMNS, "age_group": PANEL_COLUMNS["sex"]}
+    asked = [{"question": text} for text in questions]
+    made = plan(make_panel_spec(columns=columns, constant=["sex", "age_group"], workload=asked))
+    assert [codec.attribute for codec in made.summaries] == ["ever(job == 'none')"]
+    assert len(made.person_groups) == 2
+
+
+def test_more_spells_than_rows_have_are_known_to_be_none() -> None:
+    statement = parse_summary("spells(job == 'none') > 4")
+    assert statement is not None
+    (measured,) = list_measured_summaries([statement], 5)
+    holds = statement.find_codes(measured.cuts, 5)
+    assert holds is not None and not holds.any()
 
 
 def test_members_of_a_household_have_no_order_to_speak_of() -> None:

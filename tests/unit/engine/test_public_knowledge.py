@@ -19,7 +19,7 @@ from privsyn.pipelines.release_plan import plan_release
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart, PublicKnowledge
 from privsyn.tasks.privacy.noise import OpenDPNoise
-from tests.support.panels import PANEL_COLUMNS
+from tests.support.panels import PANEL_COLUMNS, make_panel_spec
 from tests.support.snapshots import COLUMNS, KNOWLEDGE, MECHANISMS, make_spec_of
 
 STATEMENT = "Published by the office in January 2026."
@@ -149,6 +149,28 @@ def test_a_changed_part_runs_exactly_the_steps_that_declare_it_again(mechanism: 
     assert [s.name for s in steps] == [s.name for s in later]
     declared = {s.name for s in steps if parts & set(s.reads)}
     assert {name for name in keys if keys[name] != others[name]} == find_steps_after(steps, declared)
+
+
+def test_a_rule_behind_a_question_about_persons_counts_again() -> None:
+    """Another expression, table or definition of a computed column is another key, where no edge is new."""
+
+    def key(expression: str, looked_up: str, decimals: int = 1) -> str:
+        columns = {**PANEL_COLUMNS, "twice": {**PANEL_COLUMNS["income"], "decimals": decimals}, "low": COLUMNS["happy"]}
+        jobs = [["none", looked_up == "none"], ["part", looked_up == "part"], ["full", False], ["other", False]]
+        rules = [{"lookup": {"from": "job", "to": "low", "rows": jobs}}, {"derive": {"twice": expression}}]
+        asked = [{"question": "share(ever(low)) by sex"}, {"question": "share(sum(twice) > 50) by sex"}]
+        spec = make_panel_spec(columns=columns, rules=rules, workload=asked)
+        request = Request(spec, tuple(spec.released_columns))
+        steps = list(plan_release(spec).steps)
+        return compute_lineage_keys(request, "00" * 32, 0, OpenDPNoise, steps)["encode"]
+
+    keys = [
+        key("income / 2", "none"),
+        key("income / 3", "none"),
+        key("income / 2", "part"),
+        key("income / 2", "none", 2),
+    ]
+    assert len(set(keys)) == len(keys)
 
 
 def test_every_part_is_changed_and_every_mechanism_asked() -> None:
