@@ -81,7 +81,8 @@ def measure(rows: int, columns: int, *, without_bins: bool = False) -> str:
         (scores,) = (folder / "out" / "released").glob("*/marginals/scores_receipts.parquet")
         (measured,) = (folder / "out" / "released").glob("*/marginals/measured_receipts.parquet")
         made, number = pq.read_table(path).select(list(table.domain.attributes)), pq.read_metadata(scores).num_rows
-        joint = sum(len(attributes) > 1 for attributes in pq.read_table(measured)["attributes"].to_pylist())
+        asked = pq.read_table(measured).select(["attributes", "cells"]).to_pylist()
+        joint = sum(len(q["attributes"]) > 1 and q["cells"] > 1 for q in asked)  # the others are trends asked again
     synthetic = CodeTable(
         table.domain, tuple(np.asarray(column // (inside or 1), dtype=np.uint8) for column in _columns(made))
     )
