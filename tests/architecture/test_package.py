@@ -133,6 +133,7 @@ def test_the_wheel_holds_the_package_whole_and_nothing_else(wheel: Path) -> None
         assert f"\n{line}\n" in metadata
 
 
+@pytest.mark.slow
 def test_the_wheel_of_the_sdist_is_the_same(checkout: Path, wheel: Path, distribution: Path) -> None:
     (sdist,), (built,) = distribution.glob("*.tar.gz"), distribution.glob("*.whl")
     with tarfile.open(sdist) as archive:

@@ -413,6 +413,7 @@ def test_a_worker_that_is_killed_in_a_later_phase_changes_no_row(
     assert tables(here.released) == tables(there.released)
 
 
+@pytest.mark.slow
 def test_workers_encode_and_recode_and_one_that_is_killed_changes_nothing(
     places: Path, folder: str, cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

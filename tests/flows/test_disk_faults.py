@@ -108,7 +108,9 @@ def fail_everywhere(spec: ReleaseSpec, number: int, by: Callable[[Site], Key]) -
     raise AssertionError("it never ends")
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES], ids=errno.errorcode.get)
+@pytest.mark.parametrize(
+    "number", [errno.ENOSPC, pytest.param(errno.EACCES, marks=pytest.mark.slow)], ids=errno.errorcode.get
+)
 def test_every_line_that_writes_may_fail_once(spec: ReleaseSpec, number: int) -> None:
     tried = fail_everywhere(spec, number, by=lambda site: site[:2])
     kinds = {kind for kind, *_ in tried}

@@ -61,6 +61,7 @@ def test_the_receivers_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "no column 'height'" in of("height")
 
 
+@pytest.mark.slow
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outputs = run("release", tmp_path, monkeypatch)
 

@@ -92,7 +92,14 @@ def is_run(block: str) -> bool:
 
 BLOCKS = sections([page.read_text(encoding="utf-8") for page in PAGES])
 RUN = {name: [b for b in blocks if is_run(b)] for name, blocks in BLOCKS.items() if any(map(is_run, blocks))}
-LONG = {"Reproduce a release", "Keep and throw away", "Upgrade", "What a release will take"}
+LONG = {
+    "Reproduce a release",
+    "Keep and throw away",
+    "Upgrade",
+    "What a release will take",
+    "A name is a budget",
+    "Tables of a database",
+}
 """Sections whose commands take longest."""
 
 TEXT_ONLY = [b for blocks in BLOCKS.values() for b in blocks if not is_run(b)]

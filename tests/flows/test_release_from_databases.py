@@ -377,6 +377,7 @@ def test_postgres_types_are_read_as_a_spec_means_them(postgres_database: str) ->
     assert rows["at"].null_count == rows["day"].null_count == 3
 
 
+@pytest.mark.slow
 def test_the_page_from_postgresql_to_a_published_folder(tmp_path: Path, postgres_database: str) -> None:
     page = (ROOT / "docs" / "from-postgresql.md").read_text(encoding="utf-8")
     address, host = postgres_database.split("?")

@@ -27,7 +27,7 @@ RULES = [
 ]
 
 
-def make(folder: Path, persons: int = 800, **changes: Any) -> tuple[str, Any]:
+def make(folder: Path, persons: int = 500, **changes: Any) -> tuple[str, Any]:
     """A release of a panel whose private rows break the rules: where the table is, and the summary of the run."""
     path = folder / "panel.parquet"
     pq.write_table(make_panel(persons), path)
@@ -46,11 +46,11 @@ def count_broken(rows: pd.DataFrame) -> int:
 @pytest.mark.parametrize("synthesis", [{}, {"seed": 3, "shard_rows": 1_000}])
 def test_no_row_breaks_a_rule(tmp_path: Path, synthesis: dict[str, Any]) -> None:
     assert count_broken(make_panel(800).to_pandas().sort_values(["pid", "year"])) > 500
-    _, made = make(tmp_path, persons=1_500, synthesis={**QUICK["synthesis"], **synthesis})
+    _, made = make(tmp_path, persons=800, synthesis={**QUICK["synthesis"], **synthesis})
     files = sorted(Path(made.released).glob("synthetic*/*.parquet")) or [Path(made.released) / "synthetic.parquet"]
     rows = pd.concat([pd.read_parquet(file) for file in files])
     assert count_broken(rows) == 0
-    assert rows["pid"].nunique() > 0.9 * 1_500
+    assert rows["pid"].nunique() > 0.9 * 800
     assert (rows.groupby("pid")["year"].diff().dropna() > 0).all()
     assert (rows.groupby("pid")["sex"].nunique() == 1).all()
 
@@ -77,7 +77,7 @@ def test_the_private_report_counts_breaks_of_both_tables(tmp_path: Path) -> None
     report = evaluate(EvaluationRequest(made.released, path), Settings())
     name = "rows that break a rule: never income < previous.income"
     figure = next(f for f in report.evaluation.panel if f.name == name)
-    rows = make_panel(800).to_pandas().sort_values(["pid", "year"])
+    rows = make_panel(500).to_pandas().sort_values(["pid", "year"])
     assert figure.real is not None
     assert figure.real == pytest.approx((rows.groupby("pid")["income"].diff() < 0).mean(), abs=0.02)  # of those kept
     assert figure.synthetic == 0.0

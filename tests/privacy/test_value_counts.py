@@ -71,7 +71,7 @@ def test_02_mutant_counted_values_by_the_rows() -> None:
 
 
 def test_02_mutant_a_value_of_three_people(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A count of three makes no value of its own, even without noise; planted mutant: any count above 0 does."""
+    """Planted mutant: any count above 0 makes a value of its own, where three rows make none even without noise."""
     looks = {"x": (value_counts.plan_queries(COUNTED, Fraction(1, 2), 1)[0], count([3, 3, 3]))}
     recode = {"x": recode_of(noisy_counts(PLAN, {3: 3.0}), 1.0), ROUNDED: recode_of(np.ones(5), 1.0)}
     assert find_frequent_values(COUNTED, looks, recode, PLAN) == {}

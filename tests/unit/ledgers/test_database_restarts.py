@@ -45,6 +45,7 @@ def charge(ledger: Ledger, number: int) -> None:
     ledger.release_period("people", f"2026-{number:03d}", f"run-{number}")
 
 
+@pytest.mark.slow
 def test_a_restart_of_six_seconds_is_waited_for(own: postgres.Cluster, tmp_path: Path) -> None:
     ledger = Ledger(own.url)
     ledger.register("people", CAP)
