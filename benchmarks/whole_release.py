@@ -70,10 +70,13 @@ def timed_command(arguments: list[str], folder: Path) -> Run:
     return Run(seconds, cpu, peak / 1024, json.loads(done.stdout))
 
 
-def census_spec(domain: Domain, data: str) -> ReleaseSpec:
-    """Return the spec of a census-like table over ``domain``: each code a value of its own."""
+def census_spec(domain: Domain, data: str, inside: int | None = None) -> ReleaseSpec:
+    """Return the spec of a census-like table over ``domain``: each code a value of its own.
+
+    ``inside``: without ``bins``, and each code has so many values.
+    """
     columns = {
-        a: {"kind": "integer", "min": 0, "max": s - 1, "bins": s}
+        a: {"kind": "integer", "min": 0, "max": s * (inside or 1) - 1, **({} if inside else {"bins": s})}
         for a, s in zip(domain.attributes, domain.sizes, strict=True)
     }
     spec = {

@@ -1,9 +1,10 @@
-"""Wide tables of blocks of related columns: ``python -m benchmarks.wide [--columns 400 1000] [--rows N]``.
+"""Wide tables of blocks of related columns: ``python -m benchmarks.wide [--columns 400 1000] [--rows N] [--open]``.
 
 A made-up table: blocks of 20 columns with one name (b7_3), each of 2 to 12 codes, which depend on a quantity of their
 block; that of a block depends on the one before.  Compared are L1 distances (0 to 2, means of pairs) from the private
 table, of the synthetic rows and of the private rows with every column shuffled by itself: one-ways without noise and no
-relation, the best that counting columns alone can do.
+relation, the best that counting columns alone can do.  With ``--open`` the columns have no bins, so that trends are
+asked.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from privsyn.tasks.metrics.marginal_distance import compute_l1_distances
 
 BLOCK = 20
 COMPARED = 300
+INSIDE = 10
+"""Values of a code where columns have no bins."""
 OWN_SHARE, BLOCK_SHARE = 0.6, 0.7
 """Correlation of a column with its block's quantity, and of that with the one before."""
 
@@ -66,19 +69,23 @@ def draw_pairs(domain: Domain, seed: int = 0) -> dict[str, list[Clique]]:
     return found
 
 
-def measure(rows: int, columns: int) -> str:
-    """Return a row of the table."""
+def measure(rows: int, columns: int, *, without_bins: bool = False) -> str:
+    """Return a row of the table; ``without_bins``: of a spec whose columns have none."""
     table = make_table(rows, columns)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        pq.write_table(table.to_arrow(), folder / "table.parquet")
-        costs = release_costs(census_spec(table.domain, str(folder / "table.parquet")), folder)
+        inside = INSIDE if without_bins else None
+        pq.write_table(_spread(table) if inside else table.to_arrow(), folder / "table.parquet")
+        costs = release_costs(census_spec(table.domain, str(folder / "table.parquet"), inside), folder)
         (path,) = (folder / "out" / "released").glob("*/synthetic.parquet")
         (scores,) = (folder / "out" / "released").glob("*/marginals/scores_receipts.parquet")
         (measured,) = (folder / "out" / "released").glob("*/marginals/measured_receipts.parquet")
         made, number = pq.read_table(path).select(list(table.domain.attributes)), pq.read_metadata(scores).num_rows
-        joint = sum(len(attributes) > 1 for attributes in pq.read_table(measured)["attributes"].to_pylist())
-    synthetic = CodeTable(table.domain, tuple(np.asarray(column, dtype=np.uint8) for column in _columns(made)))
+        asked = pq.read_table(measured).select(["attributes", "cells"]).to_pylist()
+        joint = sum(len(q["attributes"]) > 1 and q["cells"] > 1 for q in asked)  # the others are trends asked again
+    synthetic = CodeTable(
+        table.domain, tuple(np.asarray(column // (inside or 1), dtype=np.uint8) for column in _columns(made))
+    )
     rng = np.random.default_rng(0)
     shuffled = CodeTable(table.domain, tuple(rng.permutation(column) for column in table.columns))
     shown = []
@@ -93,6 +100,13 @@ def measure(rows: int, columns: int) -> str:
     )
 
 
+def _spread(table: CodeTable) -> pa.Table:
+    """Return the table with INSIDE values a code, each drawn evenly."""
+    rng = np.random.default_rng(2)
+    drawn = (c.astype(np.uint8) * INSIDE + rng.integers(0, INSIDE, c.size, dtype=np.uint8) for c in table.columns)
+    return pa.table(dict(zip(table.domain.attributes, drawn, strict=True)))
+
+
 def _columns(table: pa.Table) -> list[np.ndarray]:
     return [column.to_numpy() for column in table.columns]
 
@@ -102,15 +116,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Releases of wide tables.")
     parser.add_argument("--columns", type=int, nargs="+", default=[400, 1_000, 2_000])
     parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--open", action="store_true", help="columns have no bins, so that trends are asked")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.one is not None:
-        print(measure(asked.rows, asked.one))
+        print(measure(asked.rows, asked.one, without_bins=asked.open))
         return 0
     print("| rows x columns | pairs scored | measured | CPU | of it | peak memory | in a block | beside | further |")
     print("|---|---|---|---|---|---|---|---|---|")
     for columns in asked.columns:
         command = [sys.executable, "-m", "benchmarks.wide", "--rows", str(asked.rows), "--one", str(columns)]
+        command += ["--open"] if asked.open else []
         print(subprocess.check_output(command, text=True).splitlines()[-1], flush=True)
     return 0
 

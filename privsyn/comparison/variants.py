@@ -31,7 +31,7 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.memory import Draw, MemoryRun
 from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress, ReleaseStep, Step
-from privsyn.pipelines.common_steps import ENCODE, list_released_tables
+from privsyn.pipelines.common_steps import ENCODE, list_asked_pairs, list_released_tables
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.synthesis_steps import get_synthesis, pool_one_ways
 from privsyn.tasks.codecs.binning import Binning
@@ -212,7 +212,8 @@ def _decode_fine_rows(step: Step) -> Step:
         generator = decode.seed_generator(request.spec.mechanism.synthesis.seed)
         schema = tables.build_code_schema(fine)
         related = get_synthesis(request).related_inside
-        model = fit_related_places(codes, recode, request.encoding.binning) if related else None
+        near = list_asked_pairs(request, codes.domain.attributes) if related else None
+        model = fit_related_places(codes, recode, request.encoding.binning, near) if related else None
         batches = [
             pa.RecordBatch.from_arrays(
                 [pa.array(part[f.name].astype(f.type.to_pandas_dtype())) for f in schema], schema=schema

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from privsyn.counting.part_files import Made
-from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation.known_zeros import KnownZeros
@@ -116,13 +116,17 @@ class DecodedParts:
     column_order: Sequence[str]
     held: Sequence[str]
     related: bool
+    near: Sequence[Clique] | None = None
 
     def make(self, task: ShardRows, threads: int) -> Made:
         """Return the values of one shard's rows."""
         codes = _read_codes(task.rows, build_coarse_domain(self.recode))
         seed = task.shard.own_seed
         order, held = self.column_order, self.held
-        return Made(decode.decode(codes, self.recode, self.encoding, order, seed, held, related=self.related))
+        values = decode.decode(
+            codes, self.recode, self.encoding, order, seed, held, related=self.related, near=self.near
+        )
+        return Made(values)
 
 
 def _read_codes(rows: Rows, domain: Domain) -> CodeTable:

@@ -19,7 +19,7 @@ from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.columns import CategoricalColumn, DatetimeColumn
 from privsyn.data_contracts.csv_options import USUAL_NULLS, CsvOptions
-from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.mechanism_options import Mechanism
 from privsyn.data_contracts.panels import OF_HOUSEHOLD, OF_PERSON
 from privsyn.data_contracts.publication import COLUMN_WORDS, COLUMN_WRITING
@@ -29,6 +29,7 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Batches, Look, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step
 from privsyn.tasks.codecs.binning import list_roundings
+from privsyn.tasks.estimation.near_pairs import MOST_PAIRS, is_wide, list_near_pairs
 from privsyn.tasks.estimation.recode import recode_to_table
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import compress_domain, encode, one_way_marginals
@@ -50,6 +51,23 @@ def explain_one_cell(request: Request) -> str:
     """Return why a marginal of this request has its sensitivity."""
     panel = request.spec.panel
     return ONE_CELL if panel is None else OF_HOUSEHOLD if panel.household else OF_PERSON
+
+
+def list_asked_pairs(request: Request, attributes: Clique) -> list[Clique] | None:
+    """Return the pairs that are asked of a wide table, from its names, their order and focus; None where all are.
+
+    attributes: those of the rows, in their order.
+    """
+    if not is_wide(request.encoding.domain.attributes):
+        return None
+    made = {codec.attribute: (*codec.sources, codec.attribute)[0] for codec in request.encoding.codecs}
+    columns = {a: made.get(a, a) for a in attributes}
+    return list_near_pairs(attributes, columns, [a for a in request.public.in_focus if a in columns])
+
+
+def key_asked_pairs(request: Request) -> dict[str, Any]:
+    """Return which pairs are asked, for cache keys; nothing where all are: earlier keys have no such field."""
+    return {"pairs": MOST_PAIRS} if is_wide(request.encoding.domain.attributes) else {}
 
 
 def get_options_as(request: Request, kind: type[Options]) -> Options:

@@ -34,6 +34,8 @@ from privsyn.pipelines.common_steps import (
     collect_parts,
     explain_one_cell,
     get_options_as,
+    key_asked_pairs,
+    list_asked_pairs,
     list_released_tables,
     publish_noisy,
     stream_codes,
@@ -51,7 +53,6 @@ from privsyn.pipelines.trend_steps import (
 from privsyn.pipelines.value_steps import build_value_steps, list_value_looks, share_values
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.codecs.binning import list_counted_alone, list_roundings
-from privsyn.tasks.estimation.near_pairs import MOST_PAIRS, is_wide, list_near_pairs
 from privsyn.tasks.estimation.noisy import count_marginals
 from privsyn.tasks.estimation.recode import build_coarse_domain, estimate_total
 from privsyn.tasks.kernels.counting import Countable
@@ -150,27 +151,13 @@ def _plan_scores(selection: Selection, request: Request, inputs: Inputs, rho: Fr
     sensitivity = indif_scores.REFERENCE_SENSITIVITY if noisy_reference else indif_scores.SENSITIVITY
     domain, public = inputs.domain(), request.public
     cells, more = selection.max_cells, public.scored_more
-    near = _list_near_pairs(request, domain.attributes)
+    near = list_asked_pairs(request, domain.attributes)
     alone = set(list_counted_alone(request.encoding.binning))  # of one code, and so related to nothing
     scored = combinations(domain.attributes, 2) if near is None else near
     above = set(request.encoding.constant) if request.given else set()  # their relations are made already
     settled = (pair for pair in scored if alone & {*pair} or above >= {*pair})
     known = {*public.known_pairs, *(settled if alone or above else ())}
     return indif_scores.plan_queries(domain, rho, request.records, sensitivity, cells, known, more, near)
-
-
-def _list_near_pairs(request: Request, attributes: Clique) -> list[Clique] | None:
-    """Return the pairs that are scored of a wide table, from its names, their order and focus; None where all are."""
-    if not is_wide(request.encoding.domain.attributes):
-        return None
-    columns = {codec.attribute: (*codec.sources, codec.attribute)[0] for codec in request.encoding.codecs}
-    return list_near_pairs(attributes, columns, [a for a in request.public.in_focus if a in attributes])
-
-
-def _key_scores(selection: Selection, request: Request) -> dict[str, Any]:
-    """Return the settings of the scores; which pairs, only of wide tables: earlier keys have no such field."""
-    wide = is_wide(request.encoding.domain.attributes)
-    return {**selection.model_dump(include={"scores", "max_cells"}), **({"pairs": MOST_PAIRS} if wide else {})}
 
 
 def _score_exactly(
@@ -196,8 +183,8 @@ def build_scores_step(selection: Callable[[Request], Selection], share: Fraction
         title="InDif scores",
         inputs=(RECODED, RECODE),
         outputs=RELEASED,
-        settings=lambda r: _key_scores(selection(r), r),
-        reads=(KnowledgePart.PRIOR_PAIRS, KnowledgePart.KNOWN_PAIRS, KnowledgePart.SCORED),
+        settings=lambda r: {**selection(r).model_dump(include={"scores", "max_cells"}), **key_asked_pairs(r)},
+        reads=(KnowledgePart.PRIOR_PAIRS, KnowledgePart.KNOWN_PAIRS, KnowledgePart.SCORED, KnowledgePart.NEAR),
         plan=lambda r, inputs, rho: _plan_scores(selection(r), r, inputs, rho),
         exact=lambda r, inputs, rows, queries: _score_exactly(selection(r), r, inputs, rows, queries),
         share=lambda r: share,

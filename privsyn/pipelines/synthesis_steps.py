@@ -20,7 +20,15 @@ from privsyn.data_contracts.step_options import SHARD_ROWS, Consistency, Synthes
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress, PublishedFile, RowStream, Step
-from privsyn.pipelines.common_steps import RECODE, collect_parts, key_columns, list_released_tables, stream_codes
+from privsyn.pipelines.common_steps import (
+    RECODE,
+    collect_parts,
+    key_asked_pairs,
+    key_columns,
+    list_asked_pairs,
+    list_released_tables,
+    stream_codes,
+)
 from privsyn.pipelines.named_sets import (
     MERGES,
     has_sets,
@@ -393,8 +401,10 @@ def build_decoding_step(stages: Sequence[str], name: str = CODES, values: Sequen
             encoding = encoding.with_frequent(read_frequent_values(request, inputs, recode, values))
         order, held = request.column_order, request.public.held_by_rules
         related = get_synthesis(request).related_inside
-        tasks = _list_shard_rows(request, inputs, name, build_coarse_domain(recode))
-        parts = synthetic_parts.DecodedParts(recode, encoding, order, held, related)
+        domain = build_coarse_domain(recode)
+        near = list_asked_pairs(request, domain.attributes) if related else None
+        parts = synthetic_parts.DecodedParts(recode, encoding, order, held, related, near)
+        tasks = _list_shard_rows(request, inputs, name, domain)
         ranges = encoding.ranges()
         profile = partial(tables.make_value_profile, ranges={name: ranges[name] for name in order})
         stream = RowStream(decode.build_decoded_schema(encoding, order), (), profile)
@@ -407,7 +417,7 @@ def build_decoding_step(stages: Sequence[str], name: str = CODES, values: Sequen
         inputs=(name, RECODE, *list_released_tables(list_whole_stages(stages)), *list_value_tables(values)),
         outputs={"synthetic": tables.SYNTHETIC},
         settings=_key_decoding,
-        reads=(KnowledgePart.RULES, KnowledgePart.TOGETHER),
+        reads=(KnowledgePart.RULES, KnowledgePart.TOGETHER, KnowledgePart.NEAR),
         inherits=(KnowledgePart.TOTALS,) if name == CODES else (),
         run=run,
         version=6,
@@ -417,7 +427,8 @@ def build_decoding_step(stages: Sequence[str], name: str = CODES, values: Sequen
 
 def _key_decoding(request: Request) -> dict[str, Any]:
     # earlier keys have neither
-    later: dict[str, Any] = {"inside": "related by products"} if get_synthesis(request).related_inside else {}
+    related = get_synthesis(request).related_inside
+    later: dict[str, Any] = {"inside": "related by products", **key_asked_pairs(request)} if related else {}
     if any(bins.added is not None for bins in request.encoding.binning.values()):
         later |= {"unlisted": "above noise"}
     later |= _key_smoothing(request)

@@ -15,12 +15,20 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Look, ReleaseStep
-from privsyn.pipelines.common_steps import RECODE, RELEASED, list_released_tables, publish_noisy
+from privsyn.pipelines.common_steps import (
+    RECODE,
+    RELEASED,
+    key_asked_pairs,
+    list_asked_pairs,
+    list_released_tables,
+    publish_noisy,
+)
 from privsyn.tasks.codecs.binning import get_ordered
 from privsyn.tasks.estimation.noisy import pool_answers
 from privsyn.tasks.estimation.recode import Recode, estimate_total
 from privsyn.tasks.estimation.trends import TOP, Ranks, Trends, rank_codes
 from privsyn.tasks.kernels.counting import Countable
+from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import trend_scores
 
 TRENDS = "trend_scores"
@@ -86,7 +94,7 @@ def explain_by_trends(
 
 
 def build_trend_step(share: Fraction, number: int = 1) -> ReleaseStep:
-    """Return the noisy trends of all pairs of ordered columns, with this part of rho.
+    """Return the noisy trends of ordered columns, of all pairs or those asked of a wide table, with this part of rho.
 
     ``number``: of the release, if it improves earlier ones; a later look asks as the first did.
     """
@@ -94,11 +102,14 @@ def build_trend_step(share: Fraction, number: int = 1) -> ReleaseStep:
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
         recode = inputs.recode()
         attributes = list(rank_codes(recode, request.encoding.binning, 1))
+        near = list_asked_pairs(request, inputs.domain().attributes)
+        pairs = trend_scores.list_pairs(attributes, near)
         if number == 1:
-            top = trend_scores.choose_top(len(attributes), estimate_total(recode), rho, request.records, TOP)
+            sums = len(attributes) + len(pairs)
+            top = trend_scores.choose_top(sums, estimate_total(recode), rho, request.records, TOP)
         else:
             top = trend_scores.get_top(inputs.noisy(TRENDS)[0])
-        return trend_scores.plan_queries(attributes, top, rho, request.records)
+        return trend_scores.plan_queries(attributes, top, rho, request.records, pairs)
 
     def exact(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
         scores = {a: r.score for a, r in rank_by_looks(request, inputs, queries).items()}
@@ -109,6 +120,8 @@ def build_trend_step(share: Fraction, number: int = 1) -> ReleaseStep:
         title="Trend scores",
         inputs=(RECODED, RECODE),
         outputs=RELEASED,
+        settings=key_asked_pairs,
+        reads=(KnowledgePart.NEAR,),
         plan=plan,
         exact=exact,
         share=lambda r: share,

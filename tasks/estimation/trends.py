@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from math import comb
 from typing import Any
 
 import numpy as np
@@ -178,6 +179,7 @@ class Trends:
             doubt[a] = 1 / (1 / max(float(variance @ r.score**2), 1e-9) + 1 / noise**2) / max(total * there, 1.0) ** 2
             found[a] = Ranks(r.score, width, r.ordered, there)
         pairs = [pair for pair in sums if len(pair) == 2]
+        asked_all = len(pairs) == comb(len(ranks), 2)
         steps = {a: r.steps for a, r in found.items()}
         integrals = {(a, b): _integrate(steps[a], steps[b]) for a, b in pairs}
         most = {a: float(np.abs(r.score).max()) for a, r in found.items()}
@@ -192,7 +194,9 @@ class Trends:
         variance = ((np.array([sums[pair][1] for pair in pairs]) / rows) ** 2 + np.array(middle)) / slope**2
         drawn = slope * compute_posterior_mean(trend / slope, variance, fit_scales(trend / slope, variance, SEEN))
         angles = [np.interp(d, integrals[pair][1], _ANGLES) for d, pair in zip(drawn, pairs, strict=True)]
-        fitted = _make_definite(np.sin(np.array(angles)), pairs, list(found))
+        fitted = np.sin(np.array(angles))
+        if asked_all:  # else a wide table's: what was not asked is unknown and not 0, and each pair is taken as it is
+            fitted = _make_definite(fitted, pairs, list(found))
         correlation = np.rint(fitted / _RESOLUTION) * _RESOLUTION
         return cls(
             one_ways,

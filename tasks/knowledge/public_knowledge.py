@@ -66,6 +66,7 @@ class KnowledgePart(StrEnum):
     TOTALS = "all known counts"
     TARGETS = "the focus and the workload"
     SCORED = "the columns of which scores have more of the budget"
+    NEAR = "the columns all of whose pairs are asked of a wide table, too"
     TOGETHER = "the columns that move together"
 
 
@@ -188,7 +189,7 @@ class PublicKnowledge:
         """The attributes in focus, in the domain's order, whose pairs are scored in a wide table too."""
         if self.spec.focus is None:
             return ()
-        self.check(KnowledgePart.SCORED)
+        self.check(KnowledgePart.NEAR)
         return self.encoding.domain.ordered(self.encoding.attributes_of(self.spec.focus.columns))
 
     @property
@@ -381,8 +382,12 @@ def _key_scored(public: PublicKnowledge) -> dict[str, Any]:
     focus = public.spec.focus
     if focus is None:
         return {}
-    more = {"scored_more": list(focus.columns)} if public.spec.scores_focus_more else {}
-    return {**more, "in_focus": list(focus.columns)} if is_wide(public.encoding.domain.attributes) else more
+    return {"scored_more": list(focus.columns)} if public.spec.scores_focus_more else {}
+
+
+def _key_near(public: PublicKnowledge) -> dict[str, Any]:
+    focus, wide = public.spec.focus, is_wide(public.encoding.domain.attributes)
+    return {"in_focus": list(focus.columns)} if wide and focus is not None else {}
 
 
 def _key_together(public: PublicKnowledge) -> dict[str, Any]:
@@ -401,6 +406,7 @@ _KEYS: Mapping[KnowledgePart, Callable[[PublicKnowledge], dict[str, Any]]] = {
     KnowledgePart.TOTALS: _key_totals,
     KnowledgePart.TARGETS: _key_targets,
     KnowledgePart.SCORED: _key_scored,
+    KnowledgePart.NEAR: _key_near,
     KnowledgePart.TOGETHER: _key_together,
 }
 """Part -> its part of cache keys, by the names that keys of 0.3.0 have."""

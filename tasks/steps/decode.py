@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.tables import ValueRange, choose_batch_rows
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation.recode import Recode
@@ -38,12 +39,13 @@ def decode(
     held: Sequence[str] = (),
     *,
     related: bool = False,
+    near: Sequence[Clique] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the synthetic table as batches of :func:`build_decoded_schema`; rows in random order.
 
     Post-processing of noisy tables only; the same ``seed`` gives the same rows.  No row breaks a rule of the plan.
     ``held``: attributes of one value a code, which are not changed where a row is mended.  ``related``: whether
-    relations go on inside codes (tasks/synthesis/related_places.py).
+    relations go on inside codes (tasks/synthesis/related_places.py); ``near``: of which pairs; None: of all.
     """
     rng = seed_generator(seed)
     recode, plan = with_tails(with_common_shapes(recode, plan.together, plan.interval_bins), plan)
@@ -53,7 +55,7 @@ def decode(
     chances = {a: bins.chances for a, bins in plan.binning.items() if bins.chances is not None}
     even = {a for a, shares in chances.items() if (recode[a].weight == shares).all()}
     helped = {codec.attribute for codec in plan.codecs if not even.issuperset(codec.helpers)}
-    model = fit_related_places(codes, recode, plan.binning) if related else None
+    model = fit_related_places(codes, recode, plan.binning, near) if related else None
 
     compared = [(codec, _plan_columns(plan, codec.sources)) for codec in plan.differences]
 

@@ -36,19 +36,32 @@ MOST_AGAIN = Fraction(1, 4)
 """Part of the one-ways' second look, at most, that goes to trends in its place."""
 
 
-def plan_queries(attributes: Sequence[str], top: int, rho: Fraction, records: int) -> list[Query]:
-    """Return one single-cell query per attribute and per pair of them; none for fewer than two attributes.
+def list_pairs(attributes: Sequence[str], near: Sequence[Clique] | None = None) -> list[Clique]:
+    """Return the pairs of attributes whose trends are asked.
 
-    ``top``: the largest score, so that of a product of two is its square.
-    Privacy: all m = d (d + 1) / 2 answers together are rho-zCDP for adding or removing one person with at most
-    ``records`` = k records: a record adds a score of at most ``top`` to the sum of an attribute and at most top^2 to
-    that of a pair, whatever the others are, so the sensitivities are k top and k top^2, and each costs rho / m; scores
-    follow from noisy one-ways, which are released before the look.  m mechanism instances add up (Theorem 1, adaptive
-    composition with the one-ways).
+    ``near``, which is public: the pairs that are asked of a wide table; None: all.
     """
-    if len(attributes) < 2:
+    ordered = {*attributes}
+    return list(combinations(attributes, 2)) if near is None else [pair for pair in near if ordered.issuperset(pair)]
+
+
+def plan_queries(
+    attributes: Sequence[str], top: int, rho: Fraction, records: int, pairs: Sequence[Clique] | None = None
+) -> list[Query]:
+    """Return one single-cell query per attribute and per pair; none without any pair.
+
+    ``top``: the largest score, so that of a product of two is its square; ``pairs``, which is public: those of
+    :func:`list_pairs`; None: all.
+    Privacy: all m answers together, d (d + 1) / 2 of them of all pairs, are rho-zCDP for adding or removing one person
+    with at most ``records`` = k records: a record adds a score of at most ``top`` to the sum of an attribute and at
+    most top^2 to that of a pair, whatever the others are, so the sensitivities are k top and k top^2, and each costs
+    rho / m; scores follow from noisy one-ways, which are released before the look, and pairs from names alone.  m
+    mechanism instances add up (Theorem 1, adaptive composition with the one-ways).
+    """
+    pairs = list_pairs(attributes) if pairs is None else pairs
+    if not pairs:
         return []
-    single, pairs = [(a,) for a in attributes], list(combinations(attributes, 2))
+    single = [(a,) for a in attributes]
     each = rho / (len(single) + len(pairs))
     return [
         *plan_score_queries(single, each * len(single), top * records),
@@ -83,10 +96,12 @@ def plan_again(
     return plan_score_queries([q.attributes for q in pairs], rho * part, records), left
 
 
-def choose_top(attributes: int, total: float, rho: Fraction, records: int, top: int) -> int:
-    """Return the largest score to ask with: ``top`` where the noise of a pair's sum is clear (CLEAR_NOISE), else 1."""
-    pairs = attributes * (attributes + 1) / 2
-    noise = records * (pairs / (2 * float(rho))) ** 0.5
+def choose_top(sums: int, total: float, rho: Fraction, records: int, top: int) -> int:
+    """Return the largest score to ask with: ``top`` where the noise of a pair's sum is clear (CLEAR_NOISE), else 1.
+
+    ``sums``: number of those that are asked, of columns and of pairs.
+    """
+    noise = records * (sums / (2 * float(rho))) ** 0.5
     return top if noise <= CLEAR_NOISE * total else 1
 
 

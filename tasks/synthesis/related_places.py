@@ -11,14 +11,17 @@ there, so the values inside a code keep their shares.  Post-processing: only syn
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privsyn.data_contracts.domain import Clique
 from privsyn.tasks.codecs.binning import Binning
+from privsyn.tasks.estimation.near_pairs import MOST_ATTRIBUTES
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode, mark_ordered_codes
 from privsyn.tasks.kernels.counting import CodeTable
 
@@ -37,7 +40,10 @@ LEAST_KEPT_VARIANCE = 0.4
 """The same below which an attribute takes no part: one code has nearly all rows, of which others tell little."""
 
 MODEL_ROWS = 50_000
-"""Rows, at most, by which correlations are estimated."""
+"""Rows, at most, by which correlations are estimated; of wide tables so many less as they have more columns."""
+
+MOST_FOLLOWED = 16
+"""Attributes, at most, that the places of one follow in a wide table."""
 
 _TERMS = 96  # of the power series in a correlation: enough for MOST_CORRELATION
 _CORRELATIONS = MOST_CORRELATION * np.linspace(-1, 1, 197)
@@ -72,13 +78,15 @@ class RelatedPlaces:
     """The normal model of the ordered attributes of a table of codes.
 
     ``moved``: positions, among ``attributes``, of those whose places follow the others; ``weights``: of a regression of
-    each on all, shape (attributes, attributes), 0 on the diagonal; ``spread``: standard deviation of what is left.
+    each of these on ``followed``, positions or all, 0 on itself; ``spread``: standard deviation of what is left, shape
+    (attributes,).
     """
 
     attributes: tuple[str, ...]
     cuts: tuple[_NormalIntervals, ...]
     moved: tuple[int, ...]
-    weights: Floats
+    followed: Mapping[int, slice | NDArray[np.intp]]
+    weights: Mapping[int, Floats]
     spread: Floats
 
     def draw(self, codes: Mapping[str, NDArray[np.unsignedinteger]], rng: np.random.Generator) -> dict[str, Floats]:
@@ -89,20 +97,28 @@ class RelatedPlaces:
             return {}
         own = [codes[a] for a in self.attributes]
         vector = np.stack([cut.score[code] for cut, code in zip(self.cuts, own, strict=True)], axis=1)
+        if any(isinstance(at, np.ndarray) for at in self.followed.values()):
+            vector = np.asfortranarray(vector)  # single columns of many are read
         for _ in range(_GIBBS_SWEEPS):
             for j in self.moved:
                 low, high, spread = self.cuts[j].low[own[j]], self.cuts[j].high[own[j]], self.spread[j]
-                centre = vector @ self.weights[j]
+                centre = vector.T[self.followed[j]].T @ self.weights[j]
                 first, last = ndtr((low - centre) / spread), ndtr((high - centre) / spread)
                 drawn = first + rng.random(len(centre)) * (last - first)
                 vector[:, j] = np.clip(centre + spread * ndtri(drawn.clip(_TAIL, 1 - _TAIL)), low, high)
         return {self.attributes[j]: _rank_inside(own[j], vector[:, j], rng) for j in self.moved}
 
 
-def fit_related_places(codes: CodeTable, recode: Recode, binning: Binning) -> RelatedPlaces:
-    """Return the model of a table of codes."""
+def fit_related_places(
+    codes: CodeTable, recode: Recode, binning: Binning, near: Sequence[Clique] | None = None
+) -> RelatedPlaces:
+    """Return the model of a table of codes.
+
+    ``near``: the pairs of a wide table that may follow each other; None: all.
+    """
     names = [a for a in codes.domain.attributes if binning[a].in_order]
-    every = max(1, codes.rows // MODEL_ROWS)
+    rows = MODEL_ROWS if near is None else MODEL_ROWS * MOST_ATTRIBUTES // max(len(names), MOST_ATTRIBUTES)
+    every = max(1, codes.rows // rows)
     sample = {a: codes.column(a)[::every] for a in names}
     ordered = {a: mark_ordered_codes(recode[a], binning[a]) for a in names}
     cuts = {a: _cut(np.bincount(sample[a], minlength=recode[a].size), ordered[a]) for a in names}
@@ -110,25 +126,74 @@ def fit_related_places(codes: CodeTable, recode: Recode, binning: Binning) -> Re
     scores = np.stack([cuts[a].score[sample[a]] for a in names], axis=1) if names else np.zeros((0, 0))
     there = np.stack([ordered[a][sample[a]] for a in names], axis=1).astype(np.float64) if names else scores
     kept = np.array([cuts[a].kept_variance for a in names])
+    movable = kept < MOST_KEPT_VARIANCE
+    several = np.array([_has_several(recode[a], ordered[a]) for a in names], dtype=bool)
+    if near is not None:
+        return _follow_near(names, cuts, scores, there, near, np.flatnonzero(movable & several))
     product, correlation = scores.T @ scores / np.maximum(there.T @ there, 1.0), np.eye(len(names))
     for (i, a), (j, b) in combinations(enumerate(names), 2):
         correlation[i, j] = correlation[j, i] = _find_correlation(product[i, j], cuts[a].hermite * cuts[b].hermite)
     follows: NDArray[np.bool_] = np.any(np.abs(correlation - np.eye(len(names))) >= LEAST_CORRELATION, axis=0)
-    moved = tuple(
-        j
-        for j, a in enumerate(names)
-        if follows[j] and kept[j] < MOST_KEPT_VARIANCE and _has_several(recode[a], ordered[a])
-    )
+    moved = tuple(np.flatnonzero(follows & movable & several).tolist())
     if not moved:
-        return RelatedPlaces((), (), (), np.zeros((0, 0)), np.zeros(0))
+        return RelatedPlaces((), (), (), {}, {}, np.zeros(0))
+    weights, spread = _regress(correlation)
+    followed = dict.fromkeys(moved, slice(None))
+    by_place = {j: weights[j] for j in moved}
+    return RelatedPlaces(tuple(names), tuple(cuts[a] for a in names), moved, followed, by_place, spread)
+
+
+def _regress(correlation: Floats) -> tuple[Floats, Floats]:
+    """Return the weights of a regression of each on all others, 0 on the diagonal, and what is left of each."""
     values, vectors = np.linalg.eigh(correlation)
     positive = (vectors * np.maximum(values, _LEAST_EIGENVALUE)) @ vectors.T
     scale = np.sqrt(np.diag(positive))
     precision = np.linalg.inv(positive / np.multiply.outer(scale, scale))
     weights = -precision / np.diag(precision)[:, None]
     np.fill_diagonal(weights, 0.0)
-    weights = np.rint(weights / _RESOLUTION) * _RESOLUTION
-    return RelatedPlaces(tuple(names), tuple(cuts[a] for a in names), moved, weights, 1 / np.sqrt(np.diag(precision)))
+    return np.rint(weights / _RESOLUTION) * _RESOLUTION, 1 / np.sqrt(np.diag(precision))
+
+
+def _follow_near(
+    names: Sequence[str],
+    cuts: Mapping[str, _NormalIntervals],
+    scores: Floats,
+    there: Floats,
+    near: Sequence[Clique],
+    movable: NDArray[np.intp],
+) -> RelatedPlaces:
+    """Return the model in which each of ``movable`` follows those near it that it is most related to.
+
+    Each is regressed on MOST_FOLLOWED others at most, so that time grows with the pairs and not with all of them.
+    """
+    number, hermite = {a: i for i, a in enumerate(names)}, [cuts[a].hermite for a in names]
+    scores, there = np.asfortranarray(scores), np.asfortranarray(there)  # columns are read
+    beside: dict[int, list[int]] = {i: [] for i in range(len(names))}
+    for i, j in ((number[a], number[b]) for a, b in near if a in number and b in number):
+        beside[i].append(j)
+        beside[j].append(i)
+
+    @cache
+    def correlate(i: int, j: int) -> float:
+        product = float(scores[:, i] @ scores[:, j]) / max(float(there[:, i] @ there[:, j]), 1.0)
+        return _find_correlation(product, hermite[i] * hermite[j])
+
+    followed: dict[int, slice | NDArray[np.intp]] = {}
+    weights, spread = {}, np.ones(len(names))
+    for j in movable.tolist():
+        strength = {i: abs(correlate(*sorted((i, j)))) for i in beside[j]}
+        strong = [i for i in sorted(beside[j], key=lambda i: (-strength[i], i)) if strength[i] >= LEAST_CORRELATION]
+        if not strong:
+            continue
+        of = [j, *strong[:MOST_FOLLOWED]]
+        correlation = np.eye(len(of))
+        for (x, i), (y, k) in combinations(enumerate(of), 2):
+            correlation[x, y] = correlation[y, x] = correlate(*sorted((i, k)))
+        of_all, left = _regress(correlation)
+        followed[j], weights[j], spread[j] = np.array(of[1:], dtype=np.intp), of_all[0, 1:], left[0]
+    if not followed:
+        return RelatedPlaces((), (), (), {}, {}, np.zeros(0))
+    return RelatedPlaces(tuple(names), tuple(cuts[a] for a in names), tuple(followed), followed, weights, spread)
 
 
 def _find_correlation(product: float, terms: Floats) -> float:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from itertools import combinations, combinations_with_replacement, product
 from math import comb
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +23,7 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, RowStream, release_steps
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.estimation import noisy
-from privsyn.tasks.estimation.near_pairs import MOST_PAIRS
+from privsyn.tasks.estimation.near_pairs import MOST_PAIRS, list_near_pairs
 from privsyn.tasks.estimation.pair_departures import IndependentCounts
 from privsyn.tasks.estimation.recode import recode_to_table
 from privsyn.tasks.kernels.counting import CodeTable, count
@@ -207,14 +208,16 @@ WIDE = {f"q{i}_{j}": {"kind": "boolean"} for i in range(31) for j in range(10)}
 """Columns of a table whose pairs are not all scored."""
 
 
-def plan_scores(counts: np.ndarray) -> list[Query]:
-    """The scores that are asked of a table of WIDE with these noisy counts, shape (columns, 2)."""
-    request = Request(make_spec(columns=WIDE))
+def plan_scores(
+    counts: Sequence[np.ndarray], columns: dict[str, dict[str, Any]] = WIDE, look: str = "indif_scores"
+) -> list[Query]:
+    """What a look asks of a table of these columns, WIDE, with these noisy counts, by column."""
+    request = Request(make_spec(columns=columns))
     encoding, compression = request.encoding, request.spec.mechanism.compression
     queries = one_way_marginals.plan_queries(encoding.domain, Fraction(1), 1)
     recode = compress_domain.compress_domain(list(counts), queries, encoding.binning, compression)
     released = recode_to_table(recode, encoding.labels())
-    (step,) = (s for s in release_steps(build_steps(request)) if s.name == "indif_scores")
+    (step,) = (s for s in release_steps(build_steps(request)) if s.name == look)
     return step.plan(step.restrict(request), Inputs({"compress_domain.recode": lambda: released}), Fraction(1))
 
 
@@ -224,6 +227,20 @@ def test_02_the_scored_pairs_of_a_wide_table_follow_from_its_names() -> None:
     one, other = (plan_scores(rng.integers(0, 2_000, (len(WIDE), 2))) for _ in range(2))
     assert [q.attributes for q in one] == [q.attributes for q in other] and len(one) == MOST_PAIRS < comb(len(WIDE), 2)
     assert {q.sensitivity for q in one} == {1} and sum_rho(one) <= 1 and len({q.sigma for q in one}) == 1
+
+
+def test_02_trends_of_a_wide_table_are_asked_of_pairs_that_are_scored_by_its_names() -> None:
+    """Whatever was counted; one column is not ordered, and all sums together have the whole part of the budget."""
+    number = {"kind": "integer", "min": 0, "max": 7}
+    numbers = {a: number if i else WIDE[a] for i, a in enumerate(WIDE)}
+    sizes, rng = Request(make_spec(columns=numbers)).encoding.domain.sizes, np.random.default_rng(0)
+    asked, again = (
+        plan_scores([rng.integers(100, 2_000, n) for n in sizes], numbers, "trend_scores") for _ in range(2)
+    )
+    scored, pairs = list_near_pairs(list(WIDE), {a: a for a in WIDE}), [q for q in asked if len(q.attributes) == 2]
+    assert [q.attributes for q in pairs] == [p for p in scored if "q0_0" not in p] and len(pairs) < MOST_PAIRS
+    assert [q.attributes for q in asked] == [q.attributes for q in again] and len(asked) == len(pairs) + len(WIDE) - 1
+    assert Fraction(999_999, 10**6) <= sum_rho(asked) <= 1
 
 
 def test_02_mutant_pairs_near_each_other_by_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,7 +255,7 @@ def test_02_mutant_pairs_near_each_other_by_the_rows(monkeypatch: pytest.MonkeyP
             ranked = sorted(pairs, key=lambda pair: -together[pair])[:MOST_PAIRS]
             return [(attributes[i], attributes[j]) for i, j in sorted(ranked)]
 
-        monkeypatch.setattr("privsyn.pipelines.privsyn.list_near_pairs", choose)
+        monkeypatch.setattr("privsyn.pipelines.common_steps.list_near_pairs", choose)
         asked.append([q.attributes for q in plan_scores(np.tile([300, 700], (len(WIDE), 1)))])
     assert asked[0] != asked[1]
 
@@ -259,7 +276,8 @@ SCORES = {"a": np.array([-1, 1, 0]), "b": np.array([-8, 3, 8, 0])}
 def test_05_trends(records: int, scores: dict[str, np.ndarray]) -> None:
     """The declared k s of a column and k s^2 of a pair are never exceeded, and are reached."""
     top = int(np.abs(scores["b"]).max())
-    queries = trend_scores.plan_queries(["a", "b"], top, Fraction(1), records)
+    pairs = trend_scores.list_pairs(["a", "b"], [("a", "b"), ("b", "c")])
+    queries = trend_scores.plan_queries(["a", "b"], top, Fraction(1), records, pairs)
     step = SimpleNamespace(count_exactly=partial(trend_scores.count_exactly, scores=scores))
     assert worst(step, queries, records, 5) == [q.sensitivity for q in queries]
     assert [q.sensitivity for q in queries] == [records * top, records * top, records * top**2]

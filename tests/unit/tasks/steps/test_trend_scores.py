@@ -36,9 +36,9 @@ def test_sums_are_those_of_the_rows(threads: int) -> None:
 
 
 def test_ranks_are_asked_for_where_their_noise_is_clear_and_signs_elsewhere() -> None:
-    assert choose_top(6, 20_000, Fraction(1, 500), 1, 64) == 64
-    assert choose_top(6, 2_000, Fraction(1, 500), 1, 64) == 1
-    assert choose_top(6, 20_000, Fraction(1, 500), 10, 64) == 1, "a person's records make it less clear"
+    assert choose_top(21, 20_000, Fraction(1, 500), 1, 64) == 64
+    assert choose_top(21, 2_000, Fraction(1, 500), 1, 64) == 1
+    assert choose_top(21, 20_000, Fraction(1, 500), 10, 64) == 1, "a person's records make it less clear"
 
 
 WEIGHTS = {("a", "b"): 0.2, ("a",): 0.3, ("b",): 0.1, ("c",): 0.4}

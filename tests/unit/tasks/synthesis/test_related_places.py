@@ -21,7 +21,9 @@ def _recode(codes: int) -> AttributeRecode:
     return AttributeRecode(coarse, np.ones(FINE + 1, bool), shares, np.full(FINE + 1, 100.0), np.ones(FINE + 1))
 
 
-def _fit(values: dict[str, np.ndarray], codes: int, ordered: tuple[str, ...]) -> tuple[RelatedPlaces, CodeTable]:
+def _fit(
+    values: dict[str, np.ndarray], codes: int, ordered: tuple[str, ...], near: list[tuple[str, str]] | None = None
+) -> tuple[RelatedPlaces, CodeTable]:
     """Return the model of values from 0 to 1 (NaN: null), cut into so many codes of equal mass."""
     cut = {}
     for name, v in values.items():
@@ -30,7 +32,7 @@ def _fit(values: dict[str, np.ndarray], codes: int, ordered: tuple[str, ...]) ->
     table = CodeTable(Domain.of(dict.fromkeys(values, codes + 1)), tuple(cut.values()))
     recode = dict.fromkeys(values, _recode(codes))
     binning = {name: AttributeBins(GROUPS, ((0, FINE),) if name in ordered else ()) for name in values}
-    return fit_related_places(table, recode, binning), table
+    return fit_related_places(table, recode, binning, near), table
 
 
 def _draw_normal(correlation: float, seed: int = 1) -> dict[str, np.ndarray]:
@@ -56,11 +58,22 @@ def test_a_relation_between_codes_goes_on_inside_them() -> None:
         assert abs(kept - real) < 0.02 < abs(apart * 8 / 9 - real)
 
 
+def test_in_a_wide_table_only_columns_near_each_other_follow_each_other() -> None:
+    values = _draw_normal(0.6)
+    model, table = _fit(values, 3, ("a", "b", "c"), [("a", "b"), ("b", "c")])
+    whole, _ = _fit(values, 3, ("a", "b", "c"))
+    assert set(_draw(model, table)) == {"a", "b"}
+    assert model.weights[0][0] == pytest.approx(whole.weights[0][1], abs=0.02)
+    assert model.spread[0] == pytest.approx(whole.spread[0], abs=0.01)
+    alone, _ = _fit(values, 3, ("a", "b", "c"), [("b", "c")])
+    assert not alone.moved
+
+
 def test_a_strong_correlation_of_few_codes_is_found_as_it_is() -> None:
     for correlation in (0.3, -0.9, 0.97):
         for codes in (2, 3, 8):
             model, _ = _fit({n: v for n, v in _draw_normal(correlation).items() if n != "c"}, codes, ("a", "b"))
-            assert model.weights[0, 1] == pytest.approx(correlation, abs=0.03)
+            assert model.weights[0][1] == pytest.approx(correlation, abs=0.03)
 
 
 def test_places_of_every_code_are_spread_evenly() -> None:
