@@ -293,12 +293,10 @@ def _publish_private(run: Run, refs: Mapping[str, StepRefs]) -> None:
         rows = run.store.stored(encoded["encoded_rows"]).num_rows
     else:
         rows = count_repairs(run.private_folder).rows  # pruned: as it was counted before
-    further = {
-        name.removesuffix("__encode"): r.tables["repairs"] for name, r in refs.items() if name.endswith("__encode")
-    }
-    branches = {name: run.store.read_table(ref).to_pylist() for name, ref in further.items()}
+    steps = {name: name_step(name, "encode") for name in list_further(run.request.spec.tables)}
+    further = {n: run.store.read_table(refs[step].tables["repairs"]).to_pylist() for n, step in steps.items()}
     content = {"rows": rows, "repairs": table.to_pylist(), "tables": where}
-    write_json(place, {**content, **({"further": branches} if branches else {})})
+    write_json(place, {**content, **({"further": further} if further else {})})
 
 
 def count_repairs(private_folder: Path) -> RepairCounts:
