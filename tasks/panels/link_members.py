@@ -35,6 +35,7 @@ from privsyn.tasks.panels.link_rows import (
     draw_next,
     fit_relations,
     recode_relation,
+    repeat_persons,
 )
 from privsyn.tasks.panels.summaries import list_groups, summarize_linked
 from privsyn.tasks.panels.transition_codes import TransitionCodes
@@ -124,9 +125,7 @@ class MemberLinker:
             return linked
         groups = list_groups(self._plan, self._recode, coarse, self._summarize(linked))
         times = choose_persons(linked.person, {}, {}, seed, groups)
-        again = np.repeat(np.arange(len(times)), np.maximum(times - 1, 0))
-        kept = linked.take(times > 0)
-        return kept.join(self._link({a: code[again] for a, code in coarse.items()}, rng)) if len(again) else kept
+        return repeat_persons(linked, times, coarse, lambda again: self._link(again, rng))
 
     def _summarize(self, linked: LinkedRows) -> dict[str, Codes]:
         """Return the coarse codes of the summaries of households, by the codes of their members."""

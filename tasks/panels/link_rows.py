@@ -8,7 +8,7 @@ that were measured, too.  Post-processing of released counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -115,9 +115,7 @@ class Linker:
         linked, codes, figures = self._link(coarse, rng)
         groups = list_groups(self._plan, self._recode, coarse, figures)
         times = choose_persons(linked.person, codes, self._noisy_rows, seed, groups)
-        again = np.repeat(np.arange(len(times)), np.maximum(times - 1, 0))
-        kept = linked.take(times > 0)
-        return kept.join(self._link({a: code[again] for a, code in coarse.items()}, rng)[0]) if len(again) else kept
+        return repeat_persons(linked, times, coarse, lambda again: self._link(again, rng)[0])
 
     def link_each(self, records: CodeTable, seed: int) -> LinkedRows:
         """Return the linked rows of these records; persons in the order of their records, each once."""
@@ -332,6 +330,18 @@ def draw_codes(probabilities: Floats, codes: Codes, rng: np.random.Generator) ->
         drawn = np.searchsorted(np.cumsum(probabilities[code]), marks, side="right")
         found[order[ends[code] - n : ends[code]]] = np.minimum(drawn, probabilities.shape[1] - 1)
     return found
+
+
+def repeat_persons(
+    linked: LinkedRows, times: Integers, coarse: Mapping[str, Codes], link: Callable[[dict[str, Codes]], LinkedRows]
+) -> LinkedRows:
+    """Return the rows of each person as often as ``times`` says, the second time and later ones linked anew by ``link``.
+
+    ``coarse``: the codes of the persons' records.
+    """
+    again = np.repeat(np.arange(len(times)), np.maximum(times - 1, 0))
+    kept = linked.take(times > 0)
+    return kept.join(link({a: code[again] for a, code in coarse.items()})) if len(again) else kept
 
 
 def draw_next(
