@@ -335,7 +335,7 @@ def draw_codes(probabilities: Floats, codes: Codes, rng: np.random.Generator) ->
 def repeat_persons(
     linked: LinkedRows, times: Integers, coarse: Mapping[str, Codes], link: Callable[[dict[str, Codes]], LinkedRows]
 ) -> LinkedRows:
-    """Return the rows of each person as often as ``times`` says, the second time and later ones linked anew by ``link``.
+    """Return the rows of each person as often as ``times`` says, each further time linked anew by ``link``.
 
     ``coarse``: the codes of the persons' records.
     """
