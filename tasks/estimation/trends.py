@@ -55,6 +55,7 @@ TOP = 64
 """Largest score of a code by rank: one of the upper or lower end."""
 
 _ANGLES = np.arcsin(MOST_CORRELATION) * np.linspace(-1, 1, 201)
+_SINES, _SPREADS = np.sin(_ANGLES), 2 * np.cos(_ANGLES) ** 2
 _LEAST_EIGENVALUE = 0.01
 COUNT_RESOLUTION = 2.0**-10
 """Counts by trend are whole multiples of it: last bits differ between CPUs, and rows must not."""
@@ -85,12 +86,13 @@ class Ranks:
 
     @property
     def steps(self) -> tuple[Floats, Floats]:
-        """The normal quantiles between ordered codes, and by how much the score rises there."""
+        """The normal quantiles between ordered codes where the score rises, and by how much."""
         from scipy.special import ndtri  # here: it loads slowly
 
         width, score = self.width[self.ordered], self.score[:-1][self.ordered]
         at = np.cumsum(width)[:-1].clip(1e-12, 1 - 1e-12)
-        return np.clip(ndtri(at), -_EDGE, _EDGE), np.diff(score).astype(np.float64)
+        rise = np.diff(score).astype(np.float64)
+        return np.clip(ndtri(at), -_EDGE, _EDGE)[rise != 0], rise[rise != 0]
 
     @cached_property
     def intervals(self) -> tuple[Floats, Floats, Floats]:
@@ -206,9 +208,10 @@ class Trends:
             return cls(one_ways, total, found, {}, {}, {})
         slope = np.array([integrals[pair][0] for pair in pairs])
         rows = np.array([max(total * found[a].there * found[b].there, 1.0) for a, b in pairs])
-        mean = np.array([found[a].mean * found[b].mean for a, b in pairs])
+        means = {a: r.mean for a, r in found.items()}
+        mean = np.array([means[a] * means[b] for a, b in pairs])
         trend = np.array([sums[pair][0] for pair in pairs]) / rows - mean
-        middle = [found[a].mean ** 2 * doubt[b] + found[b].mean ** 2 * doubt[a] + doubt[a] * doubt[b] for a, b in pairs]
+        middle = [means[a] ** 2 * doubt[b] + means[b] ** 2 * doubt[a] + doubt[a] * doubt[b] for a, b in pairs]
         variance = ((np.array([sums[pair][1] for pair in pairs]) / rows) ** 2 + np.array(middle)) / slope**2
         drawn = slope * compute_posterior_mean(trend / slope, variance, fit_scales(trend / slope, variance, SEEN))
         angles = [np.interp(d, integrals[pair][1], _ANGLES) for d, pair in zip(drawn, pairs, strict=True)]
@@ -301,11 +304,9 @@ def _integrate(first: tuple[Floats, Floats], second: tuple[Floats, Floats]) -> t
 
     first, second: steps of each; the values at _ANGLES.
     """
-    sine, cosine = np.sin(_ANGLES), np.cos(_ANGLES)
-    h, k = np.meshgrid(first[0], second[0], indexing="ij")
+    h, k = np.repeat(first[0], len(second[0]))[:, None], np.tile(second[0], len(first[0]))[:, None]
     rise = np.outer(first[1], second[1]).ravel()
-    h, k = h.ravel()[rise != 0, None], k.ravel()[rise != 0, None]
-    density = rise[rise != 0] @ np.exp(-(h**2 + k**2 - 2 * h * k * sine) / (2 * cosine**2)) / (2 * np.pi)
+    density = rise @ np.exp(-(h**2 + k**2 - 2 * h * k * _SINES) / _SPREADS) / (2 * np.pi)
     between = (density[1:] + density[:-1]) * ((_ANGLES[1] - _ANGLES[0]) / 2)
     table = np.append(0.0, np.cumsum(between))
     middle = len(_ANGLES) // 2
