@@ -41,7 +41,7 @@ BINS = 16
 """Bins of numbers as features of the SVM, of equal mass among the real rows."""
 TREES = 40
 LEAF_PENALTY = 1.0
-"""L2 regularization of the leaves' values: without it boosting diverges where a level has few rows, on real ones too."""
+"""L2 regularization of leaves: without it boosting diverges where a level has few rows, in real tables too."""
 NULL = -1e12
 """Null as a feature of the trees, and as a label."""
 

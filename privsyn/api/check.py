@@ -391,7 +391,8 @@ def _predict_sets(plan: Plan) -> Iterator[SetLine]:
 
 def _list_questions(plan: Plan) -> dict[Clique, list[str]]:
     """Return the measured questions by the attributes of their cells."""
-    encoding, found = plan.request.encoding, {}
+    encoding = plan.request.encoding
+    found: dict[Clique, list[str]] = {}
     for marginal in plan.request.spec.measured_sets:
         if marginal.question:
             clique = plan.domain.ordered(encoding.attributes_of(marginal.columns))
