@@ -111,7 +111,7 @@ class Inputs:
         """Return the declared table ``recode``, parsed once."""
         if self._recode is None:
             self._recode = recode_from_table(self.table("compress_domain.recode"))
-        return self._recode
+        return dict(self._recode)
 
     def refined(self, binning: Binning, settings: Compression, stages: Sequence[str]) -> Recode:
         """Return the recoding with the one-ways that ``stages`` measured pooled in, and what they say together."""
