@@ -77,6 +77,9 @@ lint: $(VENV)/.dev
 # The processes that tests start load the project from its bytecode, whatever the user's environment says of that.
 test test-all: export PYTHONDONTWRITEBYTECODE :=
 
+# One more than there are cores: tests wait for servers, databases and kills.
+WORKERS ?= $(shell expr $$(nproc) + 1)
+
 # Kernels are compiled once, not by each of the workers.
 .PHONY: compiled
 compiled: $(VENV)/.dev
@@ -84,11 +87,11 @@ compiled: $(VENV)/.dev
 
 test: $(VENV)/.dev
 	@$(MAKE) --no-print-directory -j 2 lint compiled
-	$(BIN)/pytest -q -n 2 --dist worksteal -m "not slow"
+	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not slow"
 
 test-all: $(VENV)/.dev
 	@$(MAKE) --no-print-directory -j 2 lint compiled
-	$(BIN)/pytest -q -n 2 --dist worksteal
+	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal
 
 test-noise: $(VENV)/.dev compiled
 	$(if $(SEED),PRIVSYN_TEST_NOISE=$(SEED)) $(BIN)/python -m pytest -q -p tests.support.fresh_noise tests/statistical tests/privacy tests/unit/answers

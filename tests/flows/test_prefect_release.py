@@ -143,6 +143,7 @@ def test_other_synthesis_settings_run_only_what_follows_from_them(spec: ReleaseS
     assert other.drawn == ()
 
 
+@pytest.mark.slow
 def test_fresh_noise_runs_everything_but_the_encoding(spec: ReleaseSpec, first: First) -> None:
     fresh, ran = run(spec, fresh=True)
     assert ran == {label: "Cached" if label == "Encode (transform)" else "Completed" for label in LABELS}

@@ -78,6 +78,7 @@ def test_19_mutant_is_above_the_claim(name: str) -> None:
     assert bound_mu(*sides(name, 4.0)).value > claimed(4.0)
 
 
+@pytest.mark.slow
 def test_19_mutant_a_selection_on_exact_scores_is_above_the_claim() -> None:
     """Planted mutant: noisy scores are published, and the marginals chosen by the exact ones."""
     found = bound_epsilon(*sides(SELECTION, 1.0, 120), DELTA)
@@ -94,6 +95,7 @@ def test_19_the_evidence_is_the_whole_budgets() -> None:
         assert side["all"].std() == pytest.approx(mu, rel=0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.statistical(0.06)
 def test_19_the_look_at_trends_shows_what_its_share_pays_for_and_no_more() -> None:
     """The canary moves every sum of signs by its whole sensitivity: ln P/Q of a look of rho is N(+-rho, 2 rho)."""
