@@ -90,7 +90,7 @@ class SetLine:
     """A named set as it would be measured in a table of ``rows`` rows that are spread evenly.
 
     ``cells``: how many merged codes each column has; ``sd``: standard deviation of a count, in records; ``error``: the
-    expected L1 error of the counts by noise alone, as a share of the rows.
+    expected L1 error of the counts by noise alone, as a share of the rows; ``questions``: those whose cells these are.
     """
 
     columns: tuple[str, ...]
@@ -98,6 +98,13 @@ class SetLine:
     cells: tuple[int, ...]
     sd: float
     error: float
+    questions: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The columns, and whose cells these are."""
+        cells = f": the cells of {'; '.join(self.questions)}" if self.questions else ""
+        return ", ".join(self.columns) + cells
 
 
 @dataclass(frozen=True)
@@ -141,7 +148,7 @@ class CheckReport:
     def set_rows(self) -> list[list[str]]:
         """Return a row of text a named set and assumed number of rows."""
         return [
-            [", ".join(s.columns), f"{s.rows:,}", " x ".join(map(str, s.cells)), f"{s.sd:,.1f}", f"{s.error:.0%}"]
+            [s.name, f"{s.rows:,}", " x ".join(map(str, s.cells)), f"{s.sd:,.1f}", _format_share(s.error)]
             for s in self.sets
         ]
 
@@ -366,6 +373,7 @@ def _predict_sets(plan: Plan) -> Iterator[SetLine]:
     stages = [stage for stage in plan.stages if stage.step.name == MEASURE_SETS]
     groups = {a: (bins.groups, bins.size) for a, bins in encoding.binning.items()} if stages else {}
     starts = find_starts(plan.request.spec, encoding, groups) if stages else {}
+    asked = _list_questions(plan)
     for clique, sigma in (found for stage in stages for found in _list_set_noise(plan, stage)):
         own = starts.get(frozenset(clique), {})
         even = {
@@ -378,7 +386,23 @@ def _predict_sets(plan: Plan) -> Iterator[SetLine]:
             merges = merge_codes(even, clique, count_affordable_cells(rows, sigma))
             cells = tuple(int(merge.max()) + 1 for merge in merges)
             error = min(2.0, NORMAL_MEAN_ABSOLUTE * sigma * prod(cells) / rows)
-            yield SetLine(clique, rows, cells, sigma, error)
+            yield SetLine(clique, rows, cells, sigma, error, tuple(asked.get(clique, ())))
+
+
+def _list_questions(plan: Plan) -> dict[Clique, list[str]]:
+    """Return the measured questions by the attributes of their cells."""
+    encoding = plan.request.encoding
+    found: dict[Clique, list[str]] = {}
+    for marginal in plan.request.spec.measured_sets:
+        if marginal.question:
+            clique = plan.domain.ordered(encoding.attributes_of(marginal.columns))
+            found.setdefault(clique, []).append(marginal.question)
+    return found
+
+
+def _format_share(share: float) -> str:
+    """Return a share of the rows in percent, that of noise never as 0."""
+    return f"{share:.0%}" if share >= 0.01 else "below 1%"
 
 
 def _list_set_noise(plan: Plan, stage: Stage) -> list[tuple[Clique, float]]:

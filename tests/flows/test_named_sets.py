@@ -171,7 +171,10 @@ def test_a_named_question_gives_its_columns_edges_and_is_in_check_and_note() -> 
     assert [31 in list_bin_starts(spec) for spec in (asked, make_spec())] == [True, False]
     keys = [Request(spec).public.key({KnowledgePart.CODES}) for spec in (asked, make_spec())]
     assert keys == [{"asked": {"age": (31.0,)}}, {}]  # rows are encoded by the edge
-    assert {line.cells for line in check(asked).sets} == {(2, 4, 2)}
+    lines = check(asked)
+    assert {line.cells for line in lines.sets} == {(2, 4, 2)}
+    assert {row[0] for row in lines.set_rows()} == {"age, region, happy: the cells of region, happy where age < 31"}
+    assert "0%" not in {row[-1] for row in lines.set_rows()}
     assert "the cells of `region, happy where age < 31`" in write_section("targets", asked)
 
 
