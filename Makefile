@@ -80,10 +80,11 @@ test test-all: export PYTHONDONTWRITEBYTECODE :=
 # One more than there are cores: tests wait for servers, databases and kills.
 WORKERS ?= $(shell expr $$(nproc) + 1)
 
-# Kernels are compiled once, not by each of the workers.
+# Kernels and tests are compiled once, not by each of the workers; what fails here fails there, in words.
 .PHONY: compiled
 compiled: $(VENV)/.dev
 	$(BIN)/python -m tests.support.compiled
+	-@$(BIN)/pytest -q --collect-only > /dev/null
 
 test: $(VENV)/.dev
 	@$(MAKE) --no-print-directory -j 2 lint compiled
