@@ -55,7 +55,7 @@ def test_more_columns_than_all_pairs_are_scored_of_have_trends_although_they_hav
     one_more = {**most, "last": {"kind": "boolean"}}
     assert find_open_values("0.4", most) == {} == find_open_values("0.4", {**most, "id": {"kind": "drop"}})
     assert find_open_values("0.4", one_more) == WIDE_RELATIONS and find_open_values("0.3", one_more) == {}
-    assert find_open_values("0.4", dict.fromkeys(one_more, {"kind": "boolean"})) == {}
+    assert find_open_values("0.4", {name: {"kind": "boolean"} for name in one_more}) == {}
     for columns, trends in ((most, 0.0), (one_more, WIDE_RELATIONS["split"]["trends"])):
         spec = make_spec(columns=columns)
         assert (spec.mechanism.split.trends, spec.mechanism.consistency.pooled) == (trends, trends > 0)
