@@ -37,6 +37,7 @@ from privsyn.tasks.panels.link_rows import (
     LinkedRows,
     Places,
     draw_next,
+    find_fine_codes,
     fit_relations,
     narrow_codes,
     recode_relation,
@@ -292,7 +293,7 @@ class MemberLinker:
             a = codec.attribute
             if a in self._following:
                 code, place = (np.concatenate([getattr(m, n)[a] for m in made])[order] for n in ("codes", "places"))
-                fine[a] = narrow_codes(self._followed[a].at(code, place)[0], codec.size)
+                fine[a] = find_fine_codes(self._followed[a], code, place, codec.size)
                 fine[name_stay(a)] = np.zeros(len(code), bool)
             elif a in self._plan.drawn_by_row:
                 fine[a] = narrow_codes(self._draws[a](np.zeros(len(household), np.uint8), rng), codec.size)

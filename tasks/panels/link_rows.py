@@ -246,7 +246,7 @@ class Linker:
             if a in self._following:
                 # what was joined is let go: rows of all persons are held once
                 code, place = (np.concatenate([getattr(r, n).pop(a) for r in made])[order] for n in ("codes", "places"))
-                fine[a] = narrow_codes(self._followed[a].at(code, place)[0], codec.size)
+                fine[a] = find_fine_codes(self._followed[a], code, place, codec.size)
                 stays = np.concatenate([r.stays.pop(a) for r in made])[order]
                 as_before = stays & after
                 as_before[1:] |= (stays & before)[:-1]  # made from the row after: that one stays
@@ -313,6 +313,19 @@ class _Persons:
 def narrow_codes(codes: Codes, size: int) -> Codes:
     """Return codes below ``size`` in the smallest type: there is one a row of every person."""
     return codes.astype(choose_code_dtype(size))
+
+
+BLOCK = 1 << 18
+"""Rows of which fine codes are found at once."""
+
+
+def find_fine_codes(codes: FineCodes, coarse: Codes, places: Floats, size: int) -> Codes:
+    """Return the fine code at each place of a coarse one, in the smallest type that holds codes below ``size``."""
+    found = np.empty(len(coarse), choose_code_dtype(size))
+    for first in range(0, len(coarse), BLOCK):
+        some = slice(first, first + BLOCK)
+        found[some] = codes.at(coarse[some], places[some])[0]
+    return found
 
 
 def recode_relation(marginal: Marginal, codes: Mapping[str, TransitionCodes]) -> Marginal:
