@@ -20,7 +20,7 @@ from privsyn.data_contracts.form import Schema
 from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.rule_language import RowWords
-from privsyn.data_contracts.rules import OneOf, list_expressions, map_computed_columns
+from privsyn.data_contracts.rules import OneOf, Rule, list_expressions, map_computed_columns
 
 TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
 """What a table may be called: its released files have the name."""
@@ -36,10 +36,11 @@ DEEPEST = 3
 class LinkedTable(FrozenModel):
     """One of the tables: the one above all, of persons or households, or one of rows, which is ``of`` the one above it.
 
-    ``order``, ``max`` and ``with_order`` are of a further table; those of the first table of rows are the spec's.
+    ``order``, ``max``, ``with_order`` and ``rules`` are of a further table; those of the first table of rows are the
+    spec's.
     """
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"order", "max", "with_order"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"order", "max", "with_order", "rules"})
 
     data: str = Field(
         default="",
@@ -61,6 +62,10 @@ class LinkedTable(FrozenModel):
         default=None, ge=2, le=10_000, description="Of a table of rows: how many of one row above are kept at most."
     )
     with_order: tuple[str, ...] = Field(default=(), description="Of a table of rows: `with_order` of the spec.")
+    rules: tuple[Rule, ...] = Field(
+        default=(),
+        description="Of a third table and further ones: `rules` of the spec, about the table's own columns.",
+    )
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
@@ -142,8 +147,14 @@ def fold_tables(content: Mapping[str, Any]) -> dict[str, Any]:
         raise FieldError(
             f"{twice!r} is a column of both tables", "Rename it in one of them, or list it in one", ("tables", below)
         )
+    for name in (above, below):
+        if tables[name].get("rules"):
+            problem = "is of a further table, and the rules of the first two tables are the spec's"
+            raise FieldError(problem, "Write them in `rules` of the spec", ("tables", name, "rules"))
     for field in OF_ROWS:
         if field in tables[below]:
+            if content.get(field):
+                raise FieldError(f"is given in {below}, too", "Give one of them", (field,))
             folded[field] = tables[below].pop(field)
     for name in further:
         tables[name]["columns"] = _describe_further(name, tables)
@@ -381,7 +392,8 @@ def build_branch(spec: Spec, name: str) -> Spec:
             "tables": {table.of: upper, name: table.model_copy(update={"columns": tuple(table.columns)})},
             "order": table.order,
             "with_order": table.with_order,
-            **dict.fromkeys(("once", "rules", "workload", "totals", "together", "compare", "constant"), ()),
+            "rules": table.rules,
+            **dict.fromkeys(("once", "workload", "totals", "together", "compare", "constant"), ()),
             **dict.fromkeys(("focus", "prior", "improves")),
         }
     )

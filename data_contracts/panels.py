@@ -70,6 +70,11 @@ class Panel:
         return f"{self.order} (of the pair)"
 
     @property
+    def kind_beside_first(self) -> str:
+        """The attribute of a later member that is its role, and whether the household's first member has it, too."""
+        return f"{self.order} (beside the first)"
+
+    @property
     def figures(self) -> tuple[str, ...]:
         """The attributes of a person's record that are no columns of the table."""
         if self.household:
@@ -128,6 +133,16 @@ def name_all_rows(attribute: str) -> str:
 def name_next(attribute: str) -> str:
     """Return the attribute that is the code of another attribute in the person's next row."""
     return f"{attribute} (next row)"
+
+
+def name_first(attribute: str) -> str:
+    """Return the attribute that is the code of another attribute in the first member of a household."""
+    return f"{attribute} (first member)"
+
+
+def name_later(attribute: str) -> str:
+    """Return the attribute that is the code of another attribute in the member drawn beside the first one."""
+    return f"{attribute} (later member)"
 
 
 class WithPanel(Protocol):

@@ -6,6 +6,7 @@ Where a default differs from the paper's value, the field's description says why
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 from urllib.parse import quote
 
@@ -53,8 +54,8 @@ from privsyn.data_contracts.prior import Prior, check_prior
 from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.publication import About, Format, check_known_formats
 from privsyn.data_contracts.rule_language import NEIGHBOURS, RowWords
-from privsyn.data_contracts.rules import OneOf, Rule, check_rules, list_computed_columns
-from privsyn.data_contracts.spec_checks import check_levels, check_together, check_unmeasured
+from privsyn.data_contracts.rules import LookupRule, OneOf, Rule, check_rules, list_computed_columns
+from privsyn.data_contracts.spec_checks import check_levels, check_together, check_unmeasured, list_named_columns
 from privsyn.data_contracts.step_options import Synthesis
 from privsyn.data_contracts.summaries import MeasuredSummary, check_summaries, list_measured_summaries
 from privsyn.data_contracts.totals import KnownTotal, PublicFile, check_totals
@@ -65,9 +66,47 @@ DATASET = r"^[a-z0-9][a-z0-9_-]{0,47}$"
 """What the ledger may call a data set."""
 
 
-def _check_two_tables(spec: ReleaseSpec) -> None:
+def _check_branch(spec: ReleaseSpec) -> None:
+    """Raise FieldError, with its place, where a further table does not fit the one above it."""
     check_tables(spec)
     check_panel(spec)
+    check_rules(spec.rules, spec.released_columns, spec.row_words)
+    check_unmeasured(spec)
+    check_levels(spec.released_columns, spec.rules, spec.row_words)
+    name, table = get_below(spec.tables)
+    for place, named in list_named_columns(spec, spec.released_columns, spec.row_words):
+        other = next((column for column in named if place[0] == "rules" and column not in table.columns), None)
+        if other is not None:
+            problem = f"names {other!r}, and a rule of {name} is about the columns of {name} alone"
+            raise FieldError(problem, f"Name columns of {name}, or take the rule out", place)
+    for i, rule in enumerate(spec.rules):
+        if isinstance(rule, LookupRule) and rule.lookup.table:
+            at = ("rules", i, "lookup", "table")
+            raise FieldError("names a file", "Give the table itself as `rows`", at)
+
+
+def _check_first_tables(spec: ReleaseSpec) -> None:
+    """Raise FieldError, with its place, where a field about the first two tables names a column of a further one."""
+    further = list_further(spec.tables)
+    if not further:
+        return
+    every = {name: dict(c) for name in further if isinstance(c := spec.tables[name].columns, Mapping)}
+    of = {column: name for name, columns in every.items() for column in columns if column not in spec.columns}
+    released = {n: c for columns in every.values() for n, c in columns.items() if not isinstance(c, DropColumn)}
+    released |= spec.released_columns
+    words = replace(spec.row_words, tables={name: tuple(table.columns) for name, table in spec.tables.items()})
+    try:
+        for place, named in list_named_columns(spec, released, words):
+            other = next((column for column in named if column in of), None)
+            if other is not None:
+                problem = f"names {other!r}, a column of {of[other]}, and is about the first two tables"
+                cure = (
+                    f"Write the rule in `tables.{of[other]}.rules`" if place[0] == "rules" else "Name columns of those"
+                )
+                raise FieldError(problem, cure, place)
+    except FieldError as error:
+        if error.place:
+            raise  # what is no expression at all has no place here, and its own check
 
 
 class ReleaseSpec(FrozenModel):
@@ -325,10 +364,11 @@ class ReleaseSpec(FrozenModel):
 
     @model_validator(mode="after")
     def _panel_fits(self) -> ReleaseSpec:
+        _check_first_tables(self)
         check_tables(self)
         check_panel(self)
         for name in list_further(self.tables):
-            check_further(self, name, _check_two_tables)
+            check_further(self, name, _check_branch)
         return self
 
     @model_validator(mode="after")

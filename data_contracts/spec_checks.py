@@ -10,7 +10,14 @@ from privsyn.data_contracts.columns.category_columns import name_level_attribute
 from privsyn.data_contracts.columns.shared_fields import Binned
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.rule_language import RowWords
-from privsyn.data_contracts.rules import Derive, LookupRule, OneOf, list_conditions, list_expressions
+from privsyn.data_contracts.rules import (
+    Derive,
+    LookupRule,
+    OneOf,
+    list_conditions,
+    list_continued_expressions,
+    list_expressions,
+)
 
 COUNTING = ("exact", "heaps", "levels")
 """Fields of a column that say what is counted of it."""
@@ -65,7 +72,7 @@ def check_unmeasured(spec: Named) -> None:
                 f"Take out `{field}`, or `measured: false`",
                 ("columns", name, field),
             )
-    for place, names in _list_named_columns(spec):
+    for place, names in list_named_columns(spec, spec.released_columns, spec.row_words):
         found = next((name for name in names if name in unmeasured), None)
         if found is not None:
             raise FieldError(
@@ -75,10 +82,12 @@ def check_unmeasured(spec: Named) -> None:
             )
 
 
-def _list_named_columns(spec: Named) -> Iterator[tuple[Place, Sequence[str]]]:
-    """Yield every part of a spec that names columns, by its place."""
+def list_named_columns(
+    spec: Named, columns: Mapping[str, Any], words: RowWords
+) -> Iterator[tuple[Place, Sequence[str]]]:
+    """Yield every part of a spec that names columns, by its place; what rules may name: ``columns`` and ``words``."""
     for i, rule in enumerate(spec.rules):
-        yield ("rules", i), _list_rule_columns(rule, spec.released_columns, spec.row_words)
+        yield ("rules", i), _list_rule_columns(rule, columns, words)
     if spec.focus is not None:
         yield ("focus", "columns"), spec.focus.columns
     for i, marginal in enumerate(spec.workload):
@@ -94,8 +103,8 @@ def _list_named_columns(spec: Named) -> Iterator[tuple[Place, Sequence[str]]]:
 def _list_rule_columns(rule: Any, columns: Mapping[str, Any], words: RowWords) -> tuple[str, ...]:
     match rule:
         case Derive():
-            needed = (name for node in list_expressions([rule], columns, words).values() for name in node.columns)
-            return (*rule.derive, *needed)
+            nodes = list_expressions([rule], columns, words) | list_continued_expressions([rule], columns, words)
+            return (*rule.derive, *(name for node in nodes.values() for name in node.columns))
         case LookupRule(lookup=lookup):
             return (*lookup.from_, *lookup.to)
         case OneOf():

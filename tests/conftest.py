@@ -21,6 +21,8 @@ import typer.testing
 from tests.support import postgres, repeated_noise
 
 os.environ.update(DO_NOT_TRACK="1", PREFECT_SERVER_ANALYTICS_ENABLED="false", GX_ANALYTICS_ENABLED="false")
+# The tables of tests are small, and as many processes as cores test at once: threads in each only wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of NumPy's linear algebra and of Arrow
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - pytest's own folders, made for their owner only
 if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 * 2**30:

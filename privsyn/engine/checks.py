@@ -8,6 +8,7 @@ import secrets
 from privsyn.base.errors import BudgetRefusedError, LedgerError, PeriodReleasedError, RequestError
 from privsyn.base.wording import mention
 from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.linked_tables import list_further
 from privsyn.data_contracts.rules import LookupRule
 from privsyn.engine import names_of_tables
 from privsyn.engine.candidate import Candidate
@@ -60,6 +61,8 @@ def check_rules(candidate: Candidate) -> None:
 def check_keepable(request: Request) -> None:
     """Raise RequestError that names the field unless some row keeps the request's rules, and rows its totals.
 
+    Of further tables some row keeps theirs.
+
     A lookup whose table was not read is refused: whoever may start runs must not choose which file is published.
     """
     for i, rule in enumerate(request.spec.rules):
@@ -69,13 +72,20 @@ def check_keepable(request: Request) -> None:
                 "Start the release from the spec's file, or give the table itself as `rows`",
                 f"rules[{i}].lookup.table",
             )
+    _check_rows(request, ())
+    for name in list_further(request.spec.tables):
+        _check_rows(request.branches[name], ("tables", name))
+
+
+def _check_rows(request: Request, place: tuple[str, ...]) -> None:
+    """Raise RequestError unless some row keeps the rules, and rows the totals; ``place``: of these in the spec."""
     try:
         check_feasible(request.encoding)
         check_persons_feasible(request.encoding)
         if (totals := request.public.totals) is not None:
             check_totals_possible(request.spec.totals, totals, request.encoding)
     except FieldError as error:
-        raise RequestError(error.problem, error.cure, format_place(error.place)) from None
+        raise RequestError(error.problem, error.cure, format_place((*place, *error.place))) from None
 
 
 def check_noise(candidate: Candidate) -> None:

@@ -63,6 +63,7 @@ class Inputs:
         work: RowWork | None = None,
     ) -> None:
         self._read, self._private, self.work = dict(read), private, work or RowWork()
+        self._recode: Recode | None = None
 
     @property
     def private(self) -> PrivateAccess:
@@ -107,8 +108,10 @@ class Inputs:
         return self.private.engine.rows(stored, domain, padded=padded)
 
     def recode(self) -> Recode:
-        """Return the declared table ``recode``, parsed."""
-        return recode_from_table(self.table("compress_domain.recode"))
+        """Return the declared table ``recode``, parsed once."""
+        if self._recode is None:
+            self._recode = recode_from_table(self.table("compress_domain.recode"))
+        return dict(self._recode)
 
     def refined(self, binning: Binning, settings: Compression, stages: Sequence[str]) -> Recode:
         """Return the recoding with the one-ways that ``stages`` measured pooled in, and what they say together."""

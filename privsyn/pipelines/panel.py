@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,9 @@ TRANSITIONS_SHARE = Fraction(3, 20)
 
 ROWS_SHARE = Fraction(1, 4)
 """Share of the budget of the counts of all rows (likewise)."""
+
+NoisyTables: TypeAlias = Mapping[str, tuple[NDArray[np.float64], float]]
+"""Attribute -> its noisy counts, and their noise."""
 
 KEPT, PAIRS, LINKED = "keep_rows.kept", "pair_rows.pairs", "link_rows.linked"
 STAGES = ["measure_marginals"]
@@ -119,7 +122,11 @@ PAIR_ROWS = Step(
     kind=StepKind.TRANSFORM,
     inputs=("encode.encoded_rows", RECODE),
     outputs={"pairs": tables.PAIRED_ROWS},
-    settings=lambda r: {"rho": str(r.total_rho * TRANSITIONS_SHARE), "following": r.encoding.following},
+    settings=lambda r: {
+        "rho": str(r.total_rho * TRANSITIONS_SHARE),
+        "following": r.encoding.following,
+        **({"later member": 1} if r.encoding.get_order()[0].household else {}),
+    },
     inherits=(KnowledgePart.CODES,),
     run=_pair,
 )
@@ -127,10 +134,8 @@ PAIR_ROWS = Step(
 
 def _plan_transitions(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
     plan = request.encoding
-    panel = plan.get_order()[0]
     domain = pair_rows.build_pair_domain(_build_codes(request, inputs), plan)
-    kinds = (panel.kind_of_pair,) if panel.household else ()
-    return pair_rows.plan_transition_queries(plan.following, domain, rho, request.records, kinds)
+    return pair_rows.plan_transition_queries(plan, domain, rho, request.records)
 
 
 def _count_transitions(
@@ -150,15 +155,23 @@ MEASURE_TRANSITIONS = ReleaseStep(
     exact=_count_transitions,
     share=lambda r: TRANSITIONS_SHARE,
     look=Look(
-        what="counts of a row's value by the next row's, of one pair of rows a person (of members a household)",
-        reason=lambda r: f"1: one pair of rows is drawn from each {r.spec.unit.one}, by a rule that knows it alone",
+        what="counts of a row's value by the next row's, of one pair of rows a person; of a household those of "
+        "two neighbouring members, and of its first member and a later one",
+        reason=lambda r: (
+            f"1: one record of a pair of rows is drawn from each {r.spec.unit.one}, by a rule that knows it alone"
+        ),
         noise_of="a count of pairs",
     ),
     rows=PAIRS,
     rows_domain=lambda r, i: pair_rows.build_pair_domain(_build_codes(r, i), r.encoding),
     padded=True,
-    published=publish_noisy("transitions", "has for each code of a row the codes of the next row; the last: as before"),
-    limit="A row follows from the row before it, the person's constants and the row's other columns; nothing older.",
+    published=publish_noisy(
+        "transitions",
+        "has for each code of a row the codes of the next row, the last: as before; of households those of the next "
+        "member by the kind of the pair, and of a later member beside the first",
+    ),
+    limit="A row follows from the row before it, the person's constants and the row's other columns, of a household "
+    "also from its first member; from nothing else.",
 )
 
 
@@ -221,6 +234,25 @@ def _read_rows(inputs: Inputs) -> dict[str, tuple[NDArray[np.float64], float]]:
     return {a: found[name_all_rows(a)] for a in inputs.domain().attributes if name_all_rows(a) in found}
 
 
+def _read_transitions(inputs: Inputs, codes: Mapping[str, TransitionCodes]) -> NoisyTables:
+    """Return by attribute the noisy counts of its codes by those of the next row, and their noise."""
+    answers = zip(*inputs.noisy("measure_transitions"), strict=True)
+    return {
+        q.attributes[0]: (c.astype(np.float64).reshape(codes[q.attributes[0]].size, -1), q.sigma) for q, c in answers
+    }
+
+
+def _read_pairs(inputs: Inputs, codes: Mapping[str, TransitionCodes]) -> tuple[NoisyTables, NoisyTables]:
+    """Return the noisy counts of pairs of members, and their noise: of neighbours, and of the first one and another."""
+    queries, answers = inputs.noisy("measure_transitions")
+    sizes = [codes[a].size for a in (*codes, *codes)]
+    tables = [
+        (c.astype(np.float64).reshape(-1, size, size), q.sigma)
+        for q, c, size in zip(queries, answers, sizes, strict=True)
+    ]
+    return dict(zip(codes, tables, strict=False)), dict(zip(codes, tables[len(codes) :], strict=True))
+
+
 def build_linking_step(request: Request, codes_table: str = CODES) -> Step:
     """Return the step that makes persons with linked rows of their records, the codes in ``codes_table``."""
     follows, counted = has_transitions(request), counts_rows(request)
@@ -236,29 +268,21 @@ def build_linking_step(request: Request, codes_table: str = CODES) -> Step:
         domain = build_coarse_domain(recode)
         consistent = marginals.from_table(inputs.table(MARGINALS), domain)
         codes = refine_weights(_build_codes(request, inputs), recode)
-        household = plan.get_order()[0].household
-        transitions: Any = {}
-        ahead: list[marginals.Marginal] = []
-        if follows and household:
-            noisy = {}
-            for query, counts in zip(*inputs.noisy("measure_transitions"), strict=True):
-                a = query.attributes[1]
-                noisy[a] = counts.astype(np.float64).reshape(-1, codes[a].size, codes[a].size), query.sigma
-            transitions, ahead = estimate_kinds(plan, recode, consistent, codes, noisy)
-        elif follows:
-            one_ways = {m.attributes[0]: m.counts for m in consistent if len(m.attributes) == 1}
-            pairs = count_pairs(plan, recode, one_ways)
-            for query, counts in zip(*inputs.noisy("measure_transitions"), strict=True):
-                a = query.attributes[0]
-                c = codes[a]
-                shares = one_ways[a] @ c.split
-                table = counts.astype(np.float64).reshape(c.size, -1)
-                shares = shares / max(shares.sum(), 1e-9)
-                transitions[a] = estimate_transition(table, query.sigma, shares, pairs, c.ordered)
         linker: Linker | MemberLinker
-        if household:
-            linker = MemberLinker(plan, recode, consistent, codes, transitions, ahead, request.threads)
+        if plan.get_order()[0].household:
+            counts = _read_pairs(inputs, codes) if follows else ({}, {})
+            zeros = request.public.on({**recode, **{a: c.recode for a, c in codes.items()}}).zeros
+            pairs = estimate_kinds(plan, recode, consistent, codes, *counts, zeros)
+            linker = MemberLinker(plan, recode, consistent, codes, pairs, request.threads)
         else:
+            transitions = {}
+            if follows:
+                one_ways = {m.attributes[0]: m.counts for m in consistent if len(m.attributes) == 1}
+                number = count_pairs(plan, recode, one_ways)
+                for a, (table, sigma) in _read_transitions(inputs, codes).items():
+                    shares = one_ways[a] @ codes[a].split
+                    shares = shares / max(shares.sum(), 1e-9)
+                    transitions[a] = estimate_transition(table, sigma, shares, number, codes[a].ordered)
             rows_counted = _read_rows(inputs) if counted else {}
             linker = Linker(plan, recode, consistent, codes, transitions, rows_counted, request.threads)
         # records of rows that are made already stay as many, and in their order
@@ -284,6 +308,7 @@ def build_linking_step(request: Request, codes_table: str = CODES) -> Step:
         outputs={"linked": tables.LINKED_ROWS},
         settings=key_linking,
         reads=(KnowledgePart.ACROSS,),
+        inherits=(KnowledgePart.RULES,),
         run=run,
         words=lambda r: "each record becomes a person with rows before and after it, by the noisy transitions",
     )

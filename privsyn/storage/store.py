@@ -44,6 +44,9 @@ _BUFFER = 1 << 20
 _LOOK_EVERY = 0.5
 """Seconds of waiting for a lock after which it is looked whether somebody asked to stop."""
 
+_ROWS_FOR_THREADS = 50_000
+"""Rows of a file from which on its columns are read by several threads: for fewer, waiting for them takes longer."""
+
 SETTLED_SECONDS = 2.0
 """Seconds.  A file changed just before a look may change again within one tick of its file system's clock."""
 
@@ -165,7 +168,7 @@ class Store:
         tables = []
         for path in list_part_files(Path(ref.path)):
             with translate_os_errors(path), pq.ParquetFile(path) as file:
-                tables.append(file.read())
+                tables.append(file.read(use_threads=file.metadata.num_rows > _ROWS_FOR_THREADS))
         return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
     def read_batches(self, ref: ArtifactRef) -> Iterator[pa.RecordBatch]:

@@ -47,9 +47,24 @@ class CompositionCodec(Codec):
         other = (self.members > 0) & ahead
         return np.stack([other, np.maximum(self.members - 1, 0)], axis=2).reshape(len(first), -1)
 
+    @cached_property
+    def pairs_with_first(self) -> Integers:
+        """How many members after the second one make a pair of each kind with the first, shape (size, kinds)."""
+        members = np.arange(len(self.members))
+        later, role = self.members.copy(), self.find_first(0)
+        for place in (role, self.find_first(1)):
+            later[members[place >= 0], place[place >= 0]] -= 1
+        same = np.arange(later.shape[1]) == role[:, None]
+        return np.stack([later * ~same, later * same], axis=2).reshape(len(later), -1)
+
+    def find_first(self, place: int) -> Integers:
+        """Return the role of the member at this place of each composition, -1 where it has none."""
+        role = (np.cumsum(self.members, axis=1) <= place).sum(axis=1)
+        return np.where(role < self.members.shape[1], role, -1)
+
     @property
     def kinds(self) -> int:
-        """How many kinds of pairs there are: for each role of the second member whether the first one has another."""
+        """How many kinds of pairs there are: for each role of the second member whether the first one has it, too."""
         return 2 * self.roles.size
 
     def encode_members(self, members: Integers) -> Integers:
@@ -84,7 +99,6 @@ def _to_bytes(members: Integers) -> NDArray[np.bytes_]:
     return np.ascontiguousarray(members, ">u4").view(f"S{4 * members.shape[1]}")[:, 0]
 
 
-def find_kinds(role: Integers) -> Integers:
-    """Return the kind of the pair that each row is the second member of; ``role``: rows household by household."""
-    before = np.concatenate([role[:1], role[:-1]])
-    return role * 2 + (role == before)
+def find_kinds(first: NDArray[Any], second: NDArray[Any]) -> Integers:
+    """Return the kinds of pairs of members with these roles."""
+    return second * 2 + (first == second)

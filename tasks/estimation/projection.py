@@ -40,23 +40,26 @@ def rake(counts: Floats, parts: Sequence[Floats], close: float = 1e-3) -> Floats
     for _ in range(MAX_FITTING_PASSES):
         before = fitted
         for axis, part in enumerate(parts):
-            now = fitted.sum(axis=axis)
-            factor = np.divide(part, now, out=np.zeros_like(part), where=now > 0)
-            fitted = fitted * np.expand_dims(factor, axis)
+            fitted = fitted * np.expand_dims(_divide(part, fitted.sum(axis=axis)), axis)
         if np.abs(fitted - before).sum() < close * total:
             break
     return fitted
 
 
 def fit_to_sums(shares: Floats, parts: Sequence[Floats]) -> Floats:
-    """``shares``, shape (m, n), as counts with the sums ``parts`` of their rows and columns, shapes (m,) and (n,).
+    """``shares``, shape (..., m, n), as counts with the sums ``parts`` of rows and columns, shapes (..., m), (..., n).
 
     Iterative proportional fitting; where ``shares`` has nothing for a row or a column, it is as by independence.
     """
-    total = max(float(parts[0].sum()), 1e-9)
-    found = shares * total + 1e-6 * np.outer(parts[0], parts[1]) / total
+    rows, columns = parts
+    total = np.maximum(rows.sum(axis=-1), 1e-9)[..., None, None]
+    found = shares * total + 1e-6 * (rows[..., :, None] * columns[..., None, :]) / total
     for _ in range(MAX_FITTING_PASSES):
-        for axis, part in enumerate(parts):
-            now = found.sum(axis=1 - axis)
-            found = found * np.expand_dims(np.divide(part, now, out=np.zeros_like(part), where=now > 0), 1 - axis)
-    return found
+        found *= _divide(rows, found.sum(axis=-1))[..., :, None]
+        found *= _divide(columns, found.sum(axis=-2))[..., None, :]
+    return np.asarray(found)
+
+
+def _divide(wanted: Floats, now: Floats) -> Floats:
+    """Return the factors by which sums become what is wanted, 0 where there is nothing."""
+    return np.divide(wanted, now, out=np.zeros_like(wanted), where=now > 0)

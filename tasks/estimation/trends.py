@@ -11,10 +11,11 @@ tasks/estimation/pooled_coefficients.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations
-from math import comb
 from typing import Any
 
 import numpy as np
@@ -54,12 +55,14 @@ TOP = 64
 """Largest score of a code by rank: one of the upper or lower end."""
 
 _ANGLES = np.arcsin(MOST_CORRELATION) * np.linspace(-1, 1, 201)
+_SINES, _SPREADS = np.sin(_ANGLES), 2 * np.cos(_ANGLES) ** 2
 _LEAST_EIGENVALUE = 0.01
 COUNT_RESOLUTION = 2.0**-10
 """Counts by trend are whole multiples of it: last bits differ between CPUs, and rows must not."""
 
 _RESOLUTION = 2.0**-12  # last bits of linear algebra differ between CPUs
 _EDGE = 8.0
+_CELLS_AT_A_TIME = 1 << 20  # points of pairs of one shape that are worked on together
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,12 +86,29 @@ class Ranks:
 
     @property
     def steps(self) -> tuple[Floats, Floats]:
-        """The normal quantiles between ordered codes, and by how much the score rises there."""
+        """The normal quantiles between ordered codes where the score rises, and by how much."""
         from scipy.special import ndtri  # here: it loads slowly
 
         width, score = self.width[self.ordered], self.score[:-1][self.ordered]
         at = np.cumsum(width)[:-1].clip(1e-12, 1 - 1e-12)
-        return np.clip(ndtri(at), -_EDGE, _EDGE), np.diff(score).astype(np.float64)
+        rise = np.diff(score).astype(np.float64)
+        return np.clip(ndtri(at), -_EDGE, _EDGE)[rise != 0], rise[rise != 0]
+
+    @cached_property
+    def intervals(self) -> tuple[Floats, Floats, Floats]:
+        """The ordered codes as intervals of a standard normal: their shares, NODES points in each, and their ends.
+
+        Of shapes (ordered codes,), (ordered codes, NODES) and (ordered codes + 1,).
+        """
+        from scipy.special import ndtri  # here: it loads slowly
+
+        width = self.width[self.ordered]
+        low = np.cumsum(width) - width
+        nodes = low[:, None] + width[:, None] * (np.arange(NODES) + 0.5) / NODES
+        ends = np.append(0.0, np.cumsum(width)).clip(max=1.0)  # shares may sum to 1 and a last bit
+        ends[-1] = 1.0
+        points = np.clip(ndtri(nodes.clip(1e-12, 1 - 1e-12)), -_EDGE, _EDGE)
+        return width, points, np.clip(ndtri(ends), -_EDGE, _EDGE)
 
 
 def _share_out(counts: Floats, ordered: NDArray[np.bool_]) -> tuple[Floats, float]:
@@ -179,7 +199,7 @@ class Trends:
             doubt[a] = 1 / (1 / max(float(variance @ r.score**2), 1e-9) + 1 / noise**2) / max(total * there, 1.0) ** 2
             found[a] = Ranks(r.score, width, r.ordered, there)
         pairs = [pair for pair in sums if len(pair) == 2]
-        asked_all = len(pairs) == comb(len(ranks), 2)
+        asked_all = len(pairs) == math.comb(len(ranks), 2)
         steps = {a: r.steps for a, r in found.items()}
         integrals = {(a, b): _integrate(steps[a], steps[b]) for a, b in pairs}
         most = {a: float(np.abs(r.score).max()) for a, r in found.items()}
@@ -188,9 +208,10 @@ class Trends:
             return cls(one_ways, total, found, {}, {}, {})
         slope = np.array([integrals[pair][0] for pair in pairs])
         rows = np.array([max(total * found[a].there * found[b].there, 1.0) for a, b in pairs])
-        mean = np.array([found[a].mean * found[b].mean for a, b in pairs])
+        means = {a: r.mean for a, r in found.items()}
+        mean = np.array([means[a] * means[b] for a, b in pairs])
         trend = np.array([sums[pair][0] for pair in pairs]) / rows - mean
-        middle = [found[a].mean ** 2 * doubt[b] + found[b].mean ** 2 * doubt[a] + doubt[a] * doubt[b] for a, b in pairs]
+        middle = [means[a] ** 2 * doubt[b] + means[b] ** 2 * doubt[a] + doubt[a] * doubt[b] for a, b in pairs]
         variance = ((np.array([sums[pair][1] for pair in pairs]) / rows) ** 2 + np.array(middle)) / slope**2
         drawn = slope * compute_posterior_mean(trend / slope, variance, fit_scales(trend / slope, variance, SEEN))
         angles = [np.interp(d, integrals[pair][1], _ANGLES) for d, pair in zip(drawn, pairs, strict=True)]
@@ -226,32 +247,56 @@ class Trends:
         """Return whether the pair has a trend."""
         return abs(self.correlation.get(pair, 0.0)) >= LEAST_CORRELATION
 
-    def shares(self, pair: Clique) -> Floats:
-        """Return the shares of a pair's cells, filtered values last; they sum to 1."""
-        a, b = pair
-        first, second = (np.maximum(self.one_ways[x], 0.0) for x in pair)
-        found = np.outer(first / max(float(first.sum()), 1e-9), second / max(float(second.sum()), 1e-9))
-        if self.is_known(pair):
-            joint = _build_joint(self.ranks[a], self.ranks[b], self.correlation[pair])
-            inside = np.ix_(np.append(self.ranks[a].ordered, False), np.append(self.ranks[b].ordered, False))
-            there = float(found[inside].sum())
-            if joint.sum() > 0 and there > 0:
-                found[inside] = joint * (there / joint.sum())
-        return found
-
     def coarse(self, pair: Clique) -> Floats:
-        """Return the same without filtered values."""
-        return self.shares(pair)[:-1, :-1]
+        """Return the shares of a pair's cells without filtered values; with these they sum to 1."""
+        if not self.is_known(pair):
+            first, second = (_compute_shares(self.one_ways[x]) for x in pair)
+            return np.outer(first, second)[:-1, :-1]
+        ((_, shares),) = self.iterate_shares([pair])
+        return np.asarray(shares[0, :-1, :-1])
+
+    def iterate_shares(self, pairs: Sequence[Clique]) -> Iterator[tuple[list[Clique], Floats]]:
+        """Yield the shares of the cells of known pairs, many of one shape at a time, filtered values last.
+
+        Each as pairs and an array of shape (pairs, codes + 1, codes + 1), where the cells of a pair sum to 1.
+        """
+        alike: dict[tuple[bytes, bytes], list[Clique]] = {}
+        for a, b in pairs:
+            alike.setdefault((self.ranks[a].ordered.tobytes(), self.ranks[b].ordered.tobytes()), []).append((a, b))
+        for group in alike.values():
+            cells = math.prod(len(self.one_ways[a]) for a in group[0])
+            size = max(1, _CELLS_AT_A_TIME // (cells * NODES))
+            for start in range(0, len(group), size):
+                yield group[start : start + size], self._build_shares(group[start : start + size])
+
+    def _build_shares(self, pairs: Sequence[Clique]) -> Floats:
+        """Return the shares of pairs whose codes are as many, and ordered alike."""
+        first, second = (np.stack([_compute_shares(self.one_ways[p[i]]) for p in pairs]) for i in (0, 1))
+        found = first[:, :, None] * second[:, None, :]
+        one, other = ([self.ranks[p[i]] for p in pairs] for i in (0, 1))
+        joint = _build_joints(one, other, np.array([self.correlation[p] for p in pairs]))
+        rows, columns = np.flatnonzero(one[0].ordered)[:, None], np.flatnonzero(other[0].ordered)
+        inside = np.ascontiguousarray(found[:, rows, columns])
+        there, whole = (x.reshape(len(pairs), -1).sum(axis=1) for x in (inside, joint))
+        fits = (there > 0) & (whole > 0)
+        scale = np.divide(there, whole, out=np.zeros_like(there), where=fits)
+        found[:, rows, columns] = np.where(fits[:, None, None], joint * scale[:, None, None], inside)
+        return found
 
     def explain(self) -> dict[Clique, float]:
         """Return by pair how far its trend alone moves it from independence, L1 in records."""
-        found = {}
-        for pair in self.correlation:
-            if self.is_known(pair):
-                shares = self.shares(pair)
-                independent = np.outer(shares.sum(axis=1), shares.sum(axis=0))
-                found[pair] = self.total * float(np.abs(shares - independent).sum())
+        found: dict[Clique, float] = {}
+        for pairs, shares in self.iterate_shares([pair for pair in self.correlation if self.is_known(pair)]):
+            independent = shares.sum(axis=2)[:, :, None] * shares.sum(axis=1)[:, None, :]
+            moved = np.abs(shares - independent).reshape(len(pairs), -1).sum(axis=1)
+            found.update(zip(pairs, (self.total * moved).tolist(), strict=True))
         return found
+
+
+def _compute_shares(counts: Floats) -> Floats:
+    """Return shares of noisy counts; negative ones become 0."""
+    positive = np.maximum(counts, 0.0)
+    return positive / max(float(positive.sum()), 1e-9)
 
 
 def _integrate(first: tuple[Floats, Floats], second: tuple[Floats, Floats]) -> tuple[float, Floats]:
@@ -259,11 +304,9 @@ def _integrate(first: tuple[Floats, Floats], second: tuple[Floats, Floats]) -> t
 
     first, second: steps of each; the values at _ANGLES.
     """
-    sine, cosine = np.sin(_ANGLES), np.cos(_ANGLES)
-    h, k = np.meshgrid(first[0], second[0], indexing="ij")
+    h, k = np.repeat(first[0], len(second[0]))[:, None], np.tile(second[0], len(first[0]))[:, None]
     rise = np.outer(first[1], second[1]).ravel()
-    h, k = h.ravel()[rise != 0, None], k.ravel()[rise != 0, None]
-    density = rise[rise != 0] @ np.exp(-(h**2 + k**2 - 2 * h * k * sine) / (2 * cosine**2)) / (2 * np.pi)
+    density = rise @ np.exp(-(h**2 + k**2 - 2 * h * k * _SINES) / _SPREADS) / (2 * np.pi)
     between = (density[1:] + density[:-1]) * ((_ANGLES[1] - _ANGLES[0]) / 2)
     table = np.append(0.0, np.cumsum(between))
     middle = len(_ANGLES) // 2
@@ -289,20 +332,19 @@ def _make_definite(correlations: Floats, pairs: Sequence[Clique], names: Sequenc
     return np.clip(found, -MOST_CORRELATION, MOST_CORRELATION)
 
 
-def _build_joint(first: Ranks, second: Ranks, correlation: float) -> Floats:
-    """Return the chances of two attributes' ordered codes in the normal model, shape (ordered codes of each)."""
-    from scipy.special import ndtr, ndtri
+def _build_joints(first: Sequence[Ranks], second: Sequence[Ranks], correlations: Floats) -> Floats:
+    """Return the chances of pairs of attributes' ordered codes in the normal model.
 
-    width = first.width[first.ordered]
-    low = np.cumsum(width) - width
-    nodes = low[:, None] + width[:, None] * (np.arange(NODES) + 0.5) / NODES
-    z = np.clip(ndtri(nodes.clip(1e-12, 1 - 1e-12)), -_EDGE, _EDGE)
-    ends = np.append(0.0, np.cumsum(second.width[second.ordered])).clip(max=1.0)  # shares may sum to 1 and a last bit
-    ends[-1] = 1.0
-    cuts = np.clip(ndtri(ends), -_EDGE, _EDGE)
-    below = ndtr((cuts - correlation * z[:, :, None]) / np.sqrt(1 - correlation**2)).mean(axis=1)
-    below[:, 0], below[:, -1] = 0.0, 1.0
-    return np.asarray(width[:, None] * np.diff(below, axis=1))
+    first, second: the two attributes of each pair, all of as many ordered codes; shape (pairs, codes, codes).
+    """
+    from scipy.special import ndtr
+
+    width, points = (np.stack([r.intervals[i] for r in first]) for i in (0, 1))
+    cuts = np.stack([r.intervals[2] for r in second])
+    slope, spread = correlations[:, None, None, None], np.sqrt(1 - correlations**2)[:, None, None, None]
+    below = ndtr((cuts[:, None, None, :] - slope * points[:, :, :, None]) / spread).mean(axis=2)
+    below[:, :, 0], below[:, :, -1] = 0.0, 1.0
+    return np.asarray(width[:, :, None] * np.diff(below, axis=2))
 
 
 def list_missing_pairs(
@@ -314,18 +356,18 @@ def list_missing_pairs(
     """
     ones = {m.attributes[0]: m.counts for m in consistent if len(m.attributes) == 1}
     held = {frozenset(pair) for m in consistent if not m.merges for pair in combinations(m.attributes, 2)}
-    found = []
-    for pair, correlation in trends.correlation.items():
-        if not trends.is_known(pair) or frozenset(pair) in held:
-            continue
-        parts = [ones[pair[0]], ones[pair[1]]]
-        shares = trends.coarse(pair)
-        zero = None if zeros is None else zeros.on(pair, shares.shape)
-        if zero is None:
-            counts = fit_to_sums(shares, parts)
-        else:
-            counts = rake(np.where(zero, 0.0, np.maximum(shares, 1e-9) * parts[0].sum()), parts[::-1])
-        moved = counts - np.outer(*parts) / max(float(parts[0].sum()), 1e-9)
-        sigma = float(np.sqrt((moved**2).mean())) * trends.deviation[pair] / abs(correlation)
-        found.append(Marginal(pair, np.rint(counts / COUNT_RESOLUTION) * COUNT_RESOLUTION, sigma))
-    return found
+    missing = [p for p in trends.correlation if trends.is_known(p) and frozenset(p) not in held]
+    found: dict[Clique, Marginal] = {}
+    for pairs, whole in trends.iterate_shares(missing):
+        parts = [np.stack([ones[p[i]] for p in pairs]) for i in (0, 1)]
+        shares = whole[:, :-1, :-1]
+        fitted = fit_to_sums(shares, parts)
+        for i, pair in enumerate(pairs):
+            rows, columns, counts = parts[0][i], parts[1][i], fitted[i]
+            zero = None if zeros is None else zeros.on(pair, counts.shape)
+            if zero is not None:
+                counts = rake(np.where(zero, 0.0, np.maximum(shares[i], 1e-9) * rows.sum()), [columns, rows])
+            moved = counts - np.outer(rows, columns) / max(float(rows.sum()), 1e-9)
+            sigma = float(np.sqrt((moved**2).mean())) * trends.deviation[pair] / abs(trends.correlation[pair])
+            found[pair] = Marginal(pair, np.rint(counts / COUNT_RESOLUTION) * COUNT_RESOLUTION, sigma)
+    return [found[pair] for pair in missing]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +31,7 @@ BLOCK_BYTES = 1 << 25
 """Bytes of codes that one block of rows may take."""
 
 _SHARES = 4  # units of work for each thread and block, so that unequal marginals even out
+_ALONE = 1 << 20  # rows times cliques that one thread counts sooner than others are started
 
 
 def block_rows(domain: Domain, *, padded: bool = False) -> int:
@@ -76,14 +78,14 @@ def count_blocks(
     threads = choose_thread_count(threads)
     number = min(len(cliques), _SHARES * threads)
     load_compiled_counting()
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(threads) if threads > 1 else nullcontext() as pool:
         for block in read_ahead(blocks, threads):
 
             def add(share: int, block: CodeTable = block) -> None:
                 for i in range(share, len(cliques), number):
                     add_counts(block, cliques[i], counts[i])
 
-            for _ in pool.map(add, range(number)):
+            for _ in pool.map(add, range(number)) if pool else map(add, range(number)):
                 pass
     return counts
 
@@ -124,7 +126,8 @@ class BlockwiseRows:
         """Yield the counts of each clique, in order; as many passes over the rows as :func:`iterate_passes` needs."""
         for group in iterate_passes(self.domain, cliques, padded=self.padded):
             blocks = self.read(restrict_domain(self.domain, group))
-            counts = count_blocks(blocks, self.domain, group, padded=self.padded, threads=threads)
+            shared = threads if self.rows * len(group) > _ALONE else 1
+            counts = count_blocks(blocks, self.domain, group, padded=self.padded, threads=shared)
             yield from iterate_in_shape(
                 counts, self.domain, group, self.rows, padded=self.padded, filtered=padded_result
             )

@@ -156,21 +156,25 @@ def load_compiled_counting() -> None:
 
 def add_counts(table: CodeTable, clique: Clique, counts: np.ndarray) -> None:
     """Add every row of ``table`` to its cell of ``counts``: int64, flat, with the cells of ``table.shape(clique)``."""
-    from privsyn.tasks.kernels.tallies import tally, tally_pair  # here: compiled code loads slowly
+    from privsyn.tasks.kernels.tallies import make_lanes, tally, tally_pair  # here: compiled code loads slowly
 
     shape, columns = table.shape(clique), [_as_read_only(table.column(a)) for a in clique]
     if not columns:
         counts[0] += table.rows
-    elif len(columns) == 1:
-        tally(columns[0], counts)
+        return
+    lanes = make_lanes(counts, table.rows)
+    if len(columns) == 1:
+        tally(columns[0], lanes)
     elif len(columns) == 2:
-        tally_pair(columns[0], columns[1], np.uint64(shape[1]), counts)
+        tally_pair(columns[0], columns[1], np.uint64(shape[1]), lanes)
     else:
         keys = np.empty(min(_BLOCK_ROWS, table.rows), np.uint32)
         for first in range(0, table.rows, _BLOCK_ROWS):
             block = [codes[first : first + _BLOCK_ROWS] for codes in columns]
             fill_keys(keys[: block[0].size], block, shape)
-            tally(_as_read_only(keys[: block[0].size]), counts)
+            tally(_as_read_only(keys[: block[0].size]), lanes)
+    if len(lanes) > 1:
+        counts += lanes.sum(axis=0)
 
 
 def _as_read_only(codes: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from numba import njit
 
 from privsyn.tasks.kernels.shuffling import draw_below, mix, shuffle_segments
 from privsyn.tasks.kernels.streams import GAMMA
-from privsyn.tasks.kernels.tallies import tally
+from privsyn.tasks.kernels.tallies import LANED_CELLS, tally
 
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
@@ -22,8 +22,13 @@ _CHUNK = 512  # rows that are compared together
 @njit(nogil=True, cache=True)
 def count_blocks(keys, edges, first, last, by_block):  # type: ignore[no-untyped-def]
     """Count the cells of the rows of blocks ``first`` .. ``last`` - 1; by_block: int64 (blocks, cells), added to."""
+    lanes = np.zeros((1 if by_block.shape[1] > LANED_CELLS else 4, by_block.shape[1]), np.int64)
     for b in range(first, last):
-        tally(keys[edges[b] : edges[b + 1]], by_block[b])
+        lanes[:] = 0
+        tally(keys[edges[b] : edges[b + 1]], lanes)
+        for lane in range(lanes.shape[0]):
+            for c in range(lanes.shape[1]):
+                by_block[b, c] += lanes[lane, c]
 
 
 @njit(nogil=True, cache=True)

@@ -10,16 +10,17 @@ it changes: almost all moves are theirs, and trying every record costs twice the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
 from privsyn.tasks.kernels.shuffling import draw_below, mix
-from privsyn.tasks.kernels.streams import GAMMA
+from privsyn.tasks.kernels.streams import GAMMA, mix_bits
 
 _CHUNK = 512  # rows whose surplus is computed together
-_BITS = np.uint64(11)
+_BITS, _HALF = np.uint64(11), np.uint64(32)
 _STEPS, _FAR = 128, 4  # steps of _CHANCES a unit of temperature; how many units below the best a score has no chance
 _CHANCES = np.rint(np.exp(-np.arange(_STEPS * _FAR) / (_STEPS / 2)) * 2**20).astype(np.int64)  # whole on every CPU
 
@@ -29,259 +30,276 @@ FORBIDDEN_SUM = -(1 << 44)
 """A sum below all that there are: where no cell is forbidden, no record is in one."""
 
 
-class Layout(NamedTuple):
-    """Where the marginals of each attribute lie; a *view* is one marginal seen from one of its attributes.
+_inner = njit(nogil=True, inline="always")
+"""Of what compiled code alone calls: a function of its own takes a quarter of a second more to compile."""
 
-    Views ``first[a]`` .. ``first[a + 1]`` - 1 belong to attribute a.  View j: ``base[j]`` its marginal's first
-    cell among all residuals, ``left[j]`` and ``right[j]`` the cells of the axes before and after a's,
-    ``place[j]`` its first cell in a's workspace, where a's axis comes last, ``weight[j]``, and ``moved[j]``: the weight
-    by which a move changes its cells, 0 where they are fixed penalties of forbidden cells and no counts.  Its other
-    attributes are ``other[i]`` with step ``stride[i]`` in the workspace, i from ``near[j]`` to ``near[j + 1]`` - 1.
 
-    A marginal may have merged codes of an attribute.  ``merged[j]`` is then where in ``merges`` the merged code of each
-    of a's codes stands, -1 where the marginal has the codes themselves, and ``own[j]`` how many codes the marginal has
-    of a; the workspace has a cell for each of a's codes all the same.  Merged codes of a row are in rows of the codes
-    after the attributes': those of a are ``kept_row[i]``, with their merges from ``kept_merge[i]`` on, i from
-    ``kept[a]`` to ``kept[a + 1]`` - 1.  All int64 but ``stride`` (uint32).
+class Views(NamedTuple):
+    """The marginals that hold one attribute; a *view* is one marginal seen from it.
+
+    The workspace has a line for each combination of the codes of a view's other attributes, with a place for each of
+    the attribute's ``size`` codes; views one after another.  ``cells``: uint32 (places), the residual of each place;
+    ``weights``: int64 (lines), those of the views' marginals.  View j begins at ``place[j]`` (uint32).  Its other
+    attributes are ``other[i]`` (int64) with step ``stride[i]`` (uint32) in the workspace, i from ``near[j]`` to
+    ``near[j + 1]`` - 1.  A move changes its cells by ``moved[j]`` (int64), its weight.  Last come views of fixed
+    penalties of forbidden cells, which are no counts, and which moves do not change: ``counted`` views and
+    ``counted_lines`` lines come before them.
+
+    A marginal may have merged codes of an attribute.  ``merged[j]`` is then the row of ``merges`` (int64; merges,
+    codes) with the merged code of each code, -1 where the marginal has the codes themselves; places of codes with one
+    merged code have one cell.  Merged codes of a row of the table are in rows of the codes after the attributes':
+    ``kept[m]`` (int64) has those of ``merges[m]``.
     """
 
-    sizes: np.ndarray
-    first: np.ndarray
-    base: np.ndarray
-    left: np.ndarray
-    right: np.ndarray
+    size: int
+    cells: np.ndarray
+    weights: np.ndarray
     place: np.ndarray
-    weight: np.ndarray
-    moved: np.ndarray
     near: np.ndarray
     other: np.ndarray
     stride: np.ndarray
-    own: np.ndarray
+    moved: np.ndarray
+    counted: int
+    counted_lines: int
     merged: np.ndarray
     merges: np.ndarray
     kept: np.ndarray
-    kept_row: np.ndarray
-    kept_merge: np.ndarray
 
 
-@njit(nogil=True, cache=True)
-def share_residuals(residuals, block, blocks, salt, share):  # type: ignore[no-untyped-def]
-    """Compute a block's quota of every residual: floor((R + (block + shift) mod blocks) / blocks), which sums to R.
+def share_residuals(residuals: np.ndarray, block: int, blocks: int, salt: np.uint64) -> np.ndarray:
+    """Return a block's quota of every residual: floor((R + (block + shift) mod blocks) / blocks), which sums to R.
 
-    The shift is random for each cell, so that no block gets all that is left over.  salt: uint64, a stream;
-    share: integers (cells), written.
+    The shift is random for each cell, so that no block gets all that is left over.  salt: a stream.
     """
-    for c in range(residuals.shape[0]):
-        shift = np.int64(draw_below(mix(salt + np.uint64(c) * GAMMA), np.uint64(blocks)))
-        share[c] = (residuals[c] + (block + shift) % blocks) // blocks
+    if blocks == 1:
+        return residuals.copy()
+    words = mix_bits(salt + np.arange(residuals.size, dtype=np.uint64) * GAMMA)
+    shifts = (((words >> _HALF) * np.uint64(blocks)) >> _HALF).astype(np.int64)
+    return (residuals + (block + shifts) % blocks) // blocks
 
 
-@njit(nogil=True, cache=True)
-def sweep_block(codes, order, layout, residuals, best, start, heat, urgent, vain):  # type: ignore[no-untyped-def]
+def sweep_block(
+    codes: np.ndarray,
+    order: np.ndarray,
+    layout: Sequence[Views],
+    residuals: np.ndarray,
+    best: bool,
+    start: np.uint64,
+    heat: float,
+    urgent: int,
+    vain: np.ndarray,
+) -> int:
     """Pass once over every attribute of every row of a block; return the number of moves.
 
-    codes: unsigned (attributes, and then merged ones; rows), changed in place; order: int64, the attributes as they are
-    visited;
+    codes: unsigned (attributes, and then merged ones; rows), changed in place; order: the attributes as they are
+    visited; layout: the views of each attribute;
     residuals: integers (cells), the block's quota, updated with every move.  A record in surplus moves to the value
     with the largest S (``best``, and always where its own S is below ``urgent``, as in forbidden cells; ties at
     random), or to a value that lowers the sum of squares, at random in proportion to by how much.
-    start: uint64, the stream.  vain: uint8 (attributes, rows), changed in place: for how many sweeps a record in
+    start: the stream.  vain: uint8 (attributes, rows), changed in place: for how many sweeps a record in
     surplus that found no better value is left alone, unless its S is below ``urgent``; without rows, none ever is.
 
     heat: where it is above 0, every record, in surplus or not, draws a value, its own among them, with chances in
     proportion to exp(-change of the weighted squares / (heat k)), as in simulated annealing; ``best`` says nothing.
     """
-    most, room, longest = _find_largest_sizes(layout)
-    work = np.empty(room, residuals.dtype)
-    keys = np.empty((most, _CHUNK), np.uint32)
-    sums = np.empty(_CHUNK, residuals.dtype)
-    scores = np.empty(longest, residuals.dtype)
-    means = np.empty(room, residuals.dtype)
-    moves, rows, pauses = 0, codes.shape[1], vain.shape[0] > 0
+    lines = max(views.weights.size for views in layout)
+    work = np.empty(max(views.cells.size for views in layout), residuals.dtype)
+    means, scores = np.empty_like(work, shape=lines), np.empty_like(work, shape=max(views.size for views in layout))
+    keys = np.empty((max(views.place.size for views in layout), _CHUNK), np.uint32)
+    sums, never = np.empty_like(work, shape=_CHUNK), np.zeros(0, np.uint8)
+    moves = 0
     for a in order:
-        cost = np.int64(layout.moved[layout.first[a] : layout.first[a + 1]].sum())
-        unit = np.int64(max(1.0, np.rint(heat * cost))) if heat > 0 else np.int64(0)
-        _load(layout, a, residuals, work)
-        _centre(layout, a, rows, work, means)
-        for begin in range(0, rows, _CHUNK):
-            n = min(_CHUNK, rows - begin)
-            _sum_chunk(codes, layout, a, begin, n, work, keys, sums)
-            for i in range(n):
-                if pauses and unit == 0 and vain[a, begin + i] > 0 and sums[i] >= urgent:
-                    vain[a, begin + i] -= 1
-                elif unit > 0 or sums[i] < -(cost // 4):
-                    word = mix(start + np.uint64(a * rows + begin + i) * GAMMA)
-                    old = np.int64(codes[a, begin + i])
-                    line = scores[: layout.sizes[a]]
-                    new = _choose(layout, a, cost, old, keys, i, work, line, best, urgent, word, unit)
-                    if new != old:
-                        codes[a, begin + i] = new
-                        for m in range(layout.kept[a], layout.kept[a + 1]):
-                            codes[layout.kept_row[m], begin + i] = layout.merges[layout.kept_merge[m] + new]
-                        _record_move(layout, a, old, new, keys, i, work)
-                        moves += 1
-                    elif pauses and unit == 0:
-                        vain[a, begin + i] = _PAUSE
-        _store(layout, a, work, means, residuals)
+        views = layout[a]
+        cost = int(views.moved.sum())
+        moves += _sweep_attribute(
+            codes,
+            a,
+            views.cells,
+            views.weights,
+            views.place,
+            views.near,
+            views.other,
+            views.stride,
+            views.moved,
+            views.counted,
+            views.counted_lines,
+            views.merged,
+            views.merges,
+            views.kept,
+            residuals,
+            work,
+            means,
+            keys,
+            sums,
+            scores[: views.size],
+            vain[a] if vain.size else never,
+            best,
+            start,
+            cost,
+            max(1, round(heat * cost)) if heat > 0 else 0,
+            urgent,
+        )
     return moves
 
 
 @njit(nogil=True, cache=True)
-def _find_largest_sizes(layout):  # type: ignore[no-untyped-def]
-    """Return the most views, the most cells and the most codes that any attribute has."""
-    most, room, longest = 0, 0, 0
-    for a in range(layout.sizes.shape[0]):
-        cells = 0
-        for j in range(layout.first[a], layout.first[a + 1]):
-            cells += layout.left[j] * layout.right[j] * layout.sizes[a]
-        most, room = max(most, layout.first[a + 1] - layout.first[a]), max(room, cells)
-        longest = max(longest, layout.sizes[a])
-    return most, room, longest
+def _sweep_attribute(  # type: ignore[no-untyped-def]
+    codes,
+    a,
+    cells,
+    weights,
+    place,
+    near,
+    other,
+    stride,
+    moved,
+    counted,
+    counted_lines,
+    merged,
+    merges,
+    kept,
+    residuals,
+    work,
+    means,
+    keys,
+    sums,
+    scores,
+    vain,
+    best,
+    start,
+    cost,
+    unit,
+    urgent,
+):
+    """Visit attribute ``a`` of every row; returns the number of moves.
 
-
-@njit(nogil=True, cache=True)
-def _record_move(layout, a, old, new, keys, i, work):  # type: ignore[no-untyped-def]
-    """Note a move of row ``i`` of the chunk: one row less at ``old``, one more at ``new``."""
-    for j in range(layout.first[a], layout.first[a + 1]):
-        key, merge = np.int64(keys[j - layout.first[a], i]), layout.merged[j]
-        if merge < 0:
-            work[key + old] += layout.moved[j]
-            work[key + new] -= layout.moved[j]
-        elif layout.merges[merge + old] != layout.merges[merge + new]:
-            for v in range(layout.sizes[a]):
-                if layout.merges[merge + v] == layout.merges[merge + old]:
-                    work[key + v] += layout.moved[j]
-                elif layout.merges[merge + v] == layout.merges[merge + new]:
-                    work[key + v] -= layout.moved[j]
-
-
-@njit(nogil=True, cache=True)
-def _load(layout, a, residuals, work):  # type: ignore[no-untyped-def]
-    """Fill the workspace of attribute ``a``: weighted residuals, its own axis last."""
-    size = layout.sizes[a]
-    for j in range(layout.first[a], layout.first[a + 1]):
-        right, weight, merge = layout.right[j], layout.weight[j], layout.merged[j]
-        for l in range(layout.left[j]):  # noqa: E741
-            for v in range(size):
-                code = v if merge < 0 else layout.merges[merge + v]
-                source = layout.base[j] + (l * layout.own[j] + code) * right
-                target = layout.place[j] + l * right * size + v
-                for r in range(right):
-                    work[target + r * size] = residuals[source + r] * weight
-
-
-@njit(nogil=True, cache=True)
-def _centre(layout, a, rows, work, means):  # type: ignore[no-untyped-def]
-    """Take the mean of every line of the workspace off its cells; means: (lines), written.
-
-    A line has the cells of one view that differ in ``a`` alone.  Moves keep its sum.  Fixed penalties have no mean, and
-    cells known as empty, with more than ``rows`` in surplus, take no part in it.
+    cost: k; unit: the temperature in units of a score, 0 for none; vain: uint8 (rows), or none; work (places), means
+    (lines), keys (views, _CHUNK), sums (_CHUNK) and scores (codes of a) are overwritten.
     """
-    size = layout.sizes[a]
-    for j in range(layout.first[a], layout.first[a + 1]):
-        begin = layout.place[j]
-        floor = -np.int64(rows) * layout.weight[j]
-        for line in range(begin // size, begin // size + layout.left[j] * layout.right[j]):
-            total, n = np.int64(0), 0
-            for v in range(line * size, (line + 1) * size):
-                if work[v] >= floor:
-                    total += work[v]
-                    n += 1
-            mean = total // n if n > 0 and layout.moved[j] > 0 else np.int64(0)
-            means[line] = mean
-            for v in range(line * size, (line + 1) * size):
-                work[v] -= mean
+    rows = codes.shape[1]
+    _load(cells, weights, counted_lines, rows, scores.shape[0], residuals, work, means)
+    moves = 0
+    for begin in range(0, rows, _CHUNK):
+        n = min(_CHUNK, rows - begin)
+        _sum_chunk(codes, a, place, near, other, stride, begin, n, work, keys, sums)
+        for i in range(n):
+            if vain.shape[0] > 0 and unit == 0 and vain[begin + i] > 0 and sums[i] >= urgent:
+                vain[begin + i] -= 1
+            elif unit > 0 or sums[i] < -(cost // 4):
+                word = mix(start + np.uint64(a * rows + begin + i) * GAMMA)
+                old = np.int64(codes[a, begin + i])
+                new = _choose(keys, i, place.shape[0], counted, cost, old, work, scores, best, urgent, word, unit)
+                if new != old:
+                    codes[a, begin + i] = new
+                    for m in range(kept.shape[0]):
+                        codes[kept[m], begin + i] = merges[m, new]
+                    _record_move(moved, merged, merges, old, new, keys, i, work)
+                    moves += 1
+                elif vain.shape[0] > 0 and unit == 0:
+                    vain[begin + i] = _PAUSE
+    _store(cells, weights, scores.shape[0], work, means, residuals)
+    return moves
 
 
-@njit(nogil=True, cache=True)
-def _store(layout, a, work, means, residuals):  # type: ignore[no-untyped-def]
-    """Write the workspace of attribute ``a`` back; every change was a multiple of the weight."""
-    size = layout.sizes[a]
-    for j in range(layout.first[a], layout.first[a + 1]):
-        right, weight, merge = layout.right[j], layout.weight[j], layout.merged[j]
-        for l in range(layout.left[j]):  # noqa: E741
-            for v in range(size):
-                code = v if merge < 0 else layout.merges[merge + v]
-                target = layout.base[j] + (l * layout.own[j] + code) * right
-                source = layout.place[j] + l * right * size + v
-                for r in range(right):
-                    residuals[target + r] = (work[source + r * size] + means[source // size + r]) // weight
+@_inner
+def _load(cells, weights, counted_lines, rows, size, residuals, work, means):  # type: ignore[no-untyped-def]
+    """Fill the workspace: weighted residuals, less the mean of their line; means: (lines), written.
+
+    Moves keep a line's sum.  Fixed penalties have no mean, and cells known as empty, with more than ``rows`` in
+    surplus, take no part in it.
+    """
+    for line in range(weights.shape[0]):
+        begin = line * size
+        floor = -rows * weights[line]
+        total, n = np.int64(0), 0
+        for c in range(begin, begin + size):
+            work[c] = residuals[cells[c]] * weights[line]
+            if work[c] >= floor:
+                total += work[c]
+                n += 1
+        mean = total // n if n > 0 and line < counted_lines else np.int64(0)
+        means[line] = mean
+        for c in range(begin, begin + size):
+            work[c] -= mean
 
 
-@njit(nogil=True, cache=True)
-def _sum_chunk(codes, layout, a, begin, n, work, keys, sums):  # type: ignore[no-untyped-def]
-    """Compute for ``n`` rows from ``begin``: S at their own value (sums), and each view's cell at value 0 (keys)."""
+@_inner
+def _store(cells, weights, size, work, means, residuals):  # type: ignore[no-untyped-def]
+    """Write the workspace back; every change was a multiple of the weight."""
+    for line in range(weights.shape[0]):
+        for c in range(line * size, (line + 1) * size):
+            residuals[cells[c]] = (work[c] + means[line]) // weights[line]
+
+
+@_inner
+def _sum_chunk(codes, a, place, near, other, stride, begin, n, work, keys, sums):  # type: ignore[no-untyped-def]
+    """Compute for ``n`` rows from ``begin``: S at their own value (sums), and each view's place at value 0 (keys)."""
     own = codes[a, begin : begin + n]
-    sums[:n] = 0
-    for j in range(layout.first[a], layout.first[a + 1]):
-        key = keys[j - layout.first[a]]
-        key[:n] = np.uint32(layout.place[j])
-        for o in range(layout.near[j], layout.near[j + 1]):
-            theirs, stride = codes[layout.other[o], begin : begin + n], layout.stride[o]
+    for i in range(n):
+        sums[i] = 0
+    for j in range(place.shape[0]):
+        key = keys[j]
+        for i in range(n):
+            key[i] = place[j]
+        for o in range(near[j], near[j + 1]):
+            theirs, step = codes[other[o], begin : begin + n], stride[o]
             for i in range(np.uint64(n)):
-                key[i] += np.uint32(theirs[i]) * stride
+                key[i] += np.uint32(theirs[i]) * step
         for i in range(np.uint64(n)):
             sums[i] += work[np.uint64(key[i]) + np.uint64(own[i])]
 
 
-@njit(nogil=True, cache=True)
-def _choose(layout, a, cost, old, keys, i, work, scores, best, urgent, word, unit):  # type: ignore[no-untyped-def]
+@_inner
+def _choose(keys, i, views, counted, cost, old, work, scores, best, urgent, word, unit):  # type: ignore[no-untyped-def]
     """Return the value that row ``i`` of the chunk moves to from ``old`` by today's residuals; ``old`` to stay.
 
-    cost: k, int64; keys: as :func:`_sum_chunk` left them; scores: (codes of a), overwritten; word: random;
-    urgent: a score of its own below it makes any record take the best; unit: the temperature in units of a score, 0 for
-    none.
+    keys: as :func:`_sum_chunk` left them; scores: (codes of a), overwritten; word: random; urgent: a score of its own
+    below it makes any record take the best.
     """
-    now, size = np.int64(0), scores.shape[0]
-    for j in range(layout.first[a], layout.first[a + 1]):
-        now += work[np.int64(keys[j - layout.first[a], i]) + old]
+    now = np.int64(0)
+    for j in range(views):
+        now += work[np.int64(keys[j, i]) + old]
     if unit == 0 and now >= -(cost // 4):
         return old
-    marginals = _fill_fixed_penalties(layout, a, keys, i, work, scores)
-    if marginals < layout.first[a + 1] and _is_tied(scores, old):
-        return old
-    for j in range(layout.first[a], marginals):
-        key = np.uint64(keys[j - layout.first[a], i])
-        line = work[key : key + np.uint64(size)]
-        for v in range(np.uint64(size)):
-            scores[v] += line[v]
+    scores[:] = 0
+    for j in range(views - 1, -1, -1):  # fixed penalties first
+        if j == counted - 1 and counted < views and _is_tied(scores, old):
+            return old
+        key = np.uint64(keys[j, i])
+        for v in range(np.uint64(scores.shape[0])):
+            scores[v] += work[key + v]
     least = now + cost  # a move falls short of lowering the squares at this score
     if unit > 0:
         scores[old] = least
-        return _draw_value(scores, unit, word)
-    if best or now < urgent:  # a record in a forbidden cell leaves it for the best value
-        return _find_largest(scores, least, old, word)
-    total = np.int64(0)
-    for v in range(size):
-        total += max(scores[v] - least, 0)
-    if total == 0:
+    top = scores[0]
+    for v in range(1, scores.shape[0]):
+        top = max(top, scores[v])
+    if unit == 0 and top <= least:
         return old
-    mark = np.int64(np.float64(word >> _BITS) * 2.0**-53 * total)
-    for v in range(size):
-        mark -= max(scores[v] - least, 0)
+    any_best = unit == 0 and (best or now < urgent)  # a record in a forbidden cell leaves it for the best value
+    total = np.int64(0)
+    for v in range(scores.shape[0]):
+        if any_best:
+            chance = np.int64(scores[v] == top)
+        elif unit == 0:
+            chance = np.int64(max(scores[v] - least, 0))
+        else:
+            below_top = np.int64(top) - np.int64(scores[v])
+            chance = _CHANCES[below_top * _STEPS // unit] if below_top < _FAR * unit else np.int64(0)
+        scores[v] = chance
+        total += chance
+    if any_best:
+        mark = np.int64(draw_below(word, np.uint64(total)))
+    else:
+        mark = np.int64(np.float64(word >> _BITS) * 2.0**-53 * total)
+    for v in range(scores.shape[0]):
+        mark -= scores[v]
         if mark < 0:
             return v
-    return old
+    return old  # never: the chances sum to the total
 
 
-@njit(nogil=True, cache=True)
-def _fill_fixed_penalties(layout, a, keys, i, work, scores):  # type: ignore[no-untyped-def]
-    """Fill scores, (codes of a), with the fixed penalties of row ``i`` of the chunk; returns the first of their views.
-
-    They are an attribute's last views, so what has none costs nothing.
-    """
-    j, size = layout.first[a + 1], scores.shape[0]
-    scores[:] = 0
-    while j > layout.first[a] and layout.moved[j - 1] == 0:
-        j -= 1
-        key = np.uint64(keys[j - layout.first[a], i])
-        line = work[key : key + np.uint64(size)]
-        for v in range(np.uint64(size)):
-            scores[v] += line[v]
-    return j
-
-
-@njit(nogil=True, cache=True)
+@_inner
 def _is_tied(penalties, old):  # type: ignore[no-untyped-def]
     """Return whether rules, by their penalties, allow no value but ``old``."""
     if penalties[old] < 0:
@@ -292,47 +310,17 @@ def _is_tied(penalties, old):  # type: ignore[no-untyped-def]
     return free < 2
 
 
-@njit(nogil=True, cache=True)
-def _find_top(scores):  # type: ignore[no-untyped-def]
-    """Return the largest score; an array's own ``max()`` takes a second to compile."""
-    top = scores[0]
-    for v in range(1, scores.shape[0]):
-        top = max(top, scores[v])
-    return top
-
-
-@njit(nogil=True, cache=True)
-def _find_largest(scores, least, old, word):  # type: ignore[no-untyped-def]
-    """Return a value with the largest score, ties at random; ``old`` if none is above ``least``."""
-    top = _find_top(scores)
-    if top <= least:
-        return old
-    ties = 0
-    for v in range(scores.shape[0]):
-        ties += scores[v] == top
-    skip = np.int64(draw_below(word, np.uint64(ties)))
-    for v in range(scores.shape[0]):
-        if scores[v] == top:
-            if skip == 0:
-                return v
-            skip -= 1
-    return old
-
-
-@njit(nogil=True, cache=True)
-def _draw_value(scores, unit, word):  # type: ignore[no-untyped-def]
-    """Draw a value with chances in proportion to exp(2 score / unit)."""
-    top = np.int64(_find_top(scores))
-    total = np.int64(0)
-    for v in range(scores.shape[0]):
-        below_top = top - np.int64(scores[v])
-        if below_top < _FAR * unit:
-            total += _CHANCES[below_top * _STEPS // unit]
-    mark = np.int64(np.float64(word >> _BITS) * 2.0**-53 * total)
-    for v in range(scores.shape[0]):
-        below_top = top - np.int64(scores[v])
-        if below_top < _FAR * unit:
-            mark -= _CHANCES[below_top * _STEPS // unit]
-            if mark < 0:
-                return v
-    return 0  # never: the chances sum to the total
+@_inner
+def _record_move(moved, merged, merges, old, new, keys, i, work):  # type: ignore[no-untyped-def]
+    """Note a move of row ``i`` of the chunk: one row less at ``old``, one more at ``new``."""
+    for j in range(moved.shape[0]):
+        key, m = np.int64(keys[j, i]), merged[j]
+        if m < 0:
+            work[key + old] += moved[j]
+            work[key + new] -= moved[j]
+        elif merges[m, old] != merges[m, new]:
+            for v in range(merges.shape[1]):
+                if merges[m, v] == merges[m, old]:
+                    work[key + v] += moved[j]
+                elif merges[m, v] == merges[m, new]:
+                    work[key + v] -= moved[j]

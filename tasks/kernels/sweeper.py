@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from math import prod
 from threading import Lock
 
@@ -16,7 +15,7 @@ import numpy as np
 
 from privsyn.data_contracts.domain import Merge, Merges
 from privsyn.tasks.kernels.streams import derive_stream
-from privsyn.tasks.kernels.sweep_moves import FORBIDDEN_SUM, Layout, share_residuals, sweep_block
+from privsyn.tasks.kernels.sweep_moves import FORBIDDEN_SUM, Views, share_residuals, sweep_block
 
 SMALLEST_BLOCK = 1 << 14
 """Rows of a block at least: on fewer rows a sweep has fewer blocks than it asks for."""
@@ -88,9 +87,9 @@ class Sweeper:
         That is int32 where no sum of weighted residuals, centred or not, can leave it: moves change each by at most the
         rows, up and down.
         """
-        first, most = self._layout.first, self.columns[0].size + int(np.abs(residuals).max(initial=0))
-        largest = max(int(self._layout.moved[a:b].sum()) for a, b in pairwise(first))
-        fines = max(int((self._layout.moved[a:b] == 0).sum()) for a, b in pairwise(first))
+        most = self.columns[0].size + int(np.abs(residuals).max(initial=0))
+        largest = max(int(views.moved.sum()) for views in self._layout)
+        fines = max(views.moved.size - views.counted for views in self._layout)
         fine = 2 * (most + FORBIDDEN_RESIDUAL) * largest
         return fine, np.dtype(np.int32 if (2 + fines) * fine < 1 << 31 else np.int64)
 
@@ -113,8 +112,8 @@ class Sweeper:
                 codes[a] = column[here]
             for row, (a, merge) in enumerate(self._merged, number):
                 codes[row] = merge[codes[a]]
-            share = np.empty(self._residuals.size, self._type)
-            share_residuals(self._residuals, block, blocks, derive_stream(seed, *address, _SHARE), share)
+            salt = derive_stream(seed, *address, _SHARE)
+            share = share_residuals(self._residuals, block, blocks, salt).astype(self._type)
             start = derive_stream(seed, *address, _MOVE, block)
             urgent = -codes.shape[1] if self._forbids else FORBIDDEN_SUM
             vain = np.ascontiguousarray(self._vain[:, here])
@@ -148,69 +147,64 @@ def build_layout(
     weights: Sequence[int],
     counted: int | None = None,
     merges: Sequence[Merges] = (),
-) -> Layout:
-    """Return the views of every attribute; see :class:`privsyn.tasks.kernels.sweep_moves.Layout`.
+) -> list[Views]:
+    """Return the views of every attribute; see :class:`privsyn.tasks.kernels.sweep_moves.Views`.
 
     ``counted``: how many of the cliques, from the first on, are marginals; the others are fixed (None: all are).
     ``merges``: as of :class:`Sweeper`.
     """
-    # a move changes the counts of marginals; a penalty of forbidden cells is no count, and stays as it is
-    moved = [w if counted is None or m < counted else 0 for m, w in enumerate(weights)]
+    counted = len(cliques) if counted is None else counted
     merges = [own or (None,) * len(clique) for own, clique in zip(merges or [()] * len(cliques), cliques, strict=True)]
-    kept = list_merged(cliques, merges)
-    starts = np.cumsum([0, *(merge.size for _, merge in kept)])
-    number = {(a, id(merge)): n for n, (a, merge) in enumerate(kept)}
+    columns = list_merged(cliques, merges)
+    number = {(a, id(merge)): n for n, (a, merge) in enumerate(columns)}
     shapes = [
         [sizes[a] if merge is None else int(merge.max()) + 1 for a, merge in zip(clique, own, strict=True)]
         for clique, own in zip(cliques, merges, strict=True)
     ]
-    cells = [prod(shape) for shape in shapes]
-    bases = np.cumsum([0, *cells])
-    # a row a view; where the views of each attribute, and the other attributes of each view, begin
-    views: list[tuple[int, int, int, int, int, int, int, int]] = []
-    first, near, others = [0], [0], []
+    bases = np.cumsum([0, *(prod(shape) for shape in shapes)])
     holding: list[list[int]] = [[] for _ in sizes]
     for m, clique in enumerate(cliques):
         for a in clique:
             holding[a].append(m)
+    layout = []
     for a, size in enumerate(sizes):
-        place = 0  # in a's workspace, where a's axis comes last: all values of a row's other codes are one line
+        kept = [n for n, (b, _) in enumerate(columns) if b == a]
+        cells, lines, near, others, merged = [], [0], [0], [], []
         for m in holding[a]:
             clique, shape = cliques[m], shapes[m]
             axis = list(clique).index(a)
+            merge = merges[m][axis]
+            grid = np.moveaxis(np.arange(bases[m], bases[m + 1], dtype=np.uint32).reshape(shape), axis, -1)
+            # a's axis comes last, with all of its own codes: the values of a row's other codes are one line
+            cells.append((grid if merge is None else grid[..., merge]).reshape(-1))
+            merged.append(-1 if merge is None else kept.index(number[a, id(merge)]))
             rest = [i for i in range(len(clique)) if i != axis]
-            own, right, merge = shape[axis], prod(shape[axis + 1 :]), merges[m][axis]
-            left = cells[m] // right // own  # cells of the axes before a's
-            where = -1 if merge is None else int(starts[number[a, id(merge)]])
-            views.append((bases[m], left, right, place, weights[m], moved[m], own, where))
             for n, i in enumerate(rest):
                 there = merges[m][i]
                 # merged codes of a row stand in rows of their own, so that a kernel need not look them up
                 row = clique[i] if there is None else len(sizes) + number[clique[i], id(there)]
                 others.append((row, size * prod(shape[c] for c in rest[n + 1 :])))
             near.append(len(others))
-            place += left * right * size  # of a's own codes, however many the marginal has merged them into
-        first.append(len(views))
-    base, left_cells, right_cells, places, weight, moves, owns, merged = (
-        np.array(views, np.int64).reshape(-1, 8).T.copy()
-    )
-    other, stride = np.array(others, np.int64).reshape(-1, 2).T
-    return Layout(
-        sizes=np.array(sizes, np.int64),
-        first=np.array(first),
-        base=base,
-        left=left_cells,
-        right=right_cells,
-        place=places,
-        weight=weight,
-        moved=moves,
-        near=np.array(near),
-        other=other.copy(),
-        stride=stride.astype(np.uint32),
-        own=owns,
-        merged=merged,
-        merges=np.concatenate([np.zeros(0, np.int64), *(merge.astype(np.int64) for _, merge in kept)]),
-        kept=np.searchsorted(np.array([a for a, _ in kept], np.int64), np.arange(len(sizes) + 1)).astype(np.int64),
-        kept_row=len(sizes) + np.arange(len(kept), dtype=np.int64),
-        kept_merge=starts[:-1].astype(np.int64),
-    )
+            lines.append(lines[-1] + cells[-1].size // size)
+        other, stride = np.array(others, np.int64).reshape(-1, 2).T
+        own_weights = np.array([weights[m] for m in holding[a]], np.int64)
+        marginals = sum(m < counted for m in holding[a])
+        layout.append(
+            Views(
+                size=size,
+                cells=np.concatenate([np.zeros(0, np.uint32), *cells]),
+                weights=np.repeat(own_weights, np.diff(lines)),
+                place=(size * np.array(lines[:-1])).astype(np.uint32),
+                near=np.array(near),
+                other=other.copy(),
+                stride=stride.astype(np.uint32),
+                # a move changes the counts of marginals; a penalty of forbidden cells is no count, and stays as it is
+                moved=np.where(np.arange(own_weights.size) < marginals, own_weights, 0),
+                counted=marginals,
+                counted_lines=lines[marginals],
+                merged=np.array(merged, np.int64),
+                merges=np.array([columns[n][1] for n in kept], np.int64).reshape(len(kept), size),
+                kept=len(sizes) + np.array(kept, np.int64),
+            )
+        )
+    return layout

@@ -22,7 +22,8 @@ from privsyn.tasks.kernels.streams import mix_bits
 from privsyn.tasks.panels.gaps import open_order
 
 RUN, PAIR = np.uint64(0x9E6C63D0876A9A47), np.uint64(0xD1342543DE82EF95)
-"""Salts of the two choices."""
+LATER = np.uint64(0xA24BAED4963EE407)
+"""Salts of the choices."""
 
 Passes = Callable[[], Iterable[pa.RecordBatch]]
 """Starts a fresh pass over the private rows."""
@@ -35,7 +36,8 @@ class KeptRuns:
     ``place``: of the row in the table; ``number``: where it stands in the order, in steps; ``first``: whether a person
     begins; ``rows`` and ``before``: the person's kept rows, and those before this one; ``drawn``: whether it is the one
     that stands for the person; ``pair``: whether it is the first one of the pair, where that is another (None: the
-    drawn one is); ``without``: the places of a row each of the persons of whose rows none has a place in the order.
+    drawn one is); ``later``: whether it is the member of a household that is drawn of those after the second one;
+    ``without``: the places of a row each of the persons of whose rows none has a place in the order.
     """
 
     place: NDArray[np.int64]
@@ -44,17 +46,13 @@ class KeptRuns:
     before: NDArray[np.int64]
     drawn: NDArray[np.bool_]
     pair: NDArray[np.bool_] | None = None
+    later: NDArray[np.bool_] | None = None
     without: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     @property
     def first(self) -> NDArray[np.bool_]:
         """Whether a person begins with the row."""
         return self.before == 0
-
-    def list_pairs(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the places of the drawn rows and of the rows after them, of the persons with two rows and more."""
-        drawn = self.find_pairs()
-        return self.place[drawn], self.place[drawn + 1]
 
     def cast(self, to_type: Callable[[NDArray[np.int64]], Any]) -> KeptRuns:
         """Return the same with its whole numbers in the types that ``to_type`` gives them."""
@@ -64,6 +62,11 @@ class KeptRuns:
     def find_pairs(self) -> NDArray[np.int64]:
         """Return the first kept row of each pair."""
         return np.flatnonzero((self.drawn if self.pair is None else self.pair) & (self.rows > 1))
+
+    def find_later(self) -> NDArray[np.int64]:
+        """Return the later member of each household of three and more; nothing of persons with rows."""
+        none = np.zeros(len(self.rows), bool)
+        return np.flatnonzero((none if self.later is None else self.later) & (self.rows > 2))
 
     def count_members(self, roles: int) -> NDArray[np.int64]:
         """Return how many members of each role each household has, shape (households, roles)."""
@@ -233,5 +236,7 @@ def _choose(
     if not panel.household:
         return KeptRuns(place[inside], number[inside], rows[inside], before[inside], in_pair[inside])
     one = (mix_bits(key ^ RUN) % np.maximum(kept, 1).astype(np.uint64)).astype(np.int64)
-    drawn = before == np.repeat(one, own)
-    return KeptRuns(place[inside], number[inside], rows[inside], before[inside], drawn[inside], in_pair[inside])
+    later = (mix_bits(key ^ LATER) % np.maximum(kept - 2, 1).astype(np.uint64)).astype(np.int64) + 2
+    drawn, after = (before == np.repeat(which, own) for which in (one, later))
+    kept_rows = place[inside], number[inside], rows[inside], before[inside]
+    return KeptRuns(*kept_rows, drawn[inside], in_pair[inside], after[inside])

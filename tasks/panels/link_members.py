@@ -1,16 +1,18 @@
 """Households from synthetic records: members in the order of their roles, each following from a neighbour.
 
 A record is one member of a household beside how many members of each role there are.  So the roles of all members are
-known, and where the record's own member stands among them is drawn.  Members after it are made one step at a time, and
-those before it by the reverse: codes are drawn by the measured pairs of neighbours of that kind, and moved until the
-relations between the columns of one member, with its role, its household's composition and its household's columns,
-are those that were measured.  Post-processing of released counts.
+known, and where the record's own member stands among them is drawn.  The first member is made of it, then members after
+it one step at a time, and those before it by the reverse: codes are drawn by the measured pairs of neighbours of that
+kind, and moved until the pairs with the first member and the relations between the columns of one member, with its
+role, its household's composition and its household's columns, are those that were measured, too.  Post-processing of
+released counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,7 +21,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.domain import choose_code_dtype
 from privsyn.data_contracts.panels import name_stay
 from privsyn.tasks.codecs import EncodingPlan
-from privsyn.tasks.codecs.compositions import CompositionCodec
+from privsyn.tasks.codecs.compositions import CompositionCodec, find_kinds
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.estimation.known_zeros import find_forbidden_compositions
 from privsyn.tasks.estimation.marginals import Marginal
@@ -30,6 +32,8 @@ from privsyn.tasks.panels.choose_persons import choose_persons
 from privsyn.tasks.panels.link_rows import (
     AHEAD,
     KIND,
+    KIND_BESIDE_FIRST,
+    Beside,
     LinkedRows,
     Places,
     draw_next,
@@ -49,6 +53,20 @@ Codes: TypeAlias = NDArray[Any]
 
 KindsOfPairs: TypeAlias = Mapping[str, Sequence[Transition]]
 """Attribute -> its transitions, for each kind of pair of members."""
+
+
+@dataclass(frozen=True, eq=False)
+class PairsOfMembers:
+    """What released counts say of two members of a household.
+
+    ``neighbours``: transitions from each member to the next one; ``with_first``: from the first member to each after
+    the second one; ``ahead``: members by AHEAD and each attribute that is followed.
+    """
+
+    neighbours: KindsOfPairs
+    with_first: KindsOfPairs
+    ahead: list[Marginal]
+
 
 MATCHES = 10
 """How often the compositions of records whose own role is not in them are dealt out anew among these records."""
@@ -73,17 +91,45 @@ class _Members:
     codes: dict[str, Codes]
     places: dict[str, Floats]
 
-    def take(self, chosen: NDArray[np.bool_]) -> _Members:
+    def take(self, chosen: NDArray[Any]) -> _Members:
         """Return some of the members."""
         codes, places = ({a: v[chosen] for a, v in each.items()} for each in (self.codes, self.places))
         return _Members(self.household[chosen], self.position[chosen], codes, places)
 
+    def replace(self, others: _Members) -> _Members:
+        """Return the members with ``others`` in place of those of the same households, which count from 0."""
+
+        def put(own: Any, of: Any) -> Any:
+            found = own.copy()
+            found[others.household] = of
+            return found
+
+        codes = {a: put(code, others.codes[a]) for a, code in self.codes.items()}
+        places = {a: put(place, others.places[a]) for a, place in self.places.items()}
+        return _Members(self.household, put(self.position, others.position), codes, places)
+
+
+@dataclass(frozen=True, eq=False)
+class _Origin:
+    """Members that new ones follow from, and how: ``kind`` says by which of the transitions; ``name``: of its codes."""
+
+    members: _Members
+    kind: Integers
+    transitions: KindsOfPairs
+    name: str
+
+    @cached_property
+    def chosen(self) -> list[tuple[int, NDArray[np.bool_]]]:
+        """Each kind that there is, and which members have it."""
+        return [(int(k), self.kind == k) for k in np.unique(self.kind)]
+
+
+def _reverse(transitions: KindsOfPairs) -> KindsOfPairs:
+    return {a: [t.reverse() for t in ts] for a, ts in transitions.items()}
+
 
 class MemberLinker:
-    """Makes the members of households of records, by released counts only; arguments as of ``Linker``.
-
-    ``ahead``: members by AHEAD and each attribute that is followed.
-    """
+    """Makes the members of households of records, by released counts only; arguments as of ``Linker``."""
 
     def __init__(
         self,
@@ -91,15 +137,16 @@ class MemberLinker:
         recode: Recode,
         marginals: Sequence[Marginal],
         codes: Mapping[str, TransitionCodes],
-        transitions: KindsOfPairs,
-        ahead: Sequence[Marginal],
+        pairs: PairsOfMembers,
         threads: int = 0,
     ) -> None:
         """Take what was released; see the class."""
         self._plan, self._recode, self._threads = plan, recode, choose_thread_count(threads)
         self._panel, self._members = plan.get_order()[0], plan.get_compositions()
         self._following = plan.following
-        self._transitions = {True: transitions, False: {a: [t.reverse() for t in ts] for a, ts in transitions.items()}}
+        self._neighbours = {True: pairs.neighbours, False: _reverse(pairs.neighbours)}
+        beside_first = {a: (*ts, *pairs.neighbours[a]) for a, ts in pairs.with_first.items()}
+        self._beside_first = {True: beside_first, False: _reverse(beside_first)}
         self._draws = {c.attribute: FineCodes(recode[c.attribute]) for c in plan.codecs}
         forbidden = find_forbidden_compositions(plan)
         if forbidden is not None:
@@ -107,9 +154,10 @@ class MemberLinker:
             self._draws[compositions] = FineCodes(_leave_out(recode[compositions], forbidden))
         self._followed = {a: FineCodes(c.recode) for a, c in codes.items()}
         self._sizes = {a: r.size for a, r in recode.items()} | {a: c.size for a, c in codes.items()}
-        self._sizes |= {KIND: self._members.kinds, AHEAD: self._members.kinds + 1}
+        kinds = self._members.kinds
+        self._sizes |= {KIND: kinds, KIND_BESIDE_FIRST: 2 * kinds, AHEAD: kinds + 1}
         related = [m for m in marginals if len(m.attributes) > 1 and not {*m.attributes}.isdisjoint(self._following)]
-        self._relations = [*(recode_relation(m, codes) for m in related), *ahead]
+        self._relations = [*(recode_relation(m, codes) for m in related), *pairs.ahead]
 
     def link(self, records: CodeTable, seed: int) -> LinkedRows:
         """Return the members of these records' households; households in random order.
@@ -147,52 +195,79 @@ class MemberLinker:
             code, places[a] = self._followed[a].locate(self._draws[a](coarse[a], rng), rng.random(rows))
             codes[a] = code.astype(choose_code_dtype(self._sizes[a]))
         held = self._hold(households, np.arange(rows), households.own)
-        before = {a: code.copy() for a, code in codes.items()}
         own_seed = int(rng.integers(1 << 62))
-        fit_relations(codes, before, held, self._sizes, {}, self._relations, own_seed, self._threads)
+        fit_relations(codes, [], held, self._sizes, self._relations, own_seed, self._threads)
         own = _Members(np.arange(rows), households.own, codes, places)
-        made = [own]
+        made, first = [own], own
+        if (later := own.take(own.position > 0)).household.size:
+            kind = self._find_kinds_beside_first(households, later)
+            of = _Origin(later, kind, self._beside_first[False], KIND_BESIDE_FIRST)
+            of_later = self._make(households, later.household, np.zeros_like(later.position), [of], rng)
+            made.append(of_later)
+            first = own.replace(of_later)
         for forward in (True, False):
             now = own
             while True:
                 on = now.position + (1 if forward else -1)
-                now = now.take((on >= 0) & (on < households.members[now.household]))
+                now = now.take((on > 0) & (on < households.members[now.household]))
                 if not now.household.size:
                     break
-                now = self._make_next(households, now, rng, forward=forward)
+                now = self._make_next(households, now, first, rng, forward=forward)
                 made.append(now)
         return self._join(households, made, rng)
 
     def _make_next(
-        self, households: _Households, now: _Members, rng: np.random.Generator, *, forward: bool
+        self, households: _Households, now: _Members, first: _Members, rng: np.random.Generator, *, forward: bool
     ) -> _Members:
-        """Return the members after ``now``, or before it."""
+        """Return the members after ``now``, or before it; ``first``: the first member of each household."""
         position = now.position + (1 if forward else -1)
         role, next_role = (households.roles[now.household, p] for p in (now.position, position))
-        kind = (next_role if forward else role) * 2 + (role == next_role)
-        chosen = [(k, kind == k) for k in np.unique(kind)]
+        kind = find_kinds(role, next_role) if forward else find_kinds(next_role, role)
+        origins = [_Origin(now, kind, self._neighbours[forward], KIND)]
+        kind = self._find_kinds_beside_first(households, replace(now, position=position))
+        origins.append(_Origin(first.take(now.household), kind, self._beside_first[True], KIND_BESIDE_FIRST))
+        return self._make(households, now.household, position, origins, rng)
+
+    def _find_kinds_beside_first(self, households: _Households, members: _Members) -> Integers:
+        """Return of which kind members are beside the first one; the second one is its neighbour."""
+        role, first = (households.roles[members.household, p] for p in (members.position, 0))
+        return find_kinds(first, role) + self._members.kinds * (members.position == 1)
+
+    def _make(
+        self,
+        households: _Households,
+        household: Integers,
+        position: Integers,
+        origins: Sequence[_Origin],
+        rng: np.random.Generator,
+    ) -> _Members:
+        """Return the members at these positions of these households, drawn by what they are to the first of origins."""
         codes: dict[str, Codes] = {}
-        joints, transitions = {}, self._transitions[forward]
-        for a in self._following:
-            codes[a] = np.empty_like(now.codes[a])
-            joint, sigma = np.zeros((self._members.kinds, self._sizes[a], self._sizes[a])), 0.0
-            for k, rows in chosen:
-                t = transitions[a][k]
-                codes[a][rows], joint[k] = draw_next(t.next_codes, now.codes[a][rows], None, rng)
-                sigma = max(sigma, t.sigma * int(rows.sum()))
-            joints[a] = joint, sigma
-        held = self._hold(households, now.household, position)
-        held[KIND] = kind.astype(choose_code_dtype(self._members.kinds))
+        beside, held = [], self._hold(households, household, position)
+        for origin in origins:
+            joints = {}
+            for a in self._following:
+                size, sigma = self._sizes[a], 0.0
+                joint, drawn = np.zeros((self._sizes[origin.name], size, size)), np.empty_like(origin.members.codes[a])
+                for k, rows in origin.chosen:
+                    t = origin.transitions[a][k]
+                    drawn[rows], joint[k] = draw_next(t.next_codes, origin.members.codes[a][rows], None, rng)
+                    sigma = max(sigma, t.sigma * int(rows.sum()))
+                joints[a] = joint, sigma
+                codes.setdefault(a, drawn)
+            beside.append(Beside(origin.members.codes, joints, origin.name))
+            held[origin.name] = origin.kind.astype(choose_code_dtype(self._sizes[origin.name]))
         seed = int(rng.integers(1 << 62))
-        fit_relations(codes, now.codes, held, self._sizes, joints, self._relations, seed, self._threads)
+        fit_relations(codes, beside, held, self._sizes, self._relations, seed, self._threads)
         places = {}
+        of = origins[0]
         for a in self._following:
-            ordered, places[a] = isinstance(self._plan.get_codec(a), OrderedCodec), np.empty(len(kind))
-            for k, rows in chosen:
-                drawing = Places(transitions[a][k], ordered)
-                at = (now.codes[a][rows], now.places[a][rows], codes[a][rows])
+            ordered, places[a] = isinstance(self._plan.get_codec(a), OrderedCodec), np.empty(len(position))
+            for k, rows in of.chosen:
+                drawing = Places(of.transitions[a][k], ordered)
+                at = (of.members.codes[a][rows], of.members.places[a][rows], codes[a][rows])
                 places[a][rows] = drawing.draw(*at, rng)[0]
-        return _Members(now.household, position, codes, places)
+        return _Members(household, position, codes, places)
 
     def _hold(self, households: _Households, household: Integers, position: Integers) -> dict[str, Codes]:
         """Return the codes of what members at these positions have already: their role, and their household's."""

@@ -163,7 +163,7 @@ class Linker:
             joints[a] = joint, transitions[a].sigma * len(step)
         held = self._hold(persons, now.person, position, step)
         seed = int(rng.integers(1 << 62))
-        fit_relations(codes, now.codes, held, self._sizes, joints, self._relations, seed, self._threads)
+        fit_relations(codes, [Beside(now.codes, joints)], held, self._sizes, self._relations, seed, self._threads)
         for number, a in enumerate(self._following):
             before = {b: codes[b] for b in self._following[:number]}
             redraw_forbidden(codes[a], transitions[a].next_codes, now.codes[a], beside(a, before), rng)
@@ -418,6 +418,9 @@ def _rank(shares: Floats) -> tuple[Floats, Floats]:
 KIND = "(kind of pair)"
 """The codes of new members of a household that say what they are to the one before; no attribute has the name."""
 
+KIND_BESIDE_FIRST = "(kind beside the first)"
+"""Those that say what they are to the first one; no attribute has the name."""
+
 AHEAD = "(kind of pair ahead)"
 """The codes of members of a household that say what the one after is to them, the last for none; likewise no name."""
 
@@ -431,22 +434,33 @@ ROUNDS = 20
 """Rounds in which a measured relation is brought to the shares that the new rows have."""
 
 
+@dataclass(frozen=True, eq=False)
+class Beside:
+    """One row each of the same persons, which is there already, and how new rows follow from it.
+
+    ``codes``: of the attributes that are followed; ``joints``: of each the wanted number of new rows by code in this
+    row and code, and its noise; by ``kind`` first, which is held, where that decides, too.
+    """
+
+    codes: Mapping[str, Codes]
+    joints: Mapping[str, tuple[Floats, float]]
+    kind: str | None = None
+
+
 def fit_relations(
     new: dict[str, Codes],
-    now: Mapping[str, Codes],
+    beside: Sequence[Beside],
     held: Mapping[str, Codes],
     sizes: Mapping[str, int],
-    joints: Mapping[str, tuple[Floats, float]],
     relations: Sequence[Marginal],
     seed: int,
     threads: int,
 ) -> None:
-    """Move the codes ``new`` of the next rows, in place, towards transitions and relations at once.
+    """Move the codes ``new`` of some rows, in place, towards transitions and relations at once.
 
-    now: the same attributes' codes in the rows before; held: codes that the next rows have already; joints: of each
-    attribute the wanted number of next rows by code before and code, and its noise; KIND comes first, where that is
-    held and decides, too; none where rows follow from no others; relations: measured
-    counts over attributes of both, of which the association is taken, and the shares of single codes from the rows.
+    beside: the rows that they follow from, which say the shares of single codes, the first one before the others; held:
+    codes that the new rows have already; relations: measured counts over attributes of both, of which the association
+    is taken, and the shares of single codes from the rows.
     """
     from privsyn.tasks.kernels.sweeper import Sweeper  # these here: compiled code loads slowly
     from privsyn.tasks.synthesis.sweep import compute_residuals, cool, weigh_marginals
@@ -455,30 +469,30 @@ def fit_relations(
     if not moved:
         return
     rows = len(new[moved[0]])
-    before = {a: i + len(moved) for i, a in enumerate(moved)}
-    place = {a: i for i, a in enumerate(moved)} | {a: i + 2 * len(moved) for i, a in enumerate(held)}
-    columns = [np.ascontiguousarray(c) for c in (*(new[a] for a in moved), *(now[a] for a in moved), *held.values())]
+    places = {a: i for i, a in enumerate(moved)}
+    place = places | {a: i + (1 + len(beside)) * len(moved) for i, a in enumerate(held)}
+    known = [row.codes[a] for row in beside for a in moved]
+    columns = [np.ascontiguousarray(c) for c in (*(new[a] for a in moved), *known, *held.values())]
     shares = {a: np.bincount(c, minlength=sizes[a]).astype(np.float64) for a, c in held.items()}
     targets: list[TargetMarginal] = []
     kept: list[int] = []
     for a in moved:
-        if a not in joints:
-            shares[a] = np.bincount(new[a], minlength=sizes[a]).astype(np.float64)
-            targets.append(TargetMarginal((place[a],), shares[a].shape, shares[a]))
-            continue
-        joint, sigma = joints[a]
-        shares[a] = joint.reshape(-1, sizes[a]).sum(axis=0)
-        by = (place[KIND],) if joint.ndim > 2 else ()
+        of = beside[0].joints[a][0].reshape(-1, sizes[a]).sum(axis=0) if beside else None
+        shares[a] = np.bincount(new[a], minlength=sizes[a]).astype(np.float64) if of is None else of
         targets.append(TargetMarginal((place[a],), shares[a].shape, shares[a]))
-        kept.append(len(targets))
-        targets.append(TargetMarginal((*by, before[a], place[a]), joint.shape, joint.ravel(), sigma))
+        for number, row in enumerate(beside):
+            joint, sigma = row.joints[a]
+            by = () if row.kind is None else (place[row.kind],)
+            kept.append(len(targets))
+            at = (*by, places[a] + (1 + number) * len(moved), places[a])
+            targets.append(TargetMarginal(at, joint.shape, joint.ravel(), sigma))
     for m in relations:
         fitted = fit_to_shares(m.counts, [shares[a] for a in m.attributes])
         scale = rows / max(float(m.counts.sum()), 1.0)
         targets.append(
             TargetMarginal(tuple(place[a] for a in m.attributes), fitted.shape, fitted.ravel(), m.sigma * scale)
         )
-    all_sizes = [sizes[a] for a in (*moved, *moved, *held)]
+    all_sizes = [sizes[a] for a in (*moved * (1 + len(beside)), *held)]
     residuals = compute_residuals(columns, all_sizes, targets, 0, threads, Shard(seed))
     cliques = [target.attributes for target in targets]
     weights = weigh_marginals(targets)

@@ -9,15 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.compositions import CompositionCodec
+from privsyn.tasks.estimation.known_zeros import KnownZeros
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import Recode
-from privsyn.tasks.panels.link_members import KindsOfPairs
+from privsyn.tasks.panels.link_members import KindsOfPairs, PairsOfMembers
 from privsyn.tasks.panels.link_rows import AHEAD
 from privsyn.tasks.panels.transition_codes import TransitionCodes
 from privsyn.tasks.panels.transitions import estimate_pairs
 
 Floats: TypeAlias = NDArray[np.float64]
+Integers: TypeAlias = NDArray[np.int64]
 
 UNMEASURED, FIRST, SECOND = 1.0, 0.3, 0.3
 """How far shares of codes may be off for members of one kind of pair, relative: not by role, of both members by role.
@@ -26,16 +29,20 @@ Of the first one more, since a head with children, say, is not like all heads.
 """
 
 
+NoisyPairs: TypeAlias = Mapping[str, tuple[Floats, float]]
+"""Attribute -> its noisy counts by kind of pair, code and code, shape (kinds, k, k), and their noise."""
+
+
 def estimate_kinds(
     plan: EncodingPlan,
     recode: Recode,
     marginals: Sequence[Marginal],
     codes: Mapping[str, TransitionCodes],
-    noisy: Mapping[str, tuple[Floats, float]],
-) -> tuple[KindsOfPairs, list[Marginal]]:
-    """Return the transitions of every attribute that is followed, and members by AHEAD and each of these attributes.
-
-    ``noisy``: the counts of each attribute and their noise.
+    neighbours: NoisyPairs,
+    with_first: NoisyPairs,
+    zeros: KnownZeros | None,
+) -> PairsOfMembers:
+    """Return the transitions of every attribute that is followed; ``zeros``: what rules forbid of ``codes``.
 
     How many pairs of a kind there are follows from the compositions, and what their members are like from the relation
     with the role, where that was measured.
@@ -44,34 +51,55 @@ def estimate_kinds(
     one_ways = {m.attributes[0]: m.counts for m in marginals if len(m.attributes) == 1}
     r = recode[of.attribute]
     households = np.where(r.kept, r.weight, 0.0) * one_ways[of.attribute][np.minimum(r.coarse, r.size - 1)]
+    members = households @ of.members
+    by_role = {a: _share_by_role(a, roles, recode, marginals, c, zeros) for a, c in codes.items()}
+
+    def estimate(counted: NoisyPairs, pairs: Integers, of_first: Floats) -> KindsOfPairs:
+        drawn = households[:, None] * pairs / np.maximum(pairs.sum(axis=1, keepdims=True), 1)
+        number = drawn.sum(axis=0)
+        found = {}
+        for a, (counts, sigma) in counted.items():
+            shares, measured = by_role[a]
+            like = _compare_by_kind(a, of, drawn, recode, marginals, codes[a])
+            first, second = _scale(of_first @ shares * like), _scale(shares[np.arange(of.kinds) // 2] * like)
+            relative = (FIRST, SECOND) if measured else (UNMEASURED, UNMEASURED)
+            found[a] = [
+                estimate_pairs(counts[k], sigma, number[k], first[k], second[k], relative, codes[a].ordered)
+                for k in range(of.kinds)
+            ]
+        return found
+
+    found = estimate(neighbours, of.pairs, _share_roles_before(of, households))
+    every, ahead = households @ of.pairs, []
+    number = float((households * (of.members.sum(axis=1) > 1)).sum())
+    for a, (_, sigma) in neighbours.items():
+        counted = every[:, None] * [t.shares for t in found[a]]
+        last = np.maximum(members @ by_role[a][0] - counted.sum(axis=0), 1e-3 * members @ by_role[a][0])
+        noise = sigma * float(every.sum()) / max(number, 1e-9) * np.sqrt(codes[a].size)
+        ahead.append(Marginal((AHEAD, a), np.vstack([counted, last]), noise))
+    return PairsOfMembers(found, estimate(with_first, of.pairs_with_first, _share_first_roles(of, households)), ahead)
+
+
+def _share_roles_before(of: CompositionCodec, households: Floats) -> Floats:
+    """Return the shares of roles among members before one that makes each kind of pair with them, (kinds, roles)."""
     drawn = households / np.maximum(of.members.sum(axis=1) - 1, 1)
-    pairs = drawn @ of.pairs
-    before = np.zeros((of.kinds, roles.size))
-    for role in range(roles.size):
+    roles = of.members.shape[1]
+    before = np.zeros((of.kinds, roles))
+    for role in range(roles):
         others = of.members[:, :role] > 0
         known = (of.members[:, role] > 0) & others.any(axis=1)
         if role:
             last = role - 1 - np.argmax(others[:, ::-1], axis=1)
-            before[role * 2] = np.bincount(last[known], weights=drawn[known], minlength=roles.size)
+            before[role * 2] = np.bincount(last[known], weights=drawn[known], minlength=roles)
         before[role * 2 + 1, role] = 1.0
-    before /= np.maximum(before.sum(axis=1, keepdims=True), 1e-9)
-    members, neighbours = households @ of.members, households @ of.pairs
-    found, ahead = {}, []
-    for a, (counts, sigma) in noisy.items():
-        by_role, measured = _share_by_role(a, roles.attribute, roles.size, recode, marginals, codes[a])
-        like = _compare_by_kind(a, of, drawn, recode, marginals, codes[a])
-        first, second = _scale(before @ by_role * like), _scale(by_role[np.arange(of.kinds) // 2] * like)
-        relative = (FIRST, SECOND) if measured else (UNMEASURED, UNMEASURED)
-        found[a] = [
-            estimate_pairs(counts[k], sigma, pairs[k], first[k], second[k], relative, codes[a].ordered)
-            for k in range(of.kinds)
-        ]
-        counted = neighbours[:, None] * [t.shares for t in found[a]]
-        last = np.maximum(members @ by_role - counted.sum(axis=0), 1e-3 * members @ by_role)
-        scale = float(neighbours.sum()) / max(float(pairs.sum()), 1e-9)
-        noise = sigma * scale * np.sqrt(codes[a].size)
-        ahead.append(Marginal((AHEAD, a), np.vstack([counted, last]), noise))
-    return found, ahead
+    return before / np.maximum(before.sum(axis=1, keepdims=True), 1e-9)
+
+
+def _share_first_roles(of: CompositionCodec, households: Floats) -> Floats:
+    """Return the shares of roles among first members with a later one of each kind, shape (kinds, roles)."""
+    later = of.pairs_with_first
+    drawn = households[:, None] * later / np.maximum(later.sum(axis=1, keepdims=True), 1)
+    return np.asarray(_scale(drawn.T @ np.eye(of.members.shape[1])[of.find_first(0)]))
 
 
 def _scale(shares: Floats) -> Floats:
@@ -79,9 +107,12 @@ def _scale(shares: Floats) -> Floats:
 
 
 def _compare_by_kind(
-    a: str, of: CompositionCodec, drawn: Floats, recode: Recode, marginals: Sequence[Marginal], codes: TransitionCodes
+    a: str, of: CompositionCodec, pairs: Floats, recode: Recode, marginals: Sequence[Marginal], codes: TransitionCodes
 ) -> Floats:
-    """Return how much more often each code is there in households that have each kind of pair, 1 where unmeasured."""
+    """Return how much more often each code is there in households that have each kind of pair, 1 where unmeasured.
+
+    ``pairs``: the number of pairs by composition and kind.
+    """
     for m in marginals:
         if {*m.attributes} == {a, of.attribute}:
             counts = m.counts if m.attributes[0] == of.attribute else m.counts.T
@@ -89,23 +120,34 @@ def _compare_by_kind(
             whole = counts.sum(axis=0) / max(float(counts.sum()), 1e-9)
             shares = _scale(counts + counts.sum(axis=1, keepdims=True) * 1e-2 * whole + 1e-9)
             coarse = np.minimum(recode[of.attribute].coarse, recode[of.attribute].size - 1)
-            of_kind = _scale((drawn[:, None] * of.pairs).T) @ shares[coarse]
+            of_kind = _scale(pairs.T) @ shares[coarse]
             return np.where(of_kind > 0, of_kind, 1.0) / np.maximum(whole, 1e-9)
     return np.ones((of.kinds, codes.size))
 
 
 def _share_by_role(
-    a: str, role: str, roles: int, recode: Recode, marginals: Sequence[Marginal], codes: TransitionCodes
+    a: str,
+    of_roles: Codec,
+    recode: Recode,
+    marginals: Sequence[Marginal],
+    codes: TransitionCodes,
+    zeros: KnownZeros | None,
 ) -> tuple[Floats, bool]:
-    """Return the shares of the codes of ``a`` among the members of each role, and whether these are measured."""
+    """Return the shares of the codes of ``a`` among the members of each role, and whether these are measured.
+
+    A code that rules forbid to a role has none.
+    """
+    role, roles = of_roles.attribute, of_roles.size
+    coarse = np.minimum(recode[role].coarse, recode[role].size - 1)[:roles]
+    forbidden = None if zeros is None else zeros.on((role, a), (recode[role].size, codes.size))
+    allowed = np.ones((roles, codes.size)) if forbidden is None else (~forbidden[coarse]).astype(np.float64)
+    allowed[allowed.sum(axis=1) == 0] = 1.0
     for m in marginals:
         if {*m.attributes} == {a, role}:
             counts = m.counts if m.attributes[0] == role else m.counts.T
             counts = np.maximum(counts, 0.0) @ codes.split
-            coarse = np.minimum(recode[role].coarse, recode[role].size - 1)
             whole = counts.sum(axis=0) / max(float(counts.sum()), 1e-9)
-            counts = counts[coarse[:roles]] + 1e-3 * whole
-            return counts / counts.sum(axis=1, keepdims=True), True
+            return _scale((counts[coarse] + 1e-3 * whole + 1e-9) * allowed), True
     one = next(m.counts for m in marginals if m.attributes == (a,)) @ codes.split
     one = np.maximum(one, 0.0) / max(float(one.sum()), 1e-9)
-    return np.tile(one, (roles, 1)), False
+    return _scale((one + 1e-9) * allowed), False

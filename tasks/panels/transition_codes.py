@@ -21,7 +21,7 @@ MOST_CODES = 16
 """Codes of a column of numbers or moments in its table of transitions, at most."""
 
 RECORDS_A_CELL = 4.0
-RECORDS_OF_MEMBERS = 1.0
+RECORDS_OF_MEMBERS = 0.7
 """Records that a cell of the table would have at least if all had as many, in standard deviations of the noise.
 
 Fewer of pairs of members: what is said of couples and of parents and children hangs on narrow codes of few of the rows.
@@ -51,10 +51,11 @@ def build_transition_codes(plan: EncodingPlan, recode: Recode, rho: Fraction) ->
 
     ``rho``: the budget of all tables of transitions, by which the noise is known about.
     """
-    following = plan.following
-    sigma = np.sqrt(len(following) / (2 * float(rho))) if following else 1.0
+    following, household = plan.following, plan.get_order()[0].household
+    looks = len(following) * (2 if household else 1)  # of members one with the next, and one with the first
+    sigma = np.sqrt(looks / (2 * float(rho))) if following else 1.0
     rows = max(estimate_total(recode), 1.0)
-    wanted = RECORDS_OF_MEMBERS if plan.get_order()[0].household else RECORDS_A_CELL
+    wanted = RECORDS_OF_MEMBERS if household else RECORDS_A_CELL
     most = int(np.clip(np.sqrt(rows / (wanted * sigma)), 1, MOST_CODES))
     found = {}
     for a in following:

@@ -120,15 +120,17 @@ def estimate_pairs(
     """Return the transitions between members of one kind of pair, by noisy ``counts``, shape (k, k).
 
     ``pairs``: their number; ``first`` and ``second``: the expected shares of codes of both members, by released counts,
-    which are wrong by the shares ``relative`` of themselves, about.  Counts are drawn towards the nearest model, the
-    more the less they say beyond noise, and have the sums that both of these say.
+    which are wrong by the shares ``relative`` of themselves, about; codes without a share have none.  Counts are drawn
+    towards the nearest model, the more the less they say beyond noise, and have the sums that both of these say.
     """
     pairs, k = max(pairs, 1.0), len(first)
     sums = []
     for axis, shares, off in ((1, first, relative[0]), (0, second, relative[1])):
         expected = pairs * shares
         average = _average(counts.sum(axis=axis), k * sigma**2, expected, (off * expected) ** 2 + 1.0)
-        sums.append(project_to_sum(average, pairs))
+        possible = shares > 0 if shares.any() else np.ones(k, bool)
+        sums.append(np.zeros(k))
+        sums[-1][possible] = project_to_sum(average[possible], pairs)
     rows, columns = sums
     model = model_moves(counts, rows, columns, ordered, ALIKE)
     found = np.maximum(_shrink_by_size(counts, model, sigma), 1e-3 * model)

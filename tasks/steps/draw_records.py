@@ -107,9 +107,8 @@ def draw_records(
         new[a] = draw_attribute(a, given, above, rows, ones[a], address)
     held = {a: code for a, code in above.items() if any(a in m.attributes for m in relations)}
     if rows:
-        now = {a: np.zeros_like(code) for a, code in new.items()}
         sizes = dict(zip(domain.attributes, domain.sizes, strict=True))
-        fit_relations(new, now, held, sizes, {}, relations, seed, choose_thread_count(threads))
+        fit_relations(new, [], held, sizes, relations, seed, choose_thread_count(threads))
     return CodeTable(domain, tuple(np.ascontiguousarray({**new, **above}[a]) for a in domain.attributes))
 
 

@@ -117,7 +117,7 @@ def test_the_pinned_version_is_one_that_the_project_allows(lock: str) -> None:
 
 
 def test_every_pin_has_its_hashes_and_names_no_registry() -> None:
-    for lock in LOCKS:
+    for lock in (*LOCKS, "requirements-uv.lock"):
         assert all(pin.hashes for pin in pins_of(lock))
         assert "://" not in (ROOT / lock).read_text(encoding="utf-8")
 

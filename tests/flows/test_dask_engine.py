@@ -367,6 +367,7 @@ def test_the_scratch_of_a_cluster_of_ones_own_lies_in_the_private_folder(places:
     assert Path(scratch).is_relative_to(settings.private_root / "dask")
 
 
+@pytest.mark.slow
 def test_workers_make_the_rows_of_shards_and_one_that_is_killed_changes_none(
     places: Path, folder: str, cluster: Any
 ) -> None:

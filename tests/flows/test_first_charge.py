@@ -72,7 +72,11 @@ def charged() -> int:
     return len(Ledger(str(path)).entries()) if path.exists() else 0
 
 
-@pytest.mark.parametrize("answer", [b"\n", b"\x04", ""], ids=["nothing", "end of input", "no input, here"])
+@pytest.mark.parametrize(
+    "answer",
+    [b"\n", pytest.param(b"\x04", marks=pytest.mark.slow), ""],
+    ids=["nothing", "end of input", "no input, here"],
+)
 @pytest.mark.usefixtures("at_a_terminal")
 def test_a_terminal_is_asked_and_a_no_leaves_no_trace(spec: Path, answer: bytes | str) -> None:
     """Here, with the forecast for tables of several sizes; in processes of their own, for one of 300 rows."""

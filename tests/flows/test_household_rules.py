@@ -28,7 +28,7 @@ ONE_HEAD = {"never": "count(role == 'head') != 1"}
 YOUNGER = {"never": "role == 'child' and age >= head.age - 14"}
 
 
-@pytest.mark.parametrize("privacy", [LARGE, NOISY])
+@pytest.mark.parametrize("privacy", [LARGE, pytest.param(NOISY, marks=pytest.mark.slow)])
 def test_every_household_has_one_head_and_children_that_are_younger(tmp_path: Path, privacy: dict[str, Any]) -> None:
     path = tmp_path / "households.parquet"
     table = make_households(1_500).to_pandas()

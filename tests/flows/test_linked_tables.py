@@ -136,6 +136,7 @@ def test_households_without_members(tmp_path: Path) -> None:
     assert "the synthetic households, also those without rows" in (folder / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_the_private_report_and_answers_are_of_rows_and_their_persons(tmp_path: Path) -> None:
     tables, folder = make(tmp_path)
     report = evaluate(EvaluationRequest(str(folder)), Settings())

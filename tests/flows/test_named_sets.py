@@ -92,6 +92,7 @@ def test_a_set_is_not_measured_where_the_spec_says_so_or_has_the_defaults_of_bef
     assert "measured" not in request.spec.public()["workload"][0]
 
 
+@pytest.mark.slow
 def test_answers_about_a_set_are_measured_and_near_the_truth() -> None:
     rows = answered.table(20_000)
     rows = rows.append_column("odd", pa.array(parity_of(rows)))

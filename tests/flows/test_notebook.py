@@ -48,6 +48,7 @@ def run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str,
     return {cell.source: shown(cell) for cell in book.cells if cell.cell_type == "code"}
 
 
+@pytest.mark.slow
 def test_the_receivers_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outputs = run("receiver", tmp_path, monkeypatch)
 

@@ -99,6 +99,7 @@ LONG = {
     "What a release will take",
     "A name is a budget",
     "Tables of a database",
+    "Back up and recover a ledger in PostgreSQL",
 }
 """Sections whose commands take longest."""
 

@@ -110,6 +110,7 @@ def test_answers_are_of_persons_each_by_one_row(tmp_path: Path) -> None:
     assert model["estimate"].sum() < rows["pid"].nunique()
 
 
+@pytest.mark.slow
 def test_the_private_report_compares_persons_over_time(tmp_path: Path) -> None:
     spec, _, folder = make(tmp_path)
     report = evaluate(EvaluationRequest(str(folder), spec.data), Settings())

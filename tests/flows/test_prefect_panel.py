@@ -25,6 +25,7 @@ def test_the_flow_makes_linked_rows_and_finds_them_again(tmp_path: Path) -> None
     assert run(spec).released == summary.released
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("prefect_server", "places")
 def test_the_flow_makes_households_and_finds_them_again(tmp_path: Path) -> None:
     pq.write_table(make_households(400), tmp_path / "members.parquet")
@@ -35,6 +36,7 @@ def test_the_flow_makes_households_and_finds_them_again(tmp_path: Path) -> None:
     assert run(spec).released == summary.released
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("prefect_server", "places")
 def test_the_flow_makes_a_tree_of_tables_and_finds_them_again(tmp_path: Path) -> None:
     spec = make_tables_spec(save_tables(tmp_path, make_tree(200), make_tree_content()), **QUICK)

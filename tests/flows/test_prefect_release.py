@@ -135,6 +135,7 @@ def test_every_step_is_a_task_of_its_title_and_the_second_run_finds_all_cached(s
     assert (again.run, spent()) == (first.summary.run, first.cost)
 
 
+@pytest.mark.slow
 def test_other_synthesis_settings_run_only_what_follows_from_them(spec: ReleaseSpec, first: First) -> None:
     other, ran = run(changed(spec, synthesis={"seed": 7, "iterations": 3}))
     anew = {"Synthesize", "Append attributes", "Decode"}
@@ -142,6 +143,7 @@ def test_other_synthesis_settings_run_only_what_follows_from_them(spec: ReleaseS
     assert other.drawn == ()
 
 
+@pytest.mark.slow
 def test_fresh_noise_runs_everything_but_the_encoding(spec: ReleaseSpec, first: First) -> None:
     fresh, ran = run(spec, fresh=True)
     assert ran == {label: "Cached" if label == "Encode (transform)" else "Completed" for label in LABELS}
@@ -186,6 +188,7 @@ def test_a_command_that_calls_the_flow_says_where_its_release_lies(spec: Release
     assert Path(summary.private).is_relative_to(own.private_root)
 
 
+@pytest.mark.slow
 def test_a_lost_results_folder_is_made_again_without_noise(spec: ReleaseSpec, first: First) -> None:
     shutil.rmtree(Settings().private_root / "prefect" / "results")
     again, ran = run(spec)

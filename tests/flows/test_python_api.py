@@ -236,6 +236,7 @@ def test_what_is_private_is_not_printed(made: privsyn.Release, table: pa.Table, 
     assert "age" in checked._repr_html_()
 
 
+@pytest.mark.slow
 def test_neither_a_release_nor_one_that_is_there_loads_anything_heavy(
     places: Path, table: pa.Table, save: Callable[..., str]
 ) -> None:

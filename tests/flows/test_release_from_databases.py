@@ -39,7 +39,7 @@ from tests.support.specs import COLUMNS, make_spec, people
 
 pytestmark = pytest.mark.usefixtures("places")
 
-KINDS = ("sqlite", "duckdb", "postgresql")
+KINDS = ("sqlite", pytest.param("duckdb", marks=pytest.mark.slow), "postgresql")
 
 
 @pytest.fixture(params=KINDS)

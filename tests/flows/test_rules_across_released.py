@@ -72,6 +72,7 @@ def test_it_is_made_again_byte_for_byte_and_said_in_the_note(tmp_path: Path) -> 
     assert "never `income < previous.income`" in note
 
 
+@pytest.mark.slow
 def test_the_private_report_counts_breaks_of_both_tables(tmp_path: Path) -> None:
     path, made = make(tmp_path)
     report = evaluate(EvaluationRequest(made.released, path), Settings())

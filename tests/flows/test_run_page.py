@@ -246,6 +246,7 @@ def test_great_expectations_validated_every_rule_of_every_table_and_the_page_sho
     assert json.loads(str(run(spec)[1]["contracts-people"].data)) == told  # a cached run shows what was found then
 
 
+@pytest.mark.slow
 def test_the_budget_tells_this_release_from_others_and_a_run_that_costs_nothing(
     spec: ReleaseSpec, first: First
 ) -> None:

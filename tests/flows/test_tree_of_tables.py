@@ -20,6 +20,8 @@ from tests.support.releases import QUICK
 
 LARGE = {"privacy": {"epsilon": 50, "delta": 1e-9}, "budget": {"epsilon": 200, "delta": 1e-8}}
 NAMES = ("persons", "visits", "drugs", "buys")
+RULES = [{"never": "dose == 2 and day < 9"}, {"never": "dose == 2 and previous.dose == 2"}]
+CONTENT = make_tree_content(rules=RULES)
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +32,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
         environment.setenv("PRIVSYN_OUT", str(place / "out"))
         environment.setenv("PRIVSYN_LEDGER", str(place / "ledger.sqlite"))
         tables = make_tree(600)
-        folder = privsyn.release(tables, make_tables_spec(make_tree_content(), **LARGE, **QUICK)).folder
+        folder = privsyn.release(tables, make_tables_spec(CONTENT, **LARGE, **QUICK)).folder
         yield tables, folder, {n: pq.read_table(folder / "tables" / f"{n}.parquet").to_pandas() for n in NAMES}
 
 
@@ -45,6 +47,19 @@ def test_keys_join_and_caps_hold(made: Any) -> None:
     assert found["buys"]["pid"].isin(found["persons"]["pid"]).all()
     assert found["buys"].groupby("pid").size().max() == 3
     assert (found["drugs"].groupby("visit")["day"].diff().dropna() >= 0).all()
+
+
+def test_every_row_keeps_the_rules_of_its_table(made: Any) -> None:
+    """About a row, and about the row before of the same visit; some private rows keep neither."""
+    tables, folder, found = made
+    broken = []
+    for drugs in (tables["drugs"].to_pandas().sort_values(["visit", "day"], kind="stable"), found["drugs"]):
+        high = drugs["dose"] == 2
+        again = high & high.groupby(drugs["visit"]).shift(fill_value=False)
+        broken.append([int((high & (drugs["day"] < 9)).sum()), int(again.sum())])
+    assert min(broken[0]) > 0
+    assert broken[1] == [0, 0]
+    assert "- never `dose == 2 and previous.dose == 2`" in (folder / "README.md").read_text()
 
 
 def count_below(tables: Any, above: str, below: str, key: str, most: int) -> pd.DataFrame:
@@ -103,7 +118,7 @@ def test_all_looks_are_one_record_and_cost_the_whole_budget(made: Any) -> None:
 def test_it_is_found_again_made_again_and_asked(made: Any) -> None:
     tables, folder, _ = made
     entries = len(Ledger(Settings().ledger, create=False).entries())
-    assert privsyn.release(tables, make_tables_spec(make_tree_content(), **LARGE, **QUICK)).folder == folder
+    assert privsyn.release(tables, make_tables_spec(CONTENT, **LARGE, **QUICK)).folder == folder
     assert len(Ledger(Settings().ledger, create=False).entries()) == entries
     assert privsyn.rerun(folder).agrees
     assert privsyn.open_release(folder).count("job")["estimate"].sum() > 0

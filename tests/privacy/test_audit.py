@@ -65,12 +65,20 @@ def test_19_the_bounds_use_much_of_the_claim() -> None:
     assert mu > 0.5 * claimed(4.0)
 
 
-@pytest.mark.parametrize("name", [name for name in MUTANTS if name != SELECTION])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name == "half the noise" else pytest.mark.slow)
+        for name in MUTANTS
+        if name != SELECTION
+    ],
+)
 def test_19_mutant_is_above_the_claim(name: str) -> None:
     """Planted mutants: half the noise, one-ways free of charge.  For epsilon it takes more runs: make audit."""
     assert bound_mu(*sides(name, 4.0)).value > claimed(4.0)
 
 
+@pytest.mark.slow
 def test_19_mutant_a_selection_on_exact_scores_is_above_the_claim() -> None:
     """Planted mutant: noisy scores are published, and the marginals chosen by the exact ones."""
     found = bound_epsilon(*sides(SELECTION, 1.0, 120), DELTA)
@@ -87,6 +95,7 @@ def test_19_the_evidence_is_the_whole_budgets() -> None:
         assert side["all"].std() == pytest.approx(mu, rel=0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.statistical(0.06)
 def test_19_the_look_at_trends_shows_what_its_share_pays_for_and_no_more() -> None:
     """The canary moves every sum of signs by its whole sensitivity: ln P/Q of a look of rho is N(+-rho, 2 rho)."""

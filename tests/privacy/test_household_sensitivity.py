@@ -71,6 +71,14 @@ def test_05_mutant_members_drawn_by_the_number_of_a_household(monkeypatch: pytes
     """Planted mutant: members are drawn by where households stand in the table, so others' records move, too."""
     monkeypatch.setattr(choose_rows, "mix_bits", lambda key: np.arange(len(key), dtype=np.uint64) * np.uint64(7919))
     assert largest_change(make_households(HOUSEHOLDS), count_records) > 1
+    assert largest_change(make_households(HOUSEHOLDS), count_pairs) > 1
+
+
+def test_05_mutant_a_record_for_every_later_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted mutant: every member after the second one is beside the first one, at the price of one a household."""
+    monkeypatch.setattr(KeptRuns, "find_pairs", lambda runs: np.flatnonzero(runs.before > 1) - 1)
+    monkeypatch.setattr(KeptRuns, "find_later", lambda runs: np.flatnonzero(runs.before > 1))
+    assert largest_change(make_households(HOUSEHOLDS), count_pairs) > 1
 
 
 def test_05_one_person_changes_the_record_of_a_household() -> None:

@@ -53,6 +53,7 @@ def test_18_the_attack_of_the_evaluation_sees_a_large_epsilon_leak() -> None:
     assert sees_the_leak()
 
 
+@pytest.mark.slow
 def test_18_mutant_an_attack_that_sees_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: every distance is 0, so that every release looks safe."""
     blind = lambda targets, rows, ordered, threads=0: np.zeros(targets.rows, np.float32)  # noqa: E731

@@ -105,11 +105,15 @@ def test_05_each_row_is_read_alone_under_any_spec(spec: ReleaseSpec, data: st.Da
         assert_row_local(codec, data.draw(arrays))
 
 
-@settings(max_examples=100, deadline=None)
-@given(arrays)
-def test_05_each_row_is_read_alone_for_every_kind(array: pa.Array) -> None:
-    for codec in codecs():
-        assert_row_local(codec, array)
+@pytest.mark.parametrize("examples", [25, pytest.param(300, marks=pytest.mark.slow)])
+def test_05_each_row_is_read_alone_for_every_kind(examples: int) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(arrays)
+    def check(array: pa.Array) -> None:
+        for codec in codecs():
+            assert_row_local(codec, array)
+
+    check()
 
 
 @pytest.mark.parametrize("texts_", [ODD_MOMENTS, ODD_NUMBERS, ODD_MOMENTS + ODD_NUMBERS])

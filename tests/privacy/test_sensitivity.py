@@ -142,7 +142,7 @@ def worst_triple(values: dict[str, np.ndarray], records: int) -> float:
     return max(abs(score(t) - score((*t, *more))) for t in tables for more in added)
 
 
-@pytest.mark.parametrize("records", [1, 2])
+@pytest.mark.parametrize("records", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_05_triple_scores(records: int) -> None:
     """The declared k is never exceeded, whatever the values of parts, and is reached."""
     queries = triple_scores.plan_queries([("a", "b", "c")], Fraction(1), records)

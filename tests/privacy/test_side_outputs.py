@@ -81,8 +81,11 @@ def everything_logged() -> Iterator[list[str]]:
     compiler.setLevel(compiler.level or logging.WARNING)  # also where it is not loaded yet
     known = [lg for lg in logging.Logger.manager.loggerDict.values() if isinstance(lg, logging.Logger)]
     loggers = [logging.getLogger(), *(lg for lg in known if not lg.name.startswith("numba"))]
-    before = [(lg, lg.level) for lg in loggers]
+    screens = {h: lg for lg in loggers for h in lg.handlers if isinstance(h, logging.StreamHandler)}
+    before = [*((lg, lg.level) for lg in loggers), *((handler, handler.level) for handler in screens)]
     heard = [lg for lg in loggers if lg is logging.getLogger() or not lg.propagate]
+    for handler, logger in screens.items():  # a screen shows what it would have: `kept` has all that is said
+        handler.setLevel(max(handler.level, logger.getEffectiveLevel()))
     for logger in loggers:
         logger.setLevel(logging.DEBUG)
     for logger in heard:
@@ -92,8 +95,8 @@ def everything_logged() -> Iterator[list[str]]:
     finally:
         for logger in heard:
             logger.removeHandler(kept)
-        for logger, level in before:
-            logger.setLevel(level)
+        for one, level in before:
+            one.setLevel(level)
 
 
 # without Prefect: quick enough for mutants

@@ -57,7 +57,12 @@ def test_of_something_else():
 
 @pytest.mark.parametrize(
     ("rate", "fails", "code"),
-    [("0.05", "assert False", 0), ("1e-5", "assert False", 1), ("0.05", "raise OSError", 1), ("1e-5", "pass", 0)],
+    [
+        ("0.05", "assert False", 0),
+        ("1e-5", "assert False", 1),
+        pytest.param("0.05", "raise OSError", 1, marks=pytest.mark.slow),
+        pytest.param("1e-5", "pass", 0, marks=pytest.mark.slow),
+    ],
 )
 def test_what_chance_makes_passes_and_an_error_never(tmp_path: Path, rate: str, fails: str, code: int) -> None:
     (tmp_path / "test_it.py").write_text(TESTS.format(rate=rate, fails=fails))

@@ -33,9 +33,11 @@ from tests.support.specs import people
 
 @pytest.fixture(autouse=True)
 def handlers_as_before() -> Iterator[None]:
+    ignored = signal.signal(signal.SIGINT, signal.default_int_handler)  # by what a shell starts in its background
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     assert {number: signal.getsignal(number) for number in before} == before
+    signal.signal(signal.SIGINT, ignored)
 
 
 def test_a_signal_waits_for_a_look() -> None:

@@ -42,6 +42,7 @@ def gauges(folder: Path) -> dict[str, float]:
     return found
 
 
+@pytest.mark.slow
 def test_budgets_successes_and_verifications_are_told(
     spec: ReleaseSpec, places: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

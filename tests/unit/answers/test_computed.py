@@ -86,6 +86,7 @@ def test_means_and_shares_of_computed_columns_have_intervals() -> None:
     assert list(joint.columns[:2]) == ["happy", "climate"] and len(joint) >= 4
 
 
+@pytest.mark.slow
 def test_what_is_not_known_of_computed_columns_is_said() -> None:
     assert release().quantile("work years", 0.5).source[0] == "not known"
     found = release().estimate(lambda rows: rows["work years"].mean(), columns=["work years"])

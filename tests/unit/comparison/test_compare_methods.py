@@ -369,6 +369,7 @@ def test_a_wrong_option_is_2_and_one_sentence_that_names_it(yaml: Path, argument
     assert not Settings().private_root.exists()
 
 
+@pytest.mark.slow
 def test_the_command_prints_one_table_or_one_object(yaml: Path, places: Path) -> None:
     common = ("compare", yaml, "--methods", "default,independent", "--epsilons", "1", "--seeds", 2)
     shown = privsyn(*common)

@@ -46,6 +46,26 @@ def change(name: str, **changes: Any) -> dict[str, Any]:
 DEEP = {"of": "drugs", "order": "n", "max": 2, "columns": {"n": {"kind": "integer", "min": 0, "max": 9}}}
 AGAIN = {"job": {"kind": "boolean"}, "day": {"kind": "integer", "min": 0, "max": 30}}
 
+NEVER_ABOVE = [{"never": "dose == 2 and job == 'none'"}]
+LOOKED_UP = {"lookup": {"from": "day", "to": "dose", "table": "doses.csv"}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"rules": [{"never": "dose == 2 and day < 3"}]}, "Write the rule in `tables.drugs.rules`"),
+        ({"rules": [{"never": "count(drugs.dose == 2) > 1"}]}, "names 'dose', a column of drugs"),
+        ({"rules": [{"derive": {"dose": "day - 1"}}]}, "names 'dose', a column of drugs"),
+        ({"focus": {"columns": ["online"]}}, "names 'online', a column of buys, and is about the first two tables"),
+        ({"workload": [{"columns": ["dose", "day"]}]}, "names 'dose', a column of drugs"),
+        ({"with_order": ["age"]}, "is given in visits, too"),
+    ],
+)
+def test_what_is_about_the_first_two_tables_names_no_further_one(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        make_tables_spec(make_tree_content(), **fields)
+    assert words in str(caught.value)
+
 
 @pytest.mark.parametrize(
     ("content", "words"),
@@ -63,6 +83,10 @@ AGAIN = {"job": {"kind": "boolean"}, "day": {"kind": "integer", "min": 0, "max":
         (change("drugs", once=["a"]), "is about the roles in a household"),
         (change("drugs", columns=["day"]), "has no columns of its own"),
         (change("drugs", columns=AGAIN), "'job' is a column of visits and of drugs"),
+        (change("drugs", rules=NEVER_ABOVE), "names 'job', and a rule of drugs is about the columns of drugs alone"),
+        (change("drugs", rules=[{"never": "dose == 'high'"}]), "dose"),
+        (change("drugs", rules=[LOOKED_UP]), "names a file"),
+        (change("visits", rules=NEVER_ABOVE), "the rules of the first two tables are the spec's"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
 )

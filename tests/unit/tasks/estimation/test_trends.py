@@ -18,7 +18,7 @@ from privsyn.tasks.estimation.trends import (
     TOP,
     Ranks,
     Trends,
-    _build_joint,
+    _build_joints,
     _make_definite,
     list_missing_pairs,
     rank_codes,
@@ -91,7 +91,7 @@ def test_shares_that_sum_to_a_last_bit_more_than_one_have_a_joint_distribution()
     width = np.array([0.1] * 3 + [0.7 + 4e-16, 0.0])
     assert np.cumsum(width)[-2] > 1
     ranks = Ranks(np.array([-2, -1, 0, 1, 2, 0]), width, np.ones(5, dtype=bool), 1.0)
-    joint = _build_joint(ranks, ranks, 0.6)
+    (joint,) = _build_joints([ranks], [ranks], np.array([0.6]))
     assert np.isfinite(joint).all()
     np.testing.assert_allclose(joint.sum(axis=1), width, atol=1e-9)
 

@@ -60,6 +60,7 @@ def test_rows_without_a_common_code_are_always_told_apart() -> None:
     assert result.auc == 1
 
 
+@pytest.mark.slow
 def test_the_null_expectation_by_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows redrawn from the real ones are rows of a right model fitted to them: ratio 1.  Fresh rows: 2.
 

@@ -38,7 +38,7 @@ def test_a_run_of_neighbours_is_kept_and_one_of_two_neighbours_is_drawn() -> Non
     assert max(starts.values()) < 3 * min(starts.values())
     drawn = Counter(runs.before[runs.drawn].tolist())
     assert set(drawn) == {0, 1, 2, 3}  # never the last, which has no next row
-    first, after = runs.list_pairs()
+    first, after = (runs.place[runs.find_pairs() + step] for step in (0, 1))
     np.testing.assert_array_equal(years[after] - years[first], 1)
     np.testing.assert_array_equal(runs.measure_gaps(), 1)
 
@@ -47,7 +47,7 @@ def test_persons_of_one_row_have_a_record_and_no_pair() -> None:
     table = make_panel(50, most=1)
     (runs,) = iterate_persons(lambda: table.to_batches(), PLAN)
     assert runs.drawn.all()
-    assert len(runs.list_pairs()[0]) == 0
+    assert len(runs.find_pairs()) == 0
     assert (runs.measure_gaps() == -1).all()
 
 
