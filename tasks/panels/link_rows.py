@@ -51,8 +51,8 @@ class _Rows:
     row was made from.
     """
 
-    person: Integers
-    position: Integers
+    person: Codes
+    position: Codes
     step: Integers
     codes: dict[str, Codes]
     places: dict[str, Floats]
@@ -238,22 +238,23 @@ class Linker:
         """Return all rows, person by person, and their codes as in :meth:`_link`."""
         person, position, step = (np.concatenate([getattr(r, n) for r in made]) for n in ("person", "position", "step"))
         order = np.lexsort((position, person))
-        drawn = (np.arange(len(person)) < len(persons.own.person))[order]
+        drawn = order < len(persons.own.person)
         person, position, fine = person[order], position[order], {}
-        own = persons.before[person]
+        before, after = (beyond(position, persons.before[person]) for beyond in (np.less, np.greater))
         for codec in self._plan.of_rows.codecs:
             a = codec.attribute
             if a in self._following:
-                code, place = (np.concatenate([getattr(r, n)[a] for r in made])[order] for n in ("codes", "places"))
-                fine[a] = self._followed[a].at(code, place)[0]
-                stays = np.concatenate([r.stays[a] for r in made])[order]
-                as_before = stays & (position > own)
-                as_before[1:] |= (stays & (position < own))[:-1]  # made from the row after: that one stays
-                fine[name_stay(a)] = as_before.astype(np.int64)
+                # what was joined is let go: rows of all persons are held once
+                code, place = (np.concatenate([getattr(r, n).pop(a) for r in made])[order] for n in ("codes", "places"))
+                fine[a] = find_fine_codes(self._followed[a], code, place, codec.size)
+                stays = np.concatenate([r.stays.pop(a) for r in made])[order]
+                as_before = stays & after
+                as_before[1:] |= (stays & before)[:-1]  # made from the row after: that one stays
+                fine[name_stay(a)] = as_before
             elif a in self._plan.drawn_by_row:
-                fine[a] = self._draws[a](np.zeros(len(person), np.uint8), rng)
+                fine[a] = narrow_codes(self._draws[a](np.zeros(len(person), np.uint8), rng), codec.size)
             elif a != self._panel.order:
-                fine[a] = persons.fine[a][person]
+                fine[a] = narrow_codes(persons.fine[a], codec.size)[person]
         step, codes = step[order], {}
         for a in self._noisy_rows:
             if a == self._panel.order:
@@ -289,7 +290,8 @@ class _Persons:
             code, places[a] = linker._followed[a].locate(linker._draws[a](coarse[a], rng), rng.random(len(own)))
             codes[a] = code.astype(choose_code_dtype(linker._sizes[a]))
         none = {a: np.zeros(len(own), bool) for a in codes}
-        self.own = _Rows(np.arange(len(own)), self.before, self._step, codes, places, none)
+        number, position = (of.astype(np.int32) for of in (np.arange(len(own)), self.before))
+        self.own = _Rows(number, position, self._step, codes, places, none)
 
     def read_carried(self, name: str, person: Integers, step: Integers) -> Interval:
         """Return what a column that is not followed is, or may be, in rows of these persons at these steps."""
@@ -306,6 +308,24 @@ class _Persons:
         """Return the values of a column that grows with the order, at these steps of these persons."""
         values = self._grown[attribute][person] + (step - self._step[person]) * self._plan.order_unit
         return pa.array(values, from_pandas=True)
+
+
+def narrow_codes(codes: Codes, size: int) -> Codes:
+    """Return codes below ``size`` in the smallest type: there is one a row of every person."""
+    return codes.astype(choose_code_dtype(size))
+
+
+BLOCK = 1 << 18
+"""Rows of which fine codes are found at once."""
+
+
+def find_fine_codes(codes: FineCodes, coarse: Codes, places: Floats, size: int) -> Codes:
+    """Return the fine code at each place of a coarse one, in the smallest type that holds codes below ``size``."""
+    found = np.empty(len(coarse), choose_code_dtype(size))
+    for first in range(0, len(coarse), BLOCK):
+        some = slice(first, first + BLOCK)
+        found[some] = codes.at(coarse[some], places[some])[0]
+    return found
 
 
 def recode_relation(marginal: Marginal, codes: Mapping[str, TransitionCodes]) -> Marginal:
@@ -526,14 +546,14 @@ class LinkedRows:
     followed whether the value is that of the row before (:func:`privsyn.data_contracts.panels.name_stay`).
     """
 
-    person: Integers
+    person: Codes
     step: Integers
     drawn: NDArray[np.bool_]
-    fine: dict[str, Integers]
+    fine: dict[str, Codes]
 
     def take(self, persons: NDArray[np.bool_]) -> LinkedRows:
         """Return the rows of some persons, with numbers from 0."""
-        rows, number = persons[self.person], np.cumsum(persons) - 1
+        rows, number = persons[self.person], (np.cumsum(persons) - 1).astype(self.person.dtype)
         fine = {a: code[rows] for a, code in self.fine.items()}
         return LinkedRows(number[self.person[rows]], self.step[rows], self.drawn[rows], fine)
 
