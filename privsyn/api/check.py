@@ -268,8 +268,8 @@ def _list_warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:
         )
     found.extend(_explain_scored_pairs(plan))
     found.extend(
-        f"workload[{number}].question: {'every' if holds else 'no'} value that {attribute} can have fulfils its condition, "
-        "so it tells no rows apart."
+        f"workload[{number}].question: {'every' if holds else 'no'} value that {attribute} can have fulfils its "
+        "condition, so it tells no rows apart. Correct the condition, or take it out."
         for number, attribute, holds in find_idle_conditions(spec, plan.request.encoding)
     )
     if unit.records_per_person == 1:
