@@ -210,6 +210,18 @@ class Linker:
                 held[a] = persons.coarse[a][person]
         return held
 
+    def _encode_rows(self, attribute: str, persons: _Persons, person: Codes, step: Integers) -> Codes:
+        """Return the coarse codes of the order, or of what grows with it, in rows at these steps, a block at a time."""
+        found = np.empty(len(step), choose_code_dtype(self._recode[attribute].size))
+        for first in range(0, len(step), BLOCK):
+            some = slice(first, first + BLOCK)
+            if attribute == self._panel.order:
+                values = self._order.release(step[some])
+            else:
+                values = persons.grow(attribute, person[some], step[some])
+            found[some] = self._encode(attribute, values)
+        return found
+
     def _encode(self, attribute: str, values: pa.Array) -> Codes:
         return self._to_coarse(attribute, self._plan.get_codec(attribute).encode({attribute: values})[0])
 
@@ -233,21 +245,29 @@ class Linker:
         return summarize_linked(self._plan, self._recode, read, np.diff(person, prepend=-1) != 0)
 
     def _join(
-        self, persons: _Persons, made: Sequence[_Rows], rng: np.random.Generator
+        self, persons: _Persons, made: list[_Rows], rng: np.random.Generator
     ) -> tuple[LinkedRows, dict[str, Codes], dict[str, Codes]]:
-        """Return all rows, person by person, and their codes as in :meth:`_link`."""
+        """Return all rows, person by person, and their codes as in :meth:`_link`.
+
+        ``made`` is emptied, so that the rows of all persons are held about once.
+        """
         person, position, step = (np.concatenate([getattr(r, n) for r in made]) for n in ("person", "position", "step"))
+        parts = [(r.codes, r.places, r.stays) for r in made]
+        made.clear()
         order = np.lexsort((position, person))
         drawn = order < len(persons.own.person)
-        person, position, fine = person[order], position[order], {}
-        before, after = (beyond(position, persons.before[person]) for beyond in (np.less, np.greater))
+        person, position, step, fine = person[order], position[order], step[order], {}
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        del order
+        own = persons.before.astype(position.dtype)[person]
+        before, after = position < own, position > own
+        del own, position
         for codec in self._plan.of_rows.codecs:
             a = codec.attribute
             if a in self._following:
-                # what was joined is let go: rows of all persons are held once
-                code, place = (np.concatenate([getattr(r, n).pop(a) for r in made])[order] for n in ("codes", "places"))
+                code, place, stays = (_put_at(rank, [of.pop(a) for of in each]) for each in zip(*parts, strict=True))
                 fine[a] = find_fine_codes(self._followed[a], code, place, codec.size)
-                stays = np.concatenate([r.stays.pop(a) for r in made])[order]
                 as_before = stays & after
                 as_before[1:] |= (stays & before)[:-1]  # made from the row after: that one stays
                 fine[name_stay(a)] = as_before
@@ -255,12 +275,10 @@ class Linker:
                 fine[a] = narrow_codes(self._draws[a](np.zeros(len(person), np.uint8), rng), codec.size)
             elif a != self._panel.order:
                 fine[a] = narrow_codes(persons.fine[a], codec.size)[person]
-        step, codes = step[order], {}
+        codes = {}
         for a in self._noisy_rows:
-            if a == self._panel.order:
-                codes[a] = self._encode(a, self._order.release(step))
-            elif a in self._panel.with_order:
-                codes[a] = self._encode(a, persons.grow(a, person, step))
+            if a == self._panel.order or a in self._panel.with_order:
+                codes[a] = self._encode_rows(a, persons, person, step)
             else:
                 codes[a] = self._to_coarse(a, fine[a])
         return LinkedRows(person, step, drawn, fine), codes, self._summarize(persons, person, step, fine)
@@ -313,6 +331,16 @@ class _Persons:
 def narrow_codes(codes: Codes, size: int) -> Codes:
     """Return codes below ``size`` in the smallest type: there is one a row of every person."""
     return codes.astype(choose_code_dtype(size))
+
+
+def _put_at(rank: Integers, parts: list[Codes]) -> Codes:
+    """Return the values of all parts, each at its rank; ``parts`` is emptied on the way."""
+    found, start = np.empty(len(rank), parts[0].dtype), 0
+    while parts:
+        part = parts.pop(0)
+        found[rank[start : start + len(part)]] = part
+        start += len(part)
+    return found
 
 
 BLOCK = 1 << 18
