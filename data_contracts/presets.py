@@ -26,6 +26,13 @@ RELATIONS: dict[str, Any] = {
 }
 """Values of the options of ``privsyn`` since 0.4.0 for tables with numbers or moments whose bins are left open."""
 
+ALL_PAIRS_COLUMNS = 300
+"""Columns up to which all pairs are scored; of more, pairs that are near each other."""
+
+WIDE_RELATIONS: dict[str, Any] = {"split": {"trends": 0.15}, "consistency": {"pooled": True}}
+"""Values since 0.4.0 for tables of more than ALL_PAIRS_COLUMNS columns whose numbers and moments all have bins: the
+counts of so many pairs are noise, and a trend is one number."""
+
 SCORES_FOR_FOCUS: dict[str, float] = {"one_way": 0.25, "selection": 0.06, "measurement": 0.69}
 """The split since 0.4.0 where half of the scores' budget is for the pairs of a focus and a spec gives no share."""
 
@@ -88,8 +95,17 @@ def leaves_bins_open(columns: Any) -> bool:
 
 
 def _leaves_bins_open(column: Any) -> bool:
-    content = column if isinstance(column, Mapping) else getattr(column, "__dict__", {})
-    return str(content.get("kind")) in ORDERED_KINDS and content.get("bins") is None and content.get("edges") is None
+    content = _read_fields(column)
+    return _read_kind(column) in ORDERED_KINDS and content.get("bins") is None and content.get("edges") is None
+
+
+def _read_kind(column: Any) -> str:
+    return str(_read_fields(column).get("kind"))
+
+
+def _read_fields(column: Any) -> Mapping[str, Any]:
+    """Return the fields of a column, as it is written or read."""
+    return column if isinstance(column, Mapping) else getattr(column, "__dict__", {})
 
 
 def find_open_values(preset: str, columns: Any) -> Mapping[str, Any]:
@@ -99,7 +115,17 @@ def find_open_values(preset: str, columns: Any) -> Mapping[str, Any]:
     """
     if preset == "paper":
         return PAPER
-    return RELATIONS if preset == "0.4" and leaves_bins_open(columns) else {}
+    if preset != "0.4":
+        return {}
+    return RELATIONS if leaves_bins_open(columns) else WIDE_RELATIONS if _has_many_in_order(columns) else {}
+
+
+def _has_many_in_order(columns: Any) -> bool:
+    """Return whether more than ALL_PAIRS_COLUMNS columns are released, two or more of which have an order."""
+    if not isinstance(columns, Mapping) or len(columns) <= ALL_PAIRS_COLUMNS:
+        return False
+    kinds = [kind for kind in map(_read_kind, columns.values()) if kind != "drop"]
+    return len(kinds) > ALL_PAIRS_COLUMNS and sum(kind in ORDERED_KINDS for kind in kinds) > 1
 
 
 def apply_paper_preset(options: Mechanism) -> PrivSyn:

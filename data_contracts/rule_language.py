@@ -106,8 +106,8 @@ def find_names(text: str) -> tuple[str, ...]:
 def respell_argument(text: str) -> str | None:
     """Return what stands in the brackets of a function in the one spelling of its parts; None for several arguments.
 
-    Blanks, quotation marks and brackets that say nothing make no difference then; quoted text stays as it is.  Raises
-    FieldError.
+    Blanks, quotation marks, brackets that say nothing and the brackets of a list make no difference then; quoted text
+    stays as it is.  Raises FieldError.
     """
     tree, quoted = _parse(text)
     call, _ = _parse(f"{COUNT}({text})")  # `a > 1) and (b > 2` closes these brackets and is no argument
@@ -118,6 +118,8 @@ def respell_argument(text: str) -> str | None:
             node.id = f"`{_unquote(node.id, quoted)}`"
         elif isinstance(node, ast.Attribute) and _PLACEHOLDER.fullmatch(node.attr):
             node.attr = f"`{_unquote(node.attr, quoted)}`"
+        elif isinstance(node, ast.Compare):
+            node.comparators = [ast.List(c.elts) if isinstance(c, ast.Tuple) else c for c in node.comparators]
     return ast.unparse(tree)
 
 

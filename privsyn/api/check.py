@@ -6,7 +6,7 @@ Nothing is drawn, spent or written.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from math import comb, prod
 from typing import Any
@@ -20,6 +20,7 @@ from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
 from privsyn.data_contracts.compared_columns import get_step
 from privsyn.data_contracts.csv_options import USUAL_NULLS
 from privsyn.data_contracts.domain import Clique
+from privsyn.data_contracts.linked_tables import get_above, list_further
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.receipts import compute_sigma
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -27,9 +28,11 @@ from privsyn.data_contracts.rules import list_computed_columns
 from privsyn.engine.checks import check_keepable
 from privsyn.engine.plan import Plan, Stage, account_rho
 from privsyn.engine.policy_checks import check_public_inputs, check_table
+from privsyn.engine.request import Request
 from privsyn.pipelines.named_sets import MEASURE_SETS, compute_shares
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.related_pairs import list_score_steps
+from privsyn.sources.joined_source import JoinedSource
 from privsyn.sources.open_source import open_source
 from privsyn.sources.private_table import Source, Table
 from privsyn.specs.draft import decimals_of_type
@@ -43,7 +46,7 @@ from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation.expected_error import NORMAL_MEAN_ABSOLUTE, split_by_weight
 from privsyn.tasks.estimation.merged_codes import CoarseCounts, count_affordable_cells, merge_codes
 from privsyn.tasks.estimation.near_pairs import MOST_PAIRS, is_wide
-from privsyn.tasks.estimation.question_cells import find_starts
+from privsyn.tasks.estimation.question_cells import find_idle_conditions, find_starts
 from privsyn.tasks.privacy.accountant import cap_accountant
 
 COMPARABLE = 3
@@ -111,8 +114,8 @@ class SetLine:
 class CheckReport:
     """What a spec would do: public findings and, where a table was given, its fit.
 
-    Privacy: ``warnings``, ``noise``, ``columns`` and ``sets`` follow from the spec alone; ``fit`` is PRIVATE and is not
-    printed.
+    ``further``: by further table of a tree, its fit.  Privacy: ``warnings``, ``noise``, ``columns`` and ``sets`` follow
+    from the spec alone; ``fit`` and ``further`` are PRIVATE and not printed.
     """
 
     warnings: tuple[str, ...]
@@ -120,6 +123,7 @@ class CheckReport:
     columns: tuple[ColumnPlan, ...]
     fit: TableFit | None = None
     sets: tuple[SetLine, ...] = ()
+    further: Mapping[str, TableFit] = field(default_factory=dict)
 
     def _repr_html_(self) -> str:
         """Return what is public of it, for notebooks."""
@@ -131,14 +135,12 @@ class CheckReport:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return the same, JSON-ready.  ``fit``, None without a table, is PRIVATE."""
-        fit = None
-        if self.fit is not None:
-            columns = [{**vars(column), "repairs": dict(column.repairs)} for column in self.fit.columns]
-            misread = [{"column": m.column, "shares": dict(m.repairs)} for m in self.fit.misread]
-            fit = {"private": True, **vars(self.fit), "columns": columns, "misread": misread}
+        """Return the same, JSON-ready.  ``fit``, None without a table, and ``further`` are PRIVATE."""
+        fit = None if self.fit is None else _as_json(self.fit)
         noise, sizes = [asdict(line) for line in self.noise], [asdict(column) for column in self.columns]
         found = {"warnings": list(self.warnings), "noise": noise, "columns": sizes, "fit": fit}
+        if self.further:
+            found["further"] = {name: _as_json(fit) for name, fit in self.further.items()}
         return {**found, "sets": [asdict(line) for line in self.sets]} if self.sets else found
 
     def columns_rows(self) -> list[list[str]]:
@@ -157,6 +159,12 @@ class CheckReport:
         return [[n.what, f"{n.queries:,}", _format_span(n.low, n.high)] for n in self.noise]
 
 
+def _as_json(fit: TableFit) -> dict[str, Any]:
+    columns = [{**vars(column), "repairs": dict(column.repairs)} for column in fit.columns]
+    misread = [{"column": m.column, "shares": dict(m.repairs)} for m in fit.misread]
+    return {"private": True, **vars(fit), "columns": columns, "misread": misread}
+
+
 SET_HEADERS = ("measured together", "if the rows are", "cells", "sd", "expected error")
 """Of a row of :meth:`CheckReport.set_rows`."""
 
@@ -170,17 +178,33 @@ def check(spec: ReleaseSpec, source: Source | None = None) -> CheckReport:
     public = plan_release(spec)
     public.check()
     check_keepable(public.request)
-    encoding = public.request.encoding
-    columns = tuple(
-        ColumnPlan(c.attribute, _name_kind(spec, c), c.size, int(c.groups.max()) + 1) for c in encoding.codecs
-    )
-    columns += tuple(ColumnPlan(c.attribute, f"{_name_kind(spec, c)}, computed", 0, 0) for c in encoding.computed)
-    columns += tuple(
-        ColumnPlan(name, f"{column.kind}, not measured", 0, 0) for name, column in spec.unmeasured_columns.items()
-    )
-    fit = None if source is None else fit_of(spec, source, encoding.of_rows.codecs)
+    columns = tuple(_plan_columns(public.request))
+    fit = None if source is None else fit_of(spec, source, public.request.encoding.of_rows.codecs)
+    further = {}
+    for name in list_further(spec.tables):
+        of_table, own = public.request.branches[name], spec.tables[name].columns
+        columns += tuple(_plan_columns(of_table, name))
+        if isinstance(source, JoinedSource):
+            codecs = tuple(c for c in of_table.encoding.of_rows.codecs if {*c.sources} <= {*own})
+            further[name] = fit_of(of_table.spec, source.get_rows(name), codecs)
     warnings = [*_list_warnings(public, columns), *([] if source is None else _list_unread_fields(spec, source))]
-    return CheckReport(tuple(warnings), _describe_noise(public), columns, fit, tuple(_predict_sets(public)))
+    return CheckReport(tuple(warnings), _describe_noise(public), columns, fit, tuple(_predict_sets(public)), further)
+
+
+def _plan_columns(request: Request, table: str = "") -> Iterator[ColumnPlan]:
+    """Yield what is made of each column; of a further ``table`` those of its own, and the figures of rows above."""
+    spec, encoding = request.spec, request.encoding
+    above = spec.columns.keys() - {*spec.tables[table].columns} if table else frozenset()
+    of = f", of {table}" if table else ""
+    for c in encoding.codecs:
+        if c.attribute not in above:
+            of_above = f"of a row of {get_above(spec.tables)[0]}" if table and isinstance(c, FIGURES) else ""
+            yield ColumnPlan(c.attribute, (of_above or _name_kind(spec, c)) + of, c.size, int(c.groups.max()) + 1)
+    for c in encoding.computed:
+        yield ColumnPlan(c.attribute, f"{_name_kind(spec, c)}, computed{of}", 0, 0)
+    for name, column in spec.unmeasured_columns.items():
+        if name not in above:
+            yield ColumnPlan(name, f"{column.kind}, not measured{of}", 0, 0)
 
 
 def open_for_check(spec: ReleaseSpec, data: Table | None, settings: Settings) -> Source | None:
@@ -243,6 +267,11 @@ def _list_warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:
             + "What is constant, and what grows with the order, is your public statement."
         )
     found.extend(_explain_scored_pairs(plan))
+    found.extend(
+        f"workload[{number}].question: {'every' if holds else 'no'} value that {attribute} can have fulfils its "
+        "condition, so it tells no rows apart. Correct the condition, or take it out."
+        for number, attribute, holds in find_idle_conditions(spec, plan.request.encoding)
+    )
     if unit.records_per_person == 1:
         found.append("unit.records_per_person is 1: the promise holds only if nobody has two rows.")
     if spec.csv.line_breaks:

@@ -258,6 +258,8 @@ def render_check(
         console.print(_build_table("Worth a thought", ["warning"], [[w] for w in report.warnings]))
     if report.fit is not None:
         _render_fit(report.fit, console, warnings or console, _describe_larger_cap(panel))
+    for table, fit in report.further.items():
+        _render_fit(fit, console, warnings or console, "adds no noise", table)
 
 
 def _describe_larger_cap(panel: LinkedRows | None) -> str:
@@ -267,16 +269,22 @@ def _describe_larger_cap(panel: LinkedRows | None) -> str:
     return "adds no noise" if panel.household else "multiplies the noise of the counts of all rows only"
 
 
-def _render_fit(fit: TableFit, console: Console, warnings: Console, larger_cap: str) -> None:
-    cut = "" if fit.cut is None else f" {fit.cut:,} of them are left out by the unit of protection."
+def _render_fit(fit: TableFit, console: Console, warnings: Console, larger_cap: str, table: str = "") -> None:
+    """Print how a table fits; ``table``: the name of a further one, whose cap of rows is of each row above."""
+    by, cap_of, of = (
+        (f"`tables.{table}.max`", f"`{table}.max`", f" of {table}")
+        if table
+        else ("the unit of protection", "`max_records`", "")
+    )
+    cut = "" if fit.cut is None else f" {fit.cut:,} of them are left out by {by}."
     if fit.cut and fit.rows:
         caps = ", ".join(f"{cap}: {_share(many, fit.rows)}" for cap, many in fit.cut_by.items())
-        cut += f" Left out by `max_records`, {caps}. A larger cap keeps more rows, and {larger_cap}."
+        cut += f" Left out by {cap_of}, {caps}. A larger cap keeps more rows, and {larger_cap}."
     if fit.unread:
         cut += f" {fit.unread:,} more records cannot be read and are left out (fields, quotation marks, length)."
     console.print(
         Panel(
-            Text(f"The table below is computed from the private rows ({fit.rows:,} rows).{cut}"),
+            Text(f"The table below is computed from the private rows{of} ({fit.rows:,} rows).{cut}"),
             title="PRIVATE - do not share",
             border_style="bold red",
         )

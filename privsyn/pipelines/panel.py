@@ -155,8 +155,7 @@ MEASURE_TRANSITIONS = ReleaseStep(
     exact=_count_transitions,
     share=lambda r: TRANSITIONS_SHARE,
     look=Look(
-        what="counts of a row's value by the next row's, of one pair of rows a person; of a household those of "
-        "two neighbouring members, and of its first member and a later one",
+        what="counts of a row's value by the next row's, of one pair of rows a person (two of members a household)",
         reason=lambda r: (
             f"1: one record of a pair of rows is drawn from each {r.spec.unit.one}, by a rule that knows it alone"
         ),

@@ -428,7 +428,7 @@ def build_decoding_step(stages: Sequence[str], name: str = CODES, values: Sequen
 def _key_decoding(request: Request) -> dict[str, Any]:
     # earlier keys have neither
     related = get_synthesis(request).related_inside
-    later: dict[str, Any] = {"inside": "related by products", **key_asked_pairs(request)} if related else {}
+    later: dict[str, Any] = {"inside": "related by products, rounded", **key_asked_pairs(request)} if related else {}
     if any(bins.added is not None for bins in request.encoding.binning.values()):
         later |= {"unlisted": "above noise"}
     later |= _key_smoothing(request)

@@ -145,6 +145,10 @@ class JoinedSource(Source):
         """By further table, its rows with those of the table above."""
         return self.joined
 
+    def get_rows(self, name: str) -> Source:
+        """Return a further table alone."""
+        return self.joined[name].below[1]
+
     def join_every_row(self, name: str) -> JoinedSource:
         """Return a further table with every row of the table above, and not one of each person.
 

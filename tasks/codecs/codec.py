@@ -73,6 +73,20 @@ class Codec(ABC):
         """
         raise TypeError(f"{self.attribute!r} has no order")
 
+    @property
+    def rounds_at_places(self) -> bool:
+        """Whether values can be rounded to what its helpers say and follow places all the same."""
+        return False
+
+    def decode_rounded_at(
+        self, codes: Codes, places: NDArray[np.float64], rng: np.random.Generator, helpers: Mapping[str, Codes]
+    ) -> dict[str, pa.Array]:
+        """Return as :meth:`decode_at` what ``helpers`` say that values are rounded to; ``rng`` settles ties.
+
+        Raises TypeError for a column that cannot.
+        """
+        raise TypeError(f"values of {self.attribute!r} are not rounded at places")
+
     def with_slopes(self, slopes: NDArray[np.float64]) -> Self:
         """Return a codec that draws in each cell from a density of logarithmic slope ``slopes``, shape (cells,).
 

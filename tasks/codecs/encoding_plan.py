@@ -242,18 +242,22 @@ class EncodingPlan:
         codes: Mapping[str, Codes],
         rng: np.random.Generator,
         places: Mapping[str, NDArray[np.float64]] | None = None,
+        rounded: Collection[str] = (),
     ) -> dict[str, pa.Array]:
         """Return the released columns, the computed ones among them, from fine codes of every attribute, shape (rows,).
 
         places: of some attributes, where in its fine code each row's value lies, from 0 to below 1; others are drawn.
+        rounded: those of them whose values are rounded as their helpers say; values of the others are not.
         """
         columns: dict[str, pa.Array] = {}
         for codec in self.codecs:
-            if places and codec.attribute in places:
-                columns.update(codec.decode_at(codes[codec.attribute], places[codec.attribute]))
-                continue
-            helped = {"helpers": {name: codes[name] for name in codec.helpers}} if codec.helpers else {}
-            columns.update(codec.decode(codes[codec.attribute], rng, **helped))
+            own, helpers = codes[codec.attribute], {name: codes[name] for name in codec.helpers}
+            if places and codec.attribute in places and codec.attribute in rounded:
+                columns.update(codec.decode_rounded_at(own, places[codec.attribute], rng, helpers))
+            elif places and codec.attribute in places:
+                columns.update(codec.decode_at(own, places[codec.attribute]))
+            else:
+                columns.update(codec.decode(own, rng, **({"helpers": helpers} if helpers else {})))
         if self.rules is not None and self.computed:
             columns |= self.rules.compute_columns(columns, {name: r.type for name, r in self.ranges().items()})
         for drawn in self.unmeasured:

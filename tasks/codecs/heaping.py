@@ -23,6 +23,8 @@ from privsyn.tasks.codecs.ordered import OrderedCodec
 
 Draw: TypeAlias = Callable[[NDArray[np.int64], np.random.Generator], Floats]
 
+Steps: TypeAlias = tuple[Grid, Floats, Floats]
+
 MAX_DRAWS = 40
 """Draws in search of a value that is not a multiple of a larger heap, at most."""
 
@@ -114,6 +116,30 @@ class HeapSampler:
             open_rows = open_rows[count_heaps(values[open_rows], self.heaps) != heap[open_rows]]
             if not open_rows.size:
                 break
+        return values
+
+    def find_on_heaps(
+        self, places: Floats, cells: NDArray[np.int64], wanted: Codes, steps: Steps, rng: np.random.Generator
+    ) -> Floats:
+        """Return the multiple of the wanted heap, and of no larger one, at a place of each cell, shape (rows,).
+
+        Those of a cell are equally likely at even places, and rise with them.  A cell without one gives a multiple of
+        the next smaller heap that it has, or of the next larger one.  ``places``: from 0 to below 1; ``steps``: the
+        column's grid, and the first of its multiples in each cell and how many there are.
+        """
+        values, heap = np.empty(len(places)), self._lower_to_possible(cells, self._fill_unknown(wanted, rng))
+        levels = [steps, *zip(map(Grid.of, self.heaps), self._first, self._many, strict=True)]
+        for level, (grid, first, many) in enumerate(levels):
+            rows = np.flatnonzero(heap == level)
+            start, own = first[cells[rows]], many[cells[rows]]
+            found = start + np.floor(places[rows] * own)
+            every = float(levels[level + 1][0].step / grid.step) if level < len(self.heaps) else 1.0
+            if every > 1:  # one in so many is a multiple of the next larger heap, and left out
+                before = start - np.ceil(start / every)  # those before the cell that are none
+                left = start + own - np.ceil((start + own) / every) - before
+                nth = before + np.floor(places[rows] * left)
+                found = np.where(left > 0, nth + 1 + np.floor(nth / (every - 1)), found)
+            values[rows] = grid.value(found)
         return values
 
     def _fill_unknown(self, wanted: Codes, rng: np.random.Generator) -> NDArray[np.int64]:

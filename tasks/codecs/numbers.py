@@ -143,6 +143,36 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
         numbers[free] = self._heaps.move_to_heaps(numbers[free], cells[free], wanted, draw, self._parts, rng)
         return self._released(numbers)
 
+    @property
+    def rounds_at_places(self) -> bool:
+        """See :class:`Codec`."""
+        return self._grid is not None and self._heaps is not None and not self.leaves_cell
+
+    def decode_rounded_at(
+        self, codes: Codes, places: Floats, rng: np.random.Generator, helpers: Mapping[str, Codes]
+    ) -> dict[str, pa.Array]:
+        """See :class:`Codec`."""
+        return self._decode_with(codes, lambda cells: self._rounded_at(cells, places, rng, helpers))
+
+    def _rounded_at(
+        self, cells: NDArray[np.int64], places: Floats, rng: np.random.Generator, helpers: Mapping[str, Codes]
+    ) -> pa.Array:
+        values, wanted = self._values_at(cells, places), helpers[name_heap_attribute(self.attribute)]
+        assert self._grid is not None and self._heaps is not None  # noqa: S101 - as rounds_at_places says
+        numbers = parsing.to_numbers(values)[0].copy()
+        free, steps = np.flatnonzero(self._many[cells] > 1), _count_steps(self._grid, numbers)
+        if self._inside is not None:
+            free = free[~self._inside.are_frequent(steps[free])]
+            wanted = self._inside.draw_heaps(wanted[free], rng)
+        else:
+            wanted = wanted[free]
+        at = cells[free]
+        # where the value found there lies among all of its cell: by slopes and frequent values places are elsewhere
+        part = (steps[free] - self._first[at] + rng.random(len(free))) / self._many[at]
+        found = self._heaps.find_on_heaps(part, at, wanted, (self._grid, self._first, self._many), rng)
+        numbers[free] = found
+        return self._released(numbers)
+
     def _values_at(self, cells: NDArray[np.int64], places: Floats) -> pa.Array:
         if self._grid is not None:
             values = self._released(self._on_grid(cells, fix_draws(places)))

@@ -12,11 +12,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 
 from privsyn.data_contracts.domain import Clique
+from privsyn.data_contracts.presets import ALL_PAIRS_COLUMNS
 
-MOST_ATTRIBUTES = 300
-"""Attributes up to which all pairs are scored."""
-
-MOST_PAIRS = MOST_ATTRIBUTES * (MOST_ATTRIBUTES - 1) // 2
+MOST_PAIRS = ALL_PAIRS_COLUMNS * (ALL_PAIRS_COLUMNS - 1) // 2
 """Pairs that are scored of a wider table, beside those of focus columns: as many as these attributes have."""
 
 BLOCK_PART = 0.75
@@ -32,7 +30,7 @@ def name_block(column: str) -> str:
 
 def is_wide(attributes: Collection[str]) -> bool:
     """Return whether so many attributes have more pairs than are scored."""
-    return len(attributes) > MOST_ATTRIBUTES
+    return len(attributes) > ALL_PAIRS_COLUMNS
 
 
 def list_near_pairs(

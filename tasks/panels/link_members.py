@@ -37,7 +37,9 @@ from privsyn.tasks.panels.link_rows import (
     LinkedRows,
     Places,
     draw_next,
+    find_fine_codes,
     fit_relations,
+    narrow_codes,
     recode_relation,
     repeat_persons,
 )
@@ -291,12 +293,12 @@ class MemberLinker:
             a = codec.attribute
             if a in self._following:
                 code, place = (np.concatenate([getattr(m, n)[a] for m in made])[order] for n in ("codes", "places"))
-                fine[a] = self._followed[a].at(code, place)[0]
-                fine[name_stay(a)] = np.zeros(len(code), np.int64)
+                fine[a] = find_fine_codes(self._followed[a], code, place, codec.size)
+                fine[name_stay(a)] = np.zeros(len(code), bool)
             elif a in self._plan.drawn_by_row:
-                fine[a] = self._draws[a](np.zeros(len(household), np.uint8), rng)
+                fine[a] = narrow_codes(self._draws[a](np.zeros(len(household), np.uint8), rng), codec.size)
             elif a != self._panel.order:
-                fine[a] = self._draws[a](households.coarse[a], rng)[household]
+                fine[a] = narrow_codes(self._draws[a](households.coarse[a], rng), codec.size)[household]
         return LinkedRows(household, households.roles[household, position[order]].astype(np.int64), drawn, fine)
 
 

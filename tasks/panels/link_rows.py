@@ -51,8 +51,8 @@ class _Rows:
     row was made from.
     """
 
-    person: Integers
-    position: Integers
+    person: Codes
+    position: Codes
     step: Integers
     codes: dict[str, Codes]
     places: dict[str, Floats]
@@ -210,6 +210,18 @@ class Linker:
                 held[a] = persons.coarse[a][person]
         return held
 
+    def _encode_rows(self, attribute: str, persons: _Persons, person: Codes, step: Integers) -> Codes:
+        """Return the coarse codes of the order, or of what grows with it, in rows at these steps, a block at a time."""
+        found = np.empty(len(step), choose_code_dtype(self._recode[attribute].size))
+        for first in range(0, len(step), BLOCK):
+            some = slice(first, first + BLOCK)
+            if attribute == self._panel.order:
+                values = self._order.release(step[some])
+            else:
+                values = persons.grow(attribute, person[some], step[some])
+            found[some] = self._encode(attribute, values)
+        return found
+
     def _encode(self, attribute: str, values: pa.Array) -> Codes:
         return self._to_coarse(attribute, self._plan.get_codec(attribute).encode({attribute: values})[0])
 
@@ -233,33 +245,40 @@ class Linker:
         return summarize_linked(self._plan, self._recode, read, np.diff(person, prepend=-1) != 0)
 
     def _join(
-        self, persons: _Persons, made: Sequence[_Rows], rng: np.random.Generator
+        self, persons: _Persons, made: list[_Rows], rng: np.random.Generator
     ) -> tuple[LinkedRows, dict[str, Codes], dict[str, Codes]]:
-        """Return all rows, person by person, and their codes as in :meth:`_link`."""
+        """Return all rows, person by person, and their codes as in :meth:`_link`.
+
+        ``made`` is emptied, so that the rows of all persons are held about once.
+        """
         person, position, step = (np.concatenate([getattr(r, n) for r in made]) for n in ("person", "position", "step"))
+        parts = [(r.codes, r.places, r.stays) for r in made]
+        made.clear()
         order = np.lexsort((position, person))
-        drawn = (np.arange(len(person)) < len(persons.own.person))[order]
-        person, position, fine = person[order], position[order], {}
-        own = persons.before[person]
+        drawn = order < len(persons.own.person)
+        person, position, step, fine = person[order], position[order], step[order], {}
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        del order
+        own = persons.before.astype(position.dtype)[person]
+        before, after = position < own, position > own
+        del own, position
         for codec in self._plan.of_rows.codecs:
             a = codec.attribute
             if a in self._following:
-                code, place = (np.concatenate([getattr(r, n)[a] for r in made])[order] for n in ("codes", "places"))
-                fine[a] = self._followed[a].at(code, place)[0]
-                stays = np.concatenate([r.stays[a] for r in made])[order]
-                as_before = stays & (position > own)
-                as_before[1:] |= (stays & (position < own))[:-1]  # made from the row after: that one stays
-                fine[name_stay(a)] = as_before.astype(np.int64)
+                code, place, stays = (_put_at(rank, [of.pop(a) for of in each]) for each in zip(*parts, strict=True))
+                fine[a] = find_fine_codes(self._followed[a], code, place, codec.size)
+                as_before = stays & after
+                as_before[1:] |= (stays & before)[:-1]  # made from the row after: that one stays
+                fine[name_stay(a)] = as_before
             elif a in self._plan.drawn_by_row:
-                fine[a] = self._draws[a](np.zeros(len(person), np.uint8), rng)
+                fine[a] = narrow_codes(self._draws[a](np.zeros(len(person), np.uint8), rng), codec.size)
             elif a != self._panel.order:
-                fine[a] = persons.fine[a][person]
-        step, codes = step[order], {}
+                fine[a] = narrow_codes(persons.fine[a], codec.size)[person]
+        codes = {}
         for a in self._noisy_rows:
-            if a == self._panel.order:
-                codes[a] = self._encode(a, self._order.release(step))
-            elif a in self._panel.with_order:
-                codes[a] = self._encode(a, persons.grow(a, person, step))
+            if a == self._panel.order or a in self._panel.with_order:
+                codes[a] = self._encode_rows(a, persons, person, step)
             else:
                 codes[a] = self._to_coarse(a, fine[a])
         return LinkedRows(person, step, drawn, fine), codes, self._summarize(persons, person, step, fine)
@@ -289,7 +308,8 @@ class _Persons:
             code, places[a] = linker._followed[a].locate(linker._draws[a](coarse[a], rng), rng.random(len(own)))
             codes[a] = code.astype(choose_code_dtype(linker._sizes[a]))
         none = {a: np.zeros(len(own), bool) for a in codes}
-        self.own = _Rows(np.arange(len(own)), self.before, self._step, codes, places, none)
+        number, position = (of.astype(np.int32) for of in (np.arange(len(own)), self.before))
+        self.own = _Rows(number, position, self._step, codes, places, none)
 
     def read_carried(self, name: str, person: Integers, step: Integers) -> Interval:
         """Return what a column that is not followed is, or may be, in rows of these persons at these steps."""
@@ -306,6 +326,34 @@ class _Persons:
         """Return the values of a column that grows with the order, at these steps of these persons."""
         values = self._grown[attribute][person] + (step - self._step[person]) * self._plan.order_unit
         return pa.array(values, from_pandas=True)
+
+
+def narrow_codes(codes: Codes, size: int) -> Codes:
+    """Return codes below ``size`` in the smallest type: there is one a row of every person."""
+    return codes.astype(choose_code_dtype(size))
+
+
+def _put_at(rank: Integers, parts: list[Codes]) -> Codes:
+    """Return the values of all parts, each at its rank; ``parts`` is emptied on the way."""
+    found, start = np.empty(len(rank), parts[0].dtype), 0
+    while parts:
+        part = parts.pop(0)
+        found[rank[start : start + len(part)]] = part
+        start += len(part)
+    return found
+
+
+BLOCK = 1 << 18
+"""Rows of which fine codes are found at once."""
+
+
+def find_fine_codes(codes: FineCodes, coarse: Codes, places: Floats, size: int) -> Codes:
+    """Return the fine code at each place of a coarse one, in the smallest type that holds codes below ``size``."""
+    found = np.empty(len(coarse), choose_code_dtype(size))
+    for first in range(0, len(coarse), BLOCK):
+        some = slice(first, first + BLOCK)
+        found[some] = codes.at(coarse[some], places[some])[0]
+    return found
 
 
 def recode_relation(marginal: Marginal, codes: Mapping[str, TransitionCodes]) -> Marginal:
@@ -526,14 +574,14 @@ class LinkedRows:
     followed whether the value is that of the row before (:func:`privsyn.data_contracts.panels.name_stay`).
     """
 
-    person: Integers
+    person: Codes
     step: Integers
     drawn: NDArray[np.bool_]
-    fine: dict[str, Integers]
+    fine: dict[str, Codes]
 
     def take(self, persons: NDArray[np.bool_]) -> LinkedRows:
         """Return the rows of some persons, with numbers from 0."""
-        rows, number = persons[self.person], np.cumsum(persons) - 1
+        rows, number = persons[self.person], (np.cumsum(persons) - 1).astype(self.person.dtype)
         fine = {a: code[rows] for a, code in self.fine.items()}
         return LinkedRows(number[self.person[rows]], self.step[rows], self.drawn[rows], fine)
 

@@ -51,7 +51,7 @@ def linked_to_arrow(linked: LinkedRows, plan: EncodingPlan, first_person: int) -
     schema = build_code_schema(build_linked_domain(plan))
     low, _ = open_order(plan).bounds
     columns: dict[str, NDArray[Any]] = {
-        panel.person: linked.person + first_person,
+        panel.person: linked.person.astype(np.int64) + first_person,
         panel.order: linked.step - low,
         panel.rows: linked.drawn,
     }

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique
+from privsyn.data_contracts.presets import ALL_PAIRS_COLUMNS
 from privsyn.tasks.codecs.binning import Binning
-from privsyn.tasks.estimation.near_pairs import MOST_ATTRIBUTES
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode, mark_ordered_codes
 from privsyn.tasks.kernels.counting import CodeTable
 
@@ -117,7 +117,7 @@ def fit_related_places(
     ``near``: the pairs of a wide table that may follow each other; None: all.
     """
     names = [a for a in codes.domain.attributes if binning[a].in_order]
-    rows = MODEL_ROWS if near is None else MODEL_ROWS * MOST_ATTRIBUTES // max(len(names), MOST_ATTRIBUTES)
+    rows = MODEL_ROWS if near is None else MODEL_ROWS * ALL_PAIRS_COLUMNS // max(len(names), ALL_PAIRS_COLUMNS)
     every = max(1, codes.rows // rows)
     sample = {a: codes.column(a)[::every] for a in names}
     ordered = {a: mark_ordered_codes(recode[a], binning[a]) for a in names}

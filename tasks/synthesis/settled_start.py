@@ -43,12 +43,12 @@ def start_settled(
     that rules forbid.
     """
     ones = sum_to_one_ways(marginals, domain)
-    larger = [m for m in marginals if len(m.attributes) > 1]
+    holding = _list_by_attribute([m for m in marginals if len(m.attributes) > 1], domain)
     drawn: set[str] = set()
 
     def settle(attribute: str, columns: Mapping[str, np.ndarray]) -> None:
         drawn.add(attribute)
-        own = [m for m in larger if attribute in m.attributes and drawn.issuperset(m.attributes)]
+        own = [m for m in holding[attribute] if drawn.issuperset(m.attributes)]
         tables = [(c, cells) for c, cells in zeros.tables if attribute in c and drawn.issuperset(c)]
         if rows and (len(own) > 1 or tables):
             cliques = [*(m.attributes for m in own), *(c for c, _ in tables)]
@@ -108,11 +108,10 @@ def order_drawing(larger: Sequence[Marginal], domain: Domain) -> Iterator[tuple[
     Next comes the attribute with the largest mutual information with the drawn ones of one marginal; a
     component begins with the attribute whose strongest relation is largest.  Ties: the first.
     """
-    holding: dict[str, list[Marginal]] = {a: [] for a in domain.attributes}
+    holding = _list_by_attribute(larger, domain)
     strongest = dict.fromkeys(domain.attributes, 0.0)
     for m in larger:
         for a in m.attributes:
-            holding[a].append(m)
             strongest[a] = max(strongest[a], compute_mutual_information(m, a))
     drawn: set[str] = set()
     reach: dict[str, tuple[float, Marginal]] = {}
@@ -131,6 +130,15 @@ def order_drawing(larger: Sequence[Marginal], domain: Domain) -> Iterator[tuple[
                     weight = compute_mutual_information(given, a)
                     if a not in reach or weight > reach[a][0]:
                         reach[a] = (weight, given)
+
+
+def _list_by_attribute(marginals: Sequence[Marginal], domain: Domain) -> dict[str, list[Marginal]]:
+    """Return each attribute's marginals, in their order: of wide tables these are few among very many."""
+    holding: dict[str, list[Marginal]] = {a: [] for a in domain.attributes}
+    for m in marginals:
+        for a in m.attributes:
+            holding[a].append(m)
+    return holding
 
 
 def compute_mutual_information(marginal: Marginal, attribute: str) -> float:

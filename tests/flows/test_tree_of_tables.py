@@ -158,6 +158,9 @@ def test_a_check_a_forecast_and_the_private_report_know_all_tables(made: Any) ->
     spec = make_tables_spec(make_tree_content())
     report = privsyn.check_spec(spec, tables)
     assert any("drugs" in noise.what for noise in report.noise)
+    assert ("dose", "integer, of drugs") in {(column.column, column.kind) for column in report.columns}
+    assert {name: fit.rows for name, fit in report.further.items()} == {n: tables[n].num_rows for n in NAMES[2:]}
+    assert [column.column for column in report.further["buys"].columns] == ["online", "week"]
     assert "of the first two tables" in " ".join(privsyn.forecast(spec, 300, epsilons=[1.0], seeds=1).words)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from privsyn.comparison.method import MethodSettings
-from privsyn.data_contracts.presets import PAPER, PAPER_ACCOUNTANT
+from privsyn.data_contracts.presets import ALL_PAIRS_COLUMNS, PAPER, PAPER_ACCOUNTANT, WIDE_RELATIONS, find_open_values
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.deploy import read_spec
 from tests.support.specs import make_spec
@@ -47,3 +47,16 @@ columns: {happy: {kind: boolean}}
     (tmp_path / "people.yaml").write_text(text, encoding="utf-8")
     spec = ReleaseSpec.model_validate(read_spec(str(tmp_path / "people.yaml"))["spec"])
     assert spec.mechanism.synthesis.method == "sweep" and spec.mechanism.split.one_way == 0.1
+
+
+def test_more_columns_than_all_pairs_are_scored_of_have_trends_although_they_have_bins() -> None:
+    number = {"kind": "integer", "min": 0, "max": 9, "bins": 10}
+    most = {f"q{i}": number for i in range(ALL_PAIRS_COLUMNS)}
+    one_more = {**most, "last": {"kind": "boolean"}}
+    assert find_open_values("0.4", most) == {} == find_open_values("0.4", {**most, "id": {"kind": "drop"}})
+    assert find_open_values("0.4", one_more) == WIDE_RELATIONS and find_open_values("0.3", one_more) == {}
+    assert find_open_values("0.4", {name: {"kind": "boolean"} for name in one_more}) == {}
+    for columns, trends in ((most, 0.0), (one_more, WIDE_RELATIONS["split"]["trends"])):
+        spec = make_spec(columns=columns)
+        assert (spec.mechanism.split.trends, spec.mechanism.consistency.pooled) == (trends, trends > 0)
+    assert make_spec(columns=one_more, mechanism={"split": {"trends": 0.0}}).mechanism.split.trends == 0.0

@@ -26,7 +26,7 @@ SIGNS = ["<", "<=", ">", ">=", "==", "!="]
     [
         ("any(job == 'none')", "ever", "job == 'none'", None, 0),
         ("Always(income  > 3)", "always", "income > 3", None, 0),
-        ("count((income > 3) or job in ('a', 'b')) >= 2", "count", "income > 3 or job in ('a', 'b')", ">=", 2),
+        ("count((income > 3) or job in ('a', 'b')) >= 2", "count", "income > 3 or job in ['a', 'b']", ">=", 2),
         ('ever(job=="part  time" and `my  col`>3)', "ever", "job == 'part  time' and `my  col` > 3", None, 0),
         ("sum(income) < 1e+3", "sum", "income", "<", 1000),
         ("sum(income) < -1.5", "sum", "income", "<", -1.5),
@@ -147,6 +147,11 @@ def test_one_figure_in_two_spellings_is_measured_once() -> None:
     made = plan(make_panel_spec(columns=columns, constant=["sex", "age_group"], workload=asked))
     assert [codec.attribute for codec in made.summaries] == ["ever(job == 'none')"]
     assert len(made.person_groups) == 2
+
+
+def test_lists_in_two_kinds_of_brackets_are_one_figure() -> None:
+    spelled = {getattr(parse_summary(f"ever(job in {values})"), "name", "") for values in ("['none']", "('none',)")}
+    assert spelled == {"ever(job in ['none'])"}
 
 
 def test_more_spells_than_rows_have_are_known_to_be_none() -> None:

@@ -6,9 +6,9 @@ from itertools import combinations
 
 import pytest
 
+from privsyn.data_contracts.presets import ALL_PAIRS_COLUMNS
 from privsyn.tasks.estimation.near_pairs import (
     BLOCK_PART,
-    MOST_ATTRIBUTES,
     MOST_PAIRS,
     is_wide,
     list_near_pairs,
@@ -21,7 +21,7 @@ def near(names: list[str], focus: tuple[str, ...] = (), most: int = MOST_PAIRS) 
 
 
 def test_as_many_pairs_as_there_are_are_all() -> None:
-    names = [f"a{i}" for i in range(MOST_ATTRIBUTES)]
+    names = [f"a{i}" for i in range(ALL_PAIRS_COLUMNS)]
     assert near(names) == list(combinations(names, 2)) and not is_wide(names) and is_wide([*names, "b"])
 
 
