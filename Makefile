@@ -78,7 +78,7 @@ lint: $(VENV)/.dev
 test test-all: export PYTHONDONTWRITEBYTECODE :=
 
 # One more than there are cores: tests wait for servers, databases and kills.
-WORKERS ?= $(shell expr $$(nproc) + 1)
+WORKERS ?= $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 
 # Kernels and tests are compiled once, not by each of the workers; what fails here fails there, in words.
 .PHONY: compiled

@@ -75,6 +75,11 @@ class Panel:
         return f"{self.order} (beside the first)"
 
     @property
+    def counts_later(self) -> bool:
+        """Whether a household may have three members: a later one is counted beside the first one."""
+        return self.household and self.most > 2
+
+    @property
     def figures(self) -> tuple[str, ...]:
         """The attributes of a person's record that are no columns of the table."""
         if self.household:
@@ -314,6 +319,10 @@ def _check_rest(spec: WithPanel, panel: Panel) -> None:
             "Write `unit: {household_id: COLUMN, max_records: K}`, or take this field out",
             ("once",),
         )
-    taken = next((name for name in panel.figures if name in spec.columns), None)
+    needed = {*panel.figures, *(name_next(column) for column in spec.columns)}
+    if panel.household:
+        needed |= {panel.kind_of_pair, panel.kind_beside_first}
+        needed |= {name(column) for name in (name_first, name_later) for column in spec.columns}
+    taken = next((name for name in spec.columns if name in needed), None)
     if taken is not None:
         raise FieldError(f"the column {taken!r} has the name that a count of rows needs", "Rename it", ("columns",))

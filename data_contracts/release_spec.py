@@ -57,7 +57,12 @@ from privsyn.data_contracts.rule_language import NEIGHBOURS, RowWords
 from privsyn.data_contracts.rules import LookupRule, OneOf, Rule, check_rules, list_computed_columns
 from privsyn.data_contracts.spec_checks import check_levels, check_together, check_unmeasured, list_named_columns
 from privsyn.data_contracts.step_options import Synthesis
-from privsyn.data_contracts.summaries import MeasuredSummary, check_summaries, list_measured_summaries
+from privsyn.data_contracts.summaries import (
+    MeasuredSummary,
+    check_summaries,
+    list_measured_summaries,
+    list_summary_columns,
+)
 from privsyn.data_contracts.totals import KnownTotal, PublicFile, check_totals
 
 MAX_COLUMNS = 5_000
@@ -70,15 +75,16 @@ def _check_branch(spec: ReleaseSpec) -> None:
     """Raise FieldError, with its place, where a further table does not fit the one above it."""
     check_tables(spec)
     check_panel(spec)
-    check_rules(spec.rules, spec.released_columns, spec.row_words)
-    check_unmeasured(spec)
-    check_levels(spec.released_columns, spec.rules, spec.row_words)
     name, table = get_below(spec.tables)
-    for place, named in list_named_columns(spec, spec.released_columns, spec.row_words):
+    words = replace(spec.row_words, tables={name: tuple(table.columns)})
+    for place, named in list_named_columns(spec, spec.released_columns, words):
         other = next((column for column in named if place[0] == "rules" and column not in table.columns), None)
         if other is not None:
             problem = f"names {other!r}, and a rule of {name} is about the columns of {name} alone"
             raise FieldError(problem, f"Name columns of {name}, or take the rule out", place)
+    check_rules(spec.rules, spec.released_columns, spec.row_words)
+    check_unmeasured(spec)
+    check_levels(spec.released_columns, spec.rules, spec.row_words)
     for i, rule in enumerate(spec.rules):
         if isinstance(rule, LookupRule) and rule.lookup.table:
             at = ("rules", i, "lookup", "table")
@@ -95,18 +101,13 @@ def _check_first_tables(spec: ReleaseSpec) -> None:
     released = {n: c for columns in every.values() for n, c in columns.items() if not isinstance(c, DropColumn)}
     released |= spec.released_columns
     words = replace(spec.row_words, tables={name: tuple(table.columns) for name, table in spec.tables.items()})
-    try:
-        for place, named in list_named_columns(spec, released, words):
-            other = next((column for column in named if column in of), None)
-            if other is not None:
-                problem = f"names {other!r}, a column of {of[other]}, and is about the first two tables"
-                cure = (
-                    f"Write the rule in `tables.{of[other]}.rules`" if place[0] == "rules" else "Name columns of those"
-                )
-                raise FieldError(problem, cure, place)
-    except FieldError as error:
-        if error.place:
-            raise  # what is no expression at all has no place here, and its own check
+    asked = list_summary_columns(spec.workload, released)
+    for place, named in (*list_named_columns(spec, released, words), *asked):
+        other = next((column for column in named if column in of), None)
+        if other is not None:
+            problem = f"names {other!r}, a column of {of[other]}, and is about the first two tables"
+            cure = f"Write the rule in `tables.{of[other]}.rules`" if place[0] == "rules" else "Name columns of those"
+            raise FieldError(problem, cure, place)
 
 
 class ReleaseSpec(FrozenModel):

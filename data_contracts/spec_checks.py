@@ -85,9 +85,15 @@ def check_unmeasured(spec: Named) -> None:
 def list_named_columns(
     spec: Named, columns: Mapping[str, Any], words: RowWords
 ) -> Iterator[tuple[Place, Sequence[str]]]:
-    """Yield every part of a spec that names columns, by its place; what rules may name: ``columns`` and ``words``."""
+    """Yield every part of a spec that names columns, by its place; what rules may name: ``columns`` and ``words``.
+
+    Raises FieldError, with its place, for a rule that names others.
+    """
     for i, rule in enumerate(spec.rules):
-        yield ("rules", i), _list_rule_columns(rule, columns, words)
+        try:
+            yield ("rules", i), _list_rule_columns(rule, columns, words)
+        except FieldError as error:
+            raise FieldError(error.problem, error.cure, error.place or ("rules", i)) from None
     if spec.focus is not None:
         yield ("focus", "columns"), spec.focus.columns
     for i, marginal in enumerate(spec.workload):

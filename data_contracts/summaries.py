@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil, floor, inf, isfinite, nextafter
 from typing import Any, Protocol
@@ -208,6 +209,20 @@ def check_summaries(spec: WithSummaries) -> None:
                 _check_summary(marginal.summary, marginal.asked.by, types, spec)
             except FieldError as error:
                 raise FieldError(error.problem, error.cure, ("workload", i, "question")) from None
+
+
+def list_summary_columns(
+    workload: Sequence[Any], columns: Mapping[str, Any]
+) -> Iterator[tuple[tuple[str | int, ...], Sequence[str]]]:
+    """Yield by place what columns questions about persons name inside their functions, among these.
+
+    One that cannot be read is left to :func:`check_summaries`.
+    """
+    types = {name: infer_type(column) for name, column in columns.items()}
+    for i, marginal in enumerate(workload):
+        if marginal.summary is not None:
+            with suppress(FieldError):
+                yield ("workload", i, "question"), tuple(marginal.summary.read(types).columns)
 
 
 def _check_summary(summary: Summary, by: Sequence[str], types: Mapping[str, Type], spec: WithSummaries) -> None:

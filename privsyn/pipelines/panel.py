@@ -125,7 +125,7 @@ PAIR_ROWS = Step(
     settings=lambda r: {
         "rho": str(r.total_rho * TRANSITIONS_SHARE),
         "following": r.encoding.following,
-        **({"later member": 1} if r.encoding.get_order()[0].household else {}),
+        **({"later member": 1} if r.encoding.get_order()[0].counts_later else {}),
     },
     inherits=(KnowledgePart.CODES,),
     run=_pair,
@@ -242,14 +242,18 @@ def _read_transitions(inputs: Inputs, codes: Mapping[str, TransitionCodes]) -> N
 
 
 def _read_pairs(inputs: Inputs, codes: Mapping[str, TransitionCodes]) -> tuple[NoisyTables, NoisyTables]:
-    """Return the noisy counts of pairs of members, and their noise: of neighbours, and of the first one and another."""
-    queries, answers = inputs.noisy("measure_transitions")
-    sizes = [codes[a].size for a in (*codes, *codes)]
-    tables = [
-        (c.astype(np.float64).reshape(-1, size, size), q.sigma)
-        for q, c, size in zip(queries, answers, sizes, strict=True)
-    ]
-    return dict(zip(codes, tables, strict=False)), dict(zip(codes, tables[len(codes) :], strict=True))
+    """Return the noisy counts of pairs of members, and their noise: of neighbours, and of the first one and another.
+
+    The second is empty where households have two members at most.
+    """
+    answers, attributes = list(zip(*inputs.noisy("measure_transitions"), strict=True)), list(codes)
+
+    def read(part: list[tuple[Query, NDArray[np.int64]]]) -> NoisyTables:
+        sizes = {a: codes[a].size for a, _ in zip(attributes, part, strict=False)}
+        tables = ((c.astype(np.float64), q.sigma) for q, c in part)
+        return {a: (c.reshape(-1, n, n), sigma) for (a, n), (c, sigma) in zip(sizes.items(), tables, strict=True)}
+
+    return read(answers[: len(attributes)]), read(answers[len(attributes) :])
 
 
 def build_linking_step(request: Request, codes_table: str = CODES) -> Step:

@@ -41,6 +41,7 @@ from privsyn.tasks.panels.link_rows import (
     fit_relations,
     narrow_codes,
     recode_relation,
+    redraw_forbidden,
     repeat_persons,
 )
 from privsyn.tasks.panels.summaries import list_groups, summarize_linked
@@ -62,12 +63,15 @@ class PairsOfMembers:
     """What released counts say of two members of a household.
 
     ``neighbours``: transitions from each member to the next one; ``with_first``: from the first member to each after
-    the second one; ``ahead``: members by AHEAD and each attribute that is followed.
+    the second one, empty where there are none; ``ahead``: members by AHEAD and each attribute that is followed;
+    ``by_role``: attribute -> the shares of its codes by role, shape (roles, codes), of attributes of which rules forbid
+    codes to a role: these have the share 0.
     """
 
     neighbours: KindsOfPairs
     with_first: KindsOfPairs
     ahead: list[Marginal]
+    by_role: Mapping[str, Floats]
 
 
 MATCHES = 10
@@ -147,8 +151,9 @@ class MemberLinker:
         self._panel, self._members = plan.get_order()[0], plan.get_compositions()
         self._following = plan.following
         self._neighbours = {True: pairs.neighbours, False: _reverse(pairs.neighbours)}
-        beside_first = {a: (*ts, *pairs.neighbours[a]) for a, ts in pairs.with_first.items()}
+        beside_first = {a: (*pairs.with_first.get(a, ts), *ts) for a, ts in pairs.neighbours.items()}
         self._beside_first = {True: beside_first, False: _reverse(beside_first)}
+        self._by_role = pairs.by_role
         self._draws = {c.attribute: FineCodes(recode[c.attribute]) for c in plan.codecs}
         forbidden = find_forbidden_compositions(plan)
         if forbidden is not None:
@@ -199,6 +204,9 @@ class MemberLinker:
         held = self._hold(households, np.arange(rows), households.own)
         own_seed = int(rng.integers(1 << 62))
         fit_relations(codes, [], held, self._sizes, self._relations, own_seed, self._threads)
+        role = households.roles[np.arange(rows), households.own]
+        for a, shares in self._by_role.items():
+            redraw_forbidden(codes[a], shares, role, shares[role] > 0, rng)
         own = _Members(np.arange(rows), households.own, codes, places)
         made, first = [own], own
         if (later := own.take(own.position > 0)).household.size:
@@ -246,6 +254,8 @@ class MemberLinker:
         """Return the members at these positions of these households, drawn by what they are to the first of origins."""
         codes: dict[str, Codes] = {}
         beside, held = [], self._hold(households, household, position)
+        role = households.roles[household, position]
+        allowed = {a: shares[role] > 0 for a, shares in self._by_role.items()}
         for origin in origins:
             joints = {}
             for a in self._following:
@@ -253,7 +263,8 @@ class MemberLinker:
                 joint, drawn = np.zeros((self._sizes[origin.name], size, size)), np.empty_like(origin.members.codes[a])
                 for k, rows in origin.chosen:
                     t = origin.transitions[a][k]
-                    drawn[rows], joint[k] = draw_next(t.next_codes, origin.members.codes[a][rows], None, rng)
+                    may = allowed[a][rows] if a in allowed else None
+                    drawn[rows], joint[k] = draw_next(t.next_codes, origin.members.codes[a][rows], may, rng)
                     sigma = max(sigma, t.sigma * int(rows.sum()))
                 joints[a] = joint, sigma
                 codes.setdefault(a, drawn)
@@ -263,6 +274,11 @@ class MemberLinker:
         fit_relations(codes, beside, held, self._sizes, self._relations, seed, self._threads)
         places = {}
         of = origins[0]
+        for a, may in allowed.items():
+            for k, rows in of.chosen:
+                drawn = codes[a][rows]
+                redraw_forbidden(drawn, of.transitions[a][k].next_codes, of.members.codes[a][rows], may[rows], rng)
+                codes[a][rows] = drawn
         for a in self._following:
             ordered, places[a] = isinstance(self._plan.get_codec(a), OrderedCodec), np.empty(len(position))
             for k, rows in of.chosen:

@@ -77,7 +77,9 @@ def estimate_kinds(
         last = np.maximum(members @ by_role[a][0] - counted.sum(axis=0), 1e-3 * members @ by_role[a][0])
         noise = sigma * float(every.sum()) / max(number, 1e-9) * np.sqrt(codes[a].size)
         ahead.append(Marginal((AHEAD, a), np.vstack([counted, last]), noise))
-    return PairsOfMembers(found, estimate(with_first, of.pairs_with_first, _share_first_roles(of, households)), ahead)
+    beside_first = estimate(with_first, of.pairs_with_first, _share_first_roles(of, households))
+    limited = {a: shares for a, (shares, _) in by_role.items() if not shares.all()}
+    return PairsOfMembers(found, beside_first, ahead, limited)
 
 
 def _share_roles_before(of: CompositionCodec, households: Floats) -> Floats:

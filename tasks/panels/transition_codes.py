@@ -51,11 +51,11 @@ def build_transition_codes(plan: EncodingPlan, recode: Recode, rho: Fraction) ->
 
     ``rho``: the budget of all tables of transitions, by which the noise is known about.
     """
-    following, household = plan.following, plan.get_order()[0].household
-    looks = len(following) * (2 if household else 1)  # of members one with the next, and one with the first
+    following, panel = plan.following, plan.get_order()[0]
+    looks = len(following) * (2 if panel.counts_later else 1)  # of members one with the next, and one with the first
     sigma = np.sqrt(looks / (2 * float(rho))) if following else 1.0
     rows = max(estimate_total(recode), 1.0)
-    wanted = RECORDS_OF_MEMBERS if household else RECORDS_A_CELL
+    wanted = RECORDS_OF_MEMBERS if panel.household else RECORDS_A_CELL
     most = int(np.clip(np.sqrt(rows / (wanted * sigma)), 1, MOST_CODES))
     found = {}
     for a in following:

@@ -30,8 +30,8 @@ from privsyn.tasks.steps.encode import Repairs, encode_batch, iterate_persons
 def build_pair_domain(codes: Mapping[str, TransitionCodes], plan: EncodingPlan) -> Domain:
     """Return the domain of the pairs: a row's codes, and those of the next one, the last for "as before".
 
-    Pairs of members of a household have no such code, but one for what kind of pair they are.  Beside them are, of a
-    household of three and more, the codes of its first member and of a later one, and of what kind that pair is.
+    Pairs of members of a household have no such code, but one for what kind of pair they are.  Beside them are, of
+    households that may have three, the codes of its first member and of a later one, and of what kind that pair is.
     """
     panel = plan.get_order()[0]
     if not panel.household:
@@ -39,8 +39,10 @@ def build_pair_domain(codes: Mapping[str, TransitionCodes], plan: EncodingPlan) 
     kinds = plan.get_compositions().kinds
     sizes = {panel.kind_of_pair: kinds}
     sizes |= {n: c.size for a, c in codes.items() for n in (a, name_next(a))}
-    sizes |= {panel.kind_beside_first: kinds}
-    return Domain.of(sizes | {n: c.size for a, c in codes.items() for n in (name_first(a), name_later(a))})
+    if panel.counts_later:
+        sizes |= {panel.kind_beside_first: kinds}
+        sizes |= {n: c.size for a, c in codes.items() for n in (name_first(a), name_later(a))}
+    return Domain.of(sizes)
 
 
 def pair_rows(passes: Passes, plan: EncodingPlan, codes: Mapping[str, TransitionCodes]) -> Iterator[pa.RecordBatch]:
@@ -97,6 +99,8 @@ def _pair_members(
     arrays: list[NDArray[Any]] = [find_kinds(runs.number[pairs], runs.number[pairs + 1])]
     for a in codes:
         arrays += of[a][:2]
+    if not plan.get_order()[0].counts_later:
+        return arrays
     arrays.append(spread(find_kinds(runs.number[first], runs.number[later]), kinds))
     for a, c in codes.items():
         arrays += [spread(values, c.size) for values in of[a][2:]]
@@ -136,8 +140,8 @@ def plan_transition_queries(plan: EncodingPlan, domain: Domain, rho: Fraction, r
     """Return one query per attribute that is followed: its codes by those of the next row, each at rho_i = ``rho`` / d.
 
     ``domain``: of the pairs (tasks/steps/pair_rows.py).  Of households all are counted by the kind of the pair of
-    members, too, and a second query per attribute is about the pair of the first member and a later one; d is the
-    number of queries, and a household is what a person is below.
+    members, too, and where they may have three, a second query per attribute is about the first member and a later one;
+    d is the number of queries, and a household is what a person is below.
     Privacy: all answers together are rho-zCDP for adding or removing one person with all rows.  A person is at most
     ``records`` = 1 record of the pairs, since one pair (of members, one of each sort) is drawn from each person by a
     rule that depends on that person alone.  So each table has L2 sensitivity 1 and costs 1 / (2 sigma_i^2) <= rho_i
@@ -148,6 +152,7 @@ def plan_transition_queries(plan: EncodingPlan, domain: Domain, rho: Fraction, r
     cliques: list[tuple[str, ...]] = [(a, name_next(a)) for a in following]
     if panel.household:
         cliques = [(panel.kind_of_pair, *clique) for clique in cliques]
+    if panel.counts_later:
         cliques += [(panel.kind_beside_first, name_first(a), name_later(a)) for a in following]
     cells = [domain.cells(c) for c in cliques]
     sigma = compute_sigma(rho / max(len(cliques), 1), records)

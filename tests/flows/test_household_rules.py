@@ -16,8 +16,10 @@ import privsyn
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.estimation.known_zeros import find_forbidden_compositions
+from privsyn.tasks.panels.link_members import MemberLinker
+from privsyn.tasks.panels.link_rows import LinkedRows
 from privsyn.tasks.steps.decode_linked import _Decoder, _make_random_persons, check_persons_feasible
-from tests.support.households import make_household_spec, make_households
+from tests.support.households import HOUSEHOLD_COLUMNS, make_household_spec, make_households
 from tests.support.linked_tables import make_tables_spec
 from tests.support.releases import QUICK, released, run
 
@@ -61,6 +63,38 @@ def test_mended_members_have_the_ages_of_the_others_of_their_role_and_compositio
     assert len(kept) == len(plain)
     ages = [t.groupby("role")["age"].mean() for t in (plain, kept)]
     assert (ages[0] - ages[1]).abs().max() < 0.5
+
+
+def test_no_member_is_made_with_a_code_that_a_rule_forbids_to_its_role(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is mended: a code that is drawn and mended away would change how often the others are."""
+    table = make_households(300)
+    status = [
+        "kid" if role == "child" else "married" if role == "partner" else "single" for role in table["role"].to_pylist()
+    ]
+    pq.write_table(table.append_column("status", pa.array(status)), tmp_path / "members.parquet")
+    made: list[LinkedRows] = []
+    join = MemberLinker._join
+
+    def keep(self: MemberLinker, *arguments: Any) -> LinkedRows:
+        made.append(join(self, *arguments))
+        return made[-1]
+
+    monkeypatch.setattr(MemberLinker, "_join", keep)
+    statuses = {"kind": "categorical", "values": ["kid", "single", "married"]}
+    rules = [
+        {"never": "role == 'child' and status != 'kid'"},
+        {"never": "role == 'partner' and status != 'married'"},
+        {"never": "role == 'head' and status == 'kid'"},
+    ]
+    columns = {**HOUSEHOLD_COLUMNS, "status": statuses}
+    run(make_household_spec(columns=columns, data=str(tmp_path / "members.parquet"), rules=rules, **LARGE, **QUICK))
+    head, partner, child = range(3)
+    for linked in made:
+        role, code = linked.step, linked.fine["status"]
+        assert not code[role == child].any() and (code[role == partner] == 2).all() and code[role == head].all()
+        assert {*role.tolist()} == {head, partner, child}
 
 
 def test_a_rule_about_roles_forbids_compositions() -> None:

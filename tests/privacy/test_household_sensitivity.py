@@ -16,6 +16,7 @@ from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.panels import choose_rows
 from privsyn.tasks.panels.choose_rows import KeptRuns
 from privsyn.tasks.panels.transition_codes import build_transition_codes
+from privsyn.tasks.steps.pair_rows import build_pair_domain, plan_transition_queries
 from tests.support.households import HOUSEHOLD_COLUMNS, make_household_spec, make_households
 from tests.support.linked_records import count_encoded, count_paired, identity_recode
 
@@ -59,6 +60,18 @@ def test_05_every_look_at_households_declares_one_record() -> None:
     assert REQUEST.spec.unit.records == 5
     assert REQUEST.records == 1
     assert sum(step.share(REQUEST) for step in release_steps(build_steps(REQUEST))) == 1
+
+
+def test_05_households_of_two_at_most_are_not_asked_for_a_later_member() -> None:
+    """A table that is empty by public knowledge would cost half of the budget of pairs."""
+    asked = {}
+    for most in (2, 3):
+        spec = make_household_spec(unit={"household_id": "hid", "max_records": most})
+        request = Request(spec, tuple(HOUSEHOLD_COLUMNS)[1:])
+        codes = build_transition_codes(request.encoding, identity_recode(request), request.total_rho)
+        domain = build_pair_domain(codes, request.encoding)
+        asked[most] = plan_transition_queries(request.encoding, domain, request.total_rho, 1)
+    assert len(asked[3]) == 2 * len(asked[2]) > 0
 
 
 def test_05_mutant_every_pair_of_members(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,8 @@ LOOKED_UP = {"lookup": {"from": "day", "to": "dose", "table": "doses.csv"}}
         ({"rules": [{"derive": {"dose": "day - 1"}}]}, "names 'dose', a column of drugs"),
         ({"focus": {"columns": ["online"]}}, "names 'online', a column of buys, and is about the first two tables"),
         ({"workload": [{"columns": ["dose", "day"]}]}, "names 'dose', a column of drugs"),
+        ({"workload": [{"question": "count persons where ever(dose == 2)"}]}, "names 'dose', a column of drugs"),
+        ({"rules": [{"never": "drugs.doze == 2"}]}, "'doze', which is not a released column of drugs"),
         ({"with_order": ["age"]}, "is given in visits, too"),
     ],
 )

@@ -126,3 +126,11 @@ def test_what_does_not_fit_a_household_is_refused_in_one_sentence(changes: dict[
 def test_roles_that_occur_once_are_for_households() -> None:
     with pytest.raises(ValidationError, match="the promise is about a person"):
         make_panel_spec(once=["none"])
+
+
+@pytest.mark.parametrize(
+    "taken", ["role (of the pair)", "role (beside the first)", "age (next row)", "age (later member)"]
+)
+def test_no_column_of_a_household_has_the_name_of_a_count(taken: str) -> None:
+    with pytest.raises(ValidationError, match=r"has the name that a count of rows needs\. Rename it"):
+        make_household_spec(columns={**HOUSEHOLD_COLUMNS, taken: {"kind": "boolean"}})
