@@ -115,7 +115,7 @@ class NamedMarginal(FrozenModel):
         if len(self.columns) < 2 and self.summary is None:
             if self.question is not None:
                 raise FieldError(
-                    "asks about one column only, which is measured anyway",
+                    "asks about one column only, which is measured anyway" if self.columns else "names no column",
                     "Ask about two or more together",
                     ("question",),
                 )

@@ -46,7 +46,7 @@ from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation.expected_error import NORMAL_MEAN_ABSOLUTE, split_by_weight
 from privsyn.tasks.estimation.merged_codes import CoarseCounts, count_affordable_cells, merge_codes
 from privsyn.tasks.estimation.near_pairs import MOST_PAIRS, is_wide
-from privsyn.tasks.estimation.question_cells import find_starts
+from privsyn.tasks.estimation.question_cells import find_idle_conditions, find_starts
 from privsyn.tasks.privacy.accountant import cap_accountant
 
 COMPARABLE = 3
@@ -267,6 +267,11 @@ def _list_warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:
             + "What is constant, and what grows with the order, is your public statement."
         )
     found.extend(_explain_scored_pairs(plan))
+    found.extend(
+        f"workload[{number}].question: {'every' if holds else 'no'} value that {attribute} can have fulfils its "
+        "condition, so it tells no rows apart. Correct the condition, or take it out."
+        for number, attribute, holds in find_idle_conditions(spec, plan.request.encoding)
+    )
     if unit.records_per_person == 1:
         found.append("unit.records_per_person is 1: the promise holds only if nobody has two rows.")
     if spec.csv.line_breaks:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,13 +116,15 @@ class PooledEstimator:
 
     def _estimate(self, counts: Floats) -> Floats:
         """Return the posterior means of the coefficients of noisy ``counts``."""
-        found, kinds = self.coefficients.read(counts), self.coefficients.kind
-        for kind in np.unique(kinds):
-            chosen = kinds == kind
-            found[chosen] = compute_posterior_mean(
-                found[chosen], self.coefficients.variance[chosen], self.shares[int(kind)]
-            )
-        return found
+        found, variance = self.coefficients.read(counts), self.coefficients.variance.ravel()
+        return compute_posterior_mean(found.ravel(), variance, self._shares_of_each).reshape(found.shape)
+
+    @cached_property
+    def _shares_of_each(self) -> Floats:
+        """The shares of SCALES for each coefficient, shape (scales, coefficients)."""
+        kinds, which = np.unique(self.coefficients.kind.ravel(), return_inverse=True)
+        shares = np.array([self.shares[int(kind)] for kind in kinds]).reshape(len(kinds), len(SCALES))
+        return np.ascontiguousarray(shares[which].T)
 
 
 def fit_pooled_coefficients(
@@ -202,7 +205,10 @@ def fit_scales(coefficients: Floats, variance: Floats, before: Floats | None = N
 
 
 def compute_posterior_mean(coefficients: Floats, variance: Floats, shares: Floats) -> Floats:
-    """Return what is expected of coefficients with noise of this variance; ``shares``: of the scales."""
-    chance = shares[:, None] * _compute_likelihoods(coefficients, variance)
+    """Return what is expected of coefficients with noise of this variance.
+
+    ``shares``: of the scales, shape (scales,), or of each coefficient's, (scales, coefficients).
+    """
+    chance = shares.reshape(len(SCALES), -1) * _compute_likelihoods(coefficients, variance)
     follows = (chance * (SCALES[:, None] / (SCALES[:, None] + variance))).sum(axis=0) / chance.sum(axis=0)
     return np.asarray(follows * coefficients)

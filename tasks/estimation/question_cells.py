@@ -76,6 +76,20 @@ def find_starts(spec: ReleaseSpec, encoding: EncodingPlan, groupings: Mapping[st
     return starts
 
 
+def find_idle_conditions(spec: ReleaseSpec, encoding: EncodingPlan) -> Iterator[tuple[int, str, bool]]:
+    """Yield the parts of measured questions that no fine code fulfils, or every one: these make no cells.
+
+    Each as the position in ``workload``, the attribute, and whether every code fulfils it.  Parts about one attribute.
+    """
+    codecs = {codec.attribute: codec for codec in encoding.codecs}
+    for number, marginal in enumerate(spec.workload):
+        attributes = frozenset(encoding.attributes_of(marginal.columns)) if marginal.measured else frozenset()
+        for a, node in _split(parse_conditions(marginal, spec.released_columns), attributes, codecs):
+            told = tell_codes_apart(codecs[a], node) if node is not None else np.zeros(0)
+            if told.size and told[0] != 0.5 and (told == told[0]).all():
+                yield number, a, bool(told[0])
+
+
 def _split(
     conditions: Sequence[Node], attributes: frozenset[str], codecs: Mapping[str, Codec]
 ) -> Iterator[tuple[str, Node | None]]:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -80,10 +81,11 @@ def shrink_marginal(
     left = variance * float(np.prod([1 - 1 / size for size in counts.shape]))
     if left <= 0:
         return Shrunk(counts, np.zeros(counts.shape))
-    by_cell, shares, empty = compute_posterior_means(counts, expected, left)
+    cells = CellMixture(expected, left)
+    by_cell, shares, empty = cells.estimate(counts)
     if counts.ndim != 2:
         return Shrunk(by_cell, empty)
-    candidates = [(by_cell, lambda y: compute_posterior_means(y, expected, left, shares).mean)]
+    candidates = [(by_cell, lambda y: cells.estimate(y, shares).mean)]
     sigma = float(np.sqrt(variance))
     directions = estimate_low_rank(counts - expected, sigma)
     if directions.degrees:
@@ -123,10 +125,11 @@ def choose_nearer(counts: Floats, usual: tuple[Floats, Shrunk], other: Floats, v
     around = shrink_marginal(counts, other, variance)
     risks = []
     for expected in (usual[0], other):
-        found = compute_posterior_means(counts, expected, left)
+        cells = CellMixture(expected, left)
+        found = cells.estimate(counts)
 
-        def shrink(y: Floats, e: Floats = expected, shares: Floats = found.shares) -> Floats:
-            return compute_posterior_means(y, e, left, shares).mean
+        def shrink(y: Floats, cells: CellMixture = cells, shares: Floats = found.shares) -> Floats:
+            return cells.estimate(y, shares).mean
 
         risks.append(estimate_stein_risk(shrink, counts, found.mean, variance))
     weight = 1.0 / (1.0 + np.exp(np.clip((risks[1] - risks[0]) / RISK_TEMPERATURE, -50.0, 50.0)))
@@ -145,37 +148,55 @@ def estimate_stein_risk(
     Transactions on Image Processing 17, 2008): every cell by one step up or down, the signs a fixed public sequence,
     less the means of rows and columns, which averaging has settled.
     """
-    signs = np.where(draw_uniforms(derive_stream(counts.shape[0], counts.shape[1]), counts.size) < 0.5, -1.0, 1.0)
-    moves = signs.reshape(counts.shape)
-    moves = moves - moves.mean(axis=0)
-    moves = moves - moves.mean(axis=1, keepdims=True)
+    moves = _list_moves(*counts.shape)
     step = _STEP * float(np.sqrt(variance))
     followed = float((moves * (estimator(counts + step * moves) - estimate)).sum()) / step
     return float(((estimate - counts) ** 2).sum()) / variance + 2 * followed
 
 
+@lru_cache(maxsize=256)
+def _list_moves(rows: int, columns: int) -> Floats:
+    signs = np.where(draw_uniforms(derive_stream(rows, columns), rows * columns) < 0.5, -1.0, 1.0)
+    moves = signs.reshape(rows, columns)
+    moves = moves - moves.mean(axis=0)
+    moves -= moves.mean(axis=1, keepdims=True)
+    moves.flags.writeable = False
+    return moves
+
+
+class CellMixture:
+    """The mixture that departures of cells from what is expected come from, and noise.
+
+    expected: >= 0; variance: of the noise in each cell, > 0.
+    """
+
+    def __init__(self, expected: Floats, variance: float) -> None:
+        self._expected, self._variance = expected, variance
+        expectation = np.maximum(expected.ravel(), 1e-3) ** VARIANCE_POWER
+        prior = np.multiply.outer(SCALES * variance / float(np.median(expectation)), expectation)
+        self._total = prior + variance
+        self._logs, self._follows = np.log(self._total), prior / self._total
+
+    def estimate(self, counts: Floats, shares: Floats | None = None) -> Posterior:
+        """Return the posterior of every cell; ``shares``: fitted to the counts unless they are given."""
+        y, departure = counts.ravel(), (counts - self._expected).ravel()
+        likelihood = -0.5 * (self._logs + departure**2 / self._total)
+        likelihood = np.vstack([likelihood, -0.5 * (np.log(self._variance) + y**2 / self._variance)])
+        likelihood = np.exp(likelihood - likelihood.max(axis=0))
+        if shares is None:
+            shares = _fit_shares(likelihood)
+        chance = shares[:, None] * likelihood
+        chance /= chance.sum(axis=0)
+        follows = (chance[:-1] * self._follows).sum(axis=0)
+        mean = self._expected + (follows * departure - chance[-1] * self._expected.ravel()).reshape(counts.shape)
+        return Posterior(mean, shares, chance[-1].reshape(counts.shape))
+
+
 def compute_posterior_means(
     counts: Floats, expected: Floats, variance: float, shares: Floats | None = None
 ) -> Posterior:
-    """Return the posterior of every cell.
-
-    expected: of the shape of ``counts``, >= 0; variance: of the noise in each cell, > 0; shares: fitted to the counts
-    unless they are given.
-    """
-    expectation = np.maximum(expected.ravel(), 1e-3) ** VARIANCE_POWER
-    y, departure = counts.ravel(), (counts - expected).ravel()
-    prior = np.multiply.outer(SCALES * variance / float(np.median(expectation)), expectation)
-    total = prior + variance
-    likelihood = -0.5 * (np.log(total) + departure**2 / total)
-    likelihood = np.vstack([likelihood, -0.5 * (np.log(variance) + y**2 / variance)])
-    likelihood = np.exp(likelihood - likelihood.max(axis=0))
-    if shares is None:
-        shares = _fit_shares(likelihood)
-    chance = shares[:, None] * likelihood
-    chance /= chance.sum(axis=0)
-    follows = (chance[:-1] * (prior / total)).sum(axis=0)
-    mean = expected + (follows * departure - chance[-1] * expected.ravel()).reshape(counts.shape)
-    return Posterior(mean, shares, chance[-1].reshape(counts.shape))
+    """Return the posterior of every cell by its :class:`CellMixture`."""
+    return CellMixture(expected, variance).estimate(counts, shares)
 
 
 def _fit_shares(likelihood: Floats) -> Floats:

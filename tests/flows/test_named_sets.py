@@ -179,6 +179,14 @@ def test_a_named_question_gives_its_columns_edges_and_is_in_check_and_note() -> 
     assert "the cells of `region, happy where age < 31`" in write_section("targets", asked)
 
 
+def test_a_condition_that_tells_no_rows_apart_is_a_warning() -> None:
+    asked = ["region, happy where age < 31", "happy where income >= 0", "happy where region == 'nowhere'"]
+    warnings = check(make_spec(workload=[{"question": text} for text in asked])).warnings
+    found = [text for text in warnings if "tells no rows apart" in text]
+    assert [text.split(":")[0] for text in found] == ["workload[1].question", "workload[2].question"]
+    assert "every value that income" in found[0] and "no value that region" in found[1]
+
+
 def list_bin_starts(spec: ReleaseSpec) -> set[float]:
     (codec,) = (c for c in Request(spec).encoding.codecs if c.attribute == "age")
     assert isinstance(codec, OrderedCodec)
