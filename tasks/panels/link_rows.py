@@ -115,7 +115,6 @@ class Linker:
         linked, codes, figures = self._link(coarse, rng)
         groups = list_groups(self._plan, self._recode, coarse, figures)
         times = choose_persons(linked.person, codes, self._noisy_rows, seed, groups)
-        del codes, figures
         return repeat_persons(linked, times, coarse, lambda again: self._link(again, rng)[0])
 
     def link_each(self, records: CodeTable, seed: int) -> LinkedRows:
@@ -386,11 +385,11 @@ def repeat_persons(
 ) -> LinkedRows:
     """Return the rows of each person as often as ``times`` says, each further time linked anew by ``link``.
 
-    ``coarse``: the codes of the persons' records.  ``linked`` is emptied, as it is copied column by column.
+    ``coarse``: the codes of the persons' records.
     """
-    again, kept = np.repeat(np.arange(len(times)), np.maximum(times - 1, 0)), times > 0
-    more = [link({a: code[again] for a, code in coarse.items()})] if len(again) else []
-    return linked.replace(kept, more)
+    again = np.repeat(np.arange(len(times)), np.maximum(times - 1, 0))
+    kept = linked.take(times > 0)
+    return kept.join(link({a: code[again] for a, code in coarse.items()})) if len(again) else kept
 
 
 def draw_next(
@@ -580,17 +579,18 @@ class LinkedRows:
     drawn: NDArray[np.bool_]
     fine: dict[str, Codes]
 
-    def replace(self, kept: NDArray[np.bool_], others: Sequence[LinkedRows]) -> LinkedRows:
-        """Return the rows of the persons that are ``kept``, and then those of ``others``; numbers are from 0.
+    def take(self, persons: NDArray[np.bool_]) -> LinkedRows:
+        """Return the rows of some persons, with numbers from 0."""
+        rows, number = persons[self.person], (np.cumsum(persons) - 1).astype(self.person.dtype)
+        fine = {a: code[rows] for a, code in self.fine.items()}
+        return LinkedRows(number[self.person[rows]], self.step[rows], self.drawn[rows], fine)
 
-        The codes of all these rows are let go one column after the other.
-        """
-        rows, number = kept[self.person], (np.cumsum(kept) - 1).astype(self.person.dtype)
-        first = int(kept.sum())
-        person = np.concatenate([number[self.person[rows]], *(other.person + first for other in others)])
-        step = np.concatenate([self.step[rows], *(other.step for other in others)])
-        drawn = np.concatenate([self.drawn[rows], *(other.drawn for other in others)])
-        fine = {}
-        for a in [*self.fine]:
-            fine[a] = np.concatenate([self.fine.pop(a)[rows], *(other.fine.pop(a) for other in others)])
-        return LinkedRows(person, step, drawn, fine)
+    def join(self, others: LinkedRows) -> LinkedRows:
+        """Return these rows and then those of other persons."""
+        first = int(self.person.max(initial=-1)) + 1
+        return LinkedRows(
+            np.concatenate([self.person, others.person + first]),
+            np.concatenate([self.step, others.step]),
+            np.concatenate([self.drawn, others.drawn]),
+            {a: np.concatenate([code, others.fine[a]]) for a, code in self.fine.items()},
+        )
