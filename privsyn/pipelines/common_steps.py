@@ -53,16 +53,16 @@ def explain_one_cell(request: Request) -> str:
     return ONE_CELL if panel is None else OF_HOUSEHOLD if panel.household else OF_PERSON
 
 
-def list_asked_pairs(request: Request, attributes: Clique) -> list[Clique] | None:
+def list_asked_pairs(request: Request, attributes: Clique, most: int = MOST_PAIRS) -> list[Clique] | None:
     """Return the pairs that are asked of a wide table, from its names, their order and focus; None where all are.
 
-    attributes: those of the rows, in their order.
+    attributes: those of the rows, in their order; ``most``: of so many pairs, those of the focus beside them.
     """
     if not is_wide(request.encoding.domain.attributes):
         return None
     made = {codec.attribute: (*codec.sources, codec.attribute)[0] for codec in request.encoding.codecs}
     columns = {a: made.get(a, a) for a in attributes}
-    return list_near_pairs(attributes, columns, [a for a in request.public.in_focus if a in columns])
+    return list_near_pairs(attributes, columns, [a for a in request.public.in_focus if a in columns], most)
 
 
 def key_asked_pairs(request: Request) -> dict[str, Any]:

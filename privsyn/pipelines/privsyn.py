@@ -53,6 +53,7 @@ from privsyn.pipelines.trend_steps import (
 from privsyn.pipelines.value_steps import build_value_steps, list_value_looks, share_values
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.codecs.binning import list_counted_alone, list_roundings
+from privsyn.tasks.estimation.near_pairs import is_wide
 from privsyn.tasks.estimation.noisy import count_marginals
 from privsyn.tasks.estimation.recode import build_coarse_domain, estimate_total
 from privsyn.tasks.kernels.counting import Countable
@@ -330,12 +331,15 @@ def build_measurement(
 ) -> ReleaseStep:
     """Return noisy marginals of the cliques in the table ``chosen``, which share this part of the budget by weight.
 
-    ``trends``: the looks at trends; where these are unclear they are asked again, after the marginals.
+    ``trends``: the looks at trends; where these are unclear they are asked again, after the marginals, but for those of
+    wide tables.
     """
 
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
         weights, domain = combine_cliques.read_cliques(inputs.table(chosen)), inputs.domain()
-        first = [query for look in trends for query in inputs.noisy(look)[0]]
+        # of a wide table fewer trends are asked where they would be unclear, so none is asked again
+        looks = () if is_wide(request.encoding.domain.attributes) else trends
+        first = [query for look in looks for query in inputs.noisy(look)[0]]
         total = estimate_total(inputs.recode())
         again, weights = trend_scores.plan_again(first, weights, total, rho, request.records)
         left = rho - sum_rho(again)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from privsyn.pipelines.common_steps import (
     publish_noisy,
 )
 from privsyn.tasks.codecs.binning import get_ordered
+from privsyn.tasks.estimation.near_pairs import MOST_PAIRS
 from privsyn.tasks.estimation.noisy import pool_answers
 from privsyn.tasks.estimation.recode import Recode, estimate_total
 from privsyn.tasks.estimation.trends import TOP, Ranks, Trends, rank_codes
@@ -93,6 +95,12 @@ def explain_by_trends(
     return None if found is None else found.explain()
 
 
+def _key_trends(request: Request) -> dict[str, Any]:
+    """Return which trends are asked, for cache keys; nothing where all are."""
+    asked = key_asked_pairs(request)
+    return {**asked, "most_noise": trend_scores.MOST_WIDE_NOISE} if asked else {}
+
+
 def build_trend_step(share: Fraction, number: int = 1) -> ReleaseStep:
     """Return the noisy trends of ordered columns, of all pairs or those asked of a wide table, with this part of rho.
 
@@ -102,13 +110,16 @@ def build_trend_step(share: Fraction, number: int = 1) -> ReleaseStep:
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
         recode = inputs.recode()
         attributes = list(rank_codes(recode, request.encoding.binning, 1))
-        near = list_asked_pairs(request, inputs.domain().attributes)
-        pairs = trend_scores.list_pairs(attributes, near)
         if number == 1:
-            sums = len(attributes) + len(pairs)
-            top = trend_scores.choose_top(sums, estimate_total(recode), rho, request.records, TOP)
+            total = estimate_total(recode)
+            most = trend_scores.count_clear_pairs(len(attributes), total, rho, request.records)
+            near = list_asked_pairs(request, inputs.domain().attributes, min(most, MOST_PAIRS))
+            pairs = trend_scores.list_pairs(attributes, near)
+            top = trend_scores.choose_top(len(attributes) + len(pairs), total, rho, request.records, TOP)
         else:
-            top = trend_scores.get_top(inputs.noisy(TRENDS)[0])
+            first = inputs.noisy(TRENDS)[0]
+            pairs = [q.attributes for q in first if len(q.attributes) == 2]
+            top = trend_scores.get_top(first)
         return trend_scores.plan_queries(attributes, top, rho, request.records, pairs)
 
     def exact(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
@@ -120,7 +131,7 @@ def build_trend_step(share: Fraction, number: int = 1) -> ReleaseStep:
         title="Trend scores",
         inputs=(RECODED, RECODE),
         outputs=RELEASED,
-        settings=key_asked_pairs,
+        settings=_key_trends,
         reads=(KnowledgePart.NEAR,),
         plan=plan,
         exact=exact,

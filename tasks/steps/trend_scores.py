@@ -32,6 +32,9 @@ CLEAR_NOISE = 0.02
 UNCLEAR_NOISE = 0.05
 """Noise of a sum of signs, as a share of all rows, above which trends are asked again: a correlation to about .08."""
 
+MOST_WIDE_NOISE = 0.1
+"""Noise of a sum of signs, as a share of all rows, that trends of a wide table have at most: fewer are asked then."""
+
 MOST_AGAIN = Fraction(1, 4)
 """Part of the one-ways' second look, at most, that goes to trends in its place."""
 
@@ -103,6 +106,16 @@ def choose_top(sums: int, total: float, rho: Fraction, records: int, top: int) -
     """
     noise = records * (sums / (2 * float(rho))) ** 0.5
     return top if noise <= CLEAR_NOISE * total else 1
+
+
+def count_clear_pairs(attributes: int, total: float, rho: Fraction, records: int) -> int:
+    """Return of how many pairs of a wide table trends are asked: as many as MOST_WIDE_NOISE allows.
+
+    At least as many as it has ``attributes`` with an order; ``total``: noisy number of rows.  What is released and
+    public alone decides.
+    """
+    sums = 2 * float(rho) * (MOST_WIDE_NOISE * max(total, 0.0) / records) ** 2
+    return max(attributes, math.floor(sums) - attributes)
 
 
 def get_top(queries: Sequence[Query]) -> int:
