@@ -11,6 +11,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     GetJsonSchemaHandler,
+    SerializationInfo,
     SerializerFunctionWrapHandler,
     field_validator,
     model_serializer,
@@ -74,7 +75,11 @@ class FrozenModel(BaseModel):
         return value
 
     @model_serializer(mode="wrap")
-    def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _serialize(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        return self.leave_out_unused(handler)
+
+    def leave_out_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Return what is written: all fields but those of LATER that have their defaults."""
         fields, content = type(self).model_fields, handler(self)
         unused = {name for name in self.LATER & fields.keys() if getattr(self, name) == fields[name].default}
         return {name: value for name, value in content.items() if name not in unused}

@@ -173,6 +173,13 @@ def join_columns(content: Mapping[str, Any]) -> Any:
     return {**columns, **{c: d for of in own if isinstance(of, Mapping) for c, d in of.items()}}
 
 
+def list_described_columns(spec: Any) -> Any:
+    """Return the columns that a spec describes, with those of its further tables."""
+    return join_columns(
+        {"columns": spec.columns, "tables": {n: {"columns": t.columns} for n, t in spec.tables.items()}}
+    )
+
+
 def _arrange(tables: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the names of the table above all and of its first table of rows, then those of all others."""
     for name, table in tables.items():

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from privsyn.data_contracts.focus import MOST_MEASURED
+from privsyn.data_contracts.linked_tables import list_described_columns
 from privsyn.data_contracts.mechanism_options import Mechanism, PrivSyn
 from privsyn.data_contracts.step_options import Rows
 
@@ -71,6 +72,41 @@ def fill_targets(content: Mapping[str, Any]) -> dict[str, Any]:
         found["focus"] = {"triples": True, "scores": True, **focus}
     if isinstance(workload, list | tuple):
         found["workload"] = [{"measured": True, **m} if _can_be_measured(m) else m for m in workload]
+    return found
+
+
+def keep_declined(content: Mapping[str, Any], spec: Any) -> dict[str, Any]:
+    """Return ``content`` with the options of ``spec`` that its preset would fill in otherwise when it is read again.
+
+    An option that has its model's default is left out of what is written (``FrozenModel.LATER``), also where the preset
+    has another value for what is left open and the spec declines that.  ``content``: what is written of ``spec``, whole
+    or in parts; parts that are not there stay away.
+    """
+    whole = dict(content)
+    for name, filled in fill_targets(whole).items():
+        if name == "focus":
+            whole[name] = _keep_own(whole[name], filled, spec.focus)
+        else:
+            own = zip(whole[name], filled, spec.workload, strict=True)
+            whole[name] = [_keep_own(part, as_filled, model) for part, as_filled, model in own]
+    options = whole.get("mechanism")
+    if isinstance(options, Mapping) and spec.mechanism.name in PRESET_MECHANISMS:
+        values = find_open_values(spec.preset, list_described_columns(spec))
+        filled = fill_preset(fill_split(options, whole.get("focus")), values)
+        whole["mechanism"] = _keep_own(options, filled, spec.mechanism)
+    return whole
+
+
+def _keep_own(content: Mapping[str, Any], filled: Mapping[str, Any], model: Any) -> dict[str, Any]:
+    """Return ``content`` with the values of ``model`` that are not those of ``filled``, its whole."""
+    found = dict(content)
+    for name, value in filled.items():
+        own = getattr(model, name, value)
+        if isinstance(value, Mapping) and not isinstance(own, Mapping):
+            if (kept := _keep_own(content.get(name, {}), value, own)) or name in content:
+                found[name] = kept
+        elif name not in content and own != value:
+            found[name] = own
     return found
 
 

@@ -10,7 +10,16 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal
 from urllib.parse import quote
 
-from pydantic import Field, GetJsonSchemaHandler, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    Field,
+    GetJsonSchemaHandler,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 from pydantic_core import CoreSchema
 
 from privsyn.data_contracts.columns import Column, DropColumn
@@ -49,6 +58,7 @@ from privsyn.data_contracts.presets import (
     fill_split,
     fill_targets,
     find_open_values,
+    keep_declined,
 )
 from privsyn.data_contracts.prior import Prior, check_prior
 from privsyn.data_contracts.promise import Guarantee, Unit
@@ -324,6 +334,13 @@ class ReleaseSpec(FrozenModel):
             filled = fill_split(options, current.get("focus")) if preset == "0.4" else options
             current["mechanism"] = fill_preset(filled, values)
         return current
+
+    @model_serializer(mode="wrap")
+    def _serialize(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        content = self.leave_out_unused(handler)
+        if info.exclude_defaults:
+            content.setdefault("mechanism", {"name": self.mechanism.name})
+        return keep_declined(content, self) if self.preset == "0.4" else content
 
     @field_validator("columns")
     @classmethod

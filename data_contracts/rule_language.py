@@ -119,7 +119,7 @@ def respell_argument(text: str) -> str | None:
         elif isinstance(node, ast.Attribute) and _PLACEHOLDER.fullmatch(node.attr):
             node.attr = f"`{_unquote(node.attr, quoted)}`"
         elif isinstance(node, ast.Compare):
-            node.comparators = [ast.List(c.elts) if isinstance(c, ast.Tuple) else c for c in node.comparators]
+            node.comparators = [ast.List(c.elts) if isinstance(c, ast.Tuple | ast.Set) else c for c in node.comparators]
     return ast.unparse(tree)
 
 

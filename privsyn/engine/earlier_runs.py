@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.artifacts import StepKind
+from privsyn.data_contracts.linked_tables import list_described_columns
 from privsyn.data_contracts.presets import find_open_values
 from privsyn.data_contracts.publication import COLUMN_WORDS
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -138,7 +139,7 @@ def _list_preset_fields(spec: ReleaseSpec) -> frozenset[str]:
     """Return the fields, dotted, that the default preset may have filled in: nobody has asked for their values."""
     if spec.preset == "paper":
         return frozenset()
-    values = find_open_values(spec.preset, spec.columns)
+    values = find_open_values(spec.preset, list_described_columns(spec))
     return frozenset(f"mechanism.{section}.{name}" for section, fields in values.items() for name in fields)
 
 

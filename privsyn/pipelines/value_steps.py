@@ -84,7 +84,10 @@ def build_value_steps(share: Fraction) -> tuple[Step, ...]:
         kind=StepKind.POSTPROCESS,
         inputs=list_released_tables(["one_way_marginals"]),
         outputs={"counted": tables.COUNTED},
-        settings=counts.priced,
+        settings=lambda r: {
+            **counts.priced(r),
+            **({"together": r.encoding.together} if r.encoding.together else {}),  # of their columns no value is asked
+        },
         run=find,
         published={"counted": PublishedFile(COUNTED_FILE, "lists the values whose counts were asked one by one")},
     )

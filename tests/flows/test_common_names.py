@@ -82,6 +82,7 @@ def test_the_temporary_server_has_no_folder_of_common_names_on_its_path(folder: 
     assert not {"", str(folder), str(Path(release_server.__file__).parent)} & set(path)
 
 
+@pytest.mark.slow
 def test_prefect_s_programs_do_not_look_for_modules_in_the_working_folder(folder: Path) -> None:
     for name in ("click", "queue", "notifications"):
         (folder / f"{name}.py").write_text("raise SystemExit('the wrong module')\n", encoding="utf-8")

@@ -482,6 +482,7 @@ def interrupted(spec: Path, seconds: float, numbers: Sequence[signal.Signals]) -
         process.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("part", "times"), [(0, 2), *(pytest.param(n, 125, marks=pytest.mark.slow) for n in range(1, 5))]
 )

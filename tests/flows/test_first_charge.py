@@ -74,7 +74,7 @@ def charged() -> int:
 
 @pytest.mark.parametrize(
     "answer",
-    [b"\n", pytest.param(b"\x04", marks=pytest.mark.slow), ""],
+    [*(pytest.param(keys, marks=pytest.mark.slow) for keys in (b"\n", b"\x04")), ""],
     ids=["nothing", "end of input", "no input, here"],
 )
 @pytest.mark.usefixtures("at_a_terminal")

@@ -106,6 +106,7 @@ def test_a_rule_about_roles_forbids_compositions() -> None:
     assert find_forbidden_compositions(plan(make_household_spec(rules=[YOUNGER]))) is None
 
 
+@pytest.mark.slow
 def test_members_are_named_by_roles_of_which_there_is_one() -> None:
     with pytest.raises(ValidationError, match="several members of a household may have this role"):
         make_household_spec(rules=[{"never": "age > child.age"}])

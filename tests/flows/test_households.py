@@ -122,6 +122,7 @@ def test_answers_are_of_households_each_by_one_member(tmp_path: Path) -> None:
     assert any("of households, each by one row" in words for words in answer.attrs["words"])
 
 
+@pytest.mark.slow
 def test_the_private_report_compares_households(tmp_path: Path) -> None:
     spec, _, folder = make(tmp_path)
     report = evaluate(EvaluationRequest(str(folder), spec.data), Settings())

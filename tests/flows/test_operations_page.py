@@ -100,6 +100,7 @@ LONG = {
     "A name is a budget",
     "Tables of a database",
     "Back up and recover a ledger in PostgreSQL",
+    "Release formats",
 }
 """Sections whose commands take longest."""
 

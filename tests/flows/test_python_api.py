@@ -249,6 +249,7 @@ def test_neither_a_release_nor_one_that_is_there_loads_anything_heavy(
     assert loaded_after(opened, ROOT) == set()
 
 
+@pytest.mark.slow
 def test_a_release_from_polars_and_pandas_is_made_by_a_script(places: Path) -> None:
     program = """
 import polars, privsyn

@@ -64,3 +64,19 @@ def test_the_example_of_the_docs_is_released(save: Save) -> None:
     for name in columns:
         nulls = {t[name].null_count for t in (ours, theirs)}
         assert len(nulls) == 1
+
+
+def test_round_values_move_together_and_single_values_are_looked_for_anew(save: Save) -> None:
+    """Of columns in `together` no single value is asked, so one without it looks for them anew."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 600, 4_000) * 10
+    x[:1_500] = 1_230
+    y = np.clip(x + rng.integers(-20, 20, len(x)) * 10, 0, 9_990)
+    columns = {name: {"kind": "integer", "min": 0, "max": 9_999} for name in "xy"}
+    common: dict[str, Any] = {"data": save(pa.table({"x": x, "y": y})), "synthesis": {"sweeps": 2}}
+    common |= {"privacy": {"epsilon": 8.0, "delta": 1e-9}, "budget": {"epsilon": 50.0, "delta": 1e-8}}
+    with_it, without = (run(make_spec(columns, **common, **more)) for more in ({"together": [["x", "y"]]}, {}))
+    frequent = [
+        int((privsyn.open_release(made.released).to_pandas()["x"] == 1_230).sum()) for made in (with_it, without)
+    ]
+    assert frequent[0] < 500 and 1_200 < frequent[1] < 1_800

@@ -108,6 +108,7 @@ def test_no_question_about_such_a_column_is_answered(save: Save) -> None:
     assert len(released.correlation()) == 0 and len(released.mean("calls", by="borough")) == 3
 
 
+@pytest.mark.slow
 def test_an_evaluation_leaves_it_out_and_says_so(save: Save, tmp_path: Path) -> None:
     made = run(make_spec(example(), data=save(fires(300)), **QUICK))
     found = privsyn.evaluate(made.run, against=[save(fires(50).drop_columns(["street", "opened"]), "other.parquet")])

@@ -116,7 +116,9 @@ def test_05_each_row_is_read_alone_for_every_kind(examples: int) -> None:
     check()
 
 
-@pytest.mark.parametrize("texts_", [ODD_MOMENTS, ODD_NUMBERS, ODD_MOMENTS + ODD_NUMBERS])
+@pytest.mark.parametrize(
+    "texts_", [ODD_MOMENTS, ODD_NUMBERS, pytest.param(ODD_MOMENTS + ODD_NUMBERS, marks=pytest.mark.slow)]
+)
 def test_05_odd_texts(texts_: list[str]) -> None:
     for array in (pa.array([*texts_, None]), pa.array([*texts_, None]).dictionary_encode()):
         for codec in codecs():

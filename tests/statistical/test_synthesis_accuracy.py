@@ -52,7 +52,7 @@ def l1(made: CodeTable, true: CodeTable, ways: int) -> float:
 @pytest.mark.parametrize(
     ("sigma", "two", "three"),
     [
-        (2.0, 0.5, 0.98),
+        pytest.param(2.0, 0.5, 0.98, marks=pytest.mark.slow),
         pytest.param(30.0, 0.995, 0.99, marks=pytest.mark.slow),
         pytest.param(60.0, 1.01, 0.995, marks=pytest.mark.slow),
         pytest.param(100.0, 1.01, 1.01, marks=pytest.mark.slow),

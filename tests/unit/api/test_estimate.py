@@ -41,6 +41,7 @@ def test_each_step_is_estimated_in_its_order_and_all_of_them_are_summed(few: Est
     assert "made-up rows" in few.words[0] and "<td>" in few._repr_html_()
 
 
+@pytest.mark.slow
 def test_what_handles_rows_grows_with_them(few: Estimate, many: Estimate) -> None:
     one, other = ({s.step: s for s in made.steps} for made in (few, many))
     for name in ("encode", "recode rows", "synthesize", "decode", "publish"):

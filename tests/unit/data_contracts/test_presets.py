@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from privsyn.comparison.method import MethodSettings
-from privsyn.data_contracts.presets import ALL_PAIRS_COLUMNS, PAPER, PAPER_ACCOUNTANT, WIDE_RELATIONS, find_open_values
+from privsyn.data_contracts.presets import (
+    ALL_PAIRS_COLUMNS,
+    PAPER,
+    PAPER_ACCOUNTANT,
+    RELATIONS,
+    WIDE_RELATIONS,
+    find_open_values,
+)
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.deploy import read_spec
 from tests.support.specs import make_spec
@@ -30,6 +41,28 @@ def test_what_the_spec_says_goes_before_the_preset() -> None:
 def test_a_dumped_spec_means_the_same() -> None:
     for spec in (make_spec(preset="paper", synthesis={"method": "sweep"}), make_spec()):
         assert ReleaseSpec.model_validate(spec.model_dump(mode="json")) == spec
+
+
+DECLINED: tuple[dict[str, Any], ...] = (
+    *({"split": {name: 0}} for name in ("trends", "values")),
+    *({"compression": {name: False}} for name in RELATIONS["compression"]),
+    {"consistency": {"pooled": False}},
+    {"synthesis": {"related_inside": False}},
+)
+OPEN = {name: {"kind": "integer", "min": 0, "max": 999} for name in "xy"}
+
+
+@pytest.mark.parametrize("how", [{}, {"exclude_unset": True}, {"exclude_defaults": True}, {"mode": "json"}], ids=str)
+def test_what_a_spec_declines_stays_declined_when_it_is_read_again(how: dict[str, Any]) -> None:
+    """A manifest, a run's note and a spec whose public files are read are specs that were written and read again."""
+    specs = [make_spec(OPEN, mechanism=declined) for declined in DECLINED]
+    specs += [make_spec(OPEN, focus={"columns": ["x"], name: False}) for name in ("triples", "scores")]
+    specs.append(make_spec(OPEN, workload=[{"columns": ["x", "y"], "measured": False}]))
+    for spec in specs:
+        assert ReleaseSpec.model_validate(spec.model_dump(**how)) == spec
+    assert len({str(spec.model_dump(**how)) for spec in specs}) == len(specs)
+    open_ = make_spec(OPEN).model_dump()["mechanism"]
+    assert {s: {n: open_[s][n] for n in of} for s, of in RELATIONS.items()} == RELATIONS
 
 
 def test_a_deployed_preset_means_the_same(tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -72,6 +72,7 @@ def test_real_figures_are_exact_and_of_values_as_stored() -> None:
     assert format_statistic(by_name(day)["mean"].real, by_name(day)["mean"], day) == "2005-01-01"
 
 
+@pytest.mark.slow
 def test_bands_hold_what_the_noise_does() -> None:
     """Noise drawn on fine counts moves mean, spread and quantiles by less than the band in about 95 of 100 draws."""
     rng, sd, rows = np.random.default_rng(3), 10.0, 4_000

@@ -20,6 +20,7 @@ def column(name: str, bins: int, seed: int = 0) -> OneWayOverview:
     return OneWayOverview(name, labels, tuple(noisy), (0.004,) * bins, tuple(shares))
 
 
+@pytest.mark.slow
 def test_many_columns_of_many_bins_make_one_small_png() -> None:
     columns = [column(f"column {i}", bins, i) for i, bins in enumerate([2, 5, 24, 72, 500] * 5)]
     marginals = [MarginalOverview((f"a{i}", f"b{i}"), 10 * i, i / 100, 0.05) for i in range(40)]
