@@ -56,6 +56,16 @@ def noise_of_a_session() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def prefect_environment_as_before() -> Iterator[None]:
+    """A command that sets variables of Prefect for its own process sets them for one test only."""
+    before = {name: value for name, value in os.environ.items() if name.startswith("PREFECT_")}
+    yield
+    for name in [name for name in os.environ if name.startswith("PREFECT_") and name not in before]:
+        del os.environ[name]
+    os.environ.update(before)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def one_command_line() -> Iterator[None]:
     """The commands of an app are put together once, and not at every call of a test."""
