@@ -98,7 +98,10 @@ def keep_declined(content: Mapping[str, Any], spec: Any) -> dict[str, Any]:
 
 
 def _keep_own(content: Mapping[str, Any], filled: Mapping[str, Any], model: Any) -> dict[str, Any]:
-    """Return ``content`` with the values of ``model`` that are not those of ``filled``, its whole."""
+    """Return ``content``, written of ``model``, with the values of options for which a reader would take others.
+
+    ``filled``: what a reader makes of ``content``, in which the preset has filled in what is not there.
+    """
     found = dict(content)
     for name, value in filled.items():
         own = getattr(model, name, value)

@@ -246,14 +246,12 @@ def _read_pairs(inputs: Inputs, codes: Mapping[str, TransitionCodes]) -> tuple[N
 
     The second is empty where households have two members at most.
     """
-    answers, attributes = list(zip(*inputs.noisy("measure_transitions"), strict=True)), list(codes)
-
-    def read(part: list[tuple[Query, NDArray[np.int64]]]) -> NoisyTables:
-        sizes = {a: codes[a].size for a, _ in zip(attributes, part, strict=False)}
-        tables = ((c.astype(np.float64), q.sigma) for q, c in part)
-        return {a: (c.reshape(-1, n, n), sigma) for (a, n), (c, sigma) in zip(sizes.items(), tables, strict=True)}
-
-    return read(answers[: len(attributes)]), read(answers[len(attributes) :])
+    sizes = [codes[a].size for a in (*codes, *codes)]
+    tables = [
+        (counts.astype(np.float64).reshape(-1, size, size), query.sigma)
+        for query, counts, size in zip(*inputs.noisy("measure_transitions"), sizes, strict=False)
+    ]
+    return dict(zip(codes, tables, strict=False)), dict(zip(codes, tables[len(codes) :], strict=False))
 
 
 def build_linking_step(request: Request, codes_table: str = CODES) -> Step:

@@ -31,7 +31,7 @@ BLOCK_BYTES = 1 << 25
 """Bytes of codes that one block of rows may take."""
 
 _SHARES = 4  # units of work for each thread and block, so that unequal marginals even out
-_ALONE = 1 << 20  # rows times cliques that one thread counts sooner than others are started
+_MOST_OF_ONE_THREAD = 1 << 20  # rows times cliques that one thread counts sooner than others are started
 
 
 def block_rows(domain: Domain, *, padded: bool = False) -> int:
@@ -126,8 +126,8 @@ class BlockwiseRows:
         """Yield the counts of each clique, in order; as many passes over the rows as :func:`iterate_passes` needs."""
         for group in iterate_passes(self.domain, cliques, padded=self.padded):
             blocks = self.read(restrict_domain(self.domain, group))
-            shared = threads if self.rows * len(group) > _ALONE else 1
-            counts = count_blocks(blocks, self.domain, group, padded=self.padded, threads=shared)
+            used = threads if self.rows * len(group) > _MOST_OF_ONE_THREAD else 1
+            counts = count_blocks(blocks, self.domain, group, padded=self.padded, threads=used)
             yield from iterate_in_shape(
                 counts, self.domain, group, self.rows, padded=self.padded, filtered=padded_result
             )

@@ -55,8 +55,8 @@ def decode(
     chances = {a: bins.chances for a, bins in plan.binning.items() if bins.chances is not None}
     even = {a for a, shares in chances.items() if (recode[a].weight == shares).all()}
     helped = {codec.attribute for codec in plan.codecs if not even.issuperset(codec.helpers)}
-    apart = {a for group in plan.together for a in group}  # moved to each other's places, and so not rounded
-    rounded = {codec.attribute for codec in plan.codecs if codec.rounds_at_places} & helped - apart
+    gathered = {a for group in plan.together for a in group}  # moved to each other's places, and so not rounded
+    rounded = {codec.attribute for codec in plan.codecs if codec.rounds_at_places} & helped - gathered
     model = fit_related_places(codes, recode, plan.binning, near) if related else None
 
     compared = [(codec, _plan_columns(plan, codec.sources)) for codec in plan.differences]
@@ -68,7 +68,7 @@ def decode(
         fine = {a: refine(coarse[a], rng) for a, refine in draws.items() if a not in common}
         followed = {a: draws[a].at(coarse[a], places) for a, places in common.items()}
         codes = {a: code for a, (code, _) in followed.items()}
-        places = {a: place for a, (_, place) in followed.items() if a in apart or a not in helped - rounded}
+        places = {a: place for a, (_, place) in followed.items() if a in gathered or a not in helped - rounded}
         gather(codes, places, plan.together, plan.interval_bins, rng)
         fine |= codes
         columns = plan.decode(fine, rng, places, rounded)

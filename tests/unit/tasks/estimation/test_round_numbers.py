@@ -150,3 +150,15 @@ def test_at_even_places_the_multiples_of_a_heap_are_equally_likely_and_rise(low:
         assert values.tolist() == [v for v in inside if v % heap == 0 and v % larger]
         assert counts == pytest.approx(np.full(len(values), len(places) / len(values)), rel=0.35)
         assert np.diff(made.to_numpy()).min() >= -2 * heap  # numbers of one step come in any order
+
+
+def test_no_rounded_value_of_a_coarse_type_lies_above_the_bound() -> None:
+    """The value that a place stands for, rounded to the type, may lie one step beyond its cell."""
+    spec = {"kind": "number", "min": 0.0, "max": 2e6, "step": 0.01, "type": "float32"}
+    pay, rounded = plan_one(spec).codecs
+    code = int(pay.encode({"x": pa.array([1_999_999.0])})[0][0])
+    places = np.linspace(1 - 4e-6, 1 - 1e-9, 4_000)
+    for heap in range(4):
+        wanted = {rounded.attribute: np.full(len(places), heap)}
+        made = pay.decode_rounded_at(np.full(len(places), code), places, np.random.default_rng(0), wanted)["x"]
+        assert max(made.to_pylist()) <= 2e6
