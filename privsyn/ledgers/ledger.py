@@ -24,7 +24,7 @@ from sqlalchemy.engine import Connection
 
 from privsyn.base.errors import LedgerError
 from privsyn.data_contracts.promise import Guarantee
-from privsyn.ledgers.audit import ChargeState, Dataset, Entry, StateName, audit, charge_states
+from privsyn.ledgers.audit import ChargeState, Dataset, Entry, StateName, audit, charge_states, parse_entry
 from privsyn.ledgers.charges import (
     ChargeLine,
     Event,
@@ -52,15 +52,15 @@ from privsyn.ledgers.schema import datasets_table, entries_table, ledger_table
 from privsyn.tasks.privacy.accountant import CapAccountant, convert_epsilon_to_rho
 
 
-def read_entries(connection: Connection, dataset: str | None = None) -> list[Entry]:
-    """Return the entries of the ledger, or of one data set, oldest first.
+def read_entries(connection: Connection, dataset: str | None = None, key: str | None = None) -> list[Entry]:
+    """Return the entries of the ledger, or of one data set or charge, oldest first.
 
     Raises LedgerError for a row that cannot be read.
     """
-    query = sa.select(entries_table).order_by(entries_table.c.id)
-    if dataset is not None:
-        query = query.where(entries_table.c.dataset == dataset)
-    return [_read(Entry.from_row, row) for row in connection.execute(query).mappings()]
+    query = sa.select(*(entries_table.c[name] for name in Entry.__dataclass_fields__)).order_by(entries_table.c.id)
+    for column, value in ((entries_table.c.dataset, dataset), (entries_table.c.key, key)):
+        query = query if value is None else query.where(column == value)
+    return [_read(parse_entry, tuple(row)) for row in connection.execute(query)]
 
 
 def read_datasets(connection: Connection) -> dict[str, Dataset]:
@@ -252,9 +252,12 @@ class Ledger:
         """
         self._close(dataset, key, "abandon" if touched else "cancel")
 
+    @wait_out_restarts
     def state(self, dataset: str, key: str) -> StateName | None:
         """Return where the latest charge of this key stands; None if there never was one."""
-        return self.states(dataset).get(key)
+        with self._database.read() as connection:
+            found = charge_states(read_entries(connection, dataset, key)).get(key)
+        return None if found is None else found.name
 
     @wait_out_restarts
     def states(self, dataset: str) -> dict[str, StateName]:
