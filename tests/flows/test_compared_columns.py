@@ -70,6 +70,7 @@ def test_every_mechanism_keeps_it(save: Save, mechanism: str) -> None:
     assert compare(kept)[0] > 0.4
 
 
+@pytest.mark.slow
 def test_the_note_names_the_pair(save: Save) -> None:
     data = save(people(1_500))
     plain, made = (run(make_spec(COLUMNS, data=data, **AMOUNTS, **f)) for f in ({}, {"compare": [["wages", "income"]]}))

@@ -175,6 +175,7 @@ def test_a_share_asks_for_all_that_have_it(listed: ItemsetSpec) -> None:
     assert all(r["support"] >= 0.5 for r in itemsets(found))
 
 
+@pytest.mark.slow
 def test_another_order_of_the_transactions_changes_nothing(listed: ItemsetSpec, places: Path) -> None:
     exact = itemsets(ask(listed, noise=NoNoise()))
     order = np.random.default_rng(1).permutation(400)

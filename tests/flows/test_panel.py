@@ -235,6 +235,7 @@ def test_questions_about_persons_are_bounded(tmp_path: Path) -> None:
             assert by_sex.loc[group, "low"] <= held.sum() <= by_sex.loc[group, "high"]
 
 
+@pytest.mark.slow
 def test_questions_about_persons_that_the_workload_names_are_measured(tmp_path: Path) -> None:
     """Close intervals, in groups, too; rows follow them; what was not named is as before."""
     statements = ["ever(job == 'none')", "count(job == 'none') > 2", "change(income) < 0"]
@@ -268,6 +269,7 @@ def test_questions_about_persons_that_the_workload_names_are_measured(tmp_path: 
         answer(release, "share(count(job == 'none'))")
 
 
+@pytest.mark.slow
 def test_a_value_inside_a_wide_code_bounds_nothing(tmp_path: Path) -> None:
     """A code that holds many values is not shown to hold none that the condition names."""
     _, _, folder = make(tmp_path, persons=400)
@@ -301,6 +303,7 @@ def test_rows_that_are_not_linked_say_nothing_of_persons(tmp_path: Path) -> None
         answer(open_release(folder), "count persons where ever(job == 'none')")
 
 
+@pytest.mark.slow
 def test_what_is_counted_beside_a_column_has_no_transitions(tmp_path: Path) -> None:
     """Weekdays and round amounts are drawn for every row: they take no part of the transitions' budget."""
     rng, table = np.random.default_rng(0), make_panel(900)

@@ -120,6 +120,7 @@ def test_it_is_made_again_byte_for_byte_and_found_again(name: str, spec: Release
     assert (found.agrees, found.problems, found.unknown) == (True, (), ())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["aim", *(pytest.param(n, marks=pytest.mark.slow) for n in SHARES if n != "aim")])
 def test_it_is_read_asked_and_evaluated(name: str, spec: ReleaseSpec, made: ReleaseSummary, tmp_path: Path) -> None:
     tables = ReleasedTables.read(open_release(made.run, Settings()))

@@ -100,11 +100,13 @@ def test_a_computed_column_is_not_measured(tmp_path: Path) -> None:
     assert {"age", "educ", "one of east, north"} <= attributes
 
 
+@pytest.mark.slow
 def test_a_release_with_rules_is_made_again_byte_for_byte(tmp_path: Path) -> None:
     release = privsyn.release(people(1000, seed=2), ruled_spec(data=""), out=tmp_path)
     assert privsyn.rerun(release.folder).agrees
 
 
+@pytest.mark.slow
 def test_an_evaluation_sees_every_column_and_counts_private_breaks(tmp_path: Path) -> None:
     private = people(2000, seed=4)
     release = privsyn.release(private, ruled_spec(data=""), out=tmp_path)
@@ -135,6 +137,7 @@ def test_a_lookup_table_is_read_beside_the_spec_and_never_by_a_run(tmp_path: Pat
         release_in_process(unread, load_settings(tmp_path), data=pa.Table.from_pandas(private[list(columns)]))
 
 
+@pytest.mark.slow
 def test_random_seeds_and_sizes(tmp_path: Path) -> None:
     private = people(400, seed=9)
     rng = np.random.default_rng(0)

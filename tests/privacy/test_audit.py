@@ -160,6 +160,7 @@ def true_epsilon(mu: float, delta: float) -> float:
     return high
 
 
+@pytest.mark.slow
 @pytest.mark.statistical(0.01)
 @pytest.mark.parametrize("mu", [0.5, 1.5])
 def test_19_bounds_are_right_as_often_as_they_say_and_come_near(mu: float) -> None:

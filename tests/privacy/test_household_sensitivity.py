@@ -80,6 +80,7 @@ def test_05_mutant_every_pair_of_members(monkeypatch: pytest.MonkeyPatch) -> Non
     assert largest_change(make_households(HOUSEHOLDS), count_pairs) > 1
 
 
+@pytest.mark.slow
 def test_05_mutant_members_drawn_by_the_number_of_a_household(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: members are drawn by where households stand in the table, so others' records move, too."""
     monkeypatch.setattr(choose_rows, "mix_bits", lambda key: np.arange(len(key), dtype=np.uint64) * np.uint64(7919))

@@ -149,6 +149,7 @@ def test_05_mutant_a_record_for_every_row(monkeypatch: pytest.MonkeyPatch) -> No
     assert largest_change(make_panel(PERSONS, most=10), count_records) > 1
 
 
+@pytest.mark.slow
 def test_05_mutant_a_choice_by_the_number_of_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: runs and pairs are drawn by where persons stand in the table, so others' records move, too."""
     monkeypatch.setattr(choose_rows, "mix_bits", lambda key: np.arange(len(key), dtype=np.uint64) * np.uint64(7919))

@@ -102,6 +102,7 @@ def test_05_every_look_at_two_tables_declares_one_record(name: str) -> None:
     assert sum(step.share(request) for step in release_steps(steps)) == 1
 
 
+@pytest.mark.slow
 def test_05_mutant_every_row_without_a_place_is_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: all rows that have no place in the order are counted among those without rows."""
     case = CASES["visits"]

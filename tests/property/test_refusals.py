@@ -75,13 +75,13 @@ def test_there_are_a_thousand() -> None:
     ("options", "part", "of"),
     [
         *(pytest.param((), n, PARTS, id=f"here-{n}", marks=[pytest.mark.slow] if n else []) for n in range(PARTS)),
-        (("--prefect",), 0, 10),
+        (("--prefect",), 0, 30),
     ],
 )
 def test_wrong_requests_are_refused_in_words_and_spend_nothing(
     no_start: Ledger, places: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], part: int, of: int
 ) -> None:
-    """All of them in this process, every tenth before a server is started: both look by one function."""
+    """All of them in this process, every thirtieth before a server is started: both look by one function."""
     before, wrong = no_start.export(), {}
     for bad in BAD[part::of]:
         folder = places / "request"

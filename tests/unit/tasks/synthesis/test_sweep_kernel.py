@@ -100,6 +100,7 @@ def referee(
     return codes
 
 
+@pytest.mark.slow
 def test_a_surplus_record_moves_to_the_cell_that_lacks_one() -> None:
     # Pair (a, b), wanted 1 row in each of (0,0), (0,1), (1,0), (1,1); there: 2 in (0,0), none in (1,0).
     codes = np.array([[0, 0, 0, 1], [0, 0, 1, 1]], np.uint8)
@@ -252,6 +253,7 @@ def heated(codes: np.ndarray, sizes: Sequence[int], wanted: Sequence[int], heat:
     return made
 
 
+@pytest.mark.slow
 def test_at_heat_values_are_drawn_by_what_a_move_costs() -> None:
     """One row at value 0, one wanted there: moves to 1 or 2 raise the squares by 2, from 0 to 2; k is 1."""
     heat, draws = 2.0, 6_000
