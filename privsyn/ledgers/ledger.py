@@ -14,8 +14,8 @@ whole database can rewrite the chain.  Nothing here holds a private value.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,16 @@ def _read(make: Any, row: Any) -> Any:
         return make(row)
     except (ValueError, TypeError, ZeroDivisionError) as error:
         raise LedgerError("the ledger holds a row that cannot be read", "Restore it from a backup") from error
+
+
+@dataclass(frozen=True)
+class History:
+    """All rows of a ledger as they were at one moment, oldest first."""
+
+    datasets: Mapping[str, Dataset]
+    entries: Sequence[Entry]
+    periods: Sequence[PeriodRow]
+    marks: Sequence[Mark]
 
 
 class Ledger:
@@ -277,6 +287,13 @@ class Ledger:
         """Return the history, oldest first."""
         with self._database.read() as connection:
             return read_entries(connection, dataset)
+
+    @wait_out_restarts
+    def read_history(self) -> History:
+        """Return all rows of the ledger."""
+        with self._database.read() as connection:
+            periods = list_period_rows(connection) if self._database.has(connection, "periods") else []
+            return History(read_datasets(connection), read_entries(connection), periods, self._marks(connection))
 
     def export(self, dataset: str | None = None) -> list[dict[str, Any]]:
         """Return the history as JSON-ready dictionaries; rho stays exact text."""

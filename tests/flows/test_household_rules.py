@@ -161,6 +161,7 @@ DATED_RULES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("privacy", [LARGE, pytest.param(NOISY, marks=pytest.mark.slow)])
 def test_rows_keep_rules_about_their_person_and_the_row_before(tmp_path: Path, privacy: dict[str, Any]) -> None:
     tables = make_dated(1_500)

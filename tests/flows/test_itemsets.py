@@ -135,6 +135,7 @@ def test_the_same_again_draws_nothing_and_gives_the_same_bytes(listed: ItemsetSp
     assert spent() > cost
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["text", "wide", "wide csv", "pairs", "pairs csv"])
 def test_every_layout_counts_the_same(listed: ItemsetSpec, places: Path, kind: str) -> None:
     """Without noise, all layouts of one table give the itemsets that brute force counts."""

@@ -69,6 +69,7 @@ def test_errors_are_against_what_the_values_meant(places: Path) -> None:
     assert itself["l1_1way"] == itself["l1_2way"] == 0.0
 
 
+@pytest.mark.slow
 def test_columns_that_are_read_say_nothing(places: Path) -> None:
     found = evaluation(places, "{y}-{m:02}-{d:02}")
     assert sorted(m.column for m in found.misread) == ["rest", "state"]

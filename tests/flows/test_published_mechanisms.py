@@ -138,6 +138,7 @@ def test_the_run_page_shows_its_noise(name: str, spec: ReleaseSpec, made: Releas
     assert shown.pairs_measured > 0 and run.drawn == []
 
 
+@pytest.mark.slow
 @every
 def test_the_method_that_is_compared_makes_the_same_rows_and_age_goes_with_income(
     name: str, spec: ReleaseSpec, tmp_path: Path

@@ -120,6 +120,7 @@ def test_it_is_drawn_with_fresh_at_the_price_that_was_named(home: Path) -> None:
     assert (again.run, again.drawn) == (made.run, ())  # found from now on, and asked without fresh
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fields",
     [

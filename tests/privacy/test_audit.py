@@ -65,6 +65,7 @@ def test_19_the_bounds_use_much_of_the_claim() -> None:
     assert mu > 0.5 * claimed(4.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

@@ -181,6 +181,7 @@ def test_runs_repeat_and_differ_by_seed(spec: ReleaseSpec) -> None:
         assert run.receipts_epsilon is not None and 0 < run.receipts_epsilon <= run.epsilon
 
 
+@pytest.mark.slow
 def test_results_are_private_and_charge_nothing(spec: ReleaseSpec, places: Path) -> None:
     settings = Settings()
     request = CompareRequest(spec, ("default", "independent"), (1.0,), 2)

@@ -220,6 +220,7 @@ def release_mix(rho: Fraction) -> list[tuple[float, int, int]]:
     return [(compute_sigma(share, k, "gaussian"), k, times) for share, k, times in parts]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 3.0])
 def test_dp_accounting_agrees_from_both_sides_on_a_release(epsilon):
     """Even its bound from above, for the noise as drawn, is below the claim, and by no more than SMOOTHING costs."""
