@@ -70,6 +70,7 @@ def test_further_tables_are_estimated_each_by_its_steps() -> None:
     assert found.whole.cpu == pytest.approx(sum(s.cpu for s in found.steps))
 
 
+@pytest.mark.slow
 def test_workers_count_and_nothing_else(few: Estimate, many: Estimate) -> None:
     assert not any(s.worker_cpu for s in few.steps) and few.workers == 0 and many.workers == 3
     counting = {s.step for s in many.steps if s.worker_cpu}
