@@ -338,7 +338,7 @@ def _list_shard_rows(request: Request, inputs: Inputs, name: str, domain: Domain
     """Return the shards of a table of synthetic rows, each with its rows."""
     stored, wanted = inputs.stored(name), _list_shards(request, inputs, name)
     if isinstance(stored, StoredTable) and stored.list_rows() == [shard.rows for shard in wanted]:
-        rows: list[synthetic_parts.Rows] = list(map(str, stored.files))
+        rows: list[synthetic_parts.Rows] = [*inputs.work.lend(stored.files)]
     elif isinstance(stored, pa.Table) and len(wanted) == 1:
         rows = [stored]
     else:  # made at once, or by an earlier version
