@@ -368,6 +368,7 @@ def test_errors_of_workers_keep_their_words_to_themselves() -> None:
     assert told.value.__cause__ is None
 
 
+@pytest.mark.slow
 def test_the_scratch_of_a_cluster_of_ones_own_lies_in_the_private_folder(places: Path) -> None:
     settings = Settings()
     with closing(choose_engine(EngineChoice(kind="dask", workers=1), settings)) as engine:
@@ -495,6 +496,7 @@ def test_workers_that_make_rows_are_told_of_no_private_file(
     assert tables(here.released) == tables(there.released)
 
 
+@pytest.mark.slow
 def test_an_error_of_a_worker_has_none_of_its_words() -> None:
     """Dask logs it where it likes, and the words of a cast hold the value."""
 
