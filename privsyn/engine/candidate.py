@@ -267,9 +267,7 @@ def choose_makers(choice: EngineChoice, settings: Settings) -> DaskEngine | None
     if choice.kind == "local" or not settings.dask_public:
         return None
     if settings.dask_public == settings.dask:
-        problem = (
-            "is the scheduler of the workers that read private rows, and takes work from all who know it"
-        )
+        problem = "is the scheduler of the workers that read private rows, and takes work from all who know it"
         raise RequestError(problem, "Start a scheduler of its own, or leave it out", "settings.dask_public")
     folder = settings.dask_public_folder
     if folder is None or not folder.is_dir() or folder.resolve().is_relative_to(settings.private_root.resolve()):
