@@ -76,6 +76,8 @@ lint: $(VENV)/.dev
 
 # The processes that tests start load the project from its bytecode, whatever the user's environment says of that.
 test test-all: export PYTHONDONTWRITEBYTECODE :=
+# Every example of the properties, where `make test` tries a fifth of them.
+test-all: export PRIVSYN_TEST_WHOLE := 1
 
 # One more than there are cores: tests wait for servers, databases and kills.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import product
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from pydantic import Field, GetJsonSchemaHandler
@@ -16,6 +17,7 @@ from pydantic_core import CoreSchema
 
 from privsyn.data_contracts.columns import Column, DropColumn
 from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.focus import Focus, NamedMarginal
 from privsyn.data_contracts.form import Schema
 from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.promise import Unit
@@ -28,6 +30,8 @@ TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
 OF_ROWS = ("order", "with_order", "once")
 """Fields of a spec that may stand in the table of rows."""
 
+OF_FURTHER = ("rules", "focus", "workload")
+"""Fields of a spec that a further table has of its own."""
 
 DEEPEST = 3
 """Tables from the one of persons or households down to the last one, at most: persons, visits, drugs of visits."""
@@ -36,11 +40,11 @@ DEEPEST = 3
 class LinkedTable(FrozenModel):
     """One of the tables: the one above all, of persons or households, or one of rows, which is ``of`` the one above it.
 
-    ``order``, ``max``, ``with_order`` and ``rules`` are of a further table; those of the first table of rows are the
-    spec's.
+    ``order``, ``max``, ``with_order``, ``rules``, ``focus`` and ``workload`` are of a further table; those of the first
+    table of rows are the spec's.
     """
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"order", "max", "with_order", "rules"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"order", "max", "with_order", "rules", "focus", "workload"})
 
     data: str = Field(
         default="",
@@ -65,6 +69,14 @@ class LinkedTable(FrozenModel):
     rules: tuple[Rule, ...] = Field(
         default=(),
         description="Of a third table and further ones: `rules` of the spec, about the table's own columns.",
+    )
+    focus: Focus | None = Field(
+        default=None,
+        description="Of a third table and further ones: `focus` of the spec, on its columns and those above.",
+    )
+    workload: tuple[NamedMarginal, ...] = Field(
+        default=(),
+        description="Of a third table and further ones: `workload` of the spec, each with a column of the table.",
     )
 
     @classmethod
@@ -147,10 +159,10 @@ def fold_tables(content: Mapping[str, Any]) -> dict[str, Any]:
         raise FieldError(
             f"{twice!r} is a column of both tables", "Rename it in one of them, or list it in one", ("tables", below)
         )
-    for name in (above, below):
-        if tables[name].get("rules"):
-            problem = "is of a further table, and the rules of the first two tables are the spec's"
-            raise FieldError(problem, "Write them in `rules` of the spec", ("tables", name, "rules"))
+    for name, field in product((above, below), OF_FURTHER):
+        if tables[name].get(field):
+            problem = f"is a field of further tables, and `{field}` of the first two tables is the spec's"
+            raise FieldError(problem, f"Write it in `{field}` of the spec", ("tables", name, field))
     for field in OF_ROWS:
         if field in tables[below]:
             if content.get(field):
@@ -399,9 +411,9 @@ def build_branch(spec: Spec, name: str) -> Spec:
             "tables": {table.of: upper, name: table.model_copy(update={"columns": tuple(table.columns)})},
             "order": table.order,
             "with_order": table.with_order,
-            "rules": table.rules,
-            **dict.fromkeys(("once", "workload", "totals", "together", "compare", "constant"), ()),
-            **dict.fromkeys(("focus", "prior", "improves")),
+            **{field: getattr(table, field) for field in OF_FURTHER},
+            **dict.fromkeys(("once", "totals", "together", "compare", "constant"), ()),
+            **dict.fromkeys(("prior", "improves")),
         }
     )
 

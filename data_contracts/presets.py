@@ -59,15 +59,24 @@ def fill_preset(content: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[s
 
 
 def fill_targets(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``focus`` and ``workload`` with sets measured, and looked for, where a spec leaves that open.
+    """Return ``focus``, ``workload`` and ``tables`` with sets measured, and looked for, where a spec leaves that open.
 
     Sets of few columns only, and not for rows by GUM.  ``content``: a spec as it is written.
     """
-    options, focus, workload = content.get("mechanism"), content.get("focus"), content.get("workload")
+    options, tables = content.get("mechanism"), content.get("tables")
     rows = options.get("synthesis") if isinstance(options, Mapping) else None
-    found: dict[str, Any] = {}
     if isinstance(rows, Mapping) and rows.get("method") == "gum":
-        return found
+        return {}
+    found = _fill_targets(content)
+    if isinstance(tables, Mapping):
+        found["tables"] = {n: {**t, **_fill_targets(t)} if isinstance(t, Mapping) else t for n, t in tables.items()}
+    return found
+
+
+def _fill_targets(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``focus`` and ``workload`` of a spec or a table, as :func:`fill_targets`."""
+    focus, workload = content.get("focus"), content.get("workload")
+    found: dict[str, Any] = {}
     if isinstance(focus, Mapping):
         found["focus"] = {"triples": True, "scores": True, **focus}
     if isinstance(workload, list | tuple):
@@ -82,18 +91,28 @@ def keep_declined(content: Mapping[str, Any], spec: Any) -> dict[str, Any]:
     has another value for what is left open and the spec declines that.  ``content``: what is written of ``spec``, whole
     or in parts; parts that are not there stay away.
     """
-    whole = dict(content)
-    for name, filled in fill_targets(whole).items():
-        if name == "focus":
-            whole[name] = _keep_own(whole[name], filled, spec.focus)
-        else:
-            own = zip(whole[name], filled, spec.workload, strict=True)
-            whole[name] = [_keep_own(part, as_filled, model) for part, as_filled, model in own]
+    filled = fill_targets(content)
+    whole = _keep_targets(content, filled, spec)
+    if "tables" in filled:
+        of_tables = {name: filled["tables"][name] for name in spec.tables.keys() & filled["tables"].keys()}
+        kept = {n: _keep_targets(whole["tables"][n], t, spec.tables[n]) for n, t in of_tables.items()}
+        whole["tables"] = {**whole["tables"], **kept}
     options = whole.get("mechanism")
     if isinstance(options, Mapping) and spec.mechanism.name in PRESET_MECHANISMS:
         values = find_open_values(spec.preset, list_described_columns(spec))
-        filled = fill_preset(fill_split(options, whole.get("focus")), values)
-        whole["mechanism"] = _keep_own(options, filled, spec.mechanism)
+        of_preset = fill_preset(fill_split(options, whole.get("focus")), values)
+        whole["mechanism"] = _keep_own(options, of_preset, spec.mechanism)
+    return whole
+
+
+def _keep_targets(content: Mapping[str, Any], filled: Mapping[str, Any], model: Any) -> dict[str, Any]:
+    """Return a spec or a table with what the ``focus`` and ``workload`` of its ``model`` decline of ``filled``."""
+    whole = dict(content)
+    if "focus" in filled and "focus" in whole:
+        whole["focus"] = _keep_own(whole["focus"], filled["focus"], model.focus)
+    if "workload" in filled and "workload" in whole:
+        own = zip(whole["workload"], filled["workload"], model.workload, strict=True)
+        whole["workload"] = [_keep_own(part, as_filled, marginal) for part, as_filled, marginal in own]
     return whole
 
 

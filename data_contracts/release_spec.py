@@ -34,6 +34,7 @@ from privsyn.data_contracts.focus import Focus, NamedMarginal, check_targets
 from privsyn.data_contracts.form import Schema, leave_options, leave_to_preset, merge_into_one_object
 from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.linked_tables import (
+    OF_FURTHER,
     LinkedTable,
     build_branch,
     build_first_branch,
@@ -95,10 +96,43 @@ def _check_branch(spec: ReleaseSpec) -> None:
     check_rules(spec.rules, spec.released_columns, spec.row_words)
     check_unmeasured(spec)
     check_levels(spec.released_columns, spec.rules, spec.row_words)
+    _check_targets(spec)
+    asked = dict(list_summary_columns(spec.workload, spec.released_columns))
+    for place, named in list_named_columns(spec, spec.released_columns, words):
+        if place[0] in ("focus", "workload") and {*table.columns}.isdisjoint((*named, *asked.get(place, ()))):
+            problem = f"names no column of {name}, and relations of others are those of the tables above"
+            raise FieldError(problem, f"Add a column of {name}, or write it in `{place[0]}` of the spec", place)
     for i, rule in enumerate(spec.rules):
         if isinstance(rule, LookupRule) and rule.lookup.table:
             at = ("rules", i, "lookup", "table")
             raise FieldError("names a file", "Give the table itself as `rows`", at)
+
+
+def _check_targets(spec: ReleaseSpec) -> None:
+    """Raise FieldError, with its place, for targets that the spec's columns or its mechanism do not know."""
+    if spec.focus is None and not spec.workload:
+        return
+    check_summaries(spec)
+    check_targets(spec.focus, spec.workload, spec.released_columns, list_computed_columns(spec.rules))
+    field = "workload" if spec.focus is None else "focus"
+    if not isinstance(spec.mechanism, PrivSyn | Aim):
+        raise FieldError(
+            f"the mechanism {spec.mechanism.name!r} knows no targets, so nothing can count more",
+            "Take the field out, or choose the mechanism privsyn or aim",
+            (field,),
+        )
+    if isinstance(spec.mechanism, PrivSyn) and spec.mechanism.selection.criterion != "expected_error":
+        raise FieldError(
+            f"pairs are chosen by {spec.mechanism.selection.criterion!r}, which knows no targets",
+            "Take the field out, or write `mechanism: {selection: {criterion: expected_error}}`",
+            (field,),
+        )
+    if len(spec.measured_sets) < sum(marginal.measured for marginal in spec.workload):
+        raise FieldError(
+            "sets of columns are measured for rows made by sweeps only",
+            "Write `measured: false`, or `mechanism: {synthesis: {method: sweep}}`",
+            ("workload",),
+        )
 
 
 def _check_first_tables(spec: ReleaseSpec) -> None:
@@ -116,7 +150,7 @@ def _check_first_tables(spec: ReleaseSpec) -> None:
         other = next((column for column in named if column in of), None)
         if other is not None:
             problem = f"names {other!r}, a column of {of[other]}, and is about the first two tables"
-            cure = f"Write the rule in `tables.{of[other]}.rules`" if place[0] == "rules" else "Name columns of those"
+            cure = f"Write it in `tables.{of[other]}.{place[0]}`" if place[0] in OF_FURTHER else "Name columns of those"
             raise FieldError(problem, cure, place)
 
 
@@ -407,29 +441,7 @@ class ReleaseSpec(FrozenModel):
 
     @model_validator(mode="after")
     def _targets_fit(self) -> ReleaseSpec:
-        if self.focus is None and not self.workload:
-            return self
-        check_summaries(self)
-        check_targets(self.focus, self.workload, self.released_columns, list_computed_columns(self.rules))
-        field = "workload" if self.focus is None else "focus"
-        if not isinstance(self.mechanism, PrivSyn | Aim):
-            raise FieldError(
-                f"the mechanism {self.mechanism.name!r} knows no targets, so nothing can count more",
-                "Take the field out, or choose the mechanism privsyn or aim",
-                (field,),
-            )
-        if isinstance(self.mechanism, PrivSyn) and self.mechanism.selection.criterion != "expected_error":
-            raise FieldError(
-                f"pairs are chosen by {self.mechanism.selection.criterion!r}, which knows no targets",
-                "Take the field out, or write `mechanism: {selection: {criterion: expected_error}}`",
-                (field,),
-            )
-        if len(self.measured_sets) < sum(marginal.measured for marginal in self.workload):
-            raise FieldError(
-                "sets of columns are measured for rows made by sweeps only",
-                "Write `measured: false`, or `mechanism: {synthesis: {method: sweep}}`",
-                ("workload",),
-            )
+        _check_targets(self)
         return self
 
     @model_validator(mode="after")
@@ -590,8 +602,11 @@ class ReleaseSpec(FrozenModel):
         return tuple(table.data for table in self.tables.values() if table.data) or ((self.data,) if self.data else ())
 
     def targets(self) -> dict[str, Any]:
-        """Return the fields ``focus`` and ``workload`` as JSON, those that are used."""
-        return self.model_dump(mode="json", include={"focus", "workload"})
+        """Return the fields ``focus`` and ``workload`` as JSON, those that are used, also those of further tables."""
+        fields = {"focus", "workload"}
+        of_tables = {name: table.model_dump(mode="json", include=fields) for name, table in self.tables.items()}
+        further = {name: targets for name, targets in of_tables.items() if targets}
+        return {**self.model_dump(mode="json", include=fields), **({"tables": further} if further else {})}
 
     def prior_key(self) -> dict[str, Any]:
         """Return the prior by its name in keys: the hash of its content; nothing without one."""

@@ -38,12 +38,6 @@ def answer_persons(release: Questions, what: str, by: Sequence[str], level: floa
     """Return of how many persons a summary is true, or of what share of them, in groups by constant columns."""
     released, summary = release._counts, read_summary(what)
     panel = released.request.spec.panel
-    if released.request.given:
-        raise RequestError(
-            f"what a person's rows of {released.branch} have in common is not known: one of each person was counted",
-            "Ask for counts, shares or means of these rows",
-            "query.where",
-        )
     if panel is None:
         raise RequestError(
             "the rows of this release are not linked, so nothing is known of a person's rows together",
@@ -55,11 +49,12 @@ def answer_persons(release: Questions, what: str, by: Sequence[str], level: floa
     changing = next((name for name in by if name not in panel.constant), None)
     if changing is not None:
         raise RequestError(
-            f"{changing!r} may differ between rows of one {released.request.spec.unit.one}: it groups none",
+            f"{changing!r} may differ between rows of one {released.one}: it groups none",
             f"Group by columns that are constant ({', '.join(panel.constant) or 'this release has none'})",
             "query.columns",
         )
-    about = f"{'share' if share else 'number'} of {released.request.spec.unit.one}s of whom {what} holds"
+    whom = "which" if " " in released.one else "whom"
+    about = f"{'share' if share else 'number'} of {released.ones} of {whom} {what} holds"
     event = find_event(released, summary)
     if event is not None:
         from privsyn.answers.questions import build_answer_table  # here: that module's answers are made by this one
@@ -74,9 +69,9 @@ def answer_persons(release: Questions, what: str, by: Sequence[str], level: floa
             describe_kept(released)
         ]
         return table
-    if summary.function not in OF_TRUTH:
+    if summary.function not in OF_TRUTH or released.request.given:  # of rows above that are made, no rows are counted
         raise RequestError(
-            f"not known: {summary.name} of a {released.request.spec.unit.one} was not measured",
+            f"not known: {summary.name} of a {released.one} was not measured",
             "Ask about what the release's `workload` names, or let the next release name it there",
             "query.where",
         )
@@ -120,9 +115,9 @@ def read_summary(what: str) -> Summary | None:
 
 def describe_kept(released: ReleasedCounts) -> str:
     """Return the sentence that says which rows an answer about persons is about."""
-    unit = released.request.spec.unit
-    without = describe_without_rows(released)
-    return f"It is about the at most {unit.records} rows of each {unit.one} that were kept.{without}"
+    most, without = released.request.spec.unit.records, describe_without_rows(released)
+    drawn = ", of which one of each person, or household, is counted" if " " in released.one else ""
+    return f"It is about the at most {most} rows of each {released.one} that were kept{drawn}.{without}"
 
 
 def find_event(released: ReleasedCounts, summary: Summary) -> AtLevel | None:

@@ -87,6 +87,21 @@ class ReleasedCounts:
         even = find_evenly_cut_columns(request.encoding, {a: len(r.coarse) for a, r in self.recode.items()})
         return replace(request, even=even) if even else request
 
+    @property
+    def one(self) -> str:
+        """Whose rows are together one record: a person, a household, or a row of a table between."""
+        if not self._is_further:
+            return self.request.spec.unit.one
+        spec = read_public_spec(self.manifest, FIELD)
+        above = str(spec.tables[self.branch].of)
+        return spec.unit.one if above == get_above(spec.tables)[0] else f"row of {above}"
+
+    @property
+    def ones(self) -> str:
+        """Several of :attr:`one`."""
+        first, _, rest = self.one.partition(" ")
+        return f"{first}s {rest}".rstrip()
+
     @cached_property
     def steps(self) -> tuple[Step, ...]:
         """The steps that made the release."""
@@ -190,7 +205,9 @@ class ReleasedCounts:
     def sets(self) -> list[CountsOfSet]:
         """The same counts as they look by the merged codes of each named set that was measured."""
         found = [counts for step in self.measured.values() for counts in step if counts.merges]
-        return [CountsOfSet(self.folder, self.manifest, whole=self, counts=counts) for counts in found]
+        return [
+            CountsOfSet(self.folder, self.manifest, branch=self.branch, whole=self, counts=counts) for counts in found
+        ]
 
     @cached_property
     def holding(self) -> dict[str, list[Counts]]:
@@ -396,7 +413,7 @@ def describe_without_rows(released: ReleasedCounts) -> str:
     spec = released.request.spec
     if spec.panel is None or not spec.panel.above:
         return ""
-    return f" {spec.unit.one.capitalize()}s without rows are not among them; they are counted apart."
+    return f" {released.ones.capitalize()} without rows are not among them; they are counted apart."
 
 
 def describe_known_totals(released: ReleasedCounts, columns: Clique) -> list[str]:

@@ -37,16 +37,19 @@ def refuse_silent_redraw(current: Run, settings: Settings, fingerprint: str, ask
     """
     spec = current.request.spec
     periods = {row.run: row.period for row in current.ledger.periods(current.dataset)}
+    this_version = version("privsyn-flows")
     for note in sorted((settings.private_root / "runs").glob("*/run.json")):
         run = read_note(note)
         if run.get("fingerprint") != fingerprint or run.get("run") == current.name:
             continue
         if _list_asks(run, periods) != asks:
             continue
+        if run.get("version") == this_version and not _has_other_steps(run, settings, current):
+            continue  # most runs: their specs need not be read
         program, content = _describe_origin(run, settings)
         if program is None or content is None:
             continue
-        if program == version("privsyn-flows") and not _has_other_steps(run, settings, current):
+        if program == this_version and not _has_other_steps(run, settings, current):
             continue
         free = FIELDS_WITHOUT_NOISE | _list_free_fields(current.plan, content)
         if any(True for _ in _find_unlike(spec, content, free | _list_preset_fields(spec), explicit_only=True)):

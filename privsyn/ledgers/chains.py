@@ -37,10 +37,10 @@ def hash_row(row: ChainedRow) -> str:
 def list_chain(connection: Connection, table: str, kind: type[Row], dataset: str | None = None) -> list[Row]:
     """Return the rows of a chain, or those of one data set, oldest first; the table must be there."""
     columns = metadata.tables[table].c
-    query = sa.select(metadata.tables[table]).order_by(columns.id)
+    query = sa.select(*(columns[name] for name in kind.__dataclass_fields__)).order_by(columns.id)
     if dataset is not None:
         query = query.where(columns.dataset == dataset)
-    return [kind(**{**row, "id": int(row["id"])}) for row in connection.execute(query).mappings()]
+    return [kind(int(number), *told) for number, *told in connection.execute(query)]
 
 
 def append_row(connection: Connection, table: str, row: ChainedRow) -> None:

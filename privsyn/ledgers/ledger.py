@@ -14,8 +14,8 @@ whole database can rewrite the chain.  Nothing here holds a private value.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from sqlalchemy.engine import Connection
 
 from privsyn.base.errors import LedgerError
 from privsyn.data_contracts.promise import Guarantee
-from privsyn.ledgers.audit import ChargeState, Dataset, Entry, StateName, audit, charge_states
+from privsyn.ledgers.audit import ChargeState, Dataset, Entry, StateName, audit, charge_states, parse_entry
 from privsyn.ledgers.charges import (
     ChargeLine,
     Event,
@@ -52,15 +52,15 @@ from privsyn.ledgers.schema import datasets_table, entries_table, ledger_table
 from privsyn.tasks.privacy.accountant import CapAccountant, convert_epsilon_to_rho
 
 
-def read_entries(connection: Connection, dataset: str | None = None) -> list[Entry]:
-    """Return the entries of the ledger, or of one data set, oldest first.
+def read_entries(connection: Connection, dataset: str | None = None, key: str | None = None) -> list[Entry]:
+    """Return the entries of the ledger, or of one data set or charge, oldest first.
 
     Raises LedgerError for a row that cannot be read.
     """
-    query = sa.select(entries_table).order_by(entries_table.c.id)
-    if dataset is not None:
-        query = query.where(entries_table.c.dataset == dataset)
-    return [_read(Entry.from_row, row) for row in connection.execute(query).mappings()]
+    query = sa.select(*(entries_table.c[name] for name in Entry.__dataclass_fields__)).order_by(entries_table.c.id)
+    for column, value in ((entries_table.c.dataset, dataset), (entries_table.c.key, key)):
+        query = query if value is None else query.where(column == value)
+    return [_read(parse_entry, tuple(row)) for row in connection.execute(query)]
 
 
 def read_datasets(connection: Connection) -> dict[str, Dataset]:
@@ -74,6 +74,16 @@ def _read(make: Any, row: Any) -> Any:
         return make(row)
     except (ValueError, TypeError, ZeroDivisionError) as error:
         raise LedgerError("the ledger holds a row that cannot be read", "Restore it from a backup") from error
+
+
+@dataclass(frozen=True)
+class History:
+    """All rows of a ledger as they were at one moment, oldest first."""
+
+    datasets: Mapping[str, Dataset]
+    entries: Sequence[Entry]
+    periods: Sequence[PeriodRow]
+    marks: Sequence[Mark]
 
 
 class Ledger:
@@ -252,9 +262,12 @@ class Ledger:
         """
         self._close(dataset, key, "abandon" if touched else "cancel")
 
+    @wait_out_restarts
     def state(self, dataset: str, key: str) -> StateName | None:
         """Return where the latest charge of this key stands; None if there never was one."""
-        return self.states(dataset).get(key)
+        with self._database.read() as connection:
+            found = charge_states(read_entries(connection, dataset, key)).get(key)
+        return None if found is None else found.name
 
     @wait_out_restarts
     def states(self, dataset: str) -> dict[str, StateName]:
@@ -274,6 +287,13 @@ class Ledger:
         """Return the history, oldest first."""
         with self._database.read() as connection:
             return read_entries(connection, dataset)
+
+    @wait_out_restarts
+    def read_history(self) -> History:
+        """Return all rows of the ledger."""
+        with self._database.read() as connection:
+            periods = list_period_rows(connection) if self._database.has(connection, "periods") else []
+            return History(read_datasets(connection), read_entries(connection), periods, self._marks(connection))
 
     def export(self, dataset: str | None = None) -> list[dict[str, Any]]:
         """Return the history as JSON-ready dictionaries; rho stays exact text."""

@@ -36,15 +36,15 @@ def open_noted_ledger(records: Records) -> LedgerRecord | None:
 
 def note_ledger(ledger: Ledger, records: Records, dataset: str) -> None:
     """Keep in the private zone which ledger the data set is charged to, and how far its history goes."""
-    entries, periods, marks = ledger.entries(), ledger.periods(), ledger.marks()
+    history = ledger.read_history()
     content: dict[str, Any] = {
-        "created": ledger.summary(dataset)[0].created,
-        "entries": len(entries),
-        "periods": len(periods),
-        "marks": len(marks),
-        "head": entries[-1].hash if entries else "",
-        "periods_head": periods[-1].hash if periods else "",
-        "marks_head": marks[-1].hash if marks else "",
+        "created": history.datasets[dataset].created,
+        "entries": len(history.entries),
+        "periods": len(history.periods),
+        "marks": len(history.marks),
+        "head": _find_head(history.entries),
+        "periods_head": _find_head(history.periods),
+        "marks_head": _find_head(history.marks),
     }
     records.save(RECORD, content)
 
@@ -54,9 +54,10 @@ def refuse_older(ledger: Ledger, noted: LedgerRecord, dataset: str) -> None:
 
     ``noted``: the record; one of versions that kept no more than ``created`` says nothing here.
     """
-    whole = _has_row(ledger.entries(), noted.entries, noted.head)
-    whole = whole and _has_row(ledger.periods(), noted.periods, noted.periods_head)
-    if whole and _has_row(ledger.marks(), noted.marks, noted.marks_head):
+    history = ledger.read_history()
+    whole = _has_row(history.entries, noted.entries, noted.head)
+    whole = whole and _has_row(history.periods, noted.periods, noted.periods_head)
+    if whole and _has_row(history.marks, noted.marks, noted.marks_head):
         return
     raise LedgerError(
         f"the ledger {ledger.name} is an older copy, or another history: the releases of {dataset!r} in this private "
@@ -68,3 +69,7 @@ def refuse_older(ledger: Ledger, noted: LedgerRecord, dataset: str) -> None:
 def _has_row(rows: Sequence[Entry] | Sequence[ChainedRow], number: int, head: str | None) -> bool:
     """Return whether a row of this number (from 1; 0 for none) has this hash."""
     return number == 0 or (len(rows) >= number and rows[number - 1].hash == head)
+
+
+def _find_head(rows: Sequence[Entry] | Sequence[ChainedRow]) -> str:
+    return rows[-1].hash if rows else ""

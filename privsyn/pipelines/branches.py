@@ -23,8 +23,14 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import Batches, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step
 from privsyn.pipelines import panel
 from privsyn.pipelines.common_steps import RECODE, key_columns, list_released_tables, stream_codes
-from privsyn.pipelines.synthesis_steps import MARGINALS, build_consistency_step, get_synthesis, pool_one_ways
-from privsyn.tasks.estimation import marginals
+from privsyn.pipelines.named_sets import list_set_stages
+from privsyn.pipelines.synthesis_steps import (
+    build_consistency_step,
+    get_synthesis,
+    list_consistent_tables,
+    pool_one_ways,
+    read_consistent,
+)
 from privsyn.tasks.estimation.tails import with_tails
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.panels.rows_above import Numbered, lay_persons_beside, number_persons, number_rows
@@ -139,16 +145,21 @@ def build_further_steps(request: Request, branch: str) -> tuple[Step, ...]:
     of_branch = request.branches[branch]
     return (
         *panel.build_looks(of_branch),
-        build_consistency_step(panel.STAGES),
+        build_consistency_step(_list_stages(of_branch)),
         _build_drawing_step(request, branch),
         panel.build_linking_step(of_branch, RECORDS),
         _build_decoding_step(branch),
     )
 
 
+def _list_stages(of_branch: Request) -> list[str]:
+    """Return the looks at several columns together of a branch."""
+    return [*panel.STAGES, *list_set_stages(of_branch)]
+
+
 def _build_drawing_step(whole: Request, branch: str) -> Step:
     """Return the step that draws a record of rows below for each row of the table above that has any."""
-    spec = whole.spec
+    spec, stages = whole.spec, _list_stages(whole.branches[branch])
     (root, persons), first = get_above(spec.tables), get_below(spec.tables)[0]
     above, key = spec.tables[branch].of, str(persons.key)
     tables_above = {root: (WITH_ROWS, WITHOUT_ROWS), first: (WITH_ROWS,)}.get(
@@ -171,7 +182,8 @@ def _build_drawing_step(whole: Request, branch: str) -> Step:
         from privsyn.tasks.steps import draw_records  # here: it loads SciPy
 
         recode, domain, seed = inputs.recode(), inputs.domain(), request.spec.mechanism.synthesis.seed
-        consistent = marginals.from_table(inputs.table(MARGINALS), domain)
+        whole_codes, sets = read_consistent(inputs, stages)
+        consistent = [*whole_codes, *sets]
         number, codes = draw_records.encode_above(iterate_above(inputs), request.encoding, recode)
         noisy = [(q, c.astype(np.float64)) for q, c in zip(*inputs.noisy("measure_without_rows"), strict=True)]
         chosen = draw_records.choose_above(codes, noisy, consistent, seed)
@@ -188,7 +200,12 @@ def _build_drawing_step(whole: Request, branch: str) -> Step:
         name="draw_records",
         title="Draw records",
         kind=StepKind.POSTPROCESS,
-        inputs=(MARGINALS, RECODE, *list_released_tables(["measure_without_rows"]), *tables_above),
+        inputs=(
+            *list_consistent_tables(stages),
+            RECODE,
+            *list_released_tables(["measure_without_rows"]),
+            *tables_above,
+        ),
         outputs={"codes": tables.SYNTHETIC_CODES, ABOVE: tables.ROWS_ABOVE},
         settings=lambda r: r.spec.mechanism.synthesis.model_dump(include={"seed"}),
         run=run,

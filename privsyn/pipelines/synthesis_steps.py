@@ -157,8 +157,8 @@ def list_attributes(sets: Sequence[marginals.Marginal]) -> frozenset[str]:
     return frozenset(a for m in sets for a in m.attributes)
 
 
-def _read_consistent(
-    inputs: Inputs, stages: Sequence[str], trends: Sequence[str]
+def read_consistent(
+    inputs: Inputs, stages: Sequence[str], trends: Sequence[str] = ()
 ) -> tuple[list[marginals.Marginal], list[marginals.Marginal]]:
     """Return the consistent marginals, with pairs by trend, and sets from their tables."""
     domain, sets = inputs.domain(), read_sets(inputs, stages)
@@ -168,7 +168,7 @@ def _read_consistent(
     return whole, marginals.from_table(inputs.table(SET_MARGINALS), domain, merges) if sets else []
 
 
-def _list_consistent_tables(stages: Sequence[str], trends: Sequence[str]) -> tuple[str, ...]:
+def list_consistent_tables(stages: Sequence[str], trends: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the tables of consistent counts, of pairs by trend, and of sets how these are merged."""
     return (MARGINALS, *((BY_TREND,) if trends else ()), *((SET_MARGINALS, MERGES) if has_sets(stages) else ()))
 
@@ -245,7 +245,7 @@ def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = (), tr
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         domain = inputs.domain()
         known = request.public.on(inputs.recode())
-        consistent, sets = _read_consistent(inputs, stages, trends)
+        consistent, sets = read_consistent(inputs, stages, trends)
         recode = pool_one_ways(request, inputs, stages)
         prior = _follow_prior(known, inputs, recode, consistent)
         # appended attributes follow the core's rows one by one; what rules, sets or a prior tie is made at once
@@ -268,7 +268,7 @@ def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = (), tr
         title="Synthesize",
         kind=StepKind.POSTPROCESS,
         inputs=(
-            *_list_consistent_tables(stages, trends),
+            *list_consistent_tables(stages, trends),
             RECODE,
             *list_released_tables(list_whole_stages(stages)),
             *scores,
@@ -356,7 +356,7 @@ def _append(
     stages: Sequence[str], trends: Sequence[str], request: Request, inputs: Inputs, progress: Progress
 ) -> Mapping[str, Output]:
     domain = inputs.domain()
-    consistent, sets = _read_consistent(inputs, stages, trends)
+    consistent, sets = read_consistent(inputs, stages, trends)
     known = request.public.on(inputs.recode())
     kept = frozenset(domain.attributes) if trusts_prior(known, inputs) else known.tied | list_attributes(sets)
     core = append_attributes.select_core_marginals(consistent, domain, kept)
@@ -376,7 +376,7 @@ def build_appending_step(scores: tuple[str, ...] = (), stages: Sequence[str] = (
         name="append_attributes",
         title="Append attributes",
         kind=StepKind.POSTPROCESS,
-        inputs=("synthesize.core_codes", *_list_consistent_tables(stages, trends), RECODE, *scores),
+        inputs=("synthesize.core_codes", *list_consistent_tables(stages, trends), RECODE, *scores),
         outputs={"codes": tables.SYNTHETIC_CODES},
         settings=_key_shards,
         reads=(KnowledgePart.RULES, KnowledgePart.PRIOR_PAIRS, KnowledgePart.TOTALS),

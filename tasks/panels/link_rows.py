@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from privsyn.data_contracts.domain import choose_code_dtype
+from privsyn.data_contracts.domain import Merge, choose_code_dtype
 from privsyn.data_contracts.panels import name_stay
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.ordered import OrderedCodec
@@ -507,8 +507,8 @@ def fit_relations(
     """Move the codes ``new`` of some rows, in place, towards transitions and relations at once.
 
     beside: the rows that they follow from, which say the shares of single codes, the first one before the others; held:
-    codes that the new rows have already; relations: measured counts over attributes of both, of which the association
-    is taken, and the shares of single codes from the rows.
+    codes that the new rows have already; relations: measured counts over attributes of both, by merged codes too, of
+    which the association is taken, and the shares of single codes from the rows.
     """
     from privsyn.tasks.kernels.sweeper import Sweeper  # these here: compiled code loads slowly
     from privsyn.tasks.synthesis.sweep import compute_residuals, cool, weigh_marginals
@@ -535,21 +535,26 @@ def fit_relations(
             at = (*by, places[a] + (1 + number) * len(moved), places[a])
             targets.append(TargetMarginal(at, joint.shape, joint.ravel(), sigma))
     for m in relations:
-        fitted = fit_to_shares(m.counts, [shares[a] for a in m.attributes])
+        fitted = fit_to_shares(m.counts, [_sum_merged(shares[a], m.get_merge(a)) for a in m.attributes])
         scale = rows / max(float(m.counts.sum()), 1.0)
-        targets.append(
-            TargetMarginal(tuple(place[a] for a in m.attributes), fitted.shape, fitted.ravel(), m.sigma * scale)
-        )
+        at = tuple(place[a] for a in m.attributes)
+        targets.append(TargetMarginal(at, fitted.shape, fitted.ravel(), m.sigma * scale, merges=m.merges))
     all_sizes = [sizes[a] for a in (*moved * (1 + len(beside)), *held)]
     residuals = compute_residuals(columns, all_sizes, targets, 0, threads, Shard(seed))
     cliques = [target.attributes for target in targets]
     weights = weigh_marginals(targets)
     for number in kept:
         weights[number] = KEPT
-    with Sweeper(columns, all_sizes, cliques, weights, residuals, threads) as sweeper:
+    merges = [target.merges for target in targets]
+    with Sweeper(columns, all_sizes, cliques, weights, residuals, threads, merges=merges) as sweeper:
         cool(sweeper, np.arange(len(moved)), SWEEPS, (seed, 0))
     for a, column in zip(moved, columns, strict=False):
         new[a] = column
+
+
+def _sum_merged(shares: Floats, merge: Merge | None) -> Floats:
+    """Return shares by merged codes; as they are without."""
+    return shares if merge is None else np.bincount(merge, weights=shares).astype(np.float64)
 
 
 def fit_to_shares(counts: Floats, shares: Sequence[Floats]) -> Floats:

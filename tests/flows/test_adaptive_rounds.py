@@ -144,6 +144,7 @@ def test_the_rows_are_those_of_the_method_in_memory(spec: ReleaseSpec) -> None:
     assert all(np.array_equal(x, y) for x, y in zip(made.fine.columns, published.fine.columns, strict=True))
 
 
+@pytest.mark.slow
 def test_again_it_draws_nothing_and_another_share_draws_from_the_first_round_on(
     spec: ReleaseSpec, released: ReleaseSummary
 ) -> None:
@@ -225,6 +226,7 @@ def test_the_rounds_share_the_third_stage_exactly(number: int, share: float, sco
         assert {further[f"residual_scores_{n}"] for n in range(2, number + 2)} == {parts.scores}
 
 
+@pytest.mark.slow
 def test_the_most_rounds_are_all_read_back(places: Path, save: Any) -> None:
     two = {name: c if name in ("age", "region") else {"kind": "drop"} for name, c in COLUMNS.items()}
     adaptive = {"rounds": MOST_ROUNDS, "share": 0.9}

@@ -120,6 +120,7 @@ def test_columns_of_nulls(places: Path, save: Save, nullable: bool) -> None:
         assert repairs(spec)["age", "null"] == 300
 
 
+@pytest.mark.slow
 def test_sixty_thousand_categories(places: Path, save: Save) -> None:
     values = [f"v{i:05d}" for i in range(60_000)]
     columns = {"code": {"kind": "categorical", "values": values, "unlisted": "other"}, "sex": SEX}

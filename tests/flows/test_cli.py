@@ -432,6 +432,7 @@ def test_beyond_the_cap_is_3_and_nothing_else(spec: Path) -> None:
     assert spent() == convert_epsilon_to_rho(1.0, 1e-9, "gaussian")
 
 
+@pytest.mark.slow
 def test_debug_shows_the_whole_error(spec: Path) -> None:
     assert "Traceback" in run_whole("release", spec.parent / "missing.yaml", "--debug").stderr
 

@@ -43,6 +43,7 @@ def run(folder: Path, *command: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_script_gets_both_its_own_modules_and_a_release(folder: Path) -> None:
     shown = run(folder, sys.executable, "script.py", "people.yaml")
     assert (Path(shown.split()[-1]) / "synthetic.parquet").is_file()

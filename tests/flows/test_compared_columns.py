@@ -64,12 +64,14 @@ def test_rows_keep_what_is_compared(save: Save) -> None:
     assert kept.wages.between(0, 200_000).all() and kept.income.dropna().between(0, 300_000).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_every_mechanism_keeps_it(save: Save, mechanism: str) -> None:
     kept = release(save(people(3_000)), compare=[["wages", "income"]], mechanism={"name": mechanism})
     assert compare(kept)[0] > 0.4
 
 
+@pytest.mark.slow
 def test_the_note_names_the_pair(save: Save) -> None:
     data = save(people(1_500))
     plain, made = (run(make_spec(COLUMNS, data=data, **AMOUNTS, **f)) for f in ({}, {"compare": [["wages", "income"]]}))

@@ -358,6 +358,7 @@ def test_errors_of_workers_keep_their_words_to_themselves() -> None:
     assert told.value.__cause__ is None
 
 
+@pytest.mark.slow
 def test_the_scratch_of_a_cluster_of_ones_own_lies_in_the_private_folder(places: Path) -> None:
     settings = Settings()
     with closing(choose_engine(EngineChoice(kind="dask", workers=1), settings)) as engine:
@@ -442,6 +443,7 @@ def test_workers_encode_and_recode_and_one_that_is_killed_changes_nothing(
     assert pq.read_table(next(ours)).equals(pq.read_table(next(theirs)))
 
 
+@pytest.mark.slow
 def test_an_error_of_a_worker_has_none_of_its_words() -> None:
     """Dask logs it where it likes, and the words of a cast hold the value."""
 

@@ -114,6 +114,7 @@ def test_errors_by_hand(made: ReleaseSummary, report: Report) -> None:
     assert found["age"].ordered and not found["region"].ordered
 
 
+@pytest.mark.slow
 def test_analyses_of_both_tables(made: ReleaseSummary, home: Path) -> None:
     """The median by group of the file and of the released rows; a wrong one is refused before anything is read."""
     wanted = {"kind": "quantile", "column": "age", "by": ["region"], "where": "happy"}
@@ -181,6 +182,7 @@ def test_a_hold_out_brings_the_attack_and_an_honest_test(made: ReleaseSummary, r
     assert not svm.note and set(svm.references) == {"Majority", "NonPriv"}
 
 
+@pytest.mark.slow
 def test_optional_metrics_are_there_when_asked_for(made: ReleaseSummary) -> None:
     spec = {
         "labels": ["happy", "region"],
@@ -200,6 +202,7 @@ def test_every_value_lies_in_its_range(report: Report) -> None:
             assert metric.low <= metric.value <= (np.inf if metric.high is None else metric.high), metric.name
 
 
+@pytest.mark.slow
 def test_a_release_of_no_rows_is_evaluated_too(places: Path, save: Save) -> None:
     spec = make_spec(data=save(people(200)), synthesis={"rows": 0})
     metrics = by_name(report_on(release_in_process(spec, Settings())).evaluation.release.metrics)
@@ -207,6 +210,7 @@ def test_a_release_of_no_rows_is_evaluated_too(places: Path, save: Save) -> None
     assert metrics["pmse"].value is None and metrics["pmse"].note
 
 
+@pytest.mark.slow
 def test_a_table_may_lack_what_the_release_drops(made: ReleaseSummary, save: Save) -> None:
     other = save(people(ROWS, seed=3).drop_columns(["caseid"]), "other.parquet")
     assert len(report_on(made, against=[other]).evaluation.scores) == 2
@@ -230,6 +234,7 @@ def test_the_command_shows_headlines_and_where_the_report_lies(made: ReleaseSumm
     assert "private, computed from the real rows" in shown and "Error of pairs of columns" in shown
 
 
+@pytest.mark.slow
 def test_a_folder_is_as_good_as_a_name(made: ReleaseSummary) -> None:
     report = evaluate(EvaluationRequest(made.released, spec=EvaluationSpec.model_validate(QUICK)), Settings())
     assert report.evaluation.run == made.run
@@ -327,6 +332,7 @@ def test_overlapping_roots_are_refused_before_anything_is_read(
     assert not (home / "out" / "released" / "private").exists()
 
 
+@pytest.mark.slow
 def test_a_new_private_root_is_its_owners_only(made: ReleaseSummary, home: Path, tmp_path: Path) -> None:
     result = privsyn(made.released, "--data", home / "people.parquet", "--out", tmp_path / "fresh")
     assert result.exit_code == 0, result.stderr
@@ -357,6 +363,7 @@ def test_figures_are_no_release(made: ReleaseSummary, tmp_path: Path) -> None:
     assert result.exit_code == 2 and "Name the release itself" in " ".join(result.stderr.split())
 
 
+@pytest.mark.slow
 def test_only_the_rows_that_a_release_keeps_are_compared(places: Path, save: Save) -> None:
     """Ten rows of one person, of which two are kept, and three people with one row each."""
     rows = pa.table({"pid": ["a"] * 10 + ["b", "c", "d"], "happy": [True] * 10 + [False] * 3})

@@ -176,6 +176,7 @@ def test_a_run_that_ends_while_the_command_waits_is_not_undone(
     assert is_whole(folder)
 
 
+@pytest.mark.slow
 def test_a_table_in_parts_has_its_formats_in_parts(spec: ReleaseSpec) -> None:
     frictionless = pytest.importorskip("frictionless", reason="install privsyn-flows[formats-check]")
     mlcroissant = pytest.importorskip("mlcroissant", reason="install privsyn-flows[formats-check]")

@@ -65,6 +65,7 @@ def test_mended_members_have_the_ages_of_the_others_of_their_role_and_compositio
     assert (ages[0] - ages[1]).abs().max() < 0.5
 
 
+@pytest.mark.slow
 def test_no_member_is_made_with_a_code_that_a_rule_forbids_to_its_role(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +161,7 @@ DATED_RULES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("privacy", [LARGE, pytest.param(NOISY, marks=pytest.mark.slow)])
 def test_rows_keep_rules_about_their_person_and_the_row_before(tmp_path: Path, privacy: dict[str, Any]) -> None:
     tables = make_dated(1_500)

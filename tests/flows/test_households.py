@@ -70,6 +70,7 @@ def test_members_come_in_the_order_of_their_roles_within_all_caps(tmp_path: Path
         assert (rows["role"] == role).groupby(rows["hid"]).sum().max() == 1
 
 
+@pytest.mark.slow
 def test_who_lives_together_is_kept(tmp_path: Path) -> None:
     """With little noise compositions, couples and children are those of the private table."""
     _, rows, _ = make(tmp_path, households=3_000, synthesis={"sweeps": 20}, rules=RULES)
@@ -146,6 +147,7 @@ def test_the_example_of_the_docs_is_a_spec() -> None:
     assert spec.panel.household
 
 
+@pytest.mark.slow
 def test_couples_are_asked_with_intervals(tmp_path: Path) -> None:
     _, _, folder = make(tmp_path, rules=RULES)
     asked = open_release(folder).transitions("sex", level=0.999)
@@ -158,6 +160,7 @@ def test_couples_are_asked_with_intervals(tmp_path: Path) -> None:
         open_release(folder).transitions("income (rounded to)")  # counted beside its column, and no column itself
 
 
+@pytest.mark.slow
 def test_questions_about_households_are_measured_and_rows_follow(tmp_path: Path) -> None:
     question = "share(count(age < 10) > 0) by region"
     _, rows, folder = make(tmp_path, households=600, workload=[{"question": question}])

@@ -140,6 +140,7 @@ def test_the_command_says_what_was_made_and_refuses_in_a_sentence(first: str, mo
     assert (too_little.exit_code, "--epsilon: must be above 0" in too_little.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_killed_improvement_goes_on_with_its_draws(first: str, monkeypatch: pytest.MonkeyPatch) -> None:
     read = ReleaseStep.read_rows
 

@@ -148,6 +148,7 @@ def test_what_it_released_is_read_for_an_evaluation(settings: Settings, made: Re
     assert {m.attributes for m in tables.consistent} == {(column,) for column in columns}
 
 
+@pytest.mark.slow
 def test_it_is_evaluated(home: Path, settings: Settings, made: ReleaseSummary) -> None:
     (home / "evaluation.yaml").write_text("{range_queries: 20, nist_schemas: 5, nist_queries: 5}\n", encoding="utf-8")
     report = evaluate(made.run, settings=home / "evaluation.yaml", out=settings.out)

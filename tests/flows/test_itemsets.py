@@ -135,6 +135,7 @@ def test_the_same_again_draws_nothing_and_gives_the_same_bytes(listed: ItemsetSp
     assert spent() > cost
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["text", "wide", "wide csv", "pairs", "pairs csv"])
 def test_every_layout_counts_the_same(listed: ItemsetSpec, places: Path, kind: str) -> None:
     """Without noise, all layouts of one table give the itemsets that brute force counts."""
@@ -175,6 +176,7 @@ def test_a_share_asks_for_all_that_have_it(listed: ItemsetSpec) -> None:
     assert all(r["support"] >= 0.5 for r in itemsets(found))
 
 
+@pytest.mark.slow
 def test_another_order_of_the_transactions_changes_nothing(listed: ItemsetSpec, places: Path) -> None:
     exact = itemsets(ask(listed, noise=NoNoise()))
     order = np.random.default_rng(1).permutation(400)

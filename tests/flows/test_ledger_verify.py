@@ -209,6 +209,7 @@ def into(places: Path, name: str, epsilon: float) -> Path:
     return places / name
 
 
+@pytest.mark.slow
 def test_a_healthy_set_up_with_several_output_folders_has_no_problem(places: Path) -> None:
     """One ledger, three folders: from each, and from one that is empty, every certificate is compared."""
     for name, epsilon in (("one", 1.0), ("two", 0.5), ("three", 0.25)):
@@ -219,6 +220,7 @@ def test_a_healthy_set_up_with_several_output_folders_has_no_problem(places: Pat
         assert (answer["certificates"], answer["charges_without_certificate"]) == (3, 0)
 
 
+@pytest.mark.slow
 def test_a_problem_in_another_output_folder_is_one(places: Path) -> None:
     into(places, "one", 1.0)
     (other,) = (into(places, "two", 0.5) / "released").iterdir()

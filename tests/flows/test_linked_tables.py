@@ -70,6 +70,7 @@ def test_keys_join_and_some_persons_have_no_row(tmp_path: Path) -> None:
         assert shares[0] == pytest.approx(shares[1], abs=0.04)
 
 
+@pytest.mark.slow
 def test_all_persons_with_rows_leave_next_to_nobody_without(tmp_path: Path) -> None:
     tables = make_visits(600, without=0.0)
     spec = make_tables_spec(save_tables(tmp_path, tables, make_visits_content()), **LARGE, **QUICK)
@@ -77,6 +78,7 @@ def test_all_persons_with_rows_leave_next_to_nobody_without(tmp_path: Path) -> N
     assert (~persons["pid"].isin(visits["pid"])).sum() < 10
 
 
+@pytest.mark.slow
 def test_both_tables_are_described_and_written_as_csv(tmp_path: Path) -> None:
     _, folder = make(tmp_path, formats=["parquet", "csv"])
     package = json.loads((folder / "datapackage.json").read_text())
@@ -100,6 +102,7 @@ def _place_files(statements: str, folder: Path) -> str:
     return statements.replace("'synthetic", f"'{folder}/synthetic").replace("'tables/", f"'{folder}/tables/")
 
 
+@pytest.mark.slow
 def test_it_is_found_again_and_made_again(tmp_path: Path) -> None:
     tables = make_visits(400)
     spec = make_tables_spec(save_tables(tmp_path, tables, make_visits_content()), **LARGE, **QUICK)
@@ -117,6 +120,7 @@ def test_tables_in_memory_are_a_mapping(tmp_path: Path) -> None:
         privsyn.release(tables["visits"], spec)
 
 
+@pytest.mark.slow
 def test_households_without_members(tmp_path: Path) -> None:
     tables = make_members(1_500)
     spec = make_tables_spec(save_tables(tmp_path, tables, make_members_content()), **LARGE, **QUICK)

@@ -69,6 +69,7 @@ def test_errors_are_against_what_the_values_meant(places: Path) -> None:
     assert itself["l1_1way"] == itself["l1_2way"] == 0.0
 
 
+@pytest.mark.slow
 def test_columns_that_are_read_say_nothing(places: Path) -> None:
     found = evaluation(places, "{y}-{m:02}-{d:02}")
     assert sorted(m.column for m in found.misread) == ["rest", "state"]
@@ -88,6 +89,7 @@ def test_records_that_cannot_be_read_are_named_too(places: Path) -> None:
     assert "Whole records" in report.html.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_one_person_counts_as_the_release_keeps_it(places: Path) -> None:
     """The same rows are kept of each person whether a column is misread or not."""
     path = places / "people.parquet"
@@ -102,6 +104,7 @@ def test_one_person_counts_as_the_release_keeps_it(places: Path) -> None:
     assert content["misread"][0]["column"] == "seen"
 
 
+@pytest.mark.slow
 def test_a_hierarchy_of_a_misread_column_still_works(places: Path) -> None:
     """Its labels are the spec's: such a column is named, and compared as the release has it."""
     path = places / "people.csv"

@@ -22,6 +22,7 @@ from privsyn.engine.request import Request
 from privsyn.evaluation.private_evaluation import EvaluationRequest, evaluate
 from privsyn.evaluation.quality_release import publish_quality
 from privsyn.forecasts.forecast import forecast
+from tests.support.examples import keep_first
 from tests.support.panels import PANEL_COLUMNS, make_panel, make_panel_spec
 from tests.support.places import ROOT
 from tests.support.releases import QUICK, released, run
@@ -57,6 +58,7 @@ def test_persons_have_linked_rows_in_their_order(tmp_path: Path) -> None:
     assert rows["year"].between(2000, 2009).all()
 
 
+@pytest.mark.slow
 def test_what_persons_were_the_year_before_is_kept(tmp_path: Path) -> None:
     """With little noise jobs stay, and incomes move little, as they do in the private table."""
     _, rows, _ = make(tmp_path, persons=3_000)
@@ -146,7 +148,7 @@ def test_every_row_keeps_the_rules(tmp_path: Path) -> None:
     assert (rows.groupby("pid")["sex"].nunique() == 1).all()
 
 
-@pytest.mark.parametrize("order", ["date", "datetime"])
+@pytest.mark.parametrize("order", keep_first(["date", "datetime"]))
 def test_rows_in_the_order_of_days_and_moments(tmp_path: Path, order: str) -> None:
     table = make_panel(400)
     days = [f"{year}-0{1 + i % 9}-15" for i, year in enumerate(table["year"].to_pylist())]
@@ -165,6 +167,7 @@ def test_rows_in_the_order_of_days_and_moments(tmp_path: Path, order: str) -> No
     assert moments.max() < pd.Timestamp("2010-01-01")
 
 
+@pytest.mark.slow
 def test_a_table_in_several_parts_has_every_person_once(tmp_path: Path) -> None:
     data = save(tmp_path, make_panel(1_500))
     spec = make_panel_spec(data=data, **LARGE, synthesis={"sweeps": 2, "shard_rows": 1_000})
@@ -235,6 +238,7 @@ def test_questions_about_persons_are_bounded(tmp_path: Path) -> None:
             assert by_sex.loc[group, "low"] <= held.sum() <= by_sex.loc[group, "high"]
 
 
+@pytest.mark.slow
 def test_questions_about_persons_that_the_workload_names_are_measured(tmp_path: Path) -> None:
     """Close intervals, in groups, too; rows follow them; what was not named is as before."""
     statements = ["ever(job == 'none')", "count(job == 'none') > 2", "change(income) < 0"]
@@ -268,6 +272,7 @@ def test_questions_about_persons_that_the_workload_names_are_measured(tmp_path: 
         answer(release, "share(count(job == 'none'))")
 
 
+@pytest.mark.slow
 def test_a_value_inside_a_wide_code_bounds_nothing(tmp_path: Path) -> None:
     """A code that holds many values is not shown to hold none that the condition names."""
     _, _, folder = make(tmp_path, persons=400)
@@ -301,6 +306,7 @@ def test_rows_that_are_not_linked_say_nothing_of_persons(tmp_path: Path) -> None
         answer(open_release(folder), "count persons where ever(job == 'none')")
 
 
+@pytest.mark.slow
 def test_what_is_counted_beside_a_column_has_no_transitions(tmp_path: Path) -> None:
     """Weekdays and round amounts are drawn for every row: they take no part of the transitions' budget."""
     rng, table = np.random.default_rng(0), make_panel(900)

@@ -233,6 +233,7 @@ def test_all_tables_are_there_or_none(spec: ReleaseSpec, database: str, monkeypa
     assert list_tables(database) == before and query(database, "SELECT run FROM people_release") == [(made.run,)]
 
 
+@pytest.mark.slow
 def test_a_schema_is_made_and_chosen(spec: ReleaseSpec, postgres_database: str, tmp_path: Path) -> None:
     made = open_made(spec)
     for database in (postgres_database, f"duckdb:///{tmp_path}/a.duckdb"):

@@ -120,6 +120,7 @@ def test_it_is_made_again_byte_for_byte_and_found_again(name: str, spec: Release
     assert (found.agrees, found.problems, found.unknown) == (True, (), ())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["aim", *(pytest.param(n, marks=pytest.mark.slow) for n in SHARES if n != "aim")])
 def test_it_is_read_asked_and_evaluated(name: str, spec: ReleaseSpec, made: ReleaseSummary, tmp_path: Path) -> None:
     tables = ReleasedTables.read(open_release(made.run, Settings()))
@@ -137,6 +138,7 @@ def test_the_run_page_shows_its_noise(name: str, spec: ReleaseSpec, made: Releas
     assert shown.pairs_measured > 0 and run.drawn == []
 
 
+@pytest.mark.slow
 @every
 def test_the_method_that_is_compared_makes_the_same_rows_and_age_goes_with_income(
     name: str, spec: ReleaseSpec, tmp_path: Path

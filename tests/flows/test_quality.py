@@ -171,6 +171,7 @@ def test_the_same_again_draws_nothing_and_gives_the_same_bytes(release: ReleaseS
     assert spent() == cost
 
 
+@pytest.mark.slow
 def test_whole_encoded_rows_are_used_again_and_lost_ones_made_again(
     release: ReleaseSummary, spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,6 +193,7 @@ def test_whole_encoded_rows_are_used_again_and_lost_ones_made_again(
     assert other.drawn == ("quality_figures",)
 
 
+@pytest.mark.slow
 def test_figures_of_an_improved_release_with_a_prior_cost_their_own_price(places: Path, save: Save) -> None:
     spec = few(save(people(200)), prior={"table": "public.parquet", "statement": "Rows of a public register of 2025."})
     pq.write_table(people(100), places / "public.parquet")
@@ -316,6 +318,7 @@ def test_a_run_that_the_private_folder_does_not_know_is_refused(spec: ReleaseSpe
         ask(release, data=spec.data)
 
 
+@pytest.mark.slow
 def test_a_release_on_the_noise_of_another_is_a_release(spec: ReleaseSpec, release: ReleaseSummary) -> None:
     """Another seed of the post-processing makes another run, on the first one's charges."""
     other = release_in_process(spec.with_rows(seed=spec.mechanism.synthesis.seed + 1), Settings())
@@ -378,6 +381,7 @@ def all_noised(release: ReleaseSummary, exact: list[int]) -> bool:
     return bool(np.any(apart, axis=0).all() and (np.abs(apart) < 7 * sigma).all())
 
 
+@pytest.mark.slow
 def test_a_figure_without_noise_is_found(release: ReleaseSummary, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted mutant: one of the figures is published as it is counted."""
     from privsyn.engine.execute import Run
@@ -408,6 +412,7 @@ def child(run: str, environment: dict[str, str], owner: Any, name: str) -> None:
     publish_quality(run, 1.0, Settings())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("owner", "name"),
     [(Ledger, "reserve"), (Records, "keep_noise"), (ReleaseStep, "read_rows"), (Ledger, "settle")],

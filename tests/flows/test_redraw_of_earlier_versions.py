@@ -120,6 +120,7 @@ def test_it_is_drawn_with_fresh_at_the_price_that_was_named(home: Path) -> None:
     assert (again.run, again.drawn) == (made.run, ())  # found from now on, and asked without fresh
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fields",
     [
@@ -167,6 +168,7 @@ def test_a_field_that_no_noise_depends_on_makes_no_other_request(home: Path, fie
 ADAPTIVE_LOOKS = (*LOOKS, "residual_scores_2", "measure_again_2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("synthesis", "drawn"),
     [
@@ -264,6 +266,7 @@ def test_a_run_that_was_charged_nothing_refuses_nothing(home: Path) -> None:
     assert ask(home, default_elsewhere(home)).drawn == LOOKS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"run": 3}'])
 def test_a_note_that_cannot_be_read_refuses_nothing(home: Path, text: str) -> None:
     made = with_split(home)
@@ -295,6 +298,7 @@ def test_a_release_of_a_period_was_not_paid_for_another_nor_for_a_release_withou
     assert ask(home, default_elsewhere(home)).drawn == LOOKS
 
 
+@pytest.mark.slow
 @each_age
 def test_figures_at_an_epsilon_and_releases_are_not_paid_for_each_other(
     home: Path, grow_old: Callable[[Settings, str], None]

@@ -85,6 +85,7 @@ def test_equal_rows_make_an_equal_release_wherever_they_are(save: Any, database:
     assert DataUrl.parse(note["data"]) == DataUrl.parse(note["files"][0]) and "table=twice" in note["data"]
 
 
+@pytest.mark.slow
 def test_a_release_is_there_for_who_asks_again_and_for_an_evaluation(database: Any) -> None:
     url = database(people(400))
     first = release(few(url))
@@ -170,6 +171,7 @@ def test_a_connection_that_is_lost_costs_nothing_and_the_run_goes_on(monkeypatch
         server.stop(2)
 
 
+@pytest.mark.slow
 def test_nobody_is_told_that_nothing_was_spent_once_something_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -171,6 +171,7 @@ def test_a_policy_names_the_tables_of_a_lake(places: Path, monkeypatch: pytest.M
             check_table("people", url, Settings(), "data")
 
 
+@pytest.mark.slow
 def test_a_delta_table_in_a_store_is_read_and_a_lost_connection_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     table = people(3_000)
     with serve_bucket() as bucket:

@@ -78,6 +78,7 @@ def test_csv_objects_are_read_as_csv_files(bucket: Bucket, tmp_path: Path) -> No
     assert f'\ndata: "{places[0][0]}"\n' in text and "\ndataset: people  #" in text
 
 
+@pytest.mark.slow
 def test_a_store_is_told_that_a_table_was_released_before(bucket: Bucket) -> None:
     table = people(400)
     url = bucket.write(table, "again.parquet")
@@ -200,6 +201,7 @@ def test_a_policy_allows_a_bucket_or_a_folder_of_it() -> None:
         assert url.is_within([allowed]) is within
 
 
+@pytest.mark.slow
 def test_reading_an_object_takes_no_memory_for_its_size(bucket: Bucket) -> None:
     peaks = []
     for rows in (50_000, 400_000):

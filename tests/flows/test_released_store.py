@@ -88,6 +88,7 @@ def test_the_manifest_is_written_last_and_a_further_run_completes_the_copy(
     assert not copy_released(folder, place, "publish.database").written
 
 
+@pytest.mark.slow
 def test_a_folder_that_changes_is_replaced_with_its_manifest_last(
     bucket: Bucket, place: str, save: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,6 +55,7 @@ def test_no_row_breaks_a_rule(tmp_path: Path, synthesis: dict[str, Any]) -> None
     assert (rows.groupby("pid")["sex"].nunique() == 1).all()
 
 
+@pytest.mark.slow
 def test_another_rule_makes_rows_anew_and_costs_nothing(tmp_path: Path) -> None:
     path, first = make(tmp_path, rules=RULES[:1])
     spent = json.loads((Path(first.released) / "certificate.json").read_text())["dataset_total"]
@@ -65,6 +66,7 @@ def test_another_rule_makes_rows_anew_and_costs_nothing(tmp_path: Path) -> None:
     assert (rows.groupby("pid")["income"].diff().dropna() <= 0).all()
 
 
+@pytest.mark.slow
 def test_it_is_made_again_byte_for_byte_and_said_in_the_note(tmp_path: Path) -> None:
     _, made = make(tmp_path)
     assert privsyn.rerun(made.released).agrees
@@ -90,6 +92,7 @@ def test_rules_that_nobody_keeps_are_refused_before_anything_is_spent(tmp_path: 
     assert not list((tmp_path / "released").glob("*/manifest.json"))
 
 
+@pytest.mark.slow
 def test_missing_values_and_ties_of_the_order(tmp_path: Path) -> None:
     columns = {**PANEL_COLUMNS, "income": {**PANEL_COLUMNS["income"], "nullable": True}}
     table = make_panel(600).to_pandas()

@@ -15,6 +15,7 @@ from privsyn.base.errors import RequestError
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.tasks.codecs import plan
 from tests.support.evaluations import slight_settings
+from tests.support.examples import keep_first
 from tests.support.ruled import COLUMNS, RULES, people, ruled_spec
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -52,7 +53,7 @@ def broken_rows(release: privsyn.Release, spec: ReleaseSpec) -> int:
     return int(own.sum())
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", keep_first(WAYS, 3))
 def test_no_row_breaks_a_rule(way: str, tmp_path: Path) -> None:
     private = people(3000, seed=7)
     spec = ruled_spec(data="", **WAYS[way])
@@ -100,11 +101,13 @@ def test_a_computed_column_is_not_measured(tmp_path: Path) -> None:
     assert {"age", "educ", "one of east, north"} <= attributes
 
 
+@pytest.mark.slow
 def test_a_release_with_rules_is_made_again_byte_for_byte(tmp_path: Path) -> None:
     release = privsyn.release(people(1000, seed=2), ruled_spec(data=""), out=tmp_path)
     assert privsyn.rerun(release.folder).agrees
 
 
+@pytest.mark.slow
 def test_an_evaluation_sees_every_column_and_counts_private_breaks(tmp_path: Path) -> None:
     private = people(2000, seed=4)
     release = privsyn.release(private, ruled_spec(data=""), out=tmp_path)
@@ -135,6 +138,7 @@ def test_a_lookup_table_is_read_beside_the_spec_and_never_by_a_run(tmp_path: Pat
         release_in_process(unread, load_settings(tmp_path), data=pa.Table.from_pandas(private[list(columns)]))
 
 
+@pytest.mark.slow
 def test_random_seeds_and_sizes(tmp_path: Path) -> None:
     private = people(400, seed=9)
     rng = np.random.default_rng(0)

@@ -285,6 +285,7 @@ def test_a_refused_first_run_has_no_budget_to_show_and_no_ledger_is_made_for_it(
     assert artifacts(flow_run) == {}
 
 
+@pytest.mark.slow
 def test_a_long_step_has_a_bar_on_its_task_run(
     spec: ReleaseSpec, prefect_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

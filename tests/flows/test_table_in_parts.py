@@ -82,6 +82,7 @@ def test_a_part_that_is_changed_lost_or_added_is_made_anew(places: Path, save: S
     assert contents(run(spec).released) == made
 
 
+@pytest.mark.slow
 def test_evaluation_and_quality_figures_read_all_parts(places: Path, save: Save) -> None:
     done = run(few(save(people(300)), synthesis=SHARDS))
     release = open_release(done.run, Settings())

@@ -148,6 +148,7 @@ def test_a_release_that_fails_says_so_in_its_lineage(
     assert CANARY not in text
 
 
+@pytest.mark.slow
 def test_an_evaluation_is_traced_and_told_with_the_release_that_it_reads(spec: ReleaseSpec, places: Path) -> None:
     pytest.importorskip("openlineage.client")
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http")

@@ -66,6 +66,7 @@ def test_the_example_of_the_docs_is_released(save: Save) -> None:
         assert len(nulls) == 1
 
 
+@pytest.mark.slow
 def test_round_values_move_together_and_single_values_are_looked_for_anew(save: Save) -> None:
     """Of columns in `together` no single value is asked, so one without it looks for them anew."""
     rng = np.random.default_rng(0)

@@ -161,6 +161,7 @@ def test_totals_that_rules_leave_no_rows_for_are_refused_before_anything_is_spen
     assert counted(made.released, "region") == {("north",): 160, ("south",): 79, ("other",): 61}
 
 
+@pytest.mark.slow
 def test_a_release_with_totals_is_improved_and_forecast(save: Save) -> None:
     spec = few(save(people(300)), totals=[BY_REGION])
     first = run(spec)

@@ -21,7 +21,8 @@ from tests.support.releases import QUICK
 LARGE = {"privacy": {"epsilon": 50, "delta": 1e-9}, "budget": {"epsilon": 200, "delta": 1e-8}}
 NAMES = ("persons", "visits", "drugs", "buys")
 RULES = [{"never": "dose == 2 and day < 9"}, {"never": "dose == 2 and previous.dose == 2"}]
-CONTENT = make_tree_content(rules=RULES)
+WORKLOAD = [{"question": "share(dose == 1 and day < 7) by sex"}, {"question": "share(ever(dose == 2)) by job"}]
+CONTENT = make_tree_content(rules=RULES, workload=WORKLOAD)
 
 
 @pytest.fixture(scope="module")
@@ -134,10 +135,29 @@ def test_a_further_table_is_asked(made: Any) -> None:
     assert np.abs(answer["estimate"] - real.reindex(answer.index)).max() < 0.15
     assert "drawn at random from those of one row of visits" in " ".join(answer.attrs["words"])
     assert drugs.transitions("dose")["estimate"].notna().any()
-    with pytest.raises(RequestError, match="rows of drugs have in common is not known"):
+    with pytest.raises(RequestError, match=r"not known: ever\(dose == 1\) of a row of visits was not measured"):
         drugs.persons("ever(dose == 1)")
     with pytest.raises(RequestError, match="Name one of drugs, buys"):
         privsyn.open_release(folder).of_table("visits")
+
+
+def test_what_the_workload_of_a_further_table_names_is_measured(made: Any) -> None:
+    """Cells of a question by rows, and a figure of the drugs of one visit; the rows made have about these shares."""
+    tables, folder, found = made
+    drugs = privsyn.open_release(folder).of_table("drugs")
+    asked = drugs.share("dose == 1 and day < 7", by="sex").set_index("sex")
+    assert set(asked["source"]) == {"measured"}
+    shares = []
+    for t in ({name: table.to_pandas() for name, table in tables.items()}, found):
+        rows = t["drugs"].merge(t["visits"], on="visit").merge(t["persons"], on="pid")
+        shares.append(((rows["dose"] == 1) & (rows["day"] < 7)).groupby(rows["sex"], observed=True).mean())
+    assert np.abs(asked["estimate"] - shares[0].reindex(asked.index)).max() < 0.06
+    assert np.abs(shares[1] - shares[0].reindex(shares[1].index)).max() < 0.06
+    ever = drugs.persons("ever(dose == 2)", by="job", share=True)
+    assert set(ever["source"]) == {"measured"} and ever["estimate"].between(0, 0.3).all()
+    assert ever.attrs["about"] == "share of rows of visits of which ever(dose == 2) holds"
+    assert "at most 4 rows of each row of visits that were kept, of which one" in " ".join(ever.attrs["words"])
+    assert "counted together, see `marginals/drugs/sets.parquet`" in (folder / "README.md").read_text()
 
 
 def test_a_table_that_is_missing_is_named(made: Any) -> None:

@@ -173,6 +173,7 @@ def _read_trend_queries(folder: Path) -> list[Query]:
     return read_receipts(pq.read_table(folder / "marginals" / "trends_receipts.parquet"))
 
 
+@pytest.mark.slow
 def test_an_improvement_pools_trends_asked_again_and_measures_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,6 +65,7 @@ def test_19_the_bounds_use_much_of_the_claim() -> None:
     assert mu > 0.5 * claimed(4.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -160,6 +161,7 @@ def true_epsilon(mu: float, delta: float) -> float:
     return high
 
 
+@pytest.mark.slow
 @pytest.mark.statistical(0.01)
 @pytest.mark.parametrize("mu", [0.5, 1.5])
 def test_19_bounds_are_right_as_often_as_they_say_and_come_near(mu: float) -> None:

@@ -33,6 +33,7 @@ from privsyn.publish.noise_overview import Column, Overview, write_overview
 from privsyn.publish.release_note import list_looks
 from privsyn.report.overview_chart import MarginalOverview
 from privsyn.storage.released_files import read_certificate
+from tests.support.examples import choose_example_count
 from tests.support.specs import make_spec
 
 RENDER = MarkdownIt("commonmark").enable(["table", "strikethrough"]).render
@@ -148,7 +149,7 @@ def test_27_the_overviews_words() -> None:
 MARKS = st.text("<>[]()*_`~|\\!#+-=.:;&$\"'/ \n\tab01", max_size=20)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=choose_example_count(300), deadline=None)
 @given(MARKS | st.sampled_from(list(HOSTILE.values())))
 @example("    code")
 @example("a\n===")

@@ -49,6 +49,7 @@ def sees_the_leak() -> bool:
     return attacked(0.5) < 0.56 and attacked(1_000.0) > 0.6
 
 
+@pytest.mark.slow
 def test_18_the_attack_of_the_evaluation_sees_a_large_epsilon_leak() -> None:
     assert sees_the_leak()
 

@@ -131,6 +131,7 @@ def failed(spec: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Ledger(Settings().ledger).summary(name)[0].rho == 0
 
 
+@pytest.mark.slow
 def test_23_a_name_that_only_failed_is_none(places: Path, save: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing was spent under a wrong spelling, so the right one is no second name, and the wrong one is afterwards."""
     right = few(save(people(200)))

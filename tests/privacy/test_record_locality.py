@@ -24,6 +24,7 @@ from privsyn.sources.file_source import FileSource
 from privsyn.sources.private_table import LEFT_OUT, Note, check_valid_text, forget
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.steps.encode import Repairs, encode_batch
+from tests.support.examples import choose_example_count
 from tests.support.specs import make_spec
 
 NAMES = ("a", "b", "c")
@@ -54,7 +55,7 @@ def assert_lines_are_read_alone(file: list[bytes], end: bytes, names: tuple[str,
     assert whole == read(end.join([*file, b""]), names)  # whether the last line ends, too
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=choose_example_count(300), deadline=None)
 @given(files, ends, st.integers(1, 4))
 @example(SWALLOWED, b"\n", 3)
 @example([b'"', b"", b""], b"\n", 1)
@@ -64,7 +65,7 @@ def test_21_each_line_is_read_alone(file: list[bytes], end: bytes, width: int) -
     assert_lines_are_read_alone(file, end, NAMES[:width] if width < 4 else (*NAMES, "d"))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=choose_example_count(200), deadline=None)
 @given(files, ends, st.integers(1, 9))
 def test_21_wherever_blocks_are_cut(file: list[bytes], end: bytes, block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -73,7 +74,7 @@ def test_21_wherever_blocks_are_cut(file: list[bytes], end: bytes, block: int) -
         assert_lines_are_read_alone(file, end)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=choose_example_count(100), deadline=None)
 @given(st.lists(st.sampled_from(WHOLE), max_size=9), lines, st.integers(0, 9))
 def test_21_a_line_changes_one_row_of_codes_at_most(others: list[bytes], line: bytes, place: int) -> None:
     spec = make_spec({name: {"kind": "integer", "min": 0, "max": 9, "nullable": True} for name in NAMES})
@@ -115,7 +116,7 @@ ANY = [
 ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=choose_example_count(150), deadline=None)
 @given(
     st.sampled_from(OPTIONS), st.lists(st.lists(st.sampled_from(ANY), max_size=9).map(b"".join), max_size=9), ends,
     st.integers(0, 9), st.integers(1, 9),
@@ -226,7 +227,7 @@ def plain(array: pa.Array) -> list[Any]:
     return (array.dictionary_decode() if pa.types.is_dictionary(array.type) else array).to_pylist()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=choose_example_count(200), deadline=None)
 @given(st.lists(texts, max_size=9), st.sampled_from(["string", "large_string", "string_view", "dictionary"]))
 def test_21_each_stored_text_is_checked_alone(cells: list[bytes | None], type_: str) -> None:
     repairs = Repairs()

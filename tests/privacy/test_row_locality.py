@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.tasks.codecs import Codec, parsing, plan
+from tests.support.examples import choose_example_count
 from tests.support.specs import anything, make_spec, specs
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -98,7 +99,7 @@ def codecs() -> list[Codec]:
     return list(plan(make_spec(KINDS)).codecs)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=choose_example_count(100), deadline=None)
 @given(specs, st.data())
 def test_05_each_row_is_read_alone_under_any_spec(spec: ReleaseSpec, data: st.DataObject) -> None:
     for codec in plan(spec).codecs:
@@ -116,6 +117,7 @@ def test_05_each_row_is_read_alone_for_every_kind(examples: int) -> None:
     check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "texts_", [ODD_MOMENTS, ODD_NUMBERS, pytest.param(ODD_MOMENTS + ODD_NUMBERS, marks=pytest.mark.slow)]
 )

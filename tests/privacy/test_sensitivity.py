@@ -142,6 +142,7 @@ def worst_triple(values: dict[str, np.ndarray], records: int) -> float:
     return max(abs(score(t) - score((*t, *more))) for t in tables for more in added)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("records", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_05_triple_scores(records: int) -> None:
     """The declared k is never exceeded, whatever the values of parts, and is reached."""
@@ -152,6 +153,7 @@ def test_05_triple_scores(records: int) -> None:
     assert max(found) == records == queries[0].sensitivity
 
 
+@pytest.mark.slow
 def test_05_mutant_values_of_parts_beyond_one() -> None:
     """Planted mutant: values of variance 1 in place of values within 1, at the same price."""
     assert worst_triple({a: np.array([512, -128]) for a in "abc"}, 1) > 1
@@ -246,6 +248,7 @@ def test_02_trends_of_a_wide_table_are_asked_of_pairs_that_are_scored_by_its_nam
         assert Fraction(999_999, 10**6) <= sum_rho(queries) <= 1
 
 
+@pytest.mark.slow
 def test_02_mutant_pairs_near_each_other_by_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: which pairs are scored follows from exact counts, so that one record shows in the receipts."""
     rows = np.random.default_rng(0).integers(0, 2, (200, len(WIDE)))

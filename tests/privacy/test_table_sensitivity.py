@@ -18,6 +18,7 @@ from privsyn.sources.open_source import open_source
 from privsyn.tasks.panels import choose_rows
 from privsyn.tasks.panels.transition_codes import build_transition_codes
 from privsyn.tasks.steps import encode, list_without_rows
+from tests.support.examples import keep_first
 from tests.support.linked_records import count_encoded, count_paired, identity_recode
 from tests.support.linked_tables import (
     Tables,
@@ -81,7 +82,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", keep_first(CASES))
 def test_05_a_unit_is_one_record_of_those_with_rows_or_of_those_without(name: str) -> None:
     case = CASES[name]
     tables = case.make(UNITS, 3)
@@ -102,6 +103,7 @@ def test_05_every_look_at_two_tables_declares_one_record(name: str) -> None:
     assert sum(step.share(request) for step in release_steps(steps)) == 1
 
 
+@pytest.mark.slow
 def test_05_mutant_every_row_without_a_place_is_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: all rows that have no place in the order are counted among those without rows."""
     case = CASES["visits"]

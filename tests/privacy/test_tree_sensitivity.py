@@ -24,7 +24,7 @@ from tests.support.linked_tables import Tables, make_tables_spec, make_tree, mak
 
 PERSONS = 15
 Counts = Counter[tuple[int, ...]]
-SPEC = make_tables_spec(make_tree_content())
+SPEC = make_tables_spec(make_tree_content(workload=[{"question": "share(ever(dose == 2)) by job"}]))
 WHOLE = Request(SPEC, tuple(SPEC.released_columns))
 
 

@@ -21,8 +21,9 @@ from privsyn.specs.dictionaries import parse_dictionary
 from privsyn.specs.draft import draft, format_scalar
 from privsyn.specs.spec_file import load_spec, parse_spec
 from privsyn.specs.yaml_file import parse_yaml
+from tests.support.examples import choose_example_count
 
-QUICK = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(max_examples=choose_example_count(120), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 VALID: dict[str, Any] = {
     "dataset": "demo",
     "data": "t.csv",
@@ -98,7 +99,7 @@ def places(content: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return found
 
 
-@settings(QUICK, max_examples=300)
+@settings(QUICK, max_examples=choose_example_count(300))
 @given(st.data())
 def test_mutated_specs(data: st.DataObject) -> None:
     spec = json.loads(json.dumps(VALID))
@@ -228,7 +229,7 @@ JSON = st.recursive(
 COLUMN_KEYS = ["kind", "values", "min", "max", "bounds_from", "values_from", "unit", "note"]
 
 
-@settings(QUICK, max_examples=300)
+@settings(QUICK, max_examples=choose_example_count(300))
 @given(
     st.one_of(
         JSON,

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import make_value_profile
 from privsyn.tasks.codecs import plan
+from tests.support.examples import choose_example_count
 from tests.support.specs import anything, specs
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=choose_example_count(150), deadline=None)
 @given(specs, st.data())
 def test_any_array_gets_codes_of_the_domain(spec: ReleaseSpec, data: st.DataObject) -> None:
     for codec in plan(spec).codecs:
@@ -25,7 +26,7 @@ def test_any_array_gets_codes_of_the_domain(spec: ReleaseSpec, data: st.DataObje
         assert all(0 < n <= len(array) for n in repairs.values())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=choose_example_count(150), deadline=None)
 @given(specs, st.integers(0, 2**32))
 def test_decode_then_encode_gives_the_codes_back_and_meets_the_contract(spec: ReleaseSpec, seed: int) -> None:
     rng = np.random.default_rng(seed)

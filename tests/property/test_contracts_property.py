@@ -21,9 +21,10 @@ from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.recode import build_coarse_domain, recode_to_table
 from privsyn.tasks.steps import compress_domain, one_way_marginals
 from privsyn.tasks.steps.encode import Repairs, encode_batch
+from tests.support.examples import choose_example_count
 from tests.support.specs import anything, specs
 
-SLOW = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+SLOW = settings(max_examples=choose_example_count(25), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def table_for(spec: ReleaseSpec, data: st.DataObject) -> pa.RecordBatch:

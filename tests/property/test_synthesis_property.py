@@ -13,8 +13,9 @@ from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.steps.append_attributes import append_attributes, select_core_marginals
 from privsyn.tasks.steps.synthesize import synthesize
+from tests.support.examples import choose_example_count
 
-SLOW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+SLOW = settings(max_examples=choose_example_count(60), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @st.composite

@@ -55,6 +55,7 @@ def test_of_something_else():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rate", "fails", "code"),
     [

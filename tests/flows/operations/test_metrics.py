@@ -71,6 +71,7 @@ def test_budgets_successes_and_verifications_are_told(
     assert gauges(folder)[success] == found[success]
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_fails_no_run(
     spec: ReleaseSpec, places: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,6 +122,7 @@ def test_each_period_draws_and_pays_though_the_table_did_not_change(spec: Releas
     assert [e.step for e in ledger().entries() if e.step == "encode"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "second"), [("2026-11-24T13Z", "2026-11-24T14Z"), ("2026-11-24T1300Z", "2026-11-24T1315Z")]
 )
@@ -250,6 +251,7 @@ def test_of_two_triggers_at_once_one_releases(children: Any, spec: ReleaseSpec) 
     assert (spent(), published()) == (ONE, [answers[0][1]])
 
 
+@pytest.mark.slow
 def test_another_private_folder_cannot_release_the_period_too(
     places: Path, spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -102,6 +102,7 @@ def test_private_rows_go_and_come_back_at_no_cost(released: Any) -> None:
     assert gone <= files()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("owner", ["keep_noise", "settle"])
 def test_an_unfinished_run_keeps_its_rows(released: Any, monkeypatch: pytest.MonkeyPatch, owner: str) -> None:
     """Its noise may be drawn, and would meet these very rows."""

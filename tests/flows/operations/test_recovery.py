@@ -161,6 +161,7 @@ def test_the_history_is_noted_before_any_noise_is_drawn(places: Path, save: Call
         run(spec)
 
 
+@pytest.mark.slow
 def test_a_dump_of_postgresql_restores_history_and_guards(
     postgres_server: str, postgres_database: str, tmp_path: Path
 ) -> None:

@@ -72,6 +72,7 @@ OLDER_CPU = {
 """Linear algebra and numpy as on a CPU without vectors of 256 bits: other last bits than here, where there are some."""
 
 
+@pytest.mark.slow
 def test_the_folder_alone_gives_the_same_bytes_elsewhere(made: Path, tmp_path: Path) -> None:
     """In another process, with an empty home, another number of threads and an older CPU; nothing is left there."""
     home, place = tmp_path / "home", tmp_path / "place"

@@ -55,6 +55,7 @@ def test_every_cell_of_measured_columns_is_held_as_often_as_said() -> None:
     assert 0.92 <= share <= 0.985
 
 
+@pytest.mark.slow
 @pytest.mark.statistical(0.1)
 def test_intervals_about_the_population_hold_it_where_those_about_the_table_do_not() -> None:
     everybody = table(200_000, seed=renew(1))
@@ -197,6 +198,7 @@ def test_a_triple_is_answered_by_the_model_without_a_standard_error() -> None:
     assert mean.source == "not known" and np.isnan(mean.low).all()
 
 
+@pytest.mark.slow
 def test_simulated_errors_hold_a_regression_where_every_pair_was_measured() -> None:
     one = release(0)
     found, kind = answer_regression(one, "income ~ age + happy", None, 0.95, lambda done, total: None)

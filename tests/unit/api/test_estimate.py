@@ -51,6 +51,7 @@ def test_what_handles_rows_grows_with_them(few: Estimate, many: Estimate) -> Non
     assert other["compress domain"].disk_mb < 10 * one["compress domain"].disk_mb
 
 
+@pytest.mark.slow
 def test_workers_count_and_nothing_else(few: Estimate, many: Estimate) -> None:
     assert not any(s.worker_cpu for s in few.steps) and few.workers == 0 and many.workers == 3
     counting = {s.step for s in many.steps if s.worker_cpu}

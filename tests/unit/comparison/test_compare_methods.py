@@ -168,6 +168,7 @@ def test_a_failing_method_leaves_the_others(spec: ReleaseSpec, monkeypatch: pyte
     assert "not installed" in format_markdown(found)
 
 
+@pytest.mark.slow
 def test_runs_repeat_and_differ_by_seed(spec: ReleaseSpec) -> None:
     request = CompareRequest(spec, ("default", "independent"), (0.5, 2.0), 2)
     progress: list[tuple[int, int]] = []
@@ -180,6 +181,7 @@ def test_runs_repeat_and_differ_by_seed(spec: ReleaseSpec) -> None:
         assert run.receipts_epsilon is not None and 0 < run.receipts_epsilon <= run.epsilon
 
 
+@pytest.mark.slow
 def test_results_are_private_and_charge_nothing(spec: ReleaseSpec, places: Path) -> None:
     settings = Settings()
     request = CompareRequest(spec, ("default", "independent"), (1.0,), 2)

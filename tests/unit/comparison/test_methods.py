@@ -193,6 +193,7 @@ def test_a_method_that_spends_too_much_is_found() -> None:
     assert replace(fine, pure=(LaplaceQuery(("a",), 6, 1, 1e6),)).epsilon(DELTA) > 1.0
 
 
+@pytest.mark.slow
 def test_the_noise_drawn_is_the_noise_of_the_receipts() -> None:
     """Every receipt but those of the exact scores has one draw, of its own scale and length."""
 

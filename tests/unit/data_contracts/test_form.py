@@ -232,7 +232,10 @@ FLAT: dict[str, dict[str, Any]] = {
 """What deployments of earlier versions have stored."""
 
 
-@pytest.mark.parametrize("flat", FLAT.values(), ids=list(FLAT))
+@pytest.mark.parametrize(
+    "flat",
+    [pytest.param(flat, id=name, marks=[] if name == "no rounds" else pytest.mark.slow) for name, flat in FLAT.items()],
+)
 def test_stored_parameters_with_the_earlier_spelling_pass_prefects_validation(flat: dict[str, Any]) -> None:
     """Of both flows, as they are stored and as an untouched form sends them."""
     content = make_spec().model_dump(mode="json", exclude_unset=True)

@@ -10,9 +10,19 @@ from pydantic import ValidationError
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from tests.support.linked_tables import make_tables_spec, make_tree_content, make_visits_content
 
+TARGETS: dict[str, Any] = {
+    "focus": {"columns": ["dose"], "scores": False},
+    "workload": [
+        {"columns": ["dose", "job"]},
+        {"columns": ["day", "dose"], "measured": False},
+        {"question": "share(ever(dose == 2)) by job"},
+    ],
+}
 
-def test_a_tree_is_read_again_as_it_is_written() -> None:
-    spec = make_tables_spec(make_tree_content())
+
+@pytest.mark.parametrize("targets", [{}, TARGETS], ids=["plain", "with targets"])
+def test_a_tree_is_read_again_as_it_is_written(targets: dict[str, Any]) -> None:
+    spec = make_tables_spec(make_tree_content(**targets))
     assert ReleaseSpec.model_validate(spec.model_dump(mode="json")) == spec
     assert ReleaseSpec.model_validate(spec.public()).public() == spec.public()
 
@@ -28,6 +38,16 @@ def test_a_branch_is_a_spec_of_two_tables() -> None:
     }
     assert panels["drugs"] is not None
     assert panels["drugs"].constant == ("sex", "year", "age", "income", "job")
+
+
+def test_a_further_table_has_targets_of_its_own() -> None:
+    spec = make_tables_spec(make_tree_content(**TARGETS))
+    drugs = spec.branches["drugs"]
+    assert [m.columns for m in drugs.measured_sets] == [("dose", "job"), ("job", "ever(dose == 2)")]
+    assert drugs.focus is not None and drugs.focus.triples and not drugs.focus.scores
+    assert [s.about.name for s in drugs.summaries] == ["ever(dose == 2)"]
+    assert all(not b.measured_sets and b.focus is None for name, b in spec.branches.items() if name != "drugs")
+    assert set(spec.targets()["tables"]) == {"drugs"}
 
 
 def test_two_tables_have_no_branches_and_are_written_as_before() -> None:
@@ -53,11 +73,11 @@ LOOKED_UP = {"lookup": {"from": "day", "to": "dose", "table": "doses.csv"}}
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"rules": [{"never": "dose == 2 and day < 3"}]}, "Write the rule in `tables.drugs.rules`"),
+        ({"rules": [{"never": "dose == 2 and day < 3"}]}, "Write it in `tables.drugs.rules`"),
         ({"rules": [{"never": "count(drugs.dose == 2) > 1"}]}, "names 'dose', a column of drugs"),
         ({"rules": [{"derive": {"dose": "day - 1"}}]}, "names 'dose', a column of drugs"),
         ({"focus": {"columns": ["online"]}}, "names 'online', a column of buys, and is about the first two tables"),
-        ({"workload": [{"columns": ["dose", "day"]}]}, "names 'dose', a column of drugs"),
+        ({"workload": [{"columns": ["dose", "day"]}]}, "Write it in `tables.drugs.workload`"),
         ({"workload": [{"question": "count persons where ever(dose == 2)"}]}, "names 'dose', a column of drugs"),
         ({"rules": [{"never": "drugs.doze == 2"}]}, "'doze', which is not a released column of drugs"),
         ({"with_order": ["age"]}, "is given in visits, too"),
@@ -88,7 +108,12 @@ def test_what_is_about_the_first_two_tables_names_no_further_one(fields: dict[st
         (change("drugs", rules=NEVER_ABOVE), "names 'job', and a rule of drugs is about the columns of drugs alone"),
         (change("drugs", rules=[{"never": "dose == 'high'"}]), "dose"),
         (change("drugs", rules=[LOOKED_UP]), "names a file"),
-        (change("visits", rules=NEVER_ABOVE), "the rules of the first two tables are the spec's"),
+        (change("visits", rules=NEVER_ABOVE), "`rules` of the first two tables is the spec's"),
+        (change("visits", workload=[{"columns": ["age", "job"]}]), "Write it in `workload` of the spec"),
+        (change("drugs", focus={"columns": ["sex"]}), "names no column of drugs"),
+        (change("drugs", workload=[{"columns": ["sex", "job"]}]), "Add a column of drugs, or write it in `workload`"),
+        (change("drugs", workload=[{"columns": ["dose", "week"]}]), "the spec releases no column 'week'"),
+        (change("drugs", workload=[{"question": "share(ever(dose == 2)) by day"}]), "Group by columns that are const"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
 )

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.summaries import list_measured_summaries, parse_summary
 from privsyn.tasks.codecs import plan
+from tests.support.examples import choose_example_count
 from tests.support.households import make_household_spec
 from tests.support.panels import PANEL_COLUMNS, make_panel, make_panel_spec
 
@@ -56,7 +57,7 @@ def test_half_a_statement_is_refused(text: str) -> None:
     threshold=st.sampled_from([-1.0, 0.0, 0.5, 2.0, 2.5, 5.0, 9.0]),
     function=st.sampled_from(["count", "sum"]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=choose_example_count(60), deadline=None)
 def test_codes_hold_what_figures_do(sign: str, threshold: float, function: str) -> None:
     statement = parse_summary(f"{function}(income{' > 1' if function == 'count' else ''}) {sign} {threshold}")
     assert statement is not None

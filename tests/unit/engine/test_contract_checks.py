@@ -19,6 +19,7 @@ from privsyn.data_contracts.artifacts import Zone
 from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.data_contracts.tables import Expectation, TableContract
 from privsyn.engine import contract_checks as checks
+from tests.support.examples import choose_example_count
 from tests.support.places import ROOT
 
 GOOD = pa.table({"a": [1, 2], "b": [1.0, 2.0], "c": [True, True]})
@@ -166,7 +167,7 @@ def questions(draw: st.DrawFn) -> tuple[pa.Table, Expectation]:
     return table, Expectation(kind, arguments)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=choose_example_count(150), deadline=None)
 @given(questions())
 def test_arrow_is_never_surer_than_great_expectations(question: tuple[pa.Table, Expectation]) -> None:
     """Where Arrow finds that an expectation holds, so does Great Expectations; without nulls they agree both ways."""

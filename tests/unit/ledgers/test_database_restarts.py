@@ -96,6 +96,7 @@ def test_every_call_goes_on_after_a_broken_connection(own: postgres.Cluster) -> 
     assert len(begun) == 2 * 8
 
 
+@pytest.mark.slow
 def test_a_server_that_stays_away_is_said_to_be_one(own: postgres.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = Ledger(own.url)
     own.stop()

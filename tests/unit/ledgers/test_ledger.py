@@ -23,6 +23,7 @@ from privsyn.data_contracts.promise import Guarantee
 from privsyn.ledgers.audit import GENESIS, Dataset, Entry, audit, hash_entry
 from privsyn.ledgers.ledger import ChargeLine, Ledger
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho, convert_rho_to_epsilon
+from tests.support.examples import choose_example_count
 from tests.support.ledger_workers import reserve_many
 from tests.support.tampering import raw, tamper
 
@@ -408,7 +409,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 LedgerMachine.TestCase.settings = settings(
-    max_examples=20,
+    max_examples=choose_example_count(20),
     stateful_step_count=20,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -33,6 +33,7 @@ except DrawingError as error:
 """
 
 
+@pytest.mark.slow
 def test_it_is_the_same_picture() -> None:
     assert draw_in_subprocess(ONE_WAYS, MARGINALS, title=EVIL) == draw_overview(ONE_WAYS, MARGINALS, title=EVIL)
 

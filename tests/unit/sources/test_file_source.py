@@ -159,7 +159,9 @@ def test_broken_csv(tmp_path: Path, data: bytes, words: list[str]) -> None:
     ],
     ids=["few fields", "many fields", "open mark", "not UTF-8 and fields", "long", "not UTF-8", "dropped"],
 )
-@pytest.mark.parametrize("before", [0, 3_000_000], ids=["first", "in a later block"])
+@pytest.mark.parametrize(
+    "before", [pytest.param(0, id="first"), pytest.param(3_000_000, id="in a later block", marks=pytest.mark.slow)]
+)
 def test_a_broken_record_is_left_out_alone(
     tmp_path: Path, broken: bytes, kept: list[dict[str, object]], repairs: dict[tuple[str, str], int], before: int
 ) -> None:

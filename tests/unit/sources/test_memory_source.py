@@ -26,6 +26,7 @@ from privsyn.sources.open_source import open_source
 from privsyn.storage.store import Store
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.steps.encode import Repairs, encode
+from tests.support.examples import choose_example_count
 from tests.support.specs import anything, make_spec, people
 
 CANARY = "CANARY7391"
@@ -203,7 +204,7 @@ OBJECTS = (
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=choose_example_count(25), deadline=None)
 @given(st.lists(OBJECTS, max_size=6) | st.sampled_from([st.dates(), st.datetimes()]).flatmap(lambda s: st.lists(s)))
 def test_objects_are_read_alone_or_refused(cells: list[Any]) -> None:
     columns = {"number": NUMBER, "text": TEXT, "seen": SEEN}
@@ -351,7 +352,7 @@ def junk_under_nulls(array: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(array.type, len(array), buffers, offset=3)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=choose_example_count(100), deadline=None)
 @given(tables(), st.data())
 def test_equal_tables_have_one_fingerprint(
     fingerprint: Callable[[Any], str], table: pa.Table, data: st.DataObject
@@ -392,7 +393,7 @@ def in_reversed_order(array: pa.Array) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(indices, pa.int16()), values)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=choose_example_count(100), deadline=None)
 @given(tables(), st.data())
 def test_any_change_of_content_has_another_fingerprint(
     fingerprint: Callable[[Any], str], table: pa.Table, data: st.DataObject

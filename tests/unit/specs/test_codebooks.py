@@ -58,6 +58,7 @@ def test_thirty_columns_leave_no_todo(tmp_path: Path, form: str) -> None:
     assert plan_release(spec).stages, "it can be released as it is"
 
 
+@pytest.mark.slow
 def test_stata(tmp_path: Path) -> None:
     content = drafted(tmp_path, *codebook(tmp_path, "stata"))[1]
     assert content["party"]["values"] == list(LISTS["party"][1]) and content["party"]["nullable"] is True

@@ -64,6 +64,7 @@ def test_a_file_that_is_none_is_refused_in_the_readers_words(tmp_path: Path) -> 
         assert caught.value.field == "draft_spec.dictionary" and caught.value.cure and caught.value.exit_code == 2
 
 
+@pytest.mark.slow
 def test_a_workbook_that_unpacks_to_much_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, "xlsx")
     with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as book:
@@ -106,6 +107,7 @@ def test_where_a_limit_is_met_one_sentence_says_so(
     assert caught.value.field == "draft_spec.dictionary" and "Give a smaller dictionary" in caught.value.cure
 
 
+@pytest.mark.slow
 def test_a_script_without_a_guard_may_draft(tmp_path: Path) -> None:
     """The process imports no script of the caller's, and no module that lies in the working folder."""
     (tmp_path / "a.csv").write_text("name,type\nage,integer\n", encoding="utf-8")

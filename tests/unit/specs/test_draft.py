@@ -263,6 +263,7 @@ def test_frictionless_null_values(tmp_path: Path) -> None:
     assert parse_spec(fill(draft(tmp_path / "t.csv", tmp_path / "d.json"))).null_values == ("", "no")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not SHARED.exists(), reason="the shared data sets are not here")
 @pytest.mark.parametrize("name", ["adult", "gss_happiness", "ma2019", "flights2013", "support2"])
 def test_shared_data_sets(name: str) -> None:

@@ -113,6 +113,7 @@ def test_what_is_said_is_no_guess() -> None:
         privsyn.draft_spec(tables["persons"], key="a")
 
 
+@pytest.mark.slow
 def test_a_dictionary_of_both_tables_names_keys_and_values(tmp_path: Path) -> None:
     (tmp_path / "d.sql").write_text(
         "CREATE TABLE clients (code INT PRIMARY KEY, sex VARCHAR(1) NOT NULL CHECK (sex IN ('f', 'm')));\n"

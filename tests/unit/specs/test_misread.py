@@ -18,6 +18,7 @@ from privsyn.specs.likely_cures import suggest_cures
 from privsyn.specs.misread import count_repaired_rows, find_odd_texts, list_meant_repairs, list_misread_columns
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.steps.encode import NO_RECORD, NOT_KEPT, Repairs
+from tests.support.examples import choose_example_count
 from tests.support.specs import make_spec
 
 COLUMNS: dict[str, Any] = {
@@ -77,7 +78,7 @@ VALUES = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=choose_example_count(60), deadline=None)
 @given(st.lists(VALUES, max_size=40), st.sampled_from(sorted(COLUMNS)))
 def test_the_mask_is_that_of_each_value_alone(values: list[str | None], name: str) -> None:
     array, codec = pa.array(values, pa.string()), CODECS[name]

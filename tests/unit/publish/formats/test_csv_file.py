@@ -21,6 +21,7 @@ from privsyn.publish.formats.described import get_null_text, list_ranges
 from privsyn.sources.open_source import open_source
 from privsyn.tasks.codecs import plan
 from tests.support.described import awkward, described, synthetic
+from tests.support.examples import choose_example_count
 from tests.support.specs import make_spec, specs
 
 
@@ -122,7 +123,9 @@ def test_every_value_comes_back(tmp_path: Path) -> None:
 
 
 @given(spec=specs)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=choose_example_count(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_every_value_of_any_spec_comes_back(spec: ReleaseSpec, tmp_path: Path) -> None:
     table = synthetic(spec, 60)
     assert written(spec, table, tmp_path).equals(table)

@@ -16,6 +16,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.publish.formats.data_package import LISTED_VALUES, build_table_schema
 from privsyn.publish.formats.described import get_null_text
 from tests.support.described import ABOUT, CERTIFICATE, awkward, described, synthetic
+from tests.support.examples import choose_example_count
 from tests.support.specs import make_spec, specs
 
 frictionless = pytest.importorskip("frictionless", reason="install privsyn-flows[formats-check]")
@@ -68,7 +69,9 @@ def test_a_csv_like_the_source_is_described_as_it_is_written(tmp_path: Path) -> 
 
 
 @given(spec=specs.filter(lambda spec: all(name == name.strip() for name in spec.columns)))
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=choose_example_count(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_any_release_is_valid(spec: ReleaseSpec, tmp_path: Path) -> None:
     """But for names that begin or end in blanks, which the framework strips, and for rows of nulls only."""
     for old in (*tmp_path.glob("*.json"), *tmp_path.glob("synthetic.*")):

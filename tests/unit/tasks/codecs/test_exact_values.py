@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from privsyn.data_contracts.tables import make_value_profile
 from privsyn.tasks.codecs import EncodingPlan, plan
 from privsyn.tasks.codecs.ordered import OrderedCodec
+from tests.support.examples import choose_example_count
 from tests.support.specs import make_spec
 
 RNG = np.random.default_rng(0)
@@ -110,7 +111,7 @@ def stepped(draw: st.DrawFn) -> dict[str, Any]:
     return column
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=choose_example_count(150), deadline=None)
 @given(stepped(), st.integers(0, 2**32))
 def test_codes_survive_decoding(column: dict[str, Any], seed: int) -> None:
     made, rng = encoding(column), np.random.default_rng(seed)

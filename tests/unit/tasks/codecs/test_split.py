@@ -121,6 +121,7 @@ def test_known_zeros_are_computed_once_for_the_same_codes() -> None:
     ].shape == (40, 60)
 
 
+@pytest.mark.slow
 def test_a_release_with_a_split_column_is_evaluated(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     hours, minutes = rng.integers(0, 24, 400), rng.choice([0, 15, 30, 45], 400)

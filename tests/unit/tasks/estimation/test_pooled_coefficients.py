@@ -42,6 +42,7 @@ def test_one_ways_stay_what_they_are() -> None:
         assert found.sum(axis=1) == pytest.approx(pair.expected.sum(axis=1))
 
 
+@pytest.mark.slow
 def test_many_pairs_tell_a_trend_from_noise_better_than_one() -> None:
     together, alone, raw = [], [], []
     for seed in range(20):

@@ -19,6 +19,7 @@ from privsyn.tasks.knowledge.hold_totals import Quotas, hold, seed_generator
 from privsyn.tasks.knowledge.totals import KNOWN_SIGMA, HeldCounts, KnownTotals
 from privsyn.tasks.steps.make_consistent import make_consistent
 from privsyn.tasks.synthesis.shards import plan_shards
+from tests.support.examples import choose_example_count
 from tests.support.specs import COLUMNS, make_spec
 
 STATEMENT = "Residents by region, published by the office on 2026-01-01."
@@ -78,7 +79,7 @@ def trees(draw: st.DrawFn) -> tuple[tuple[HeldCounts, ...], int]:
     return tuple(held), rows
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=choose_example_count(60), deadline=None)
 @given(trees(), st.integers(1, 100), st.integers(0, 2**32))
 def test_rows_of_all_shards_together_have_the_totals_exactly(
     made: tuple[tuple[HeldCounts, ...], int], shard_rows: int, seed: int

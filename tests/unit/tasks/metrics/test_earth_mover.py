@@ -148,6 +148,7 @@ def random_case(seed: int) -> tuple[np.ndarray, np.ndarray, list[Axis], float]:
     return p, q, axes, float(rng.choice([0, 1, 2, 5, 0.5, 1.25, rng.random() * 3]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 400, 50))
 def test_the_flow_agrees_with_the_linear_program(first: int) -> None:
     for seed in range(first, first + 50):

@@ -74,6 +74,7 @@ def test_members_that_are_farther_have_no_advantage() -> None:
     assert (figures["auc"], figures["advantage"]) == (0, 0)
 
 
+@pytest.mark.slow
 def test_the_stated_sd_is_that_of_an_attack_without_a_signal() -> None:
     rng = np.random.default_rng(0)
     draws = [run_attack(rng.random(30).astype(np.float32), rng.random(40).astype(np.float32)) for _ in range(500)]

@@ -46,6 +46,7 @@ def contiguous(allowed: np.ndarray) -> bool:
     return bool(codes.size) and bool(codes[-1] - codes[0] + 1 == codes.size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [0, 1, 3, 70_001])
 @pytest.mark.parametrize("padded", [False, True])
 def test_answers_equal_masks_on_any_number_of_threads(rows: int, padded: bool) -> None:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho, convert_rho_to_epsilon
+from tests.support.examples import choose_example_count
 
 EPSILONS = (1e-3, 0.05, 0.2, 1.0, 2.0, 10.0, 100.0, 1e4)
 DELTAS = (1e-30, 1e-12, 1e-9, 1e-5, 1e-2, 0.5)
@@ -114,7 +115,7 @@ def test_a_larger_delta_gives_more_budget():
     assert rhos == sorted(rhos) and len(set(rhos)) == len(rhos)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=choose_example_count(40), deadline=None)
 @given(
     st.floats(1e-12, 1e3),
     st.floats(-29, -2),

@@ -15,6 +15,7 @@ from privsyn.data_contracts.receipts import SMOOTHING, compute_sigma
 from privsyn.tasks.privacy import gaussian_dp
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho, convert_rho_to_epsilon
 from privsyn.tasks.privacy.gaussian_dp import SAFETY_MARGIN, bound_delta, bound_tail, bound_theta, keeps_promise
+from tests.support.examples import choose_example_count
 
 EPSILONS = (0.1, 0.3, 1.0, 2.0, 5.0, 10.0)
 
@@ -55,7 +56,7 @@ def test_very_far_out_there_is_nothing_but_a_bound():
     assert low == 0 < high < Decimal("1e-1000000")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=choose_example_count(150), deadline=None)
 @given(st.floats(-13, 4), st.floats(-6, 6))
 def test_delta_is_never_too_small_and_hardly_too_large(log_rho, log_epsilon):
     rho, epsilon = Fraction(10.0**log_rho), Fraction(10.0**log_epsilon)
@@ -219,6 +220,7 @@ def release_mix(rho: Fraction) -> list[tuple[float, int, int]]:
     return [(compute_sigma(share, k, "gaussian"), k, times) for share, k, times in parts]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 3.0])
 def test_dp_accounting_agrees_from_both_sides_on_a_release(epsilon):
     """Even its bound from above, for the noise as drawn, is below the claim, and by no more than SMOOTHING costs."""

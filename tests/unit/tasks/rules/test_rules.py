@@ -21,6 +21,7 @@ from privsyn.tasks.estimation.known_zeros import build_known_zeros
 from privsyn.tasks.estimation.recode import compress_attribute
 from privsyn.tasks.rules.feasibility import check_feasible, find_valid_row
 from privsyn.tasks.rules.repair import repair_rows
+from tests.support.examples import choose_example_count
 from tests.support.ruled import COLUMNS, CONDITIONS, RULES, people, ruled_spec
 from tests.support.specs import make_spec
 
@@ -41,7 +42,7 @@ def sql() -> sqlite3.Connection:
 
 
 @given(condition=CONDITIONS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=choose_example_count(150), deadline=None)
 def test_a_condition_means_what_it_means_in_sql(sql: sqlite3.Connection, condition: str) -> None:
     spec = ruled_spec([{"never": condition}])
     table = ROWS.copy()
@@ -54,8 +55,9 @@ def test_a_condition_means_what_it_means_in_sql(sql: sqlite3.Connection, conditi
     assert broken.tolist() == [bool(row[0]) for row in expected]
 
 
+@pytest.mark.slow
 @given(condition=CONDITIONS, seed=st.integers(0, 1000))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=choose_example_count(100), deadline=None)
 def test_a_forbidden_cell_holds_no_row_that_may_be(condition: str, seed: int) -> None:
     """Where codes are said to be surely broken, every row that is decoded from them is."""
     made = plan(ruled_spec([{"never": condition}]))

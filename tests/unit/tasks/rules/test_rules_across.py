@@ -19,6 +19,7 @@ from privsyn.tasks.panels.allowed_codes import draw_allowed
 from privsyn.tasks.panels.link_rows import draw_codes
 from privsyn.tasks.rules.person_rows import PersonRows
 from privsyn.tasks.steps.decode_linked import _Decoder, _make_random_persons, check_persons_feasible
+from tests.support.examples import choose_example_count
 from tests.support.panels import PANEL_COLUMNS, make_panel_spec
 
 COLUMNS: dict[str, Any] = {
@@ -74,7 +75,7 @@ def find_broken(made: EncodingPlan, rows: pd.DataFrame) -> np.ndarray:
 
 
 @given(condition=CONDITIONS, seed=st.integers(0, 1000))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=choose_example_count(50), deadline=None)
 def test_a_condition_means_what_window_functions_of_sql_mean(condition: str, seed: int) -> None:
     made = make_plan(condition)
     assert made.rules is not None
@@ -102,7 +103,7 @@ def test_a_condition_means_what_window_functions_of_sql_mean(condition: str, see
 
 
 @given(conditions=st.lists(CONDITIONS, min_size=1, max_size=3), seed=st.integers(0, 1000), size=st.integers(1, 5))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=choose_example_count(15), deadline=None)
 def test_no_decoded_row_breaks_a_rule(conditions: list[str], seed: int, size: int) -> None:
     """From any codes, however bad: rows are mended, and persons left out that could not be."""
     made = make_plan(*conditions, "income > 90")
@@ -159,6 +160,7 @@ def test_which_row_a_word_names() -> None:
     assert rows.count(np.array([True, False, True, False, True, True])).tolist() == [2, 2, 2, 0, 2, 2]
 
 
+@pytest.mark.slow
 def test_a_rule_may_count_rows_and_name_no_column() -> None:
     made = make_plan("count(true) > 3")
     rows = make_rows(0)
@@ -207,6 +209,7 @@ def test_rows_that_are_not_linked_have_no_others(rule: str) -> None:
         make_plan(rule, order=None, constant=[], with_order=[])
 
 
+@pytest.mark.slow
 def test_rules_that_nobody_can_keep_are_refused() -> None:
     with pytest.raises(FieldError, match="no person of two or more rows was found that keeps it") as error:
         check_persons_feasible(make_plan("income is null", "previous.year < 2020"))

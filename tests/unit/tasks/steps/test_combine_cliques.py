@@ -57,6 +57,7 @@ def test_no_pair_spends_the_budget_on_the_one_ways() -> None:
     assert combine_cliques({}, DOMAIN, 5_000) == [(a,) for a in DOMAIN.attributes]
 
 
+@pytest.mark.slow
 def test_a_dense_graph_of_binaries_ends() -> None:
     """40 binary attributes, all pairs selected: 2^40 cliques, of which the public limits look at few."""
     names = tuple(f"x{i:02d}" for i in range(40))

@@ -243,6 +243,7 @@ def test_cells_that_start_empty_are_filled(method: str) -> None:
     assert np.abs(count(made, ("a", "b")) - counts).sum() < 60
 
 
+@pytest.mark.slow
 def test_uint32_domains(method: str) -> None:
     domain = Domain.of({"a": 70_000, "b": 2})
     counts = np.zeros((70_000, 2))

@@ -127,6 +127,7 @@ def error(columns: list[np.ndarray]) -> float:
     return float(np.mean([np.abs(count(made, m.attributes) - m.counts).sum() / 20_000 for m in larger]))
 
 
+@pytest.mark.slow
 def test_ten_shards_fit_the_marginals_nearly_as_well_as_one_table() -> None:
     """What all lack is asked of one after another; without that they fit much worse.  Means over eight seeds."""
     whole, ten, alone = np.mean(
