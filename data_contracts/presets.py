@@ -23,7 +23,7 @@ RELATIONS: dict[str, Any] = {
     "split": {"trends": 0.15, "values": 0.015},
     "compression": {"equal_mass": True, "single_values": True, "round_numbers": True, "calendar": True},
     "consistency": {"pooled": True},
-    "synthesis": {"related_inside": True},
+    "synthesis": {"related_inside": True, "try_heat": True},
 }
 """Values of the options of ``privsyn`` since 0.4.0 for tables with numbers or moments whose bins are left open."""
 

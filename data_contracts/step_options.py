@@ -232,7 +232,7 @@ class Rows(FrozenModel):
 class Synthesis(Rows):
     """How rows are made from the marginals, and how many."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"related_inside"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"try_heat", "related_inside"})
 
     method: Literal["gum", "sweep"] = Field(
         default="sweep",
@@ -240,6 +240,11 @@ class Synthesis(Rows):
         "the paper's Gradually Update Method (section 5), less accurate on the public tables tried.",
     )
     sweeps: int = Field(default=8, ge=0, le=1_000, description="`sweep`: sweeps at most.")
+    try_heat: bool = Field(
+        default=False,
+        description="`sweep`: whether a sample of the rows says first what sweeps at heat gain where others are stuck, "
+        "so that large tables in which it is little are made without; else all stuck columns are heated.",
+    )
     oversample: int = Field(
         default=4,
         ge=1,

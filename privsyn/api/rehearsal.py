@@ -297,7 +297,7 @@ def _measured(name: str, costs: dict[str, Cost]) -> Iterator[None]:
 
 
 def _list_sizes(place: Path) -> tuple[tuple[int, int], ...]:
-    """Return size and rows of each table under a place; other files have no rows."""
+    """Return the size and rows of each table under a place; other files have no rows."""
     files = [place] if place.is_file() else [file for file in place.rglob("*") if file.is_file()]
     rows = [pq.read_metadata(file).num_rows if file.suffix == ".parquet" else 0 for file in files]
     return tuple((file.stat().st_size, number) for file, number in zip(files, rows, strict=True))

@@ -182,7 +182,7 @@ def _build_drawing_step(whole: Request, branch: str) -> Step:
         from privsyn.tasks.steps import draw_records  # here: it loads SciPy
 
         recode, domain, seed = inputs.recode(), inputs.domain(), request.spec.mechanism.synthesis.seed
-        whole_codes, sets = read_consistent(inputs, stages)
+        whole_codes, sets = read_consistent(request, inputs, stages)
         consistent = [*whole_codes, *sets]
         number, codes = draw_records.encode_above(iterate_above(inputs), request.encoding, recode)
         noisy = [(q, c.astype(np.float64)) for q, c in zip(*inputs.noisy("measure_without_rows"), strict=True)]

@@ -167,6 +167,7 @@ VALUES: dict[str, Any] = {
     "mechanism.synthesis.shard_rows": 1_000,
     "mechanism.synthesis.method": "gum",
     "mechanism.synthesis.sweeps": 3,
+    "mechanism.synthesis.try_heat": True,
     "mechanism.synthesis.oversample": 2,
     "mechanism.synthesis.related_inside": True,
     "mechanism.synthesis.iterations": 9,

@@ -47,7 +47,7 @@ DECLINED: tuple[dict[str, Any], ...] = (
     *({"split": {name: 0}} for name in ("trends", "values")),
     *({"compression": {name: False}} for name in RELATIONS["compression"]),
     {"consistency": {"pooled": False}},
-    {"synthesis": {"related_inside": False}},
+    *({"synthesis": {name: False}} for name in RELATIONS["synthesis"]),
 )
 OPEN = {name: {"kind": "integer", "min": 0, "max": 999} for name in "xy"}
 

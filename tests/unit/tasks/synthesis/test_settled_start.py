@@ -98,3 +98,29 @@ def test_what_noise_explains_heats_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.undo()
     made = synthesize(marginals_of(true, 500.0), DOMAIN, Synthesis(seed=3, oversample=1), true.rows)
     assert made.to_arrow().equals(none.to_arrow())
+
+
+@pytest.mark.parametrize("gains", [True, False])
+def test_heat_that_is_tried_is_used_where_a_sample_gains(gains: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that could follow all marginals are freed; marginals that contradict each other leave nothing to gain."""
+    true = tied_table()
+    marginals = marginals_of(true) if gains else [_disturb(m, true.rows) for m in marginals_of(true)]
+
+    def make(try_heat: bool) -> CodeTable:
+        return synthesize(marginals, DOMAIN, Synthesis(seed=3, oversample=1, try_heat=try_heat), true.rows)
+
+    monkeypatch.setattr(sweep, "HEAT_SAMPLE_ROWS", true.rows // sweep.LEAST_HEAT_SAMPLES)
+    tried, heated = make(try_heat=True), make(try_heat=False)
+    monkeypatch.setattr(sweep, "STUCK_THRESHOLD", 2.0)
+    none = make(try_heat=True)
+    assert not heated.to_arrow().equals(none.to_arrow())
+    assert tried.to_arrow().equals((heated if gains else none).to_arrow())
+
+
+def _disturb(marginal: Marginal, rows: int) -> Marginal:
+    """Return a pair with an error of 60 rows in each cell that is said to be 20, and a one-way as it is."""
+    if len(marginal.attributes) == 1:
+        return marginal
+    error = np.random.default_rng(marginal.counts.size).normal(0, 60, marginal.counts.shape)
+    counts = np.maximum(marginal.counts + error, 0)
+    return Marginal(marginal.attributes, counts * rows / counts.sum(), 20.0)
