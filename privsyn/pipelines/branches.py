@@ -62,6 +62,12 @@ def name_step(table: str, step: str) -> str:
     return f"{table}__{step}"
 
 
+def split_step_name(name: str) -> tuple[str, str]:
+    """Return the further table of a step, empty for another step, and its name in its branch."""
+    table, _, step = name.rpartition("__")
+    return table, step
+
+
 def _depend_on_all(step: Step, others: list[ReleaseStep]) -> Step:
     """Return the step with what all ``others`` ask in its key.
 
