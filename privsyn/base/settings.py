@@ -59,6 +59,20 @@ class Settings(BaseSettings):
     dask_ca: Path | None = Field(default=None, description="File with the cluster's authority (PEM).")
     dask_certificate: Path | None = Field(default=None, description="File with our certificate for the cluster (PEM).")
     dask_key: Path | None = Field(default=None, description="File with our certificate's key (PEM).")
+    dask_public: str = Field(
+        default="",
+        pattern=r"^((tcp|tls)://[^\s/@]{1,200}:\d{1,5})?$",
+        description="Address of a second Dask scheduler, whose workers make synthetic rows and reach no private ones.  "
+        "Default: the workers that count make them.",
+    )
+    dask_public_folder: Path | None = Field(
+        default=None, description="Folder of synthetic rows, at the same path for the second scheduler's workers."
+    )
+    dask_public_ca: Path | None = Field(default=None, description="File with the second cluster's authority (PEM).")
+    dask_public_certificate: Path | None = Field(
+        default=None, description="File with our certificate for the second cluster (PEM)."
+    )
+    dask_public_key: Path | None = Field(default=None, description="File with that certificate's key (PEM).")
     policy: Path | None = Field(
         default=None, description="File of the operator's policy: what releases of each data set may ask for."
     )

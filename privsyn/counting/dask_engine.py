@@ -47,13 +47,15 @@ class DaskEngine:
     both sides prove by certificates who they are.
     """
 
-    def __init__(self, workers: int, settings: Settings) -> None:
+    def __init__(self, workers: int, settings: Settings, field: str = "dask") -> None:
         """``workers`` >= 0 of a cluster of one's own, 0: one per core; ``settings`` name the operator's cluster.
 
+        ``field``: the setting with the cluster's address; those of its certificates begin with the same.
         Raises RequestError for an address beyond this machine without TLS, certificates that are not all there, and
         workers for a cluster that has its own.
         """
-        self._workers, self._address, self._files = workers, settings.dask, _list_certificates(settings)
+        self._field, self._address = f"settings.{field}", getattr(settings, field)
+        self._workers, self._files = workers, _list_certificates(settings, field)
         if self._address and workers:
             raise RequestError(
                 "the operator's cluster has the workers that it has", "Leave out `workers`", "engine.workers"
@@ -99,14 +101,14 @@ class DaskEngine:
                 f"no Dask scheduler with workers that have this program answers at {self._address or 'all'} "
                 f"({type(error).__name__}); nothing was read, nothing was spent",
                 "Start the scheduler and its workers, with this program installed, or correct the address",
-                "settings.dask",
+                self._field,
             ) from None
         if found != {version("privsyn-flows")}:
             self.close()
             raise RequestError(
                 f"the workers at {self._address} have another version of privsyn-flows; nothing was spent",
                 "Install the same version everywhere",
-                "settings.dask",
+                self._field,
             )
 
     def rows(self, stored: StoredTable, domain: Domain, *, padded: bool = False) -> Countable:
@@ -154,35 +156,30 @@ class DaskEngine:
         return found
 
 
-def _list_certificates(settings: Settings) -> dict[str, str]:
+def _list_certificates(settings: Settings, field: str) -> dict[str, str]:
     """Return what Dask's ``Security`` is told of the operator's files.
 
     Empty for a cluster on this machine without TLS.
     """
-    address = settings.dask
-    files = {
-        "tls_ca_file": ("settings.dask_ca", settings.dask_ca),
-        "tls_client_cert": ("settings.dask_certificate", settings.dask_certificate),
-        "tls_client_key": ("settings.dask_key", settings.dask_key),
-    }
+    address, names = getattr(settings, field), [f"{field}_{kind}" for kind in ("ca", "certificate", "key")]
     if not address.startswith("tls://"):
         if address and not _is_this_machine(address):
+            ca, certificate, key = (mention(f"settings.{name}") for name in names)
             raise RequestError(
                 "is beyond this machine, so the connection must be encrypted and both sides known",
-                "Write tls://, and name the certificates: "
-                + mention("settings.dask_ca") + ", " + mention("settings.dask_certificate") + ", "
-                + mention("settings.dask_key"),
-                "settings.dask",
-            )  # fmt: skip
+                "Write tls://, and name the certificates: " + ca + ", " + certificate + ", " + key,
+                f"settings.{field}",
+            )
         return {}
-    for field, path in files.values():
+    files = [getattr(settings, name) for name in names]
+    for name, path in zip(names, files, strict=True):
         if path is None or not path.is_file():
             raise RequestError(
                 "is not set" if path is None else f"there is no file {path}",
                 "A cluster at tls:// is one that your certificates know",
-                field,
+                f"settings.{name}",
             )
-    return {name: str(path) for name, (_, path) in files.items()}
+    return dict(zip(("tls_ca_file", "tls_client_cert", "tls_client_key"), map(str, files), strict=True))
 
 
 def _is_this_machine(address: str) -> bool:

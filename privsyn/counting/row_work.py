@@ -26,6 +26,7 @@ class RowWork:
     """Makes parts of tables by an engine, as files in one folder, which is removed when nothing refers to it any more.
 
     ``make_folder``: makes that folder when the first part is asked for; ``threads``: of this process, 0: all cores.
+    ``apart``: whether that folder is all that the engine's workers can read.
     """
 
     def __init__(
@@ -33,9 +34,12 @@ class RowWork:
         engine: Engine | None = None,
         make_folder: Callable[[], Path] = _make_temporary_folder,
         threads: int = 0,
+        *,
+        apart: bool = False,
     ) -> None:
         """Nothing is made yet."""
         self._engine, self._make_folder, self._threads = engine or LocalEngine(), make_folder, threads
+        self._apart = apart
         self._folder: Path | None = None
         self._numbers = count()
 
@@ -62,6 +66,13 @@ class RowWork:
         folder = self._open_folder()
         write_parts(folder, batches, strip_schema(schema), rows)
         return [str(folder / name_part(i)) for i in range(len(rows))]
+
+    def lend(self, files: Sequence[Path]) -> list[str]:
+        """Return paths at which the workers read these files: the files' own, or those of copies in the folder."""
+        if not self._apart:
+            return list(map(str, files))
+        folder = self._open_folder()
+        return [str(shutil.copyfile(file, folder / name_part(i))) for i, file in enumerate(files)]
 
     def _open_folder(self) -> Path:
         """Return a new folder inside the one of this work."""

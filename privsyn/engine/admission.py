@@ -87,6 +87,8 @@ def hold_lock(candidate: Candidate) -> Iterator[None]:
     store, dataset = candidate.store, candidate.spec.dataset
     with store.lock(f"release-{dataset}"):
         store.remove_leftovers()
+        if candidate.makers is not None:
+            store.remove_leftovers(candidate.settings.dask_public_folder)
         candidate.records.remove_leftovers()
         _clear_stale_locks(store.private_root / "prefect" / "locks" / dataset)
         yield

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 
+from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.counting.dask_engine import DaskEngine
 from privsyn.counting.encoded_parts import EncodedParts
 from privsyn.counting.engine import Engine, LocalEngine
 from privsyn.counting.part_files import Make
 from privsyn.counting.partitions import Partition, list_parts
+from privsyn.counting.row_work import RowWork
 from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import ReportProgress, Run
@@ -104,6 +106,11 @@ class Candidate:
     def engine(self) -> Engine:
         """Who counts the rows; it opens nothing before it has to count."""
         return choose_engine(self.spec.engine, self.settings)
+
+    @cached_property
+    def makers(self) -> DaskEngine | None:
+        """Who makes synthetic rows where that are workers which reach no private ones; None: the engine."""
+        return choose_makers(self.spec.engine, self.settings)
 
     @cached_property
     def source(self) -> Source:
@@ -221,7 +228,12 @@ class Candidate:
             ledger=self.ledger,
             noise=self.noise,
             report=self.report,
+            public_work=None if self.makers is None else self._open_public_work,
         )
+
+    def _open_public_work(self) -> RowWork:
+        make_folder = partial(self.store.make_scratch, self.settings.dask_public_folder)
+        return RowWork(self.makers, make_folder, self.settings.threads, apart=True)
 
     def _encode_parts(self, encoding: EncodingPlan) -> tuple[Make, list[Partition]] | None:
         """Return what encodes parts of the private table; None of one that is encoded at once."""
@@ -245,3 +257,23 @@ def choose_engine(choice: EngineChoice, settings: Settings) -> Engine:
     Raises RequestError if the settings of a cluster cannot be trusted.
     """
     return LocalEngine() if choice.kind == "local" else DaskEngine(choice.workers, settings)
+
+
+def choose_makers(choice: EngineChoice, settings: Settings) -> DaskEngine | None:
+    """Return the engine whose workers make synthetic rows and reach no private ones; None where there is none.
+
+    Raises RequestError if the settings of its cluster cannot be trusted, or would not keep it apart.
+    """
+    if choice.kind == "local" or not settings.dask_public:
+        return None
+    if settings.dask_public == settings.dask:
+        problem = "is the scheduler of the workers that read private rows, and takes work from all who know it"
+        raise RequestError(problem, "Start a scheduler of its own, or leave it out", "settings.dask_public")
+    folder = settings.dask_public_folder
+    if folder is None or not folder.is_dir() or folder.resolve().is_relative_to(settings.private_root.resolve()):
+        raise RequestError(
+            "is not a folder outside the private one",
+            "Name one that the workers of the second scheduler have at the same path",
+            "settings.dask_public_folder",
+        )
+    return DaskEngine(0, settings, "dask_public")

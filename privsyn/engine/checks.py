@@ -44,8 +44,8 @@ def check_package(candidate: Candidate) -> None:
 
 
 def check_engine(candidate: Candidate) -> None:
-    """Refuse a cluster whose settings cannot be trusted."""
-    _ = candidate.engine
+    """Refuse clusters whose settings cannot be trusted."""
+    _ = candidate.engine, candidate.makers
 
 
 def check_promise(candidate: Candidate) -> None:
@@ -197,6 +197,8 @@ def check_workers(candidate: Candidate) -> None:
     """Refuse a run that has to count where nobody is there to do so."""
     if not all(candidate.run.is_whole(step) for step in candidate.run.release_steps):
         candidate.engine.open()
+    if candidate.makers is not None and not all(candidate.run.is_whole(step) for step in candidate.run.steps):
+        candidate.makers.open()
 
 
 def check_rows(candidate: Candidate) -> None:

@@ -52,6 +52,8 @@ class Run:
     ``name``: the run's public name, and its folders'.
 
     ``validate``: who checks tables against their contracts and keeps the verdicts; None checks quickly and keeps none.
+    ``public_work``: the work of post-processing in parts, where workers that reach no private rows do it; None: those
+    that count do.
     """
 
     plan: Plan
@@ -65,6 +67,7 @@ class Run:
     report: ReportProgress = lambda step, done, total: None
     drawn: list[str] = field(default_factory=list)
     validate: Validate | None = None
+    public_work: Callable[[], RowWork] | None = None
 
     @property
     def request(self) -> Request:
@@ -316,7 +319,10 @@ class Run:
                 )
             contract = get_step(self.steps, producer).outputs[table]
             read[name] = self._reader(ref, wide=contract.wide)
-        work = RowWork(self.private.engine, self.store.make_scratch, self.request.threads)
+        if step.kind is StepKind.POSTPROCESS and self.public_work is not None:
+            work = self.public_work()
+        else:
+            work = RowWork(self.private.engine, self.store.make_scratch, self.request.threads)
         return Inputs(read, self.private if looks else None, work)
 
     def _reader(self, ref: ArtifactRef, *, wide: bool) -> Callable[[], object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from importlib.metadata import version
 
 from privsyn.base.errors import PrivsynError
@@ -26,7 +26,12 @@ def open_run(candidate: Candidate) -> Iterator[Run]:
     Raises RequestError, BudgetRefusedError or LedgerError before anything is spent.  A run that fails gives back what
     it has not drawn; one that is killed is taken up by the next that asks for the same.
     """
-    with defer_interrupts(), admission.hold_lock(candidate), closing(candidate.engine):
+    with (
+        defer_interrupts(),
+        admission.hold_lock(candidate),
+        closing(candidate.engine),
+        nullcontext() if candidate.makers is None else closing(candidate.makers),
+    ):
         admission.admit(candidate, (*admission.LEDGER_CHECKS, *admission.TABLE_CHECKS))
         _give_back_begun_run(candidate)
         admission.admit(candidate, admission.RUN_CHECKS)

@@ -62,6 +62,12 @@ def name_step(table: str, step: str) -> str:
     return f"{table}__{step}"
 
 
+def split_step_name(name: str) -> tuple[str, str]:
+    """Return the further table of a step, empty for another step, and its name in its branch."""
+    table, _, step = name.rpartition("__")
+    return table, step
+
+
 def _depend_on_all(step: Step, others: list[ReleaseStep]) -> Step:
     """Return the step with what all ``others`` ask in its key.
 
@@ -182,7 +188,7 @@ def _build_drawing_step(whole: Request, branch: str) -> Step:
         from privsyn.tasks.steps import draw_records  # here: it loads SciPy
 
         recode, domain, seed = inputs.recode(), inputs.domain(), request.spec.mechanism.synthesis.seed
-        whole_codes, sets = read_consistent(inputs, stages)
+        whole_codes, sets = read_consistent(request, inputs, stages)
         consistent = [*whole_codes, *sets]
         number, codes = draw_records.encode_above(iterate_above(inputs), request.encoding, recode)
         noisy = [(q, c.astype(np.float64)) for q, c in zip(*inputs.noisy("measure_without_rows"), strict=True)]

@@ -37,10 +37,11 @@ from privsyn.pipelines.named_sets import (
     read_set_marginals,
     read_sets,
 )
-from privsyn.pipelines.trend_steps import read_trends
+from privsyn.pipelines.trend_steps import list_trends, read_trends
 from privsyn.pipelines.value_steps import list_value_tables, read_frequent_values
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.estimation import marginals
+from privsyn.tasks.estimation.near_pairs import is_wide
 from privsyn.tasks.estimation.recode import (
     Recode,
     build_coarse_domain,
@@ -56,6 +57,7 @@ from privsyn.tasks.knowledge import hold_totals, prior_pairs
 from privsyn.tasks.knowledge.public_knowledge import KnowledgeInCodes, KnowledgePart
 from privsyn.tasks.steps import append_attributes, decode, make_consistent, synthesize
 from privsyn.tasks.synthesis import shards
+from privsyn.tasks.synthesis.strongest_pairs import MOST_FOLLOWED, choose_strongest
 
 MARGINALS, SET_MARGINALS = "make_consistent.marginals", "make_consistent.set_marginals"
 BY_TREND = "make_consistent.by_trend"
@@ -98,7 +100,9 @@ def _key_rows(request: Request) -> dict[str, Any]:
     settings = get_synthesis(request)
     rows = SHARD_ROWS if settings.rows == "auto" else settings.rows
     # shards were made one after another before 0.4: what they were must not be taken for what they would be now
-    later = {"shards": "apart"} if settings.method == "sweep" and settings.shard_rows < rows else {}
+    later: dict[str, Any] = {"shards": "apart"} if settings.method == "sweep" and settings.shard_rows < rows else {}
+    follows_some = list_trends(request) and is_wide(request.encoding.domain.attributes)
+    later |= {"followed": MOST_FOLLOWED} if follows_some else {}
     return {**key_synthesis(request), **later}
 
 
@@ -158,12 +162,13 @@ def list_attributes(sets: Sequence[marginals.Marginal]) -> frozenset[str]:
 
 
 def read_consistent(
-    inputs: Inputs, stages: Sequence[str], trends: Sequence[str] = ()
+    request: Request, inputs: Inputs, stages: Sequence[str], trends: Sequence[str] = ()
 ) -> tuple[list[marginals.Marginal], list[marginals.Marginal]]:
-    """Return the consistent marginals, with pairs by trend, and sets from their tables."""
+    """Return the consistent marginals, with the pairs by trend that rows follow, and sets from their tables."""
     domain, sets = inputs.domain(), read_sets(inputs, stages)
     whole = marginals.from_table(inputs.table(MARGINALS), domain)
-    whole += marginals.from_table(inputs.table(BY_TREND), domain) if trends else []
+    by_trend = marginals.from_table(inputs.table(BY_TREND), domain) if trends else []
+    whole += choose_strongest(by_trend) if is_wide(request.encoding.domain.attributes) else by_trend
     merges = [planned.merges for planned in sets]
     return whole, marginals.from_table(inputs.table(SET_MARGINALS), domain, merges) if sets else []
 
@@ -245,7 +250,7 @@ def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = (), tr
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         domain = inputs.domain()
         known = request.public.on(inputs.recode())
-        consistent, sets = read_consistent(inputs, stages, trends)
+        consistent, sets = read_consistent(request, inputs, stages, trends)
         recode = pool_one_ways(request, inputs, stages)
         prior = _follow_prior(known, inputs, recode, consistent)
         # appended attributes follow the core's rows one by one; what rules, sets or a prior tie is made at once
@@ -338,7 +343,7 @@ def _list_shard_rows(request: Request, inputs: Inputs, name: str, domain: Domain
     """Return the shards of a table of synthetic rows, each with its rows."""
     stored, wanted = inputs.stored(name), _list_shards(request, inputs, name)
     if isinstance(stored, StoredTable) and stored.list_rows() == [shard.rows for shard in wanted]:
-        rows: list[synthetic_parts.Rows] = list(map(str, stored.files))
+        rows: list[synthetic_parts.Rows] = [*inputs.work.lend(stored.files)]
     elif isinstance(stored, pa.Table) and len(wanted) == 1:
         rows = [stored]
     else:  # made at once, or by an earlier version
@@ -356,7 +361,7 @@ def _append(
     stages: Sequence[str], trends: Sequence[str], request: Request, inputs: Inputs, progress: Progress
 ) -> Mapping[str, Output]:
     domain = inputs.domain()
-    consistent, sets = read_consistent(inputs, stages, trends)
+    consistent, sets = read_consistent(request, inputs, stages, trends)
     known = request.public.on(inputs.recode())
     kept = frozenset(domain.attributes) if trusts_prior(known, inputs) else known.tied | list_attributes(sets)
     core = append_attributes.select_core_marginals(consistent, domain, kept)

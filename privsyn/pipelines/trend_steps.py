@@ -101,6 +101,16 @@ def _key_trends(request: Request) -> dict[str, Any]:
     return {**asked, "most_noise": trend_scores.MOST_WIDE_NOISE} if asked else {}
 
 
+def list_trend_pairs(request: Request, attributes: Clique, ordered: Sequence[str], most: int) -> list[Clique]:
+    """Return the pairs of ``ordered`` attributes whose trends are asked, from names, their order and focus alone.
+
+    attributes: all of the rows, in their order.  All pairs, but of a wide table those among the ``most`` that are
+    asked of it, and where none of these is of two ordered attributes, the ``most`` nearest of ordered ones.
+    """
+    pairs = trend_scores.list_pairs(ordered, list_asked_pairs(request, attributes, most))
+    return pairs or trend_scores.list_pairs(ordered, list_asked_pairs(request, tuple(ordered), most))
+
+
 def build_trend_step(share: Fraction, number: int = 1) -> ReleaseStep:
     """Return the noisy trends of ordered columns, of all pairs or those asked of a wide table, with this part of rho.
 
@@ -113,8 +123,7 @@ def build_trend_step(share: Fraction, number: int = 1) -> ReleaseStep:
         if number == 1:
             total = estimate_total(recode)
             most = trend_scores.count_clear_pairs(len(attributes), total, rho, request.records)
-            near = list_asked_pairs(request, inputs.domain().attributes, min(most, MOST_PAIRS))
-            pairs = trend_scores.list_pairs(attributes, near)
+            pairs = list_trend_pairs(request, inputs.domain().attributes, attributes, min(most, MOST_PAIRS))
             top = trend_scores.choose_top(len(attributes) + len(pairs), total, rho, request.records, TOP)
         else:
             first = inputs.noisy(TRENDS)[0]

@@ -220,18 +220,24 @@ class Store:
                 self._macs[path] = (before, mac)
         return mac
 
-    def make_scratch(self) -> Path:
-        """Return a new folder for parts of tables that are being made; of a killed run the next one removes it."""
-        folder = self.private_root / "store" / self.dataset
+    def make_scratch(self, root: Path | None = None) -> Path:
+        """Return a new folder for parts of tables that are being made; of a killed run the next one removes it.
+
+        ``root``: where to make it; None: in the private zone.
+        """
+        folder = (root or self.private_root / "store") / self.dataset
         with translate_os_errors(folder):
             folder.mkdir(mode=0o700, exist_ok=True)
             scratch = folder / f".scratch.{secrets.token_hex(8)}.part"
             scratch.mkdir(mode=0o700)
         return scratch
 
-    def remove_leftovers(self) -> None:
-        """Remove what killed runs left of tables that never became whole; hold the data set's lock."""
-        remove_parts(self.private_root / "store" / self.dataset)
+    def remove_leftovers(self, root: Path | None = None) -> None:
+        """Remove what killed runs left of tables that never became whole; hold the data set's lock.
+
+        ``root``: as of :meth:`make_scratch`.
+        """
+        remove_parts((root or self.private_root / "store") / self.dataset)
 
     def add_released(self, ref: ArtifactRef, folder: Path, name: str) -> Path:
         """Copy a released table into a folder that ``released.publish`` builds, or into one of the private root.

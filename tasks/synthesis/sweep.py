@@ -98,8 +98,9 @@ def sweep(
             else np.zeros(0, int)
         )
         if stuck.size and settings.try_heat:
-            given = sizes, targets, np.array(sweeper.residuals), stuck, settings, component, threads, forbidden
-            stuck = stuck if _gains_by_heat(columns, *given) else stuck[:0]
+            wrong = np.array(sweeper.residuals)
+            if not _gains_by_heat(columns, sizes, targets, wrong, stuck, settings, component, threads, forbidden):
+                stuck = stuck[:0]
         if stuck.size:  # every move that lowers the sum is made: only one that raises it leads further
             _heat(sweeper, stuck, len(columns), settings, component, report)
         left = np.array(sweeper.residuals, dtype=np.int64)

@@ -302,6 +302,16 @@ def test_a_cluster_that_other_certificates_know_is_not_talked_to(
         ({"PRIVSYN_DASK": "tls://127.0.0.1:8786", "PRIVSYN_DASK_CA": "/nowhere.pem"}, "settings.dask_ca"),
         ({"PRIVSYN_DASK": "ws://127.0.0.1:8786"}, "settings.dask"),
         ({"PRIVSYN_DASK": "tcp://a@127.0.0.1:8786"}, "settings.dask"),
+        ({"PRIVSYN_DASK": "tcp://127.0.0.1:9", "PRIVSYN_DASK_PUBLIC": "tcp://127.0.0.1:9"}, "settings.dask_public"),
+        ({"PRIVSYN_DASK_PUBLIC": "tcp://127.0.0.1:9"}, "settings.dask_public_folder"),
+        (
+            {"PRIVSYN_DASK_PUBLIC": "tcp://127.0.0.1:9", "PRIVSYN_DASK_PUBLIC_FOLDER": "/", "PRIVSYN_PRIVATE": "/"},
+            "settings.dask_public_folder",
+        ),
+        (
+            {"PRIVSYN_DASK_PUBLIC": "tls://127.0.0.1:9", "PRIVSYN_DASK_PUBLIC_FOLDER": "/usr"},
+            "settings.dask_public_ca",
+        ),
     ],
 )
 def test_a_cluster_that_cannot_be_known_is_refused_before_it_is_called(
@@ -441,6 +451,49 @@ def test_workers_encode_and_recode_and_one_that_is_killed_changes_nothing(
         assert pq.read_table(whole).equals(pq.read_table(parts))
     ours, theirs = ((store / name).glob("encode-*-repairs.parquet") for name in ("people", "again"))
     assert pq.read_table(next(ours)).equals(pq.read_table(next(theirs)))
+
+
+@pytest.mark.slow
+def test_workers_that_make_rows_are_told_of_no_private_file(
+    places: Path, folder: str, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two clusters that do not know each other: one encodes and counts, the other makes rows; the bytes are as here."""
+    public, keys, sent = places / "public", places / "keys", dict[str, bytes]()
+    public.mkdir()
+    keys.mkdir()
+    files = written(distributed.Security.temporary(), keys)
+    hand_out = DaskEngine.make_parts
+
+    def noting(self: DaskEngine, write: Any, tasks: Any, threads: int) -> Iterator[PartFile]:
+        sent[self._field] = sent.get(self._field, b"") + cloudpickle.dumps((write, tasks))
+        return hand_out(self, write, tasks, threads)
+
+    monkeypatch.setattr(DaskEngine, "make_parts", noting)
+    monkeypatch.setattr("privsyn.counting.partitions.PART_ROWS", 100)
+    spec = few(folder, synthesis={"sweeps": 2, "rows": 300, "shard_rows": 100})
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit=0, silence_logs=50,
+        security=security_of(files), protocol="tls",
+    ) as makers:  # fmt: skip
+        for name, value in files.items():
+            monkeypatch.setenv(name.replace("DASK", "DASK_PUBLIC"), value)
+        monkeypatch.setenv("PRIVSYN_DASK_PUBLIC", makers.scheduler_address)
+        monkeypatch.setenv("PRIVSYN_DASK_PUBLIC_FOLDER", str(public))
+        there = run(on(spec, kind="dask"), noise=NoNoise())
+        with distributed.Client(makers, set_as_default=False) as client:
+            (names,) = client.run(modules_of_a_worker).values()
+    assert "privsyn.counting.synthetic_parts" in names
+    assert [name for name in names if name.startswith(FORBIDDEN_TO_MAKERS)] == []
+    private = [str(places / "out" / "private").encode(), folder.encode()]
+    assert all(place in sent["settings.dask"] for place in private)
+    assert not any(place in sent["settings.dask_public"] for place in private)
+    assert str(public).encode() in sent["settings.dask_public"]
+    assert str(public).encode() not in sent["settings.dask"]
+    assert [path for path in public.rglob("*") if path.is_file()] == []
+    for name in ("PRIVSYN_DASK_PUBLIC", "PRIVSYN_DASK_PUBLIC_FOLDER"):
+        monkeypatch.delenv(name)
+    here = run(spec.model_copy(update={"dataset": "again"}), noise=NoNoise(), new_dataset="the same, here")
+    assert tables(here.released) == tables(there.released)
 
 
 @pytest.mark.slow

@@ -175,13 +175,18 @@ def test_a_check_a_forecast_and_the_private_report_know_all_tables(made: Any) ->
     figures = {f.name: f for f in privsyn.evaluate(folder, tables).evaluation.panel}
     for name in ("drugs: rows per row of visits", "buys: rows per row of persons"):
         assert figures[name].distance is not None and figures[name].distance < 0.1
+    for rule in RULES:
+        broken = figures[f"drugs: rows that break a rule: never {rule['never']}"]
+        assert broken.real is not None and broken.real > 0 and broken.synthetic == 0
     spec = make_tables_spec(make_tree_content())
     report = privsyn.check_spec(spec, tables)
     assert any("drugs" in noise.what for noise in report.noise)
     assert ("dose", "integer, of drugs") in {(column.column, column.kind) for column in report.columns}
     assert {name: fit.rows for name, fit in report.further.items()} == {n: tables[n].num_rows for n in NAMES[2:]}
     assert [column.column for column in report.further["buys"].columns] == ["online", "week"]
-    assert "of the first two tables" in " ".join(privsyn.forecast(spec, 300, epsilons=[1.0], seeds=1).words)
+    like = privsyn.forecast(spec, 300, epsilons=[50.0], seeds=1, earlier=folder)
+    assert {name: made.made_up for name, made in like.further.items()} == {"drugs": False, "buys": False}
+    assert {c.column for c in like.further["buys"].at[0].columns} == {"online", "week"}
 
 
 def test_rows_that_do_not_fit_are_counted_in_private(made: Any) -> None:

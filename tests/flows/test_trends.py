@@ -22,7 +22,7 @@ from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
 from privsyn.engine.step import check_shares, release_steps
 from privsyn.pipelines.registry import build_steps
-from privsyn.pipelines.trend_steps import TRENDS, list_trends, share_trends
+from privsyn.pipelines.trend_steps import TRENDS, list_trend_pairs, list_trends, share_trends
 from privsyn.publish.certificate_of_run import list_measured_relations
 from privsyn.storage.released_files import read_certificate
 from privsyn.tasks.estimation.noisy import count_marginals, read_answers, read_receipts
@@ -85,6 +85,15 @@ def test_no_trends_are_asked_where_there_are_none_or_nobody_wants_them(changes: 
     else:
         public = spec.model_copy(update={"prior": spec.prior.model_copy(update={"table": None})})
         assert not share_trends(replace(request(), spec=public))
+
+
+def test_two_numbers_far_apart_in_a_wide_table_have_a_trend_all_the_same() -> None:
+    columns = {"a": NUMBERS["a"], **{f"group {i}": GROUP for i in range(300)}, "z": NUMBERS["b"]}
+    asked = request(columns=columns)
+    assert share_trends(asked)
+    assert list_trend_pairs(asked, asked.encoding.domain.attributes, ["a", "z"], 44_850) == [("a", "z")]
+    near = request(columns={**columns, "b": NUMBERS["b"]})
+    assert list_trend_pairs(near, near.encoding.domain.attributes, ["a", "z", "b"], 44_850) == [("z", "b")]
 
 
 @pytest.fixture(scope="module")
