@@ -20,7 +20,11 @@ from tests.support.releases import QUICK
 
 LARGE = {"privacy": {"epsilon": 50, "delta": 1e-9}, "budget": {"epsilon": 200, "delta": 1e-8}}
 NAMES = ("persons", "visits", "drugs", "buys")
-RULES = [{"never": "dose == 2 and day < 9"}, {"never": "dose == 2 and previous.dose == 2"}]
+RULES = [
+    {"never": "dose == 2 and day < 9"},
+    {"never": "dose == 2 and previous.dose == 2"},
+    {"never": "dose == 2 and visits.job == 'none' and sex == 'f'"},
+]
 WORKLOAD = [{"question": "share(dose == 1 and day < 7) by sex"}, {"question": "share(ever(dose == 2)) by job"}]
 CONTENT = make_tree_content(rules=RULES, workload=WORKLOAD)
 
@@ -51,15 +55,18 @@ def test_keys_join_and_caps_hold(made: Any) -> None:
 
 
 def test_every_row_keeps_the_rules_of_its_table(made: Any) -> None:
-    """About a row, and about the row before of the same visit; some private rows keep neither."""
+    """About a row, about the row before of the same visit, and beside the rows above; some private rows break each."""
     tables, folder, found = made
     broken = []
-    for drugs in (tables["drugs"].to_pandas().sort_values(["visit", "day"], kind="stable"), found["drugs"]):
-        high = drugs["dose"] == 2
-        again = high & high.groupby(drugs["visit"]).shift(fill_value=False)
-        broken.append([int((high & (drugs["day"] < 9)).sum()), int(again.sum())])
+    for t in ({name: table.to_pandas() for name, table in tables.items()}, found):
+        rows = t["drugs"].merge(t["visits"], on="visit").merge(t["persons"], on="pid")
+        rows = rows.sort_values(["visit", "day"], kind="stable")
+        high = rows["dose"] == 2
+        again = high & high.groupby(rows["visit"]).shift(fill_value=False)
+        beside = high & (rows["job"] == "none") & (rows["sex"] == "f")
+        broken.append([int((high & (rows["day"] < 9)).sum()), int(again.sum()), int(beside.sum())])
     assert min(broken[0]) > 0
-    assert broken[1] == [0, 0]
+    assert broken[1] == [0, 0, 0]
     assert "- never `dose == 2 and previous.dose == 2`" in (folder / "README.md").read_text()
 
 
