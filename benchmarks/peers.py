@@ -29,7 +29,7 @@ from privsyn.tasks.kernels.counting import CodeTable
 Outcome = Literal["ended", "time", "memory"]
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_LOOK_SECONDS = 0.05
+_LOOK_SECONDS, _MOST_LOOK_SECONDS, _LOOK_PART = 0.05, 1.0, 0.01
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,8 @@ def watch(command: Sequence[str], limits: Limits, environment: Mapping[str, str]
                     outcome = "time"
                 if outcome != "ended":
                     break
-                time.sleep(_LOOK_SECONDS)
+                # looks read all of /proc, so of a long run they are rarer
+                time.sleep(min(max(_LOOK_SECONDS, _LOOK_PART * (time.perf_counter() - start)), _MOST_LOOK_SECONDS))
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)

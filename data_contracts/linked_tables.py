@@ -68,7 +68,7 @@ class LinkedTable(FrozenModel):
     with_order: tuple[str, ...] = Field(default=(), description="Of a table of rows: `with_order` of the spec.")
     rules: tuple[Rule, ...] = Field(
         default=(),
-        description="Of a third table and further ones: `rules` of the spec, about the table's own columns.",
+        description="Of a third table and further ones: `rules` of the spec, about its columns and those above.",
     )
     focus: Focus | None = Field(
         default=None,

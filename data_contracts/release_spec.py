@@ -65,7 +65,15 @@ from privsyn.data_contracts.prior import Prior, check_prior
 from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.publication import About, Format, check_known_formats
 from privsyn.data_contracts.rule_language import NEIGHBOURS, RowWords
-from privsyn.data_contracts.rules import LookupRule, OneOf, Rule, check_rules, list_computed_columns
+from privsyn.data_contracts.rules import (
+    LookupRule,
+    OneOf,
+    Rule,
+    check_rules,
+    list_computed_columns,
+    map_computed_columns,
+    map_continued_columns,
+)
 from privsyn.data_contracts.spec_checks import check_levels, check_together, check_unmeasured, list_named_columns
 from privsyn.data_contracts.step_options import Synthesis
 from privsyn.data_contracts.summaries import (
@@ -84,23 +92,23 @@ DATASET = r"^[a-z0-9][a-z0-9_-]{0,47}$"
 
 def _check_branch(spec: ReleaseSpec) -> None:
     """Raise FieldError, with its place, where a further table does not fit the one above it."""
+    name, table = get_below(spec.tables)
+    for i, rule in enumerate(spec.rules):
+        made = (*map_computed_columns(rule), *map_continued_columns(rule), *getattr(rule, "one_of", ()))
+        other = next((column for column in made if column not in table.columns), None)
+        if other is not None:
+            problem = f"makes {other!r}, which is no column of {name}, and the rows above are made before"
+            raise FieldError(problem, f"Make columns of {name} alone", ("rules", i))
     check_tables(spec)
     check_panel(spec)
-    name, table = get_below(spec.tables)
-    words = replace(spec.row_words, tables={name: tuple(table.columns)})
-    for place, named in list_named_columns(spec, spec.released_columns, words):
-        other = next((column for column in named if place[0] == "rules" and column not in table.columns), None)
-        if other is not None:
-            problem = f"names {other!r}, and a rule of {name} is about the columns of {name} alone"
-            raise FieldError(problem, f"Name columns of {name}, or take the rule out", place)
     check_rules(spec.rules, spec.released_columns, spec.row_words)
     check_unmeasured(spec)
     check_levels(spec.released_columns, spec.rules, spec.row_words)
     _check_targets(spec)
     asked = dict(list_summary_columns(spec.workload, spec.released_columns))
-    for place, named in list_named_columns(spec, spec.released_columns, words):
-        if place[0] in ("focus", "workload") and {*table.columns}.isdisjoint((*named, *asked.get(place, ()))):
-            problem = f"names no column of {name}, and relations of others are those of the tables above"
+    for place, named in list_named_columns(spec, spec.released_columns, spec.row_words):
+        if place[0] in OF_FURTHER and {*table.columns}.isdisjoint((*named, *asked.get(place, ()))):
+            problem = f"names no column of {name}, and the rows above are made before"
             raise FieldError(problem, f"Add a column of {name}, or write it in `{place[0]}` of the spec", place)
     for i, rule in enumerate(spec.rules):
         if isinstance(rule, LookupRule) and rule.lookup.table:

@@ -80,7 +80,7 @@ def release(spec: ReleaseSpec, fresh: bool = False, new_dataset: NewDataset | No
         new_dataset: Why a table that was released under another name gets a second budget; kept in the ledger.
 
     Returns what was released and what it cost.  Privacy: the released files are (epsilon, delta)-differentially
-    private for adding or removing one person (``spec.unit``), by the sum of the three release steps' prices; the
+    private for adding or removing one person (``spec.unit``), by the sum of its release steps' prices; the
     ledger reserves that sum before anything is counted.
 
     A release that the ledger's cap refuses ends in a FAILED state named Refused, a broken data contract in one named

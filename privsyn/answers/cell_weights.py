@@ -113,7 +113,7 @@ class Cells:
         return np.where(least < most, np.clip(own, 1e-9, 1 - 1e-9), own)
 
     def fractions(self, condition: Condition | None) -> Floats:
-        """Return part of each cell, flat, the condition is taken to hold in, where values are even inside cells."""
+        """Return the part of each cell, flat, the condition is taken to hold in, where values are even inside cells."""
         part = np.ones(self.shape)
         for one in condition.parts() if condition else ():
             if len(one.columns) == 1:

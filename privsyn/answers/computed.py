@@ -126,7 +126,7 @@ def _translate_to_differences(released: ReleasedCounts, part: Condition) -> Cond
 
 
 def _translate_to_split_codes(released: ReleasedCounts, part: Condition) -> Condition:
-    """Return condition as one on split codes, if it holds for all that a code may stand for or for nothing of it."""
+    """Return the condition as one on split codes, if it holds for all or nothing that a code may stand for."""
     for split in released.codecs.values():
         if not isinstance(split, SplitCodec) or split.attribute not in part.columns or len(part.columns) < 2:
             continue

@@ -168,7 +168,7 @@ def locate_cells(cells: Cells, column: str) -> tuple[Floats, Floats, Floats]:
 
 
 def compute_placement(cells: Floats, weights: sp.csr_matrix, half: Floats) -> Floats:
-    """Return standard deviation of a sum of values whose place in each cell is unknown.
+    """Return the standard deviation of a sum of values whose place in each cell is unknown.
 
     Any place in a cell is as likely, and beside that all cells may lean to one side together (SHARED_LEAN_DEVIATION of
     their half widths), as under a falling density.  Twice the result is at most what is possible.
@@ -180,7 +180,7 @@ def compute_placement(cells: Floats, weights: sp.csr_matrix, half: Floats) -> Fl
 
 
 def _split_null(linear: Linear, answers: sp.csr_matrix, middle: Floats, present: Floats, mean: Floats) -> Floats:
-    """Return standard deviation of a sum of values by cells that hold nulls and numbers.
+    """Return the standard deviation of a sum of values by cells that hold nulls and numbers.
 
     Twice it reaches from none to all.
     """

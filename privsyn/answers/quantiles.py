@@ -67,7 +67,7 @@ def answer_quantiles(asked: Question, column: str, probabilities: Sequence[float
 
 
 def _compute_ends(asked: Question, column: str, reach: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
-    """Return smallest and largest number of each cell code of the column."""
+    """Return the smallest and largest number of each cell code of the column."""
     if asked.cells.fine:
         return reach
     recode = asked.released.recode[column]
@@ -81,7 +81,7 @@ def _compute_ends(asked: Question, column: str, reach: tuple[Floats, Floats]) ->
 def _invert(
     linear: object, up_to: sp.csr_matrix, whole: sp.csr_matrix, p: float, lowest: Floats, highest: Floats, z: float
 ) -> tuple[float, float, float]:
-    """Return estimate and ends of one quantile; NaN where no row is known to be there."""
+    """Return the estimate and ends of one quantile; NaN where no row is known to be there."""
     from privsyn.answers.best_linear import Linear
 
     assert isinstance(linear, Linear)  # noqa: S101 - for the type checker

@@ -88,7 +88,7 @@ class Questions:
         level: float = LEVEL,
         population: bool = False,
     ) -> pd.DataFrame:
-        """Return share of rows that a condition holds for, or of each value of a column, among the rows of each group.
+        """Return the share of rows that a condition holds for, or of each value of a column, in each group.
 
         ``what``: a condition, the name of a boolean column, or that of another column, whose values are all shown.
         """

@@ -33,11 +33,10 @@ from privsyn.pipelines.named_sets import MERGES_FILE
 from privsyn.pipelines.value_steps import COUNTED_FILE
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.recode import recode_to_table, with_one_ways
-from privsyn.tasks.estimation.trends import rank_codes
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.sample_estimates import fit_least_squares, fit_logistic
 from privsyn.tasks.privacy.noise import SeededNoise
-from privsyn.tasks.steps.trend_scores import count_exactly, get_top
+from privsyn.tasks.steps.trend_scores import count_exactly, rank_asked_codes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -167,7 +166,7 @@ def _ask_sums_again(released: ReleasedCounts, noise: SeededNoise) -> dict[str, l
         if not queries:
             found[name] = []
             continue
-        ranks = rank_codes(released.recode, released.encoding.binning, get_top(queries))
+        ranks = rank_asked_codes(released.recode, released.encoding.binning, queries)
         sizes = {a: r.score.size for a, r in ranks.items()}
         codes = {
             a: released.recode[a].coarse[read_row_codes(released, a)].astype(choose_code_dtype(size))

@@ -29,6 +29,7 @@ from privsyn.engine.checks import check_keepable
 from privsyn.engine.plan import Plan, Stage, account_rho
 from privsyn.engine.policy_checks import check_public_inputs, check_table
 from privsyn.engine.request import Request
+from privsyn.pipelines.branches import split_step_name
 from privsyn.pipelines.named_sets import MEASURE_SETS, compute_shares
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.related_pairs import list_score_steps
@@ -93,7 +94,8 @@ class SetLine:
     """A named set as it would be measured in a table of ``rows`` rows that are spread evenly.
 
     ``cells``: how many merged codes each column has; ``sd``: standard deviation of a count, in records; ``error``: the
-    expected L1 error of the counts by noise alone, as a share of the rows; ``questions``: those whose cells these are.
+    expected L1 error of the counts by noise alone, as a share of the rows; ``questions``: those whose cells these are;
+    ``table``: the further table whose set it is, empty: the first two, or the one.
     """
 
     columns: tuple[str, ...]
@@ -102,12 +104,13 @@ class SetLine:
     sd: float
     error: float
     questions: tuple[str, ...] = ()
+    table: str = ""
 
     @property
     def name(self) -> str:
-        """The columns, and whose cells these are."""
+        """The columns, whose cells these are, and of which further table."""
         cells = f": the cells of {'; '.join(self.questions)}" if self.questions else ""
-        return ", ".join(self.columns) + cells
+        return ", ".join(self.columns) + cells + (f" (of {self.table})" if self.table else "")
 
 
 @dataclass(frozen=True)
@@ -179,16 +182,32 @@ def check(spec: ReleaseSpec, source: Source | None = None) -> CheckReport:
     public.check()
     check_keepable(public.request)
     columns = tuple(_plan_columns(public.request))
+    warnings = [*_list_warnings(public), *_list_column_warnings(public.request, columns)]
     fit = None if source is None else fit_of(spec, source, public.request.encoding.of_rows.codecs)
+    warnings += [] if source is None else _list_unread_fields(spec, source)
     further = {}
     for name in list_further(spec.tables):
         of_table, own = public.request.branches[name], spec.tables[name].columns
-        columns += tuple(_plan_columns(of_table, name))
+        planned = tuple(_plan_columns(of_table, name))
+        columns += planned
+        warnings += _list_column_warnings(of_table, planned, name)
         if isinstance(source, JoinedSource):
+            rows = source.get_rows(name)
             codecs = tuple(c for c in of_table.encoding.of_rows.codecs if {*c.sources} <= {*own})
-            further[name] = fit_of(of_table.spec, source.get_rows(name), codecs)
-    warnings = [*_list_warnings(public, columns), *([] if source is None else _list_unread_fields(spec, source))]
+            further[name] = fit_of(of_table.spec, rows, codecs)
+            warnings += _list_stored_decimals(_keep_own_columns(of_table.spec, name), rows)
     return CheckReport(tuple(warnings), _describe_noise(public), columns, fit, tuple(_predict_sets(public)), further)
+
+
+def _keep_own_columns(spec: ReleaseSpec, table: str) -> ReleaseSpec:
+    """Return the spec of a further table with its own columns alone, without those above."""
+    return spec.model_copy(update={"columns": {name: spec.columns[name] for name in spec.tables[table].columns}})
+
+
+def _name_column(spec: ReleaseSpec, column: str) -> str:
+    """Return the field that describes a column, in its table where there are several."""
+    table = next((name for name, table in spec.tables.items() if column in table.columns), None)
+    return f"columns.{column}" if table is None else f"tables.{table}.columns.{column}"
 
 
 def _plan_columns(request: Request, table: str = "") -> Iterator[ColumnPlan]:
@@ -229,14 +248,19 @@ def _list_unread_fields(spec: ReleaseSpec, source: Source) -> Iterator[str]:
     """Yield what the spec says, or leaves open, of values whose stored type says otherwise."""
     if spec.null_values != USUAL_NULLS and None not in source.types.values():
         yield "null_values: are texts of CSV files, and the table is not CSV: only what is null there is null."
+    yield from _list_stored_decimals(spec, source)
+
+
+def _list_stored_decimals(spec: ReleaseSpec, source: Source) -> Iterator[str]:
+    """Yield the columns of numbers without `decimals` whose stored type has so many."""
     for name, column in spec.measured_columns.items():
         stored = source.types.get(name)
         decimals = None if stored is None else decimals_of_type(stored)
         if isinstance(column, NumberColumn) and _is_unrounded(column) and decimals is not None:
-            yield f"columns.{name} is stored as {stored}: write `decimals: {decimals}`."
+            yield f"{_name_column(spec, name)} is stored as {stored}: write `decimals: {decimals}`."
 
 
-def _list_warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:
+def _list_warnings(plan: Plan) -> list[str]:
     spec = plan.request.spec
     privacy, budget, unit = spec.privacy, spec.budget, spec.unit
     found = []
@@ -267,34 +291,45 @@ def _list_warnings(plan: Plan, columns: tuple[ColumnPlan, ...]) -> list[str]:
             + "What is constant, and what grows with the order, is your public statement."
         )
     found.extend(_explain_scored_pairs(plan))
-    found.extend(
-        f"workload[{number}].question: {'every' if holds else 'no'} value that {attribute} can have fulfils its "
-        "condition, so it tells no rows apart. Correct the condition, or take it out."
-        for number, attribute, holds in find_idle_conditions(spec, plan.request.encoding)
-    )
     if unit.records_per_person == 1:
         found.append("unit.records_per_person is 1: the promise holds only if nobody has two rows.")
     if spec.csv.line_breaks:
         found.append("csv.line_breaks is true: the promise holds only if every quotation mark of a CSV file is closed.")
     if isinstance(spec.mechanism.synthesis.rows, int):
         found.append("synthesis.rows is a number: it must not be the table's row count, which is private.")
-    found.extend(
-        f"columns.{name} is not measured: it costs no budget, its values are drawn at random, and they tell nothing of "
-        "the private table."
-        for name in spec.unmeasured_columns
-    )
-    found.extend(_find_missing_zeros(spec))
-    found.extend(_find_comparable_columns(spec))
+    return found
+
+
+def _list_column_warnings(request: Request, columns: tuple[ColumnPlan, ...], table: str = "") -> Iterator[str]:
+    """Yield what is worth a thought in the columns of a request, and in the questions about them.
+
+    ``columns``: as they are planned; ``table``: the further table that it is of, whose own columns these are.
+    """
+    at = f"tables.{table}." if table else ""
+    for number, attribute, holds in find_idle_conditions(request.spec, request.encoding):
+        how_many = "every" if holds else "no"
+        yield (
+            f"{at}workload[{number}].question: {how_many} value that {attribute} can have fulfils its condition, so "
+            "it tells no rows apart. Correct the condition, or take it out."
+        )
+    spec = _keep_own_columns(request.spec, table) if table else request.spec
+    for name in spec.unmeasured_columns:
+        yield (
+            f"{_name_column(spec, name)} is not measured: it costs no budget, its values are drawn at random, and they "
+            "tell nothing of the private table."
+        )
+    yield from _find_missing_zeros(spec)
+    yield from _find_comparable_columns(spec)
     exact = [name for name, c in spec.measured_columns.items() if isinstance(c, NumberColumn) and _is_unrounded(c)]
     if exact:
-        names = ", ".join(f"columns.{name}" for name in exact)
-        found.append(f"{names}: without `decimals`, values come out with up to 17 digits, whatever the source has.")
-    found.extend(
-        f"columns.{c.column} has {c.codes:,} codes: noise will outweigh rare ones; merge values or use fewer bins."
-        for c in columns
-        if c.codes > MANY_CODES
-    )
-    return found
+        names = ", ".join(_name_column(spec, name) for name in exact)
+        yield f"{names}: without `decimals`, values come out with up to 17 digits, whatever the source has."
+    for c in columns:
+        if c.codes > MANY_CODES:
+            yield (
+                f"{_name_column(spec, c.column)} has {c.codes:,} codes: noise will outweigh rare ones; merge values or "
+                "use fewer bins."
+            )
 
 
 def _explain_scored_pairs(plan: Plan) -> Iterator[str]:
@@ -342,8 +377,9 @@ def _find_missing_zeros(spec: ReleaseSpec) -> Iterator[str]:
         edges, one = column.edge_values(), column.grid()
         alone = one is not None and edges[1] - edges[0] <= one.step
         if edges[0] == 0 and not alone and 0 not in column.exact:
+            field = _name_column(spec, name)
             yield (
-                f"columns.{name} begins at 0 without `exact: [0]`: zeros come out as any value of its first bin, "
+                f"{field} begins at 0 without `exact: [0]`: zeros come out as any value of its first bin, "
                 f"{edges[0]:g} to {edges[1]:g}."
             )
 
@@ -364,8 +400,8 @@ def _find_comparable_columns(spec: ReleaseSpec) -> Iterator[str]:
     ]
     for first, second in alike[:COMPARABLE] if spec.order is None else ():
         yield (
-            f"columns.{first} and columns.{second} have one unit and range: where it matters whether one is below, "
-            f"equal to or above the other, write `compare: [[{first}, {second}]]`."
+            f"{_name_column(spec, first)} and {_name_column(spec, second)} have one unit and range: where it matters "
+            f"whether one is below, equal to or above the other, write `compare: [[{first}, {second}]]`."
         )
 
 
@@ -382,8 +418,8 @@ def _describe_noise(plan: Plan) -> tuple[NoiseLine, ...]:
     lines = []
     for stage in plan.stages:
         what = stage.step.look.words
-        if stage.step.name == MEASURE_SETS:
-            sigmas = [sigma for _, sigma in _list_set_noise(plan, stage)]
+        if (request := _find_request_of_sets(plan, stage)) is not None:
+            sigmas = [sigma for _, sigma in _list_set_noise(request, stage)]
             lines += [NoiseLine(what, len(sigmas), min(sigmas), max(sigmas))] if sigmas else []
             continue
         if stage.queries is not None:
@@ -396,35 +432,45 @@ def _describe_noise(plan: Plan) -> tuple[NoiseLine, ...]:
     return tuple(lines)
 
 
+def _find_request_of_sets(plan: Plan, stage: Stage) -> Request | None:
+    """Return the request whose named sets a stage measures, that of a further table; None for another look."""
+    table, step = split_step_name(stage.step.name)
+    if step != MEASURE_SETS:
+        return None
+    return plan.request.branches[table] if table else plan.request
+
+
 def _predict_sets(plan: Plan) -> Iterator[SetLine]:
     """Yield the cells of every named set for assumed numbers of rows, each spread evenly over a column's bins."""
-    encoding = plan.request.encoding
-    stages = [stage for stage in plan.stages if stage.step.name == MEASURE_SETS]
-    groups = {a: (bins.groups, bins.size) for a, bins in encoding.binning.items()} if stages else {}
-    starts = find_starts(plan.request.spec, encoding, groups) if stages else {}
-    asked = _list_questions(plan)
-    for clique, sigma in (found for stage in stages for found in _list_set_noise(plan, stage)):
-        own = starts.get(frozenset(clique), {})
-        even = {
-            a: CoarseCounts(
-                np.ones(groups[a][1]), bool(encoding.binning[a].in_order), **(own[a]._asdict() if a in own else {})
-            )
-            for a in clique
-        }
-        for rows in ASSUMED_ROWS:
-            merges = merge_codes(even, clique, count_affordable_cells(rows, sigma))
-            cells = tuple(int(merge.max()) + 1 for merge in merges)
-            error = min(2.0, NORMAL_MEAN_ABSOLUTE * sigma * prod(cells) / rows)
-            yield SetLine(clique, rows, cells, sigma, error, tuple(asked.get(clique, ())))
+    for stage in plan.stages:
+        request = _find_request_of_sets(plan, stage)
+        if request is None:
+            continue
+        encoding, table = request.encoding, split_step_name(stage.step.name)[0]
+        groups = {a: (bins.groups, bins.size) for a, bins in encoding.binning.items()}
+        starts, asked = find_starts(request.spec, encoding, groups), _list_questions(request)
+        for clique, sigma in _list_set_noise(request, stage):
+            own = starts.get(frozenset(clique), {})
+            even = {
+                a: CoarseCounts(
+                    np.ones(groups[a][1]), bool(encoding.binning[a].in_order), **(own[a]._asdict() if a in own else {})
+                )
+                for a in clique
+            }
+            for rows in ASSUMED_ROWS:
+                merges = merge_codes(even, clique, count_affordable_cells(rows, sigma))
+                cells = tuple(int(merge.max()) + 1 for merge in merges)
+                error = min(2.0, NORMAL_MEAN_ABSOLUTE * sigma * prod(cells) / rows)
+                yield SetLine(clique, rows, cells, sigma, error, tuple(asked.get(clique, ())), table)
 
 
-def _list_questions(plan: Plan) -> dict[Clique, list[str]]:
+def _list_questions(request: Request) -> dict[Clique, list[str]]:
     """Return the measured questions by the attributes of their cells."""
-    encoding = plan.request.encoding
+    encoding = request.encoding
     found: dict[Clique, list[str]] = {}
-    for marginal in plan.request.spec.measured_sets:
+    for marginal in request.spec.measured_sets:
         if marginal.question:
-            clique = plan.domain.ordered(encoding.attributes_of(marginal.columns))
+            clique = encoding.domain.ordered(encoding.attributes_of(marginal.columns))
             found.setdefault(clique, []).append(marginal.question)
     return found
 
@@ -434,14 +480,14 @@ def _format_share(share: float) -> str:
     return f"{share:.0%}" if share >= 0.01 else "below 1%"
 
 
-def _list_set_noise(plan: Plan, stage: Stage) -> list[tuple[Clique, float]]:
+def _list_set_noise(request: Request, stage: Stage) -> list[tuple[Clique, float]]:
     """Return the attributes of every named set and the noise of its counts."""
-    request, named = plan.request, plan.request.public.measured_sets
+    named, domain = request.public.measured_sets, request.encoding.domain
     parts = compute_shares(request)
     rho = stage.rho * parts.named / (parts.named + parts.found)
     shares = split_by_weight([weight for _, weight in named], rho) if named else []
     sigmas = [compute_sigma(share, request.records, request.pricing) for share in shares]
-    return [(plan.domain.ordered(a), sigma) for (a, _), sigma in zip(named, sigmas, strict=True)]
+    return [(domain.ordered(a), sigma) for (a, _), sigma in zip(named, sigmas, strict=True)]
 
 
 def _format_span(low: float, high: float) -> str:

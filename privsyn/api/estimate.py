@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,16 @@ from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.settings import Settings
 from privsyn.counting.partitions import PART_ROWS
 from privsyn.data_contracts.engine_choice import EngineChoice
+from privsyn.data_contracts.linked_tables import list_further
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import choose_batch_rows
-from privsyn.forecasts.forecast import OF_UNITS, take_units_for_rows
+from privsyn.engine.request import Request
+from privsyn.forecasts.forecast import OF_UNITS, describe_records, take_units_for_rows
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.tasks.kernels.blocks import BLOCK_BYTES, PASS_CELLS
 from privsyn.tasks.kernels.counting import choose_thread_count
+from privsyn.tasks.privacy.accountant import convert_rho_to_epsilon
 
 MOST_ROWS = 10**12
 """Rows of a table at most."""
@@ -132,28 +135,47 @@ def estimate(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: float =
     plan.check_noise()
     wanted = spec.mechanism.synthesis.rows
     rows_out = rows if wanted == "auto" else wanted
+    threads, by = choose_thread_count(Settings().threads), workers or _count_workers(spec)
+    found, rehearsals = [], []
     with tempfile.TemporaryDirectory(prefix="privsyn-estimate-") as folder:
         start = loading + _measure_start(Path(folder) / "start")
-        rehearsal = Rehearsal(_simplify(spec), Path(folder) / "rehearsal", rows, rows_out)
-        rehearsal.run()
-    threads, workers = choose_thread_count(Settings().threads), workers or _count_workers(spec)
-    found = [
-        _continue(rehearsal, name, cost, threads, workers, _count_parts(rehearsal, name, spec))
-        for name, cost in rehearsal.costs.items()
-    ]
-    first = StepEstimate(START, start, start, found[0].peak_mb, 0.0, WORKER_START * workers)
-    marginals = sum(cost.marginals for cost in rehearsal.costs.values())
+        for table, of_table in _split_tables(spec).items():
+            rehearsal = Rehearsal(of_table, Path(folder) / f"rehearsal {table}", rows, rows_out)
+            rehearsal.run()
+            steps = [
+                _continue(rehearsal, name, cost, threads, by, _count_parts(rehearsal, name, spec))
+                for name, cost in rehearsal.costs.items()
+            ]
+            found += [replace(step, step=f"{table}: {step.step}") if table else step for step in steps]
+            rehearsals.append(rehearsal)
+    first = StepEstimate(START, start, start, found[0].peak_mb, 0.0, WORKER_START * by)
+    marginals = sum(cost.marginals for rehearsal in rehearsals for cost in rehearsal.costs.values())
+    pairs = sum(rehearsal.pairs for rehearsal in rehearsals)
     words = (
-        f"From a rehearsal on this machine: a release of {rehearsal.rows_in:,} made-up rows with the counts that "
-        f"{rows:,} rows are expected to have, related as most tables' columns are. {rehearsal.pairs:,} pairs were "
+        f"From a rehearsal on this machine: a release of {rehearsals[0].rows_in:,} made-up rows with the counts that "
+        f"{rows:,} rows are expected to have, related as most tables' columns are. {pairs:,} pairs were "
         f"scored, {marginals:,} joint marginals measured.",
         "How many are worth their noise depends on your table, and time and memory depend on them. Wall time is that "
         "of a machine that does nothing else.",
         *((f"{OF_UNITS[spec.unit.one]}.",) if spec.panel is not None else ()),
-        *(("It is of the first two tables; further ones are left out.",) if spec.branches else ()),
+        *(f"{name}: {describe_records(spec, name)}." for name in list_further(spec.tables)),
     )
-    columns = len(spec.released_columns)
-    return Estimate(rows, rows_out, columns, workers, rehearsal.pairs, marginals, (first, *found), words)
+    columns = len({name for of_table in _split_tables(spec).values() for name in of_table.released_columns})
+    return Estimate(rows, rows_out, columns, by, pairs, marginals, (first, *found), words)
+
+
+def _split_tables(spec: ReleaseSpec) -> dict[str, ReleaseSpec]:
+    """Return by further table, the first two being the empty one, a spec of one row a person with its part of rho."""
+    branches = spec.branches or {"": spec}
+    rho = Request(spec).total_rho / len(branches)
+    found = {}
+    for number, (name, branch) in enumerate(branches.items()):
+        plain = _simplify(branch)
+        if spec.branches:
+            epsilon = convert_rho_to_epsilon(rho, spec.privacy.delta, spec.accountant)
+            plain = plain.model_copy(update={"privacy": spec.privacy.model_copy(update={"epsilon": epsilon})})
+        found[name if number else ""] = plain
+    return found
 
 
 def _check_numbers(spec: ReleaseSpec, rows: int, workers: int) -> None:

@@ -189,7 +189,7 @@ class LedgerView:
 
     @check_arguments
     def opened(self, dataset: str | None = None) -> Ledger:
-        """Return ledger itself, which must exist (LedgerMissingError) and know the named data set (RequestError)."""
+        """Return the ledger itself, which must exist (LedgerMissingError) and know the data set (RequestError)."""
         ledger = Ledger(self.settings.ledger, create=False)
         if dataset is not None and not ledger.summary(dataset):
             raise _make_unknown_error(dataset, ", ".join(s.dataset for s in ledger.summary()) or "none yet")

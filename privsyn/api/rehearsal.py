@@ -33,7 +33,7 @@ from privsyn.engine.open_run import open_run
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step, run_steps
 from privsyn.engine.step_tables import StepRefs
-from privsyn.forecasts.assumed_counts import AssumedRows, assume_chances
+from privsyn.forecasts.assumed_counts import AssumedRows, ScaledRows, assume_chances
 from privsyn.forecasts.made_up_rows import DEFAULT_STRENGTH, assume_rows
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.folder import publish
@@ -85,7 +85,7 @@ class _Asked:
     """Marginals that a look asked of a stored table."""
 
     stored: StoredTable
-    rows: AssumedRows
+    rows: AssumedRows | ScaledRows
     cliques: tuple[Clique, ...]
 
 
@@ -93,7 +93,7 @@ class _Asked:
 class _NotedRows:
     """Assumed rows that note which marginals are asked of them."""
 
-    assumed: AssumedRows
+    assumed: AssumedRows | ScaledRows
     stored: StoredTable
     asked: list[_Asked]
 
@@ -133,8 +133,19 @@ class _AssumedEngine:
         """Nothing to do."""
 
     def rows(self, stored: StoredTable, domain: Domain, *, padded: bool = False) -> _NotedRows:
-        """Return the assumed rows, by the run's recoding where filtered values may be among their codes."""
-        assumed = AssumedRows.of(domain, self.rows_asked, self.chances, self.recode if padded else None)
+        """Return the assumed rows, by the run's recoding where filtered values may be among their codes.
+
+        Of other codes, such as the merged ones of named sets, as many rows as the stored ones are a part of.
+        """
+        assumed: AssumedRows | ScaledRows
+        sizes = {a: chances.shape[1] for a, chances in self.chances.items()}
+        if padded and self.recode is not None:
+            sizes = {a: r.size for a, r in self.recode.items()}
+        if all(sizes.get(a) == domain.size(a) for a in domain.attributes):
+            assumed = AssumedRows.of(domain, self.rows_asked, self.chances, self.recode if padded else None)
+        else:
+            made = LocalEngine().rows(stored, domain, padded=padded)
+            assumed = ScaledRows(made, self.rows_asked / max(stored.num_rows, 1))
         return _NotedRows(assumed, stored, self.asked)
 
     def make_parts(self, write: WritePart, tasks: Sequence[tuple[Any, str]], threads: int) -> Iterator[PartFile]:
@@ -297,7 +308,7 @@ def _measured(name: str, costs: dict[str, Cost]) -> Iterator[None]:
 
 
 def _list_sizes(place: Path) -> tuple[tuple[int, int], ...]:
-    """Return size and rows of each table under a place; other files have no rows."""
+    """Return the size and rows of each table under a place; other files have no rows."""
     files = [place] if place.is_file() else [file for file in place.rglob("*") if file.is_file()]
     rows = [pq.read_metadata(file).num_rows if file.suffix == ".parquet" else 0 for file in files]
     return tuple((file.stat().st_size, number) for file, number in zip(files, rows, strict=True))

@@ -78,24 +78,30 @@ def forecast_as_asked(
     return made
 
 
-def render_forecast(forecast: Forecast, console: Console) -> None:
-    """Print the forecast: a table over epsilons, one over columns, and what was assumed."""
+def render_forecast(forecast: Forecast, console: Console, table: str = "") -> None:
+    """Print the forecast: a table over epsilons, one over columns, and what was assumed; then those of further tables.
+
+    ``table``: the further one that it is of.
+    """
     from privsyn.forecasts.forecast import HEADINGS, RELATION_HEADINGS
 
-    title = f"Forecast for about {forecast.rows:,} {forecast.of}"
+    of = f" of {table}" if table else ""
+    title = f"Forecast{of} for about {forecast.rows:,} {forecast.of}"
     console.print(build_table(title, HEADINGS, forecast.epsilon_rows()))
     console.print(
         build_table(
-            "Columns: share of rows in a wrong bin, codes of relations, standard error of the mean",
+            f"Columns{of}: share of rows in a wrong bin, codes of relations, standard error of the mean",
             forecast.column_headings(),
             forecast.column_rows(),
         )
     )
     if forecast.asked.relations:
-        title = f"The strongest relations at epsilon {forecast.own:g}: measured, and in how many codes"
+        title = f"The strongest relations{of} at epsilon {forecast.own:g}: measured, and in how many codes"
         console.print(build_table(title, RELATION_HEADINGS, forecast.relation_rows()))
-    for words in forecast.words:
+    for words in [f"Assumed: {forecast.assumption}."] if table else forecast.words:
         console.print(words, soft_wrap=True, style="dim")
+    for name, made in forecast.further.items():
+        render_forecast(made, console, name)
 
 
 def build_sizes_table(forecasts: Sequence[Forecast]) -> Table:

@@ -431,7 +431,7 @@ class FirstCharge(NamedTuple):
 
 
 def look_ahead(candidate: Candidate) -> FirstCharge:
-    """Return price and cap of a release, from public things and the ledger; nothing is read or written."""
+    """Return the price and cap of a release, from public things and the ledger; nothing is read or written."""
     from privsyn.engine.admission import REQUEST_CHECKS, admit
     from privsyn.engine.checks import check_whole_cap
 

@@ -40,7 +40,7 @@ class Stage:
     queries: tuple[Query, ...] | None
 
     def sigma_if(self, request: Request, queries: int) -> float:
-        """Return standard deviation of a count's noise if so many marginals shared the budget equally, in records."""
+        """Return the standard deviation of a count's noise, in records, if so many marginals shared the budget."""
         return compute_sigma(self.rho / queries, request.records, request.pricing)
 
 

@@ -10,6 +10,7 @@ from functools import cached_property
 
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.linked_tables import list_constant_columns
 from privsyn.data_contracts.receipts import Pricing
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.specs.places import format_place
@@ -26,8 +27,8 @@ class Request:
     ``column_order``: the released columns in the source's order, since the order in the spec means nothing; empty: the
     spec's order.  ``threads``: 0 for all cores; no part of what is released.  ``even``: columns of a release of before,
     whose wide bins had two cells.  ``prior_rows``: the rows of a public prior in fine codes; None: those of the spec's
-    prior, read when they are first asked for.  ``part``: of the whole budget; ``given``: whether the rows of the table
-    above are made before, so that this is a request of the rows below them (:attr:`branches`).
+    prior, read when they are first asked for.  ``part``: of the whole budget; ``above``: the columns of rows that are
+    made before, where this is a request of the rows below them (:attr:`branches`); empty: none are.
     """
 
     spec: ReleaseSpec
@@ -36,7 +37,7 @@ class Request:
     even: frozenset[str] = frozenset()
     prior_rows: CodeTable | None = None
     part: Fraction = Fraction(1)
-    given: bool = False
+    above: frozenset[str] = frozenset()
 
     @cached_property
     def branches(self) -> dict[str, Request]:
@@ -47,8 +48,14 @@ class Request:
         found, specs = {}, self.spec.branches
         for number, (name, spec) in enumerate(specs.items()):
             order = tuple(sorted(spec.released_columns)) if number else self.column_order
-            found[name] = replace(self, spec=spec, column_order=order, part=self.part / len(specs), given=number > 0)
+            above = frozenset(list_constant_columns(spec)) if number else frozenset()
+            found[name] = replace(self, spec=spec, column_order=order, part=self.part / len(specs), above=above)
         return found
+
+    @property
+    def given(self) -> bool:
+        """Whether the rows of the table above are made before those of this request."""
+        return bool(self.above)
 
     @property
     def has_prior(self) -> bool:

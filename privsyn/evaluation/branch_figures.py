@@ -13,15 +13,21 @@ from privsyn.data_contracts.evaluation_results import PanelFigure
 from privsyn.data_contracts.linked_tables import list_further
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.coded_tables import Release
-from privsyn.evaluation.panel_figures import compare_figures, list_panel_figures, read_panel_table
+from privsyn.evaluation.panel_figures import (
+    compare_broken,
+    compare_figures,
+    list_panel_figures,
+    read_panel_table,
+    share_broken,
+)
 from privsyn.sources.joined_source import JoinedSource
 from privsyn.sources.private_table import Source
 from privsyn.storage.branch_rows import read_branch
-from privsyn.tasks.codecs import plan, plan_every_column
+from privsyn.tasks.codecs import EncodingPlan, plan, plan_every_column
 from privsyn.tasks.metrics import panels
 from privsyn.tasks.metrics.pairs import measure_association
 from privsyn.tasks.metrics.panels import PanelTable
-from privsyn.tasks.steps.encode import Repairs, iterate_kept_batches
+from privsyn.tasks.steps.encode import OF_RULE, Repairs, iterate_kept_batches
 
 
 def compute_branch_figures(release: Release, real: Source) -> tuple[PanelFigure, ...]:
@@ -39,14 +45,34 @@ def compute_branch_figures(release: Release, real: Source) -> tuple[PanelFigure,
         encoding, by = plan_every_column(branch), plan(branch)
         kept = partial(iterate_kept_batches, joined.batches, by, branch.unit, Repairs())
         made = read_branch(release.spec, name, read)
+        person, repairs = made[key].to_numpy(), (Repairs(), Repairs())
         tables = (
-            read_panel_table(kept(), encoding, branch),
-            read_panel_table(made.to_batches(), encoding, branch, made[key].to_numpy()),
+            read_panel_table(kept(), encoding, branch, repairs=repairs[0]),
+            read_panel_table(made.to_batches(), encoding, branch, person, repairs[1]),
         )
         above = str(release.spec.tables[name].of)
         rows_above = joined.count_above(), read(f"tables/{above}.parquet").num_rows
         found += list_branch_figures(tables, rows_above, branch, name, above)
+        across = share_broken(kept(), encoding, branch), share_broken(made.to_batches(), encoding, branch, person)
+        broken = [*_list_broken_rows(tables, repairs), *_list_broken_across(encoding, across)]
+        found += [figure.model_copy(update={"name": f"{name}: {figure.name}"}) for figure in broken]
     return tuple(found)
+
+
+def _list_broken_rows(tables: tuple[PanelTable, PanelTable], repairs: tuple[Repairs, Repairs]) -> Iterator[PanelFigure]:
+    """Yield for each rule about one row what shares of both tables' rows break it; ``repairs``: of reading these."""
+    rows = [max(len(table.person), 1) for table in tables]
+    for place, words in sorted(
+        {of for own in repairs for of in own.counts if of[0].startswith((f"{OF_RULE}[", f"{OF_RULE}."))}
+    ):
+        yield compare_broken(words, (own.counts[place, words] / n for own, n in zip(repairs, rows, strict=True)))
+
+
+def _list_broken_across(encoding: EncodingPlan, shares: tuple[list[float], list[float]]) -> Iterator[PanelFigure]:
+    """Yield the same for each rule about several rows."""
+    if encoding.rules is not None:
+        for condition, both in zip(encoding.rules.across, zip(*shares, strict=True), strict=True):
+            yield compare_broken(condition.words, both)
 
 
 def list_branch_figures(

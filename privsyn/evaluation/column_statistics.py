@@ -217,21 +217,21 @@ class _Noise:
         return cls(middles[there], noise.variance[there], of_code, made.mean, made.sd, made.known, made.rows)
 
     def mean(self) -> float:
-        """Return standard deviation of sum(v n) / N."""
+        """Return the standard deviation of sum(v n) / N."""
         return sqrt(float((((self.middles - self.centre) / self.rows) ** 2 * self.variance).sum()))
 
     def sd(self) -> float:
-        """Return standard deviation of sqrt(sum((v - mean)^2 n) / N)."""
+        """Return the standard deviation of sqrt(sum((v - mean)^2 n) / N)."""
         if not self.width:
             return 0.0
         slope = ((self.middles - self.centre) ** 2 - self.width**2) / (2 * self.width * self.rows)
         return sqrt(float((slope**2 * self.variance).sum()))
 
     def below(self, value: float, q: float) -> float:
-        """Return standard deviation of the share of values up to ``value``."""
+        """Return the standard deviation of the share of values up to ``value``."""
         return sqrt(float((((self.middles <= value) - q) ** 2 * self.variance).sum())) / self.rows
 
     def share(self, codec: OrderedCodec, value: float) -> float:
-        """Return standard deviation of the share of the cell that an exact value has for itself."""
+        """Return the standard deviation of the share of the cell that an exact value has for itself."""
         nearest = int(np.nanargmin(np.abs(_compute_middles(codec) - value)))
         return sqrt(self.of_code[nearest]) / self.all_rows

@@ -27,6 +27,9 @@ from privsyn.tasks.steps.encode import Repairs, encode_batch
 Batches = Iterable[pa.RecordBatch]
 Passes = Callable[[], Batches]
 
+BROKEN = "rows that break a rule: "
+"""What the name of such a figure begins with."""
+
 SAMPLE = 0.1
 """Part of the real persons that a release is compared with."""
 
@@ -69,10 +72,13 @@ def _compare_broken(
         share_broken(real(), release.encoding, release.spec),
         share_broken(synthetic(), release.encoding, release.spec, made),
     ]
-    words = [f"rows that break a rule: {condition.words}" for condition in rules.across]
-    return tuple(
-        compare_figures(name, "", list(shares)) for name, shares in zip(words, zip(*both, strict=True), strict=True)
-    )
+    words = [condition.words for condition in rules.across]
+    return tuple(compare_broken(name, shares) for name, shares in zip(words, zip(*both, strict=True), strict=True))
+
+
+def compare_broken(rule: str, shares: Iterable[float]) -> PanelFigure:
+    """Return the figure of a rule, in words, and of the shares of both tables' rows that break it."""
+    return compare_figures(f"{BROKEN}{rule}", "", list(shares))
 
 
 def share_broken(
@@ -132,11 +138,16 @@ def _add_sample(figure: PanelFigure, of_sample: PanelFigure | None) -> PanelFigu
 
 
 def read_panel_table(
-    batches: Batches, encoding: EncodingPlan, spec: ReleaseSpec, person: NDArray[np.int64] | None = None
+    batches: Batches,
+    encoding: EncodingPlan,
+    spec: ReleaseSpec,
+    person: NDArray[np.int64] | None = None,
+    repairs: Repairs | None = None,
 ) -> PanelTable:
     """Return a table person by person, in the public bins; ``person``: whose each row is, None: by the identifier.
 
-    Rows without a person or a place in the order are left out.
+    Rows without a person or a place in the order are left out.  ``repairs`` gets what reading repairs, and how many
+    rows break a rule.
     """
     panel = spec.panel
     if panel is None:
@@ -146,7 +157,7 @@ def read_panel_table(
     values: dict[str, list[NDArray[np.float64]]] = {c.attribute: [np.empty(0)] for c in ordered}
     keys = [pa.array([], pa.string())]
     for batch in batches:
-        coded = encode_batch(batch, encoding, Repairs())
+        coded = encode_batch(batch, encoding, Repairs() if repairs is None else repairs)
         for codec in encoding.codecs:
             fine = np.asarray(coded.column(codec.attribute)).astype(np.int64)
             codes[codec.attribute].append(codec.groups[fine].astype(np.int64))

@@ -18,6 +18,7 @@ from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.forecasts.made_up_rows import assume_shares, draw_pulls
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation.recode import Recode
+from privsyn.tasks.kernels.counting import Countable
 
 Floats = NDArray[np.float64]
 
@@ -83,6 +84,38 @@ class AssumedRows:
     def _get_chances(self, attribute: str, *, filtered: bool) -> Floats:
         own = self.chances[attribute]
         return own if filtered or not self.padded else own[:, :-1]
+
+
+@dataclass(frozen=True)
+class ScaledRows:
+    """Made-up rows of codes for which no chances are assumed, with ``times`` their counts.
+
+    ``seconds``: as of :class:`AssumedRows`.
+    """
+
+    made: Countable
+    times: float
+    seconds: list[float] = field(default_factory=lambda: [0.0])
+
+    @property
+    def domain(self) -> Domain:
+        """The attributes and how many codes each has."""
+        return self.made.domain
+
+    @property
+    def padded(self) -> bool:
+        """Whether an attribute may hold one code more, for filtered values."""
+        return self.made.padded
+
+    def counts(
+        self, cliques: Iterable[Clique], *, threads: int = 0, padded_result: bool = False
+    ) -> Iterator[NDArray[np.int64]]:
+        """Yield the counts of each clique, so many times and rounded."""
+        start = time.process_time()
+        for counted in self.made.counts(cliques, threads=threads, padded_result=padded_result):
+            self.seconds[0] += time.process_time() - start
+            yield np.rint(self.times * counted).astype(np.int64)
+            start = time.process_time()
 
 
 def _average(chances: list[Floats]) -> Floats:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
+from functools import partial
+from html import escape
 from itertools import combinations, product
 from math import comb
 from pathlib import Path
@@ -21,8 +23,12 @@ from privsyn.base.errors import RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.pictures import write_picture
 from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.linked_tables import list_constant_columns, list_further
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.rule_language import ONE_ROW
+from privsyn.data_contracts.rules import Rule, list_conditions, list_continued_expressions, list_expressions
 from privsyn.engine.memory import MemoryRun, draw_from_seed, name_by_files
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
@@ -147,7 +153,7 @@ class Forecast:
     ``rows``: the public number that it was asked for; ``assumption``: what stood in for the private table.  Privacy:
     a function of the spec, that number and public tables; it has seen no private row.  ``made_up``: no table stood in,
     so what depends on the relations between columns is a guess.  ``unmeasured``: columns that tell nothing at any
-    epsilon.  ``of``: what the rows are: rows, persons or households.
+    epsilon.  ``of``: what the rows are: rows, persons or households.  ``further``: by further table, its own forecast.
     """
 
     rows: int
@@ -158,6 +164,7 @@ class Forecast:
     unmeasured: tuple[str, ...] = ()
     own: float = math.nan
     of: str = "rows"
+    further: Mapping[str, Forecast] = field(default_factory=dict)
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -172,8 +179,11 @@ class Forecast:
 
     def as_json(self) -> dict[str, Any]:
         """Return the same, JSON-ready."""
-        figures = {name: value for name, value in asdict(self).items() if value or name != "unmeasured"}
-        return {**figures, "words": list(self.words)}
+        figures = {
+            name: value for name, value in asdict(self).items() if value or name not in ("unmeasured", "further")
+        }
+        further = {"further": {name: made.as_json() for name, made in self.further.items()}} if self.further else {}
+        return {**figures, "words": list(self.words), **further}
 
     def epsilon_rows(self) -> list[list[str]]:
         """Return a row of text an epsilon, under :data:`HEADINGS`; ``~`` before a guess."""
@@ -241,6 +251,7 @@ class Forecast:
             + format_html_table(self.column_headings(), self.column_rows())
             + (format_html_table(RELATION_HEADINGS, self.relation_rows()) if self.asked.relations else "")
             + format_paragraph(*self.words)
+            + "".join(f"<h4>{escape(name)}</h4>{made._repr_html_()}" for name, made in self.further.items())
         )
 
 
@@ -273,25 +284,66 @@ def forecast(
 
     Known totals are left out, since the rows of a made-up table have others.
     """
-    linked, one, part = spec.panel is not None, spec.unit.one, Fraction(1, max(len(spec.branches), 1))
-    spec = (take_units_for_rows(spec) if linked else spec).model_copy(update={"totals": ()})
-    wanted = _check_number(spec, rows, epsilons, seeds, part)
-    stand_in = MadeUpTable.of(_request(spec, spec.privacy.epsilon, part), rows, earlier, public, strength)
-    jobs = list(product(wanted, range(seeds)))
+    branches = spec.branches
+    part = Fraction(1, max(len(branches), 1))
+    unlinked = (take_units_for_rows(spec) if spec.panel is not None else spec).model_copy(update={"totals": ()})
+    _check_number(rows, seeds)
+    wanted = _check_epsilons(unlinked, epsilons, part)
+    further = list_further(spec.tables)
+    jobs = (1 + len(further)) * len(wanted) * seeds
+    simulate = partial(
+        _simulate, rows=rows, wanted=wanted, seeds=seeds, earlier=earlier, public=public, strength=strength, jobs=jobs
+    )
+    whole = Request(unlinked, threads=1, part=part)
+    first = simulate(whole, progress=progress)
+    one = spec.unit.one
+    words = f"{first.assumption}. {OF_UNITS[one]}" if spec.panel is not None else first.assumption
+    words += ". It is of the first two tables, with their part of the budget" if further else ""
+    found = {}
+    for number, name in enumerate(further, 1):
+        above = frozenset(list_constant_columns(branches[name]))
+        request = replace(whole, spec=take_units_for_rows(branches[name]), above=above)
+        made = simulate(request, table=name, progress=partial(_progress_after, progress, number * len(wanted) * seeds))
+        found[name] = replace(made, assumption=f"{made.assumption}. {describe_records(spec, name)}", of=f"{one}s")
+    progress(jobs, jobs)
+    return replace(first, assumption=words, of=f"{one}s" if spec.panel is not None else "rows", further=found)
+
+
+def _progress_after(progress: Progress, before: int, done: int, jobs: int) -> None:
+    progress(before + done, jobs)
+
+
+def _simulate(
+    request: Request,
+    *,
+    rows: int,
+    wanted: Sequence[float],
+    seeds: int,
+    earlier: str | Path | None,
+    public: str | Path | None,
+    strength: float | None,
+    jobs: int,
+    progress: Progress,
+    table: str = "",
+) -> Forecast:
+    """Return the forecast of one table of one row a person.
+
+    ``table``: the further one that it is; ``jobs``: simulated releases of all tables, of which ``progress`` is told.
+    """
+    spec = request.spec
+    # a public table is of the first two tables: the rows of further ones are made up
+    given = (None, None, strength) if table and earlier is None else (earlier, public, strength)
+    stand_in = MadeUpTable.of(_with_epsilon(request, spec.privacy.epsilon), rows, *given, table)
     found: dict[float, list[ReleaseQuality]] = {epsilon: [] for epsilon in wanted}
     drawn = [(stand_in.table(seed), stand_in.prior(seed)) for seed in range(seeds)]
-    for done, (epsilon, seed) in enumerate(jobs):
-        progress(done, len(jobs))
-        table, prior = drawn[seed]
-        found[epsilon].append(simulate_figures(_request(spec, epsilon, part, prior), table, seed))
-    progress(len(jobs), len(jobs))
+    for done, (epsilon, seed) in enumerate(product(wanted, range(seeds))):
+        progress(done, jobs)
+        made_up, prior = drawn[seed]
+        found[epsilon].append(simulate_figures(_with_epsilon(request, epsilon, prior), made_up, seed))
     unknown = list_nullable(spec) if stand_in.made_up else ()
-    made_up = stand_in.made_up
-    at = tuple(_forecast_at(spec, epsilon, several, unknown, made_up=made_up) for epsilon, several in found.items())
-    words = f"{stand_in.words}. {OF_UNITS[one]}" if linked else stand_in.words
-    words += ". It is of the first two tables, with their part of the budget" if part < 1 else ""
-    of = f"{one}s" if linked else "rows"
-    return Forecast(rows, words, seeds, at, made_up, tuple(spec.unmeasured_columns), spec.privacy.epsilon, of)
+    at = [_forecast_at(spec, epsilon, several, unknown, made_up=stand_in.made_up) for epsilon, several in found.items()]
+    unmeasured = tuple(name for name in spec.unmeasured_columns if name not in request.above)
+    return Forecast(rows, stand_in.words, seeds, tuple(at), stand_in.made_up, unmeasured, spec.privacy.epsilon)
 
 
 OF_UNITS = {
@@ -303,36 +355,61 @@ OF_UNITS = {
 """What the rows of a forecast are where a release links them."""
 
 
-def take_units_for_rows(spec: ReleaseSpec) -> ReleaseSpec:
-    """Return the request as one about a table of one row a person, or a household."""
-    unlinked = {"order": None, "constant": (), "with_order": (), "once": (), "unit": Unit(records_per_person=1)}
-    of_rows = tuple(marginal for marginal in spec.workload if marginal.summary is None)
-    return spec.model_copy(update={**unlinked, "tables": {}, "workload": of_rows})
-
-
-def _request(spec: ReleaseSpec, epsilon: float, part: Fraction, prior: CodeTable | None = None) -> Request:
-    privacy = spec.privacy.model_copy(update={"epsilon": epsilon})
-    budget = spec.budget.model_copy(update={"epsilon": max(epsilon, spec.budget.epsilon)})
-    return Request(
-        spec.model_copy(update={"privacy": privacy, "budget": budget}), threads=1, prior_rows=prior, part=part
+def describe_records(spec: ReleaseSpec, table: str) -> str:
+    """Return what the records of a further table are in a forecast or an estimate."""
+    one = spec.unit.one
+    return (
+        f"Each {one} has one record, a row of {table} with the columns above it, as if all had such rows: where fewer "
+        f"have, ask about as many {one}s. It has its table's part of the budget"
     )
 
 
-def _check_number(
-    spec: ReleaseSpec, rows: int, epsilons: Sequence[float] | None, seeds: int, part: Fraction
-) -> tuple[float, ...]:
-    """Return the epsilons, ascending.  Raises RequestError for a wrong argument."""
+def take_units_for_rows(spec: ReleaseSpec) -> ReleaseSpec:
+    """Return the request as one about a table of one row a person, or a household.
+
+    Rules about several rows, or which name tables, and questions about persons are left out.
+    """
+    unlinked = {"order": None, "constant": (), "with_order": (), "once": (), "unit": Unit(records_per_person=1)}
+    of_rows = tuple(marginal for marginal in spec.workload if marginal.summary is None)
+    rules = tuple(rule for rule in spec.rules if _is_of_one_row(rule, spec))
+    return spec.model_copy(update={**unlinked, "tables": {}, "workload": of_rows, "rules": rules})
+
+
+def _is_of_one_row(rule: Rule, spec: ReleaseSpec) -> bool:
+    """Return whether a rule can be read where no rows are linked."""
+    try:
+        for read in (list_conditions, list_expressions, list_continued_expressions):
+            read([rule], spec.released_columns, ONE_ROW)
+    except FieldError:
+        return False
+    return True
+
+
+def _with_epsilon(request: Request, epsilon: float, prior: CodeTable | None = None) -> Request:
+    """Return the request at another epsilon, which its lifetime cap allows; ``prior``: in place of the spec's own."""
+    spec = request.spec
+    privacy = spec.privacy.model_copy(update={"epsilon": epsilon})
+    budget = spec.budget.model_copy(update={"epsilon": max(epsilon, spec.budget.epsilon)})
+    return replace(request, spec=spec.model_copy(update={"privacy": privacy, "budget": budget}), prior_rows=prior)
+
+
+def _check_number(rows: int, seeds: int) -> None:
+    """Raise RequestError for numbers that cannot be simulated."""
     if not 1 <= rows <= MOST_ROWS:
         cure = f"Give about how many rows the table has, from public knowledge, 1 to {MOST_ROWS:,}"
         raise RequestError(f"{rows:,} rows cannot be simulated", cure, "forecast.rows")
     if not 1 <= seeds <= MOST_SEEDS:
         raise RequestError(f"{seeds} repetitions are not 1 to {MOST_SEEDS}", "Choose another number", "forecast.seeds")
+
+
+def _check_epsilons(spec: ReleaseSpec, epsilons: Sequence[float] | None, part: Fraction) -> tuple[float, ...]:
+    """Return the epsilons, ascending.  Raises RequestError for wrong ones."""
     wanted = sorted({*(EPSILONS if epsilons is None else map(float, epsilons))} | {spec.privacy.epsilon})
     if len(wanted) > MOST_EPSILONS or not all(0 < e <= 1e6 for e in wanted):
         cure = f"Give at most {MOST_EPSILONS - 1} numbers above 0 and at most 1,000,000"
         raise RequestError("are not epsilons to simulate", cure, "forecast.epsilons")
     for epsilon in wanted:
-        request = _request(spec, epsilon, part)
+        request = _with_epsilon(Request(spec, threads=1, part=part), epsilon)
         plan = Plan(request, build_steps(request))
         plan.check()
         plan.check_noise()
@@ -358,7 +435,7 @@ def _forecast_at(
         spec.privacy.delta,
         columns,
         _compute_mean(f.pairs for f in several),
-        comb(len(first.codes), 2),
+        first.all_pairs,
         _compute_known(f.seen for f in several),
         _compute_known(f.sample for f in several),
         () if made_up else _list_relations(several),
@@ -472,7 +549,8 @@ class ReleaseQuality:
     ``seen``: the strength that as many pairs reach as were measured, None where none was; ``pairs``: measured pairs;
     ``sample``: as good as a random sample of this share of the rows; ``codes``: column -> codes in which its pairs are
     counted, of columns that have any; ``strengths``: compared or measured pair -> how strongly it is related;
-    ``measured``: those that were.
+    ``measured``: those that were; ``all_pairs``: how many pairs there are.  Of a further table columns above, and pairs
+    of these, are left out, but for their codes.
     """
 
     noise: dict[str, float]
@@ -484,6 +562,7 @@ class ReleaseQuality:
     codes: dict[str, int]
     strengths: dict[Clique, float]
     measured: frozenset[Clique]
+    all_pairs: int
 
 
 def draw_strengths(bins: CodeTable, cliques: list[Clique]) -> Floats:
@@ -517,26 +596,31 @@ def simulate_figures(request: Request, fine: CodeTable, seed: int) -> ReleaseQua
     released = MemoryCounts.of_run(asked, name_by_files(steps, made))
     real, rows = to_bins(fine, asked.encoding.groups), made["decode"]["synthetic"]
     synthetic = encode_table(rows.to_batches(), asked.encoding).bins
-    singles = [(name,) for name in real.domain.attributes]
+    above = {*asked.encoding.list_attributes_within(asked.above)}
+    singles = [(name,) for name in real.domain.attributes if name not in above]
     alone = set(list_counted_alone(asked.encoding.binning))
     related = [name for name in real.domain.attributes if name not in alone]
-    pairs = draw_cliques(Domain.of({name: real.domain.size(name) for name in related}), 2, MOST_PAIRS, 0)
+    sizes = Domain.of({name: real.domain.size(name) for name in related})
+    pairs = [pair for pair in draw_cliques(sizes, 2, MOST_PAIRS, 0) if not above.issuperset(pair)]
+    all_pairs = comb(len(related), 2) - comb(len(above.intersection(related)), 2)
     inside = {pair for counts in released.joint for pair in combinations(counts.attributes, 2)}
+    inside = {pair for pair in inside if not above.issuperset(pair)}
     distances = compute_l1_distances(real, synthetic, [*singles, *pairs], threads=1)
     order_of = {name: place for place, name in enumerate(related)}
     measured = sorted({tuple(sorted(pair, key=order_of.__getitem__)) for pair in inside if order_of.keys() >= {*pair}})
     compared = list(dict.fromkeys((*pairs, *measured)))
     strengths = dict(zip(compared, map(float, draw_strengths(real, compared)), strict=True))
     return ReleaseQuality(
-        noise=_draw_noise(released),
+        noise={name: noise for name, noise in _draw_noise(released).items() if name not in above},
         misplaced={name: float(d) / 2 for (name,), d in zip(singles, distances, strict=False)},
         mean_errors=_average_errors(released),
-        seen=find_threshold(np.array([strengths[pair] for pair in pairs]), len(inside) / max(comb(len(related), 2), 1)),
+        seen=find_threshold(np.array([strengths[pair] for pair in pairs]), len(inside) / max(all_pairs, 1)),
         pairs=len(inside),
         sample=_sample(real, pairs, float(distances[len(singles) :].mean())) if pairs else None,
         codes={name: released.recode[name].size for name in related},
         strengths=strengths,
         measured=frozenset(measured),
+        all_pairs=all_pairs,
     )
 
 

@@ -20,9 +20,11 @@ from privsyn.base.errors import RequestError
 from privsyn.base.paths import expand_path
 from privsyn.base.settings import load_settings
 from privsyn.data_contracts.domain import choose_code_dtype
+from privsyn.data_contracts.linked_tables import list_further
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import open_table
+from privsyn.storage.branch_rows import read_branch
 from privsyn.storage.released_files import (
     check_measured,
     check_released_file,
@@ -56,10 +58,17 @@ class MadeUpTable(NamedTuple):
 
     @classmethod
     def of(
-        cls, request: Request, rows: int, earlier: str | Path | None, public: str | Path | None, strength: float | None
+        cls,
+        request: Request,
+        rows: int,
+        earlier: str | Path | None,
+        public: str | Path | None,
+        strength: float | None,
+        table: str = "",
     ) -> MadeUpTable:
         """``rows`` rows like those of an earlier release, a public table or the spec's prior, or made-up ones.
 
+        ``table``: the further table whose rows these are, of an earlier release.
         Private rows and a prior that are both drawn from the prior differ by chance alone.
         Raises RequestError for more than one assumption, or one that cannot be read.
         """
@@ -69,8 +78,10 @@ class MadeUpTable(NamedTuple):
         encoding, known = request.encoding, request.prior
         if earlier is not None or public is not None:
             kind = "earlier release" if earlier is not None else "public table"
-            read, place = (read_release_rows, earlier) if earlier is not None else (read_public_rows, public)
-            source = read(place or "", encoding, request.spec)
+            if earlier is not None:
+                source = read_release_rows(earlier, encoding, request.spec, table)
+            else:
+                source = read_public_rows(public or "", encoding, request.spec)
             return cls(
                 lambda seed: resample_rows(source, rows, seed), lambda seed: None, f"rows like those of the {kind}"
             )
@@ -98,8 +109,8 @@ def resample_rows(table: CodeTable, rows: int, seed: int, stream: int = 1) -> Co
     return CodeTable(table.domain, tuple(np.ascontiguousarray(column[drawn]) for column in table.columns))
 
 
-def read_release_rows(release: str | Path, encoding: EncodingPlan, spec: ReleaseSpec) -> CodeTable:
-    """Return the synthetic rows of a released folder, in fine codes.
+def read_release_rows(release: str | Path, encoding: EncodingPlan, spec: ReleaseSpec, table: str = "") -> CodeTable:
+    """Return the synthetic rows of a released folder, in fine codes; of a further ``table`` with those above them.
 
     Raises RequestError where it is no release or its columns are others.
     """
@@ -109,8 +120,16 @@ def read_release_rows(release: str | Path, encoding: EncodingPlan, spec: Release
         manifest = read_manifest(folder)
         read_public_spec(manifest, field)
         check_measured(manifest, spec, field)
-        files = [check_released_file(folder, manifest, name, field) for name in list_synthetic_names(manifest)]
-        found = pa.concat_tables(map(pq.read_table, files))
+        read = lambda name: pq.read_table(check_released_file(folder, manifest, name, field))  # noqa: E731
+        if table:
+            released = read_public_spec(manifest, field)
+            if table not in list_further(released.tables):
+                raise RequestError(
+                    f"{manifest.run} has no further table {table!r}", "Name a release that has it", field
+                )
+            found = read_branch(released, table, read)
+        else:
+            found = pa.concat_tables(map(read, list_synthetic_names(manifest)))
     except (RequestError, OSError, pa.ArrowException) as error:
         if isinstance(error, RequestError):
             raise error.about(field) from None

@@ -163,7 +163,7 @@ def charge_states(entries: Iterable[Entry]) -> dict[str, ChargeState]:
 
 
 def sum_spent_rho(entries: Iterable[Entry]) -> Fraction:
-    """Return exact sum of reserves less cancels: reserved, spent and abandoned charges all count."""
+    """Return the exact sum of reserves less cancels: reserved, spent and abandoned charges all count."""
     return sum((_COUNTS[e.event] * e.rho for e in entries), Fraction(0))
 
 

@@ -122,7 +122,7 @@ def make_no_price_error(dataset: Dataset, accountant: str) -> RequestError:
 def make_over_budget_error(
     dataset: Dataset, spent: Fraction, asked: Fraction, delta: float, accountant: str
 ) -> BudgetRefusedError:
-    """Return refusal of a run that would pass the cap, with what would still fit at ``delta`` under ``accountant``."""
+    """Return the refusal of a run that would pass the cap, with what still fits at ``delta`` under ``accountant``."""
     cap, left = dataset.cap, max(dataset.rho - spent, Fraction(0))
 
     def both(rho: Fraction) -> str:

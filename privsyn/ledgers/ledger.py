@@ -242,7 +242,7 @@ class Ledger:
 
     @wait_out_restarts
     def claimed(self, dataset: str, key: str) -> str | None:
-        """Return draw that was entered for the latest charge of this key, here or from a copy of the private folder."""
+        """Return the draw that was entered for this key's latest charge, here or from a copy of the private folder."""
         with self._database.read() as connection:
             return read_draw(self._marks(connection, dataset), read_entries(connection, dataset), key)
 

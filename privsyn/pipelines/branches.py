@@ -18,6 +18,8 @@ from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.data_contracts.linked_tables import get_above, get_below
 from privsyn.data_contracts.panels import MOST_PERSONS
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.spec_checks import list_named_columns
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Batches, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step
@@ -33,7 +35,13 @@ from privsyn.pipelines.synthesis_steps import (
 )
 from privsyn.tasks.estimation.tails import with_tails
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.panels.rows_above import Numbered, lay_persons_beside, number_persons, number_rows
+from privsyn.tasks.panels.rows_above import (
+    Numbered,
+    lay_persons_beside,
+    number_persons,
+    number_rows,
+    read_values_above,
+)
 from privsyn.tasks.steps.decode_linked import build_linked_schema, decode_linked
 
 RECORDS, NUMBERS, ABOVE = "draw_records.codes", "draw_records.above", "above"
@@ -60,6 +68,12 @@ def build_steps(request: Request) -> tuple[Step, ...]:
 def name_step(table: str, step: str) -> str:
     """Return the name of a step of a further table."""
     return f"{table}__{step}"
+
+
+def split_step_name(name: str) -> tuple[str, str]:
+    """Return the further table of a step, empty for another step, and its name in its branch."""
+    table, _, step = name.rpartition("__")
+    return table, step
 
 
 def _depend_on_all(step: Step, others: list[ReleaseStep]) -> Step:
@@ -148,7 +162,7 @@ def build_further_steps(request: Request, branch: str) -> tuple[Step, ...]:
         build_consistency_step(_list_stages(of_branch)),
         _build_drawing_step(request, branch),
         panel.build_linking_step(of_branch, RECORDS),
-        _build_decoding_step(branch),
+        _build_decoding_step(request, branch),
     )
 
 
@@ -157,26 +171,38 @@ def _list_stages(of_branch: Request) -> list[str]:
     return [*panel.STAGES, *list_set_stages(of_branch)]
 
 
+def _list_tables_above(spec: ReleaseSpec, branch: str) -> tuple[str, ...]:
+    """Return the tables that tell the rows above a further table, and of the persons above these."""
+    (root, _), first, above = get_above(spec.tables), get_below(spec.tables)[0], spec.tables[branch].of
+    return {root: (WITH_ROWS, WITHOUT_ROWS), first: (WITH_ROWS,)}.get(str(above), (OF_ROWS, WITH_ROWS, WITHOUT_ROWS))
+
+
+def _iterate_above(spec: ReleaseSpec, branch: str, inputs: Inputs) -> Iterator[Numbered]:
+    """Yield rows of the table above, with the columns of persons beside them, and their numbers."""
+    (root, persons), first, above = get_above(spec.tables), get_below(spec.tables)[0], spec.tables[branch].of
+    if above == first:
+        yield from number_rows(inputs.batches(WITH_ROWS))
+        return
+    key = str(persons.key)
+    of_persons = number_persons(inputs.batches(WITH_ROWS), inputs.batches(WITHOUT_ROWS), key)
+    if above == root:
+        yield from of_persons
+    else:
+        rows = number_rows(inputs.batches(OF_ROWS))
+        yield from lay_persons_beside(rows, of_persons, key)
+
+
+def _list_ruled_columns(of_branch: Request) -> tuple[str, ...]:
+    """Return the columns above that rules of a further table name."""
+    spec = of_branch.spec
+    named = list_named_columns(spec, spec.released_columns, spec.row_words)
+    ruled = {name for place, names in named if place[0] == "rules" for name in names}
+    return tuple(name for name in spec.released_columns if name in ruled & of_branch.above)
+
+
 def _build_drawing_step(whole: Request, branch: str) -> Step:
     """Return the step that draws a record of rows below for each row of the table above that has any."""
     spec, stages = whole.spec, _list_stages(whole.branches[branch])
-    (root, persons), first = get_above(spec.tables), get_below(spec.tables)[0]
-    above, key = spec.tables[branch].of, str(persons.key)
-    tables_above = {root: (WITH_ROWS, WITHOUT_ROWS), first: (WITH_ROWS,)}.get(
-        str(above), (OF_ROWS, WITH_ROWS, WITHOUT_ROWS)
-    )
-
-    def iterate_above(inputs: Inputs) -> Iterator[Numbered]:
-        """Yield rows of the table above, with the columns of persons beside them, and their numbers."""
-        if above == first:
-            yield from number_rows(inputs.batches(WITH_ROWS))
-            return
-        of_persons = number_persons(inputs.batches(WITH_ROWS), inputs.batches(WITHOUT_ROWS), key)
-        if above == root:
-            yield from of_persons
-        else:
-            rows = number_rows(inputs.batches(OF_ROWS))
-            yield from lay_persons_beside(rows, of_persons, key)
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         from privsyn.tasks.steps import draw_records  # here: it loads SciPy
@@ -184,7 +210,7 @@ def _build_drawing_step(whole: Request, branch: str) -> Step:
         recode, domain, seed = inputs.recode(), inputs.domain(), request.spec.mechanism.synthesis.seed
         whole_codes, sets = read_consistent(request, inputs, stages)
         consistent = [*whole_codes, *sets]
-        number, codes = draw_records.encode_above(iterate_above(inputs), request.encoding, recode)
+        number, codes = draw_records.encode_above(_iterate_above(spec, branch, inputs), request.encoding, recode)
         noisy = [(q, c.astype(np.float64)) for q, c in zip(*inputs.noisy("measure_without_rows"), strict=True)]
         chosen = draw_records.choose_above(codes, noisy, consistent, seed)
         codes = {a: np.ascontiguousarray(code[chosen]) for a, code in codes.items()}
@@ -204,7 +230,7 @@ def _build_drawing_step(whole: Request, branch: str) -> Step:
             *list_consistent_tables(stages),
             RECODE,
             *list_released_tables(["measure_without_rows"]),
-            *tables_above,
+            *_list_tables_above(spec, branch),
         ),
         outputs={"codes": tables.SYNTHETIC_CODES, ABOVE: tables.ROWS_ABOVE},
         settings=lambda r: r.spec.mechanism.synthesis.model_dump(include={"seed"}),
@@ -213,17 +239,20 @@ def _build_drawing_step(whole: Request, branch: str) -> Step:
     )
 
 
-def _build_decoding_step(branch: str) -> Step:
+def _build_decoding_step(whole: Request, branch: str) -> Step:
     """Return the step that makes the rows of a further table: its columns, and the number of the row above."""
+    spec, ruled = whole.spec, _list_ruled_columns(whole.branches[branch])
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         plan = with_tails(pool_one_ways(request, inputs, panel.STAGES), request.encoding)[1]
         released, key = request.spec.released_columns, plan.get_order()[0].person
         order = [name for name in request.spec.tables[branch].columns if name in released]
         above = np.concatenate([np.empty(0, np.int64), *(np.asarray(b.column(0)) for b in inputs.batches(NUMBERS))])
+        values = read_values_above(_iterate_above(spec, branch, inputs), above, plan, ruled) if ruled else {}
 
         def rows() -> Batches:
-            for batch in decode_linked(inputs.batches(panel.LINKED), plan, order, get_synthesis(request).seed):
+            linked, seed = inputs.batches(panel.LINKED), get_synthesis(request).seed
+            for batch in decode_linked(linked, plan, order, seed, values):
                 number = pa.array(above[np.asarray(batch.column(key)) - 1], pa.int64())
                 yield batch.set_column(batch.schema.get_field_index(key), batch.schema.field(key), number)
 
@@ -235,7 +264,13 @@ def _build_decoding_step(branch: str) -> Step:
         name="decode",
         title="Decode",
         kind=StepKind.POSTPROCESS,
-        inputs=(panel.LINKED, NUMBERS, RECODE, *list_released_tables(panel.STAGES)),
+        inputs=(
+            panel.LINKED,
+            NUMBERS,
+            RECODE,
+            *list_released_tables(panel.STAGES),
+            *(_list_tables_above(spec, branch) if ruled else ()),
+        ),
         outputs={"synthetic": tables.SYNTHETIC},
         settings=lambda r: {**panel.key_linking(r), "columns": key_columns(r)},
         reads=panel.DECODE.reads,

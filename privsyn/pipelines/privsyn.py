@@ -155,7 +155,7 @@ def _plan_scores(selection: Selection, request: Request, inputs: Inputs, rho: Fr
     near = list_asked_pairs(request, domain.attributes)
     alone = set(list_counted_alone(request.encoding.binning))  # of one code, and so related to nothing
     scored = combinations(domain.attributes, 2) if near is None else near
-    above = set(request.encoding.constant) if request.given else set()  # their relations are made already
+    above = {*request.encoding.list_attributes_within(request.above)}  # their relations are made already
     settled = (pair for pair in scored if alone & {*pair} or above >= {*pair})
     known = {*public.known_pairs, *(settled if alone or above else ())}
     return indif_scores.plan_queries(domain, rho, request.records, sensitivity, cells, known, more, near)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privsyn.data_contracts.columns import BooleanColumn, CategoricalColumn, Column
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.receipts import Query
@@ -42,14 +43,26 @@ SUM_OF_SCORES = "a sum of scores"
 def share_trends(request: Request) -> Fraction:
     """Return the part of the chosen marginals' budget that trends have; 0 where none are asked for.
 
-    Less where columns without an order are many: of d columns, o of them with an order, 2 o / (o + d) of the option.
+    Less where columns without a trend are many: of d columns, o of them with one, 2 o / (o + d) of the option.
     None where there are fewer than two, or where a prior says what to expect of pairs.
     """
     options, binning = request.spec.mechanism, request.encoding.binning
-    ordered = len(get_ordered(binning))
-    if not isinstance(options, PrivSyn) or request.spec.prior is not None or ordered < 2:
+    numbers = len(get_ordered(binning))
+    if not isinstance(options, PrivSyn) or request.spec.prior is not None or numbers < 2:
         return Fraction(0)
-    return options.split.exact_trends() * Fraction(2 * ordered, ordered + len(binning))
+    with_trend = numbers + len(list_two_valued(request))
+    return options.split.exact_trends() * Fraction(2 * with_trend, with_trend + len(binning))
+
+
+def list_two_valued(request: Request) -> tuple[str, ...]:
+    """Return the attributes in focus that are columns of two listed values: they have trends as numbers have."""
+    columns, focus, binning = request.spec.columns, request.spec.focus, request.encoding.binning
+    found = () if focus is None else focus.columns
+    return tuple(c for c in found if c in binning and _has_two_values(columns.get(c)))
+
+
+def _has_two_values(column: Column | None) -> bool:
+    return isinstance(column, BooleanColumn) or (isinstance(column, CategoricalColumn) and len(column.values) == 2)
 
 
 def list_trends(request: Request) -> tuple[str, ...]:
@@ -58,8 +71,8 @@ def list_trends(request: Request) -> tuple[str, ...]:
 
 
 def rank_by_looks(request: Request, inputs: Inputs, queries: Sequence[Query]) -> dict[str, Ranks]:
-    """Return the ranks of codes by which ``queries`` ask, by the noisy one-ways that rows were recoded by."""
-    return rank_codes(inputs.recode(), request.encoding.binning, trend_scores.get_top(queries))
+    """Return the ranks of codes by which ``queries`` ask."""
+    return trend_scores.rank_asked_codes(inputs.recode(), request.encoding.binning, queries)
 
 
 def read_trends(
@@ -96,9 +109,10 @@ def explain_by_trends(
 
 
 def _key_trends(request: Request) -> dict[str, Any]:
-    """Return which trends are asked, for cache keys; nothing where all are."""
-    asked = key_asked_pairs(request)
-    return {**asked, "most_noise": trend_scores.MOST_WIDE_NOISE} if asked else {}
+    """Return which trends are asked, for cache keys; nothing where those of all pairs of numbers and moments are."""
+    asked, two_valued = key_asked_pairs(request), list_two_valued(request)
+    wide = {**asked, "most_noise": trend_scores.MOST_WIDE_NOISE} if asked else {}
+    return wide | ({"two_valued": sorted(two_valued)} if two_valued else {})
 
 
 def list_trend_pairs(request: Request, attributes: Clique, ordered: Sequence[str], most: int) -> list[Clique]:
@@ -119,7 +133,7 @@ def build_trend_step(share: Fraction, number: int = 1) -> ReleaseStep:
 
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
         recode = inputs.recode()
-        attributes = list(rank_codes(recode, request.encoding.binning, 1))
+        attributes = list(rank_codes(recode, request.encoding.binning, 1, list_two_valued(request)))
         if number == 1:
             total = estimate_total(recode)
             most = trend_scores.count_clear_pairs(len(attributes), total, rho, request.records)

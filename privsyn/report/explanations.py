@@ -19,7 +19,7 @@ PAIRS, COLUMNS = "l1_2way", "l1_1way"
 
 
 def format_number(value: float | None) -> str:
-    """Return three significant digits, thousands separated; a dash for None."""
+    """Return a number with three significant digits, thousands separated; a dash for None."""
     if value is None:
         return "–"
     if value == int(value) and abs(value) < 1e6:

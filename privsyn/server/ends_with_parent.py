@@ -30,7 +30,7 @@ def watch(parent: int) -> None:
 
 
 def build_watched_command() -> list[str]:
-    """Return beginning of a command: Python, this file, and the process that runs this as the parent; a module follows.
+    """Return the beginning of a command: Python, this file, and this process as the parent; a module follows.
 
     By its file, whose folder stays off the path: it has modules of common names.
     """

@@ -52,7 +52,7 @@ SILENT_AFTER = timedelta(seconds=90)
 
 
 def name_worker() -> str:
-    """Return same for every worker of this user on this computer, so that the next one knows the runs of the last."""
+    """Return one name for every worker of this user on this computer: the next one knows the runs of the last."""
     return f"{socket.gethostname()}-{os.getuid()}"
 
 

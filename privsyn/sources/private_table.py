@@ -248,7 +248,7 @@ def _drop_bad_text(array: pa.Array) -> tuple[pa.Array, int]:
 
 
 def _as_bytes(array: pa.Array) -> pa.Array:
-    """Return text as its bytes.  Raises pyarrow.ArrowInvalid unless they can be read."""
+    """Return the text as its bytes.  Raises pyarrow.ArrowInvalid unless they can be read."""
     array = array.cast(pa.large_binary())
     array.validate(full=True)
     return array

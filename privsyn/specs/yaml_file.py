@@ -263,7 +263,7 @@ class _Builder:
             ) from None
 
     def _text(self, node: ScalarNode, text: str) -> str:
-        """Return text with each pair of surrogates, as JSON escapes an emoji, as the one character that it means."""
+        """Return the text with each pair of surrogates, as JSON escapes an emoji, as the character that it means."""
         if is_unicode(text):
             return text
         whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")

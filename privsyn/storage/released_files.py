@@ -16,6 +16,7 @@ from privsyn.base.paths import expand_path, make_safe_name
 from privsyn.base.settings import Settings
 from privsyn.base.wording import mention
 from privsyn.data_contracts.certificate import Certificate, Manifest
+from privsyn.data_contracts.linked_tables import join_columns
 from privsyn.data_contracts.release_spec import ReleaseSpec
 
 
@@ -56,7 +57,7 @@ def holds_itemsets(manifest: Manifest) -> bool:
 
 def check_measured(manifest: Manifest, spec: ReleaseSpec, field: str) -> None:
     """RequestError if a column that ``spec`` measures was not measured in the release: its rows say nothing of it."""
-    columns = manifest.spec.get("columns", {})
+    columns = join_columns(manifest.spec) or {}
     name = next((n for n in spec.measured_columns if columns.get(n, {}).get("measured", True) is False), None)
     if name is not None:
         raise RequestError(

@@ -88,7 +88,11 @@ class EncodingPlan:
     @property
     def constant(self) -> tuple[str, ...]:
         """The attributes of columns that are the same in every row of a person."""
-        names = frozenset() if self.panel is None else frozenset(self.panel.constant)
+        return () if self.panel is None else self.list_attributes_within(self.panel.constant)
+
+    def list_attributes_within(self, columns: Collection[str]) -> tuple[str, ...]:
+        """Return the attributes that follow from these released columns alone."""
+        names = frozenset(columns)
         return tuple(c.attribute for c in self.of_rows.codecs if names.issuperset(c.sources))
 
     @property

@@ -1,4 +1,4 @@
-"""Noisy answers and receipts as tables: the one form in which all three release steps publish."""
+"""Noisy answers and receipts as tables: the one form in which all release steps publish."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ _STEP = 0.1  # of the noise's standard deviation: by how much counts are moved t
 def shrink_marginal(
     counts: Floats, expected: Floats, variance: float, other: Callable[[Floats], Floats] | None = None
 ) -> Shrunk:
-    """Return estimate of every cell, and the chance that it is empty.
+    """Return the estimate of every cell, and the chance that it is empty.
 
     counts: unbiased noisy counts; expected: non-negative counts that agree with those of all parts of one attribute
     less; variance: of the noise as measured in each cell, >= 0, of which averaging with the parts has taken a degree

@@ -12,7 +12,7 @@ tasks/estimation/pooled_coefficients.py).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -54,6 +54,7 @@ NODES = 16
 TOP = 64
 """Largest score of a code by rank: one of the upper or lower end."""
 
+_TWO_VALUES = ((0, 2),)
 _ANGLES = np.arcsin(MOST_CORRELATION) * np.linspace(-1, 1, 201)
 _SINES, _SPREADS = np.sin(_ANGLES), 2 * np.cos(_ANGLES) ** 2
 _LEAST_EIGENVALUE = 0.01
@@ -140,15 +141,17 @@ def _choose_scores(width: Floats, ordered: NDArray[np.bool_], top: int) -> NDArr
     return np.append(whole, 0).astype(np.int64)
 
 
-def rank_codes(recode: Recode, binning: Binning, top: int) -> dict[str, Ranks]:
+def rank_codes(recode: Recode, binning: Binning, top: int, two_valued: Collection[str] = ()) -> dict[str, Ranks]:
     """Return the ranks of every attribute that has several ordered codes, by its noisy one-way.
 
-    ``top``: the largest score of a code: 1 or TOP.
+    ``top``: the largest score of a code: 1 or TOP; ``two_valued``: attributes whose first two codes are listed values,
+    which are in order, as either order of two is one.
     """
     found = {}
     for a, bins in binning.items():
-        if bins.in_order and a in recode:
-            ordered = mark_ordered_codes(recode[a], bins)
+        sections = bins.in_order or (_TWO_VALUES if a in two_valued else ())
+        if sections and a in recode:
+            ordered = mark_ordered_codes(recode[a], replace(bins, in_order=sections))
             width, there = _share_out(_sum_codes(recode[a], recode[a].estimate), ordered)
             if np.count_nonzero(width) > 1:
                 found[a] = Ranks(_choose_scores(width, ordered, top), width, ordered, there)

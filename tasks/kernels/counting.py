@@ -60,7 +60,7 @@ class CodeTable:
         return self.columns[self.domain.index(attribute)]
 
     def shape(self, clique: Iterable[str]) -> tuple[int, ...]:
-        """Return number of distinct codes that each attribute's column may hold, the filtered one included."""
+        """Return the number of distinct codes that each attribute's column may hold, the filtered one included."""
         return tuple(size + int(self.padded) for size in self.domain.shape(clique))
 
     @classmethod
@@ -128,7 +128,7 @@ def fill_keys(keys: np.ndarray, columns: Sequence[np.ndarray], shape: Sequence[i
 
 
 def check_cells(shape: Sequence[int], clique: Clique) -> int:
-    """Return number of cells of ``shape``; raises ValueError if the cell numbers would not fit."""
+    """Return the number of cells of ``shape``; raises ValueError if the cell numbers would not fit."""
     cells = prod(shape)
     if cells > MAX_CELLS:
         names = ", ".join(clique)

@@ -132,7 +132,7 @@ class Sweeper:
 
 
 def list_merged(cliques: Sequence[Sequence[int]], merges: Sequence[Merges]) -> list[tuple[int, Merge]]:
-    """Return attribute and merge of every column of merged codes, each once, attributes in order."""
+    """Return the attribute and merge of every column of merged codes, each once, attributes in order."""
     found: dict[tuple[int, int], tuple[int, Merge]] = {}
     for clique, own in zip(cliques, merges, strict=True):
         for a, merge in zip(clique, own, strict=False):

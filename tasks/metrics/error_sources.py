@@ -114,7 +114,7 @@ def sum_bin_noise(recode: Recode, groups: Mapping[str, NDArray[np.int32]]) -> di
 
 
 def compute_expected_l1(noise_sd: Floats) -> float:
-    """Return expected L1 norm of independent normal noise of these standard deviations, in their unit."""
+    """Return the expected L1 norm of independent normal noise of these standard deviations, in their unit."""
     return float(NORMAL_MEAN_ABSOLUTE * noise_sd.sum())
 
 

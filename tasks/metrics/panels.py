@@ -184,7 +184,7 @@ def regress_random(table: PanelTable, outcome: str, others: Sequence[str]) -> Fl
 
 
 def _read_regression(table: PanelTable, outcome: str, others: Sequence[str]) -> tuple[Floats, Floats, Integers, Floats]:
-    """Return outcome, others, person from 0, and by what a slope is multiplied to be of standard deviations."""
+    """Return the outcome, others, person from 0, and by what a slope is multiplied to be of standard deviations."""
     values = np.column_stack([table.values[name] for name in (outcome, *others)])
     known = ~np.isnan(values).any(axis=1)
     person = np.unique(table.person[known], return_inverse=True)[1].astype(np.int64)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+
+from privsyn.tasks.codecs import EncodingPlan
 
 Numbered: TypeAlias = tuple[NDArray[np.int64], pa.RecordBatch]
 """Rows of a synthetic table, and the numbers by which rows below name them."""
@@ -50,3 +52,21 @@ def lay_persons_beside(rows: Iterable[Numbered], persons: Iterable[Numbered], ke
         columns = {n: batch.column(n) for n in batch.schema.names}
         columns |= {n: beside.column(n).combine_chunks() for n in names if n not in columns}
         yield own, pa.RecordBatch.from_pydict(columns)
+
+
+def read_values_above(
+    rows: Iterable[Numbered], numbers: NDArray[np.int64], plan: EncodingPlan, columns: Collection[str]
+) -> dict[str, pa.Array]:
+    """Return what rules read of some columns of the rows above with these ``numbers``, each of shape (numbers,).
+
+    ``plan``: of a request that has these columns; ``rows``: numbered in ascending order.
+    """
+    codecs = [codec for codec in plan.of_rows.codecs if not set(columns).isdisjoint(codec.ranges())]
+    every, parts = [np.empty(0, np.int64)], dict[str, list[pa.Array]]()
+    for number, batch in rows:
+        every.append(number)
+        for codec in codecs:
+            for name, values in codec.read({source: batch.column(source) for source in codec.sources}).items():
+                parts.setdefault(name, []).append(values)
+    place = pa.array(np.searchsorted(np.concatenate(every), numbers))
+    return {name: pa.chunked_array(of).combine_chunks().take(place) for name, of in parts.items() if name in columns}

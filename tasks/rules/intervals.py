@@ -111,7 +111,7 @@ def _list_corners(function: Callable[[Floats, Floats], Floats], a: Interval, b: 
 
 
 def multiply(a: Interval, b: Interval) -> Interval:
-    """Return a b."""
+    """Return a times b."""
     return Interval(*_list_corners(np.multiply, a, b), *_combine_masks(a, b))
 
 

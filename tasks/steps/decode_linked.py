@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,11 +66,16 @@ def build_linked_schema(plan: EncodingPlan, column_order: Sequence[str]) -> pa.S
 
 
 def decode_linked(
-    batches: Iterable[pa.RecordBatch], plan: EncodingPlan, column_order: Sequence[str], seed: int
+    batches: Iterable[pa.RecordBatch],
+    plan: EncodingPlan,
+    column_order: Sequence[str],
+    seed: int,
+    above: Mapping[str, pa.Array] = MappingProxyType({}),
 ) -> Iterator[pa.RecordBatch]:
     """Yield the synthetic table as batches of :func:`build_linked_schema`, person by person and in their order.
 
-    ``batches``: of linked rows.  A value that stays is the value of the row before.
+    ``batches``: of linked rows; ``above``: values of constant columns that are made already, shape (persons,), beside
+    which rows keep the rules.  A value that stays is the value of the row before.
     Identifiers count from 1.  No row breaks a rule of the plan: rows that do are mended in the columns that change from
     row to row; in the place of a person of which a row cannot be comes another one of as many rows, or none.
     """
@@ -77,13 +83,16 @@ def decode_linked(
     ranges = plan.list_table_ranges(column_order)
     schema = build_linked_schema(plan, column_order)
     for batch in _iterate_whole_persons(batches, plan.get_order()[0]):
-        columns = _Decoder(plan, batch, rng).decode()
+        columns = _Decoder(plan, batch, rng, above).decode()
         arrays = [as_released(columns[name], ranges[name]) for name in ranges]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 REDRAWS = 16
 """How often what is the same in all rows of a person is drawn anew inside its codes, where it breaks a rule."""
+
+DONORS = 16
+"""Persons that are tried in the place of one whose rows cannot be mended beside what is made above."""
 
 PERSONS = 500
 """Random persons among whom one that keeps the rules is looked for."""
@@ -170,11 +179,19 @@ def _to_arrays(table: pa.Table) -> dict[str, NDArray[Any]]:
 class _Decoder:
     """Values of the linked rows of some persons."""
 
-    def __init__(self, plan: EncodingPlan, codes: Mapping[str, NDArray[Any]], rng: np.random.Generator) -> None:
+    def __init__(
+        self,
+        plan: EncodingPlan,
+        codes: Mapping[str, NDArray[Any]],
+        rng: np.random.Generator,
+        above: Mapping[str, pa.Array] = MappingProxyType({}),
+    ) -> None:
+        """Take the codes of linked rows; ``above``: values of all persons, as of :func:`decode_linked`."""
         self._plan, self._rng, self._codes = plan, rng, dict(codes)
         self._panel, _ = plan.get_order()
         self._order = open_order(plan)
         person = self._codes.pop(self._panel.person).astype(np.int64)
+        self._above = {name: values.take(pa.array(person)) for name, values in above.items()}
         self._drawn = np.flatnonzero(self._codes.pop(self._panel.rows))
         self._first = np.diff(person, prepend=-1) != 0
         self._number = np.cumsum(self._first) - 1
@@ -213,6 +230,7 @@ class _Decoder:
                 helped = {"helpers": {n: of_person[n] for n in codec.helpers}} if codec.helpers else {}
                 values = codec.decode(of_person[codec.attribute], self._rng, **helped)
                 carried |= {name: array.take(number) for name, array in values.items()}
+        carried |= self._above
         moved = (step - step[self._drawn][self._number]) * self._plan.order_unit
         for name in panel.with_order:
             domain = self._plan.ranges()[name]
@@ -253,27 +271,54 @@ class _Decoder:
         columns = repair_persons(
             codes, self._compute_persons(columns, self._first), self._first, rules, mending, self._rng
         )
-        broken = rules.find_broken_rows(columns).any(axis=0)
-        broken |= rules.find_broken_persons(columns, self._first).any(axis=0)
+        broken = self._find_broken(columns, self._first)
         return self._replace_persons(columns, np.unique(self._number[broken])) if broken.any() else columns
 
     def _replace_persons(self, columns: dict[str, pa.Array], broken: NDArray[np.int64]) -> dict[str, pa.Array]:
         """Return the rows with another person's in the place of each ``broken`` one's, or without it.
 
-        The other one has as many rows, and breaks no rule.
+        The other one has as many rows, and breaks no rule, here neither: what is made above stays.
         """
         starts = np.flatnonzero(self._first)
         rows = np.diff(np.append(starts, len(self._first)))
         whole = np.ones(len(starts), bool)
         whole[broken] = False
         source = np.arange(len(starts))
-        for size in np.unique(rows[broken]):
-            places, others = broken[rows[broken] == size], np.flatnonzero(whole & (rows == size))
-            source[places] = self._rng.choice(others, len(places)) if len(others) else -1
+        for _ in range(DONORS if self._above else 1):
+            for size in np.unique(rows[broken]):
+                places, others = broken[rows[broken] == size], np.flatnonzero(whole & (rows == size))
+                source[places] = self._rng.choice(others, len(places)) if len(others) else -1
+            found, kept = self._take_persons(columns, source, starts)
+            if not self._above:
+                return found
+            number = self._number[kept]
+            broken = np.unique(number[self._find_broken(found, self._first[kept])])
+            if not len(broken):
+                return found
+        source[broken] = -1
+        return self._take_persons(columns, source, starts)[0]
+
+    def _take_persons(
+        self, columns: dict[str, pa.Array], source: NDArray[np.int64], starts: NDArray[np.int64]
+    ) -> tuple[dict[str, pa.Array], NDArray[np.int64]]:
+        """Return the rows of the person ``source`` in each one's place, -1 for none, and the places that are left.
+
+        Identifiers, and what is made above, are those of the place.  ``starts``: where persons begin.
+        """
         kept = np.flatnonzero(source[self._number] >= 0)
         place = starts[source[self._number[kept]]] + kept - starts[self._number[kept]]
         found = {name: array.take(pa.array(place)) for name, array in columns.items()}
-        return found | {self._panel.person: columns[self._panel.person].take(pa.array(kept))}
+        stay = {self._panel.person: columns[self._panel.person], **self._above}
+        found |= {name: array.take(pa.array(kept)) for name, array in stay.items()}
+        return self._compute_persons(found, self._first[kept]) if self._above else found, kept
+
+    def _find_broken(self, columns: Mapping[str, pa.Array], first: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return which rows break a rule, by themselves or across rows; ``first``: where a person begins."""
+        rules = self._plan.rules
+        if rules is None:
+            return np.zeros(len(first), bool)
+        broken = rules.find_broken_rows(columns).any(axis=0) | rules.find_broken_persons(columns, first).any(axis=0)
+        return np.asarray(broken)
 
     def _repair_rows(
         self, codes: dict[str, NDArray[Any]], columns: dict[str, pa.Array], rules: CompiledRules

@@ -20,6 +20,9 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.receipts import Query, sum_rho
+from privsyn.tasks.codecs.binning import Binning
+from privsyn.tasks.estimation.recode import Recode
+from privsyn.tasks.estimation.trends import Ranks, rank_codes
 from privsyn.tasks.kernels.counting import Countable, count_all
 from privsyn.tasks.steps.indif_scores import plan_score_queries
 
@@ -122,6 +125,11 @@ def get_top(queries: Sequence[Query]) -> int:
     """Return the largest score that these queries ask with."""
     sensitivities = [q.sensitivity for q in queries]
     return max(sensitivities, default=1) // min(sensitivities, default=1)
+
+
+def rank_asked_codes(recode: Recode, binning: Binning, queries: Sequence[Query]) -> dict[str, Ranks]:
+    """Return the ranks of codes by which ``queries`` ask, by the noisy one-ways that rows were recoded by."""
+    return rank_codes(recode, binning, get_top(queries), {a for query in queries for a in query.attributes})
 
 
 def count_exactly(

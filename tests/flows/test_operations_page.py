@@ -101,6 +101,9 @@ LONG = {
     "Tables of a database",
     "Back up and recover a ledger in PostgreSQL",
     "Release formats",
+    "Back up and recover the ledger",
+    "The ledger",
+    "Without a checkout",
 }
 """Sections whose commands take longest."""
 

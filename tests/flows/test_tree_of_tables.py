@@ -20,7 +20,11 @@ from tests.support.releases import QUICK
 
 LARGE = {"privacy": {"epsilon": 50, "delta": 1e-9}, "budget": {"epsilon": 200, "delta": 1e-8}}
 NAMES = ("persons", "visits", "drugs", "buys")
-RULES = [{"never": "dose == 2 and day < 9"}, {"never": "dose == 2 and previous.dose == 2"}]
+RULES = [
+    {"never": "dose == 2 and day < 9"},
+    {"never": "dose == 2 and previous.dose == 2"},
+    {"never": "dose == 2 and visits.job == 'none' and sex == 'f'"},
+]
 WORKLOAD = [{"question": "share(dose == 1 and day < 7) by sex"}, {"question": "share(ever(dose == 2)) by job"}]
 CONTENT = make_tree_content(rules=RULES, workload=WORKLOAD)
 
@@ -51,15 +55,18 @@ def test_keys_join_and_caps_hold(made: Any) -> None:
 
 
 def test_every_row_keeps_the_rules_of_its_table(made: Any) -> None:
-    """About a row, and about the row before of the same visit; some private rows keep neither."""
+    """About a row, about the row before of the same visit, and beside the rows above; some private rows break each."""
     tables, folder, found = made
     broken = []
-    for drugs in (tables["drugs"].to_pandas().sort_values(["visit", "day"], kind="stable"), found["drugs"]):
-        high = drugs["dose"] == 2
-        again = high & high.groupby(drugs["visit"]).shift(fill_value=False)
-        broken.append([int((high & (drugs["day"] < 9)).sum()), int(again.sum())])
+    for t in ({name: table.to_pandas() for name, table in tables.items()}, found):
+        rows = t["drugs"].merge(t["visits"], on="visit").merge(t["persons"], on="pid")
+        rows = rows.sort_values(["visit", "day"], kind="stable")
+        high = rows["dose"] == 2
+        again = high & high.groupby(rows["visit"]).shift(fill_value=False)
+        beside = high & (rows["job"] == "none") & (rows["sex"] == "f")
+        broken.append([int((high & (rows["day"] < 9)).sum()), int(again.sum()), int(beside.sum())])
     assert min(broken[0]) > 0
-    assert broken[1] == [0, 0]
+    assert broken[1] == [0, 0, 0]
     assert "- never `dose == 2 and previous.dose == 2`" in (folder / "README.md").read_text()
 
 
@@ -175,13 +182,18 @@ def test_a_check_a_forecast_and_the_private_report_know_all_tables(made: Any) ->
     figures = {f.name: f for f in privsyn.evaluate(folder, tables).evaluation.panel}
     for name in ("drugs: rows per row of visits", "buys: rows per row of persons"):
         assert figures[name].distance is not None and figures[name].distance < 0.1
+    for rule in RULES:
+        broken = figures[f"drugs: rows that break a rule: never {rule['never']}"]
+        assert broken.real is not None and broken.real > 0 and broken.synthetic == 0
     spec = make_tables_spec(make_tree_content())
     report = privsyn.check_spec(spec, tables)
     assert any("drugs" in noise.what for noise in report.noise)
     assert ("dose", "integer, of drugs") in {(column.column, column.kind) for column in report.columns}
     assert {name: fit.rows for name, fit in report.further.items()} == {n: tables[n].num_rows for n in NAMES[2:]}
     assert [column.column for column in report.further["buys"].columns] == ["online", "week"]
-    assert "of the first two tables" in " ".join(privsyn.forecast(spec, 300, epsilons=[1.0], seeds=1).words)
+    like = privsyn.forecast(spec, 300, epsilons=[50.0], seeds=1, earlier=folder)
+    assert {name: made.made_up for name, made in like.further.items()} == {"drugs": False, "buys": False}
+    assert {c.column for c in like.further["buys"].at[0].columns} == {"online", "week"}
 
 
 def test_rows_that_do_not_fit_are_counted_in_private(made: Any) -> None:

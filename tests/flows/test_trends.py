@@ -18,9 +18,11 @@ from privsyn.api.release import improve, release_in_process
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.inputs import PrivateAccess
+from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
-from privsyn.engine.step import check_shares, release_steps
+from privsyn.engine.step import check_shares, get_step, release_steps
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.trend_steps import TRENDS, list_trend_pairs, list_trends, share_trends
 from privsyn.publish.certificate_of_run import list_measured_relations
@@ -64,6 +66,22 @@ def test_trends_have_a_part_of_the_third_share_by_the_columns_with_an_order() ->
     shares = {step.name: step.share(asked) for step in release_steps(steps)}
     assert shares[TRENDS] == Fraction("0.73") * share_trends(asked)
     assert shares[TRENDS] + shares["measure_marginals"] + shares["value_counts"] == Fraction("0.73")
+
+
+def test_a_label_of_two_values_in_focus_has_a_trend_with_every_number() -> None:
+    asked, plain = request(focus={"columns": ["group", "a"]}), request()
+    assert share_trends(asked) == Fraction("0.15") > share_trends(plain)
+    keys = [get_step(build_steps(r), TRENDS).settings(r) for r in (asked, plain)]  # type: ignore[misc]
+    assert keys == [{"two_valued": ["group"]}, {}]
+    rows = make_table().drop_columns(["group"])
+    rows = rows.append_column("group", pa.array(np.where(np.asarray(rows["a"]) > 100, "x", "y")))
+    access = PrivateAccess(lambda repairs=None: rows.to_batches())
+    asked = Request(asked.spec, tuple(rows.column_names), 1)
+    made = MemoryRun(asked, build_steps(asked), draw_from_seed(0), access).run()
+    names = [q.attributes for q in read_receipts(made[TRENDS]["receipts"])]
+    assert {("group",), ("a", "group"), ("b", "group"), ("c", "group")} <= {*names}
+    synthetic = made["decode"]["synthetic"].to_pandas().groupby("group").a.mean()
+    assert synthetic["x"] > synthetic["y"] + 10
 
 
 @pytest.mark.parametrize(

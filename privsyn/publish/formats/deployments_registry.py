@@ -112,7 +112,7 @@ def _describe_privacy_loss(release: Described) -> dict[str, Any]:
 
 
 def _compute_units(release: Described) -> int | None:
-    """Return noisy number of people.
+    """Return the noisy number of people.
 
     Known where each has one record and the rows are as many as the noisy counts say.
     """

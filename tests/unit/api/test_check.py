@@ -26,6 +26,7 @@ from privsyn.sources.open_source import open_source
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from privsyn.tasks.steps.encode import Repairs, encode
+from tests.support.linked_tables import make_tables_spec, make_tree_content
 from tests.support.specs import make_spec, mechanism_fields
 
 COLUMNS: dict[str, Any] = {
@@ -331,3 +332,23 @@ def test_a_wide_table_is_told_how_many_of_its_pairs_are_scored_and_which() -> No
     assert not any("scored" in w for w in check(make_spec(columns=narrow)).warnings)
     alone = make_spec(columns=wide, mechanism={"name": "independent"})
     assert not any("scored" in w for w in check(alone).warnings)
+
+
+def test_further_tables_are_named_in_warnings_and_their_sets_are_predicted() -> None:
+    columns = {
+        "paid": {"kind": "number", "min": 0, "max": 10, "edges": [0, 1, 10]},
+        "dose": {"kind": "integer", "min": 0, "max": 2},
+        "note": {"kind": "boolean", "measured": False},
+    }
+    workload = [{"columns": ["dose", "job"]}, {"question": "share(dose == 9) by sex"}]
+    tables = make_tree_content(columns=columns, order="dose", workload=workload)
+    report = check(make_tables_spec(tables, workload=[{"columns": ["age", "income"]}]))
+    found = "\n".join(report.warnings)
+    assert "tables.drugs.columns.paid begins at 0" in found and "tables.drugs.columns.paid: without `decimals`" in found
+    assert "tables.drugs.columns.note is not measured" in found
+    assert "tables.drugs.workload[1].question: no value that dose can have fulfils its condition" in found
+    named = ["age, income", "dose, job (of drugs)", "dose, sex: the cells of share(dose == 9) by sex (of drugs)"]
+    assert [row[0] for row in report.set_rows()[::3]] == named
+    counted = {line.what: (line.queries, line.low) for line in report.noise if "named sets" in line.what}
+    assert [many for many, _ in counted.values()] == [1, 2]
+    assert len({s.sd for s in report.sets if s.table}) == 1

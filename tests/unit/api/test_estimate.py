@@ -17,6 +17,7 @@ from privsyn.forecasts.made_up_rows import assume_rows
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.tasks.kernels.counting import count_all
 from tests.support.commands import privsyn as run_command
+from tests.support.linked_tables import make_tables_spec, make_tree_content
 from tests.support.specs import PEOPLE_YAML, make_spec
 
 
@@ -49,6 +50,24 @@ def test_what_handles_rows_grows_with_them(few: Estimate, many: Estimate) -> Non
     for name in ("encode", "synthesize", "decode"):
         assert other[name].cpu + other[name].worker_cpu > one[name].cpu
     assert other["compress domain"].disk_mb < 10 * one["compress domain"].disk_mb
+
+
+def test_merged_codes_and_single_values_are_counted_in_the_made_up_rows() -> None:
+    """Of their codes no chances are assumed."""
+    columns = {"paid": {"kind": "integer", "min": 0, "max": 5_000}, "ok": {"kind": "boolean"}}
+    found = privsyn.estimate(make_spec(columns, workload=[{"columns": ["paid", "ok"]}]), 20_000)
+    assert {"value counts", "measure sets"} < {s.step for s in found.steps}
+
+
+@pytest.mark.slow
+def test_further_tables_are_estimated_each_by_its_steps() -> None:
+    rules = [{"never": "dose == 2 and previous.dose == 2"}]
+    found = privsyn.estimate(make_tables_spec(make_tree_content(rules=rules)), 2_000)
+    steps = [s.step for s in found.steps]
+    assert {"encode", "drugs: encode", "drugs: measure marginals", "buys: publish"} < {*steps}
+    assert steps.count("start") == 1 and len(steps) == len({*steps})
+    assert found.columns == 9 and any(word.startswith("drugs: Each person has one record") for word in found.words)
+    assert found.whole.cpu == pytest.approx(sum(s.cpu for s in found.steps))
 
 
 @pytest.mark.slow

@@ -66,7 +66,7 @@ def change(name: str, **changes: Any) -> dict[str, Any]:
 DEEP = {"of": "drugs", "order": "n", "max": 2, "columns": {"n": {"kind": "integer", "min": 0, "max": 9}}}
 AGAIN = {"job": {"kind": "boolean"}, "day": {"kind": "integer", "min": 0, "max": 30}}
 
-NEVER_ABOVE = [{"never": "dose == 2 and job == 'none'"}]
+NEVER_ABOVE = [{"never": "age > 30 and job == 'none'"}]
 LOOKED_UP = {"lookup": {"from": "day", "to": "dose", "table": "doses.csv"}}
 
 
@@ -105,7 +105,9 @@ def test_what_is_about_the_first_two_tables_names_no_further_one(fields: dict[st
         (change("drugs", once=["a"]), "is about the roles in a household"),
         (change("drugs", columns=["day"]), "has no columns of its own"),
         (change("drugs", columns=AGAIN), "'job' is a column of visits and of drugs"),
-        (change("drugs", rules=NEVER_ABOVE), "names 'job', and a rule of drugs is about the columns of drugs alone"),
+        (change("drugs", rules=NEVER_ABOVE), "names no column of drugs, and the rows above are made before"),
+        (change("drugs", rules=[{"derive": {"age": "dose + 1"}}]), "makes 'age', which is no column of drugs"),
+        (change("drugs", rules=[{"never": "dose == 2 and buys.online == 1"}]), "Write one of previous, next, first"),
         (change("drugs", rules=[{"never": "dose == 'high'"}]), "dose"),
         (change("drugs", rules=[LOOKED_UP]), "names a file"),
         (change("visits", rules=NEVER_ABOVE), "`rules` of the first two tables is the spec's"),

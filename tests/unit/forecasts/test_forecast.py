@@ -16,9 +16,10 @@ import pytest
 import privsyn
 from privsyn.base.errors import RequestError
 from privsyn.engine.request import Request
-from privsyn.forecasts.forecast import draw_strengths, find_threshold
+from privsyn.forecasts.forecast import draw_strengths, find_threshold, take_units_for_rows
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.marginal_distance import list_all_cliques
+from tests.support.linked_tables import make_tables_spec, make_tree_content
 from tests.support.specs import make_spec
 
 COLUMNS: dict[str, dict[str, Any]] = {
@@ -176,3 +177,21 @@ def test_of_made_up_rows_no_error_of_a_mean_is_known_where_values_may_be_null(tm
     ages, grades = ([f.at[0].columns[i].mean_error for f in (made_up, public)] for i in (0, 1))
     assert ages[0] is None and None not in (ages[1], *grades) and "may be null" in made_up.words[3]
     assert [f.epsilon_rows()[0][4].startswith("~") for f in (made_up, public)] == [True, False]
+
+
+def test_further_tables_have_forecasts_of_their_own_columns_and_their_pairs_with_those_above() -> None:
+    """With their part of the budget, and without the rules about several rows."""
+    rules = [{"never": "dose == 2 and previous.dose == 2"}]
+    spec = make_tables_spec(make_tree_content(rules=rules), rules=[{"never": "visits.age < previous.age"}])
+    made = privsyn.forecast(spec, 400, epsilons=[1], seeds=1)
+    assert "of the first two tables" in made.assumption and [*made.further] == ["drugs", "buys"]
+    drugs, buys = made.further.values()
+    assert [c.column for c in drugs.at[0].columns] == ["day", "dose"]
+    assert [c.column for c in buys.at[0].columns] == ["week", "online"]
+    # five columns above drugs and one above buys, whose pairs are made already
+    assert (drugs.at[0].all_pairs, buys.at[0].all_pairs) == (2 * 5 + 1, 2 * 1 + 1)
+    assert "a row of drugs with the columns above it" in drugs.assumption and drugs.of == "persons"
+    assert [*made.as_json()["further"]] == ["drugs", "buys"] and "<h4>drugs</h4>" in made._repr_html_()
+    alone = privsyn.forecast(take_units_for_rows(spec.branches["drugs"]), 400, epsilons=[1], seeds=1)
+    noise = {c.column: c.noise for c in alone.at[0].columns}
+    assert all(1.5 < c.noise / noise[c.column] < 2 for c in drugs.at[0].columns)  # a third of rho: sqrt(3)

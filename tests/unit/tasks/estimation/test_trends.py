@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.estimation.known_zeros import KnownZeros
 from privsyn.tasks.estimation.marginals import Marginal
@@ -24,7 +25,7 @@ from privsyn.tasks.estimation.trends import (
     rank_codes,
 )
 from privsyn.tasks.kernels.counting import CodeTable, count
-from privsyn.tasks.steps.trend_scores import count_exactly, plan_queries
+from privsyn.tasks.steps.trend_scores import count_exactly, plan_queries, rank_asked_codes
 
 ROWS, CODES = 20_000, 7
 NAMES = ("a", "b", "c")
@@ -150,3 +151,13 @@ def test_a_column_of_one_code_tells_nothing() -> None:
     recode = read_recode(constant, 1)
     recode["a"].estimate[1:] = 0.0
     assert list(rank_codes(recode, BINNING, 1)) == ["b", "c"]
+
+
+def test_two_listed_values_are_in_order_where_they_are_asked_and_null_is_not() -> None:
+    recode = read_recode(draw_rows(1), 1)
+    listed = {**BINNING, "a": AttributeBins(np.arange(CODES + 1, dtype=np.int32))}
+    assert list(rank_codes(recode, listed, 1)) == ["b", "c"]
+    queries = [Query(("a", "b"), 1, 1, 10.0)]
+    ranks = rank_asked_codes(recode, listed, queries)
+    assert ranks["a"].score.tolist() == [-1, 1, *[0] * CODES]
+    assert ranks["a"].ordered.tolist() == [True, True, *[False] * (CODES - 1)]

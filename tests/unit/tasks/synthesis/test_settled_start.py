@@ -109,7 +109,6 @@ def test_heat_that_is_tried_is_used_where_a_sample_gains(gains: bool, monkeypatc
     def make(try_heat: bool) -> CodeTable:
         return synthesize(marginals, DOMAIN, Synthesis(seed=3, oversample=1, try_heat=try_heat), true.rows)
 
-    monkeypatch.setattr(sweep, "HEAT_SAMPLE_ROWS", true.rows // sweep.LEAST_HEAT_SAMPLES)
     tried, heated = make(try_heat=True), make(try_heat=False)
     monkeypatch.setattr(sweep, "STUCK_THRESHOLD", 2.0)
     none = make(try_heat=True)
