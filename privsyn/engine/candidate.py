@@ -232,7 +232,9 @@ class Candidate:
         )
 
     def _open_public_work(self) -> RowWork:
-        make_folder = partial(self.store.make_scratch, self.settings.dask_public_folder)
+        """Return the work of post-processing in parts, by workers that see one folder of rows in the making."""
+        folder = self.settings.dask_public_folder
+        make_folder = partial(self.store.make_scratch, folder and folder.absolute())
         return RowWork(self.makers, make_folder, self.settings.threads, apart=True)
 
     def _encode_parts(self, encoding: EncodingPlan) -> tuple[Make, list[Partition]] | None:
