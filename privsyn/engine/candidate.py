@@ -237,6 +237,7 @@ class Candidate:
         return self.store.make_scratch(self.settings.dask_public_folder)
 
     def _open_public_work(self) -> RowWork:
+        """Return the work of post-processing in parts, by workers that see one folder of rows in the making."""
         return RowWork(self.makers, self.make_public_folder, self.settings.threads, apart=True)
 
     def _encode_parts(self, encoding: EncodingPlan) -> tuple[Make, list[Partition]] | None:
