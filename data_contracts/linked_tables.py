@@ -163,6 +163,7 @@ def fold_tables(content: Mapping[str, Any]) -> dict[str, Any]:
         if tables[name].get(field):
             problem = f"is a field of further tables, and `{field}` of the first two tables is the spec's"
             raise FieldError(problem, f"Write it in `{field}` of the spec", ("tables", name, field))
+    _check_keys(tables)
     for field in OF_ROWS:
         if field in tables[below]:
             if content.get(field):
@@ -224,6 +225,17 @@ def _arrange(tables: Mapping[str, Mapping[str, Any]]) -> list[str]:
         problem = f"{' and '.join(roots)} are of no other table, and one table of persons or households is above all"
         raise FieldError(problem, f"Write `of: {roots[0]}` in what is of it", ("tables", roots[1]))
     return [roots[0], below[0], *(name for name in tables if name not in (roots[0], below[0]))]
+
+
+def _check_keys(tables: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise FieldError where the key of a table of rows is a column that names the row above, or the person."""
+    of_above = {name: {tables[table["of"]].get("key")} for name, table in tables.items() if table.get("of")}
+    root = next(table.get("key") for table in tables.values() if table.get("of") is None)
+    for name, keys in of_above.items():
+        key = tables[name].get("key")
+        if isinstance(key, str) and key in {*keys, root}:
+            problem = f"is {key!r}, which names the row above, and several rows of {name} may be of one"
+            raise FieldError(problem, "Name a column that identifies a row, or take it out", ("tables", name, "key"))
 
 
 def _describe_further(name: str, tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

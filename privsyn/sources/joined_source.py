@@ -103,7 +103,11 @@ class JoinedSource(Source):
                 if own not in opened:
                     person = str(persons.key) if own == name and table.of != root else None
                     row_key = table.key if read_key else None
-                    opened[own] = _open(data[own], table, key, branch, open_one, row_key, person)
+                    try:
+                        opened[own] = _open(data[own], table, key, branch, open_one, row_key, person)
+                    except RequestError as error:
+                        at = "" if error.field.endswith("data") else f".{error.field}"
+                        raise error.about(f"tables.{own}{at}") from None
         first, *further = branches
         whole = cls._join_two(opened, branches[first])
         whole = replace(whole, row_key=spec.tables[first].key if household else None)
@@ -446,10 +450,7 @@ def _open(
         named = {**columns, person: CategoricalColumn(kind="categorical", values=("-",))}
         with suppress(RequestError):
             return open_one(data, alone.model_copy(update={"columns": named}))
-    try:
-        return open_one(data, alone)
-    except RequestError as error:
-        raise error.about("tables") if error.field.endswith("data") else error from None
+    return open_one(data, alone)
 
 
 def _refuse(name: str, problem: str, cure: str) -> RequestError:

@@ -98,8 +98,13 @@ def _weigh(persons: dict[str, Integers], recode: Recode, noisy: Sequence[tuple[Q
         shares = np.bincount(code, minlength=len(counts)) / max(len(code), 1)
         codes.append(code)
         wanted.append(project_to_sum(shrink_counts(counts, total * shares, query.sigma), total))
-    weights = rake(codes, wanted, lambda found: MOST_HEAVIER * max(float(found.mean()), 1e-300))
+    weights = rake(codes, wanted, _limit_weight)
     return total, weights / max(float(weights.sum()), 1e-300)
+
+
+def _limit_weight(weights: Floats) -> float:
+    """Return how much one of persons with these weights may weigh, of whom there may be none."""
+    return MOST_HEAVIER * max(float(weights.mean()) if len(weights) else 0.0, 1e-300)
 
 
 def estimate_without(noisy: Sequence[tuple[Query, Floats]]) -> float:

@@ -98,6 +98,11 @@ def test_what_is_about_the_first_two_tables_names_no_further_one(fields: dict[st
         (change("buys", of=None), "persons and buys are of no other table"),
         (change("doses", **DEEP), "'doses' lies below 3 tables, drugs and visits and persons, and 2 is the most"),
         (change("visits", key=None), "nothing identifies a row of visits, and drugs is of it"),
+        (
+            change("drugs", key="visit"),
+            "is 'visit', which names the row above, and several rows of drugs may be of one",
+        ),
+        (change("visits", key="pid"), "is 'pid', which names the row above, and several rows of visits may be of one"),
         (change("drugs", max=None), "nothing says how many rows of a row of visits are kept at most"),
         (change("drugs", max=1), "greater than or equal to 2"),
         (change("drugs", order=None), "nothing says in which order rows of drugs follow each other"),
