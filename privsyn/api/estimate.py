@@ -16,6 +16,7 @@ from privsyn.api.rehearsal import PUBLISH, Cost, Rehearsal, compute_quarter
 from privsyn.base.errors import RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.settings import Settings
+from privsyn.counting.partitions import PART_ROWS
 from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.linked_tables import list_further
 from privsyn.data_contracts.promise import Unit
@@ -141,7 +142,10 @@ def estimate(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: float =
         for table, of_table in _split_tables(spec).items():
             rehearsal = Rehearsal(of_table, Path(folder) / f"rehearsal {table}", rows, rows_out)
             rehearsal.run()
-            steps = [_continue(rehearsal, name, cost, threads, by) for name, cost in rehearsal.costs.items()]
+            steps = [
+                _continue(rehearsal, name, cost, threads, by, _count_parts(rehearsal, name, spec))
+                for name, cost in rehearsal.costs.items()
+            ]
             found += [replace(step, step=f"{table}: {step.step}") if table else step for step in steps]
             rehearsals.append(rehearsal)
     first = StepEstimate(START, start, start, found[0].peak_mb, 0.0, WORKER_START * by)
@@ -208,8 +212,11 @@ def _measure_start(folder: Path) -> float:
     return time.process_time() - start
 
 
-def _continue(rehearsal: Rehearsal, name: str, cost: Cost, threads: int, workers: int) -> StepEstimate:
-    """Return what a part takes with all rows, from what it took with few and with a quarter of these."""
+def _continue(rehearsal: Rehearsal, name: str, cost: Cost, threads: int, workers: int, parts: int) -> StepEstimate:
+    """Return what a step takes with all rows, from what it took with few and with a quarter of these.
+
+    ``parts``: in how many it makes its table, which workers do where these are several.
+    """
     cpu, factor = cost.cpu, RELATED_FACTOR if name in rehearsal.related else 1.0
     disk = sum(size * _compute_growth(rehearsal, rows) for size, rows in cost.files) / 2**20
     if name == PUBLISH:
@@ -222,10 +229,11 @@ def _continue(rehearsal: Rehearsal, name: str, cost: Cost, threads: int, workers
         read, fewer = rehearsal.rows_in, rehearsal.fewer_in.get(name, Cost(cpu / 4, 0.0)).cpu
         cpu = _continue_line(compute_quarter(read), fewer, read, cpu, rehearsal.rows)
     cpu *= factor
-    wall = cpu + cost.counting / (workers or threads)
-    here, there = (0.0, cost.counting) if workers else (cost.counting, 0.0)
+    by_workers = (cost.counting if workers else 0.0) + (cpu if workers and parts > 1 else 0.0)
+    wall = cpu / (min(workers, parts) or 1) + cost.counting / (workers or threads)
+    here = cpu + cost.counting - by_workers
     return StepEstimate(
-        name.replace("_", " "), cpu + here, wall, cost.peak_mb + _grow_memory(rehearsal, name, cost), disk, there
+        name.replace("_", " "), here, wall, cost.peak_mb + _grow_memory(rehearsal, name, cost), disk, by_workers
     )
 
 
@@ -236,6 +244,14 @@ def _continue_line(first: int, low: float, second: int, high: float, at: float) 
     """
     slope = max(0.0, high - low) / (second - first) if second > first else 0.0
     return high + slope * (at - second)
+
+
+def _count_parts(rehearsal: Rehearsal, name: str, spec: ReleaseSpec) -> int:
+    """Return in how many parts a step makes its table; ``spec``: the request that is estimated."""
+    if rehearsal.makes_rows(name):
+        return _count_shards(rehearsal)
+    in_parts = name == "recode_rows" or (name == "encode" and spec.unit.person_id is None and not spec.tables)
+    return math.ceil(rehearsal.rows / PART_ROWS) if in_parts else 1
 
 
 def _count_shards(rehearsal: Rehearsal) -> int:

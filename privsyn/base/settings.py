@@ -62,11 +62,13 @@ class Settings(BaseSettings):
     dask_public: str = Field(
         default="",
         pattern=r"^((tcp|tls)://[^\s/@]{1,200}:\d{1,5})?$",
-        description="Address of a second Dask scheduler, whose workers make synthetic rows and reach no private ones.  "
-        "Default: the workers that count make them.",
+        description="Address of a second Dask scheduler, whose workers make synthetic rows and are sent no private "
+        "ones.  It is trusted: whoever controls it can run programs where the release runs.  Default: the workers that "
+        "count make them.",
     )
     dask_public_folder: Path | None = Field(
-        default=None, description="Folder of synthetic rows, at the same path for the second scheduler's workers."
+        default=None,
+        description="Folder of synthetic rows and nothing else, at the same path for the second scheduler's workers.",
     )
     dask_public_ca: Path | None = Field(default=None, description="File with the second cluster's authority (PEM).")
     dask_public_certificate: Path | None = Field(

@@ -9,11 +9,13 @@ happened to send.
 from __future__ import annotations
 
 import ipaddress
+import secrets
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,8 +23,8 @@ import numpy as np
 
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
-from privsyn.base.wording import mention
-from privsyn.counting.engine import WritePart
+from privsyn.base.wording import Text, mention
+from privsyn.counting.engine import Engine, WritePart
 from privsyn.counting.part_files import PartFile
 from privsyn.counting.partitions import add_up, count_partition, get_worker_version, list_partitions
 from privsyn.data_contracts.domain import Clique, Domain
@@ -39,12 +41,31 @@ _CONNECT = "15s"
 _NO_PAGES: dict[str, list[str]] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
 _NO_LIMIT = 0  # of a worker's memory: with one, Dask would write exact counts to a temporary folder when short of it
 
+_UNREACHABLE: dict[str, tuple[str, Text, str]] = {
+    "settings.dask": (
+        "a Dask worker cannot read the private store",
+        "Mount the private folder at the same path on every worker",
+        "",
+    ),
+    "settings.dask_public": (
+        "a worker of the second cluster cannot read and write there",
+        "Mount that folder, and nothing else of this computer, at the same path on every worker of "
+        + mention("settings.dask_public")
+        + ", with room in it, and run the workers as the user of the release",
+        "settings.dask_public_folder",
+    ),
+}
+"""By the setting of a cluster's address: problem, cure and field where its workers do not reach their files.
+
+The cure for makers must not be the one for workers that count: nobody is to open the private folder to them.
+"""
+
 
 class DaskEngine:
     """Counts on the workers of one cluster: the operator's, or one of this run's own.
 
-    Answers of a scheduler are objects of Python, so whoever is connected to runs programs here: beyond this machine
-    both sides prove by certificates who they are.
+    Answers of a scheduler are objects of Python, so whoever is connected to runs programs here, whatever its workers
+    are for: beyond this machine both sides prove by certificates who they are.
     """
 
     def __init__(self, workers: int, settings: Settings, field: str = "dask") -> None:
@@ -63,6 +84,7 @@ class DaskEngine:
         self._scratch = settings.private_root / "dask"  # never a folder that others of the machine share
         self._cluster: Any = None
         self._client: Any = None
+        self._scheduler: str | None = None  # its own name for itself, once it was reached
 
     def open(self) -> None:
         """Connect, or start a cluster of processes on this machine, with encrypted connections between them.
@@ -94,6 +116,7 @@ class DaskEngine:
                 security = distributed.Security(require_encryption=True, **self._files)
             self._client = distributed.Client(where, timeout=_CONNECT, set_as_default=False, security=security)
             self._client.wait_for_workers(1, timeout=_CONNECT)
+            self._scheduler = self._client.scheduler_info()["id"]
             found = set(self._client.run(get_worker_version).values())
         except (OSError, TimeoutError, ImportError, ValueError) as error:
             self.close()
@@ -111,6 +134,39 @@ class DaskEngine:
                 self._field,
             )
 
+    def check_apart(self, counting: Engine) -> None:
+        """Raise RequestError if the workers that count are of the same scheduler, as far as is known by now.
+
+        Before both are open, by their addresses; then by what the schedulers call themselves, since one scheduler has
+        several addresses.
+        """
+        if not isinstance(counting, DaskEngine):
+            return
+        if counting._address == self._address or (self._scheduler and counting._scheduler == self._scheduler):
+            raise RequestError(
+                "is the scheduler of the workers that read private rows, and takes work from all who know it",
+                "Start a scheduler of its own, or leave it out",
+                self._field,
+            )
+
+    def check_folder(self, folder: Path) -> None:
+        """Have every worker read and write in an empty folder that this process reads, too.
+
+        Raises RequestError that names the folder's setting if one of them cannot: before anything is spent.
+        """
+        self.open()
+        given = folder / "given"
+        content = secrets.token_bytes(16)
+        try:
+            given.write_bytes(content)
+            workers = self._client.run(_copy_beside, str(given))
+            found = [path.read_bytes() for path in folder.iterdir()]
+            if found != [content] * (1 + len(workers)):
+                raise FileNotFoundError
+        except (OSError, TimeoutError) as error:
+            problem, cure, field = _UNREACHABLE[self._field]
+            raise RequestError(f"{problem} ({type(error).__name__}); nothing was spent", cure, field) from None
+
     def rows(self, stored: StoredTable, domain: Domain, *, padded: bool = False) -> Countable:
         """Return the rows of a stored table, as the workers see them at the same path."""
         return _Rows(self, stored, domain, padded)
@@ -125,7 +181,7 @@ class DaskEngine:
             self._client.submit(_call_write, shared, task, path, key=f"part-{name}-{i}")
             for i, (task, path) in enumerate(tasks)
         ]
-        with _translate_worker_errors():
+        with _translate_worker_errors(self._field):
             for future in futures:
                 yield future.result()
 
@@ -134,7 +190,7 @@ class DaskEngine:
         for part in (self._client, self._cluster):
             if part is not None:
                 part.close()
-        self._client = self._cluster = None
+        self._client = self._cluster = self._scheduler = None
 
     def count(self, stored: StoredTable, domain: Domain, cliques: list[Clique], *, padded: bool) -> list[np.ndarray]:
         """Flat exact counts of each clique over all partitions, filtered values included."""
@@ -151,7 +207,7 @@ class DaskEngine:
             name = uuid.uuid4().hex
             groups = [level[i : i + _ADDED] for i in range(0, len(level), _ADDED)]
             level = [self._client.submit(add_up, group, key=f"add-{name}-{i}") for i, group in enumerate(groups)]
-        with _translate_worker_errors():
+        with _translate_worker_errors(self._field):
             found: list[np.ndarray] = level[0].result()
         return found
 
@@ -224,20 +280,28 @@ def _call_write(write: WritePart, task: Any, path: str) -> PartFile:
     raise PrivsynError(f"a Dask worker could not make a part ({name})", "Run with `engine: {kind: local}` to see why")
 
 
+def _copy_beside(path: str) -> None:
+    """Copy a small file, on a worker, to a new one beside it."""
+    given = Path(path)
+    given.with_name(uuid.uuid4().hex).write_bytes(given.read_bytes())
+
+
 @contextmanager
-def _translate_worker_errors() -> Iterator[None]:
-    """Translate errors of workers, without their words; noise is kept, so that a second run costs nothing new."""
+def _translate_worker_errors(field: str) -> Iterator[None]:
+    """Translate errors of workers, without their words; noise is kept, so that a second run costs nothing new.
+
+    ``field``: the setting of their cluster's address.
+    """
     from distributed.scheduler import KilledWorker
 
     try:
         yield
     except KilledWorker:
         raise PrivsynError(
-            "the Dask workers died, one after another, while they counted",
+            "the Dask workers died, one after another",
             "Give them more memory, or choose `engine: {kind: local}`, and run again: nothing is charged twice",
         ) from None
     except OSError as error:
-        raise PrivsynError(
-            f"a Dask worker cannot read the private store ({type(error).__name__})",
-            "Mount the private folder at the same path on every worker, and run again: nothing is charged twice",
-        ) from None
+        problem, cure, place = _UNREACHABLE[field]
+        again = cure + "; then run again: nothing is charged twice"
+        raise PrivsynError(f"{problem} ({type(error).__name__})", again, place) from None

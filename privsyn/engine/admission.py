@@ -37,6 +37,7 @@ LEDGER_CHECKS: tuple[Check, ...] = (
 
 TABLE_CHECKS: tuple[Check, ...] = (
     checks.check_columns,  # the table is there, with the spec's columns
+    checks.check_public_folder,  # workers that make rows find no private file in their folder
     checks.check_public_inputs,  # nothing that the spec calls public is a private table
 )
 """Of the table: its structure, and what its fingerprint tells."""
@@ -45,7 +46,7 @@ RUN_CHECKS: tuple[Check, ...] = (
     checks.check_improved,  # the releases that it improves were made of this table and request
     checks.check_redraw,  # nothing that an earlier version was paid for is drawn anew unasked
     checks.check_place,  # the released folder can be written
-    checks.check_workers,  # somebody is there to count
+    checks.check_workers,  # somebody is there to count, somebody else to make rows, where that is asked for
     checks.check_rows,  # every row can be read
 )
 """Of the run that would be opened; what it has drawn already is taken up, and asked about no more."""

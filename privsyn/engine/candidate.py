@@ -33,6 +33,7 @@ from privsyn.sources.private_table import Source
 from privsyn.storage.record_kinds import DataRecord, RequestRecord
 from privsyn.storage.records import Records
 from privsyn.storage.store import Store
+from privsyn.storage.zones import overlap
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.panels.choose_rows import RowsOfPersons
 from privsyn.tasks.privacy.noise import NoiseSource, OpenDPNoise
@@ -109,7 +110,7 @@ class Candidate:
 
     @cached_property
     def makers(self) -> DaskEngine | None:
-        """Who makes synthetic rows where that are workers which reach no private ones; None: the engine."""
+        """Who makes synthetic rows where that are workers which are sent no private ones; None: the engine."""
         return choose_makers(self.spec.engine, self.settings)
 
     @cached_property
@@ -231,9 +232,13 @@ class Candidate:
             public_work=None if self.makers is None else self._open_public_work,
         )
 
+    def make_public_folder(self) -> Path:
+        """Make a folder that this process shares with the workers that make rows, and return it."""
+        return self.store.make_scratch(self.settings.dask_public_folder)
+
     def _open_public_work(self) -> RowWork:
-        make_folder = partial(self.store.make_scratch, self.settings.dask_public_folder)
-        return RowWork(self.makers, make_folder, self.settings.threads, apart=True)
+        """Return the work of post-processing in parts, by workers that see one folder of rows in the making."""
+        return RowWork(self.makers, self.make_public_folder, self.settings.threads, apart=True)
 
     def _encode_parts(self, encoding: EncodingPlan) -> tuple[Make, list[Partition]] | None:
         """Return what encodes parts of the private table; None of one that is encoded at once."""
@@ -260,20 +265,18 @@ def choose_engine(choice: EngineChoice, settings: Settings) -> Engine:
 
 
 def choose_makers(choice: EngineChoice, settings: Settings) -> DaskEngine | None:
-    """Return the engine whose workers make synthetic rows and reach no private ones; None where there is none.
+    """Return the engine whose workers make synthetic rows and are sent no private ones; None where there is none.
 
-    Raises RequestError if the settings of its cluster cannot be trusted, or would not keep it apart.
+    Raises RequestError if the settings of its cluster cannot be trusted, or its folder is not apart from both roots.
     """
     if choice.kind == "local" or not settings.dask_public:
         return None
-    if settings.dask_public == settings.dask:
-        problem = "is the scheduler of the workers that read private rows, and takes work from all who know it"
-        raise RequestError(problem, "Start a scheduler of its own, or leave it out", "settings.dask_public")
     folder = settings.dask_public_folder
-    if folder is None or not folder.is_dir() or folder.resolve().is_relative_to(settings.private_root.resolve()):
+    roots = (settings.private_root, settings.released_root)
+    if folder is None or not folder.is_dir() or any(overlap(folder, root) for root in roots):
         raise RequestError(
-            "is not a folder outside the private one",
-            "Name one that the workers of the second scheduler have at the same path",
+            "is not a folder apart from the private and the released one",
+            "Name one that lies in neither, holds neither, and is at the same path for the second scheduler's workers",
             "settings.dask_public_folder",
         )
     return DaskEngine(0, settings, "dask_public")

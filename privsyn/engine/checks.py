@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import secrets
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
 
+from privsyn.base.data_url import FILE_SCHEMES, LAKE_SCHEMES, DataUrl, is_url
 from privsyn.base.errors import BudgetRefusedError, LedgerError, PeriodReleasedError, RequestError
-from privsyn.base.wording import mention
+from privsyn.base.wording import Text, mention
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.linked_tables import list_further
 from privsyn.data_contracts.rules import LookupRule
@@ -45,7 +49,9 @@ def check_package(candidate: Candidate) -> None:
 
 def check_engine(candidate: Candidate) -> None:
     """Refuse clusters whose settings cannot be trusted."""
-    _ = candidate.engine, candidate.makers
+    engine, makers = candidate.engine, candidate.makers
+    if makers is not None:
+        makers.check_apart(engine)
 
 
 def check_promise(candidate: Candidate) -> None:
@@ -163,6 +169,35 @@ def check_columns(candidate: Candidate) -> None:
     _ = candidate.source
 
 
+def check_public_folder(candidate: Candidate) -> None:
+    """Refuse a folder of the workers that make rows in which they would find the private table, the ledger or a key."""
+    settings = candidate.settings
+    if candidate.makers is None or settings.dask_public_folder is None:
+        return
+    folder = settings.dask_public_folder.resolve()
+    files: dict[Text, Iterable[Path | None]] = {
+        "the private table": map(_locate_file, candidate.source.names),
+        "the ledger": [_locate_file(candidate.ledger.name)],
+    }
+    for name in ("dask_key", "dask_public_key", "database_password_file", "login_file"):
+        files["the file of " + mention(f"settings.{name}")] = [getattr(settings, name)]
+    for what, paths in files.items():
+        if any(path is not None and path.exists() and path.resolve().is_relative_to(folder) for path in paths):
+            raise RequestError(
+                "holds " + what + ", which its workers would reach; nothing was spent",
+                "Name a folder of its own",
+                "settings.dask_public_folder",
+            )
+
+
+def _locate_file(name: str) -> Path | None:
+    """Return the file of a private table or a ledger by its name; None of one that is not a file here."""
+    if not is_url(name):
+        return Path(name)
+    url = DataUrl.parse(name) if name.lower().startswith((*FILE_SCHEMES, *LAKE_SCHEMES)) else None
+    return url.file if url is not None and url.is_file else None
+
+
 def check_public_inputs(candidate: Candidate) -> None:
     """Refuse a file that the spec calls public and that is the run's private table or one of the ledger's data sets."""
     spec = candidate.spec
@@ -194,11 +229,21 @@ def check_place(candidate: Candidate) -> None:
 
 
 def check_workers(candidate: Candidate) -> None:
-    """Refuse a run that has to count where nobody is there to do so."""
-    if not all(candidate.run.is_whole(step) for step in candidate.run.release_steps):
-        candidate.engine.open()
-    if candidate.makers is not None and not all(candidate.run.is_whole(step) for step in candidate.run.steps):
-        candidate.makers.open()
+    """Refuse a run that has to count or to make rows where nobody is there to do so.
+
+    Workers that make rows have to reach the folder that they share with this process, and not to be those that count.
+    """
+    engine, makers, run = candidate.engine, candidate.makers, candidate.run
+    if makers is not None and not all(run.is_whole(step) for step in run.steps):
+        folder = candidate.make_public_folder()
+        try:
+            makers.check_folder(folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    if not all(run.is_whole(step) for step in run.release_steps):
+        engine.open()
+    if makers is not None:
+        makers.check_apart(engine)
 
 
 def check_rows(candidate: Candidate) -> None:

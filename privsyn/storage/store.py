@@ -223,9 +223,9 @@ class Store:
     def make_scratch(self, root: Path | None = None) -> Path:
         """Return a new folder for parts of tables that are being made; of a killed run the next one removes it.
 
-        ``root``: where to make it; None: in the private zone.
+        ``root``: a folder that may belong to others, too, where to make it; None: in the private zone.
         """
-        folder = (root or self.private_root / "store") / self.dataset
+        folder = self._locate_scratch(root)
         with translate_os_errors(folder):
             folder.mkdir(mode=0o700, exist_ok=True)
             scratch = folder / f".scratch.{secrets.token_hex(8)}.part"
@@ -237,7 +237,17 @@ class Store:
 
         ``root``: as of :meth:`make_scratch`.
         """
-        remove_parts((root or self.private_root / "store") / self.dataset)
+        remove_parts(self._locate_scratch(root))
+
+    def _locate_scratch(self, root: Path | None) -> Path:
+        """Return where scratch folders are made.
+
+        In a shared folder it is a place that no other private zone has, since the lock of this one keeps no other from
+        removing what it takes for its left-overs.
+        """
+        if root is None:
+            return self.private_root / "store" / self.dataset
+        return root.absolute() / self.mark("scratch", str(self.private_root), self.dataset)[:32]
 
     def add_released(self, ref: ArtifactRef, folder: Path, name: str) -> Path:
         """Copy a released table into a folder that ``released.publish`` builds, or into one of the private root.

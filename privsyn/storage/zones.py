@@ -12,11 +12,17 @@ from privsyn.storage.disk import translate_os_errors
 def get_roots(private: Path, released: Path) -> tuple[Path, Path]:
     """Return both roots, resolved.  Raises RequestError if one lies inside the other."""
     private, released = Path(private).resolve(), Path(released).resolve()
-    if private in (released, *released.parents) or released in private.parents:
+    if overlap(private, released):
         raise RequestError(
             "the private and the released folder overlap", "Choose two separate folders", "settings.private"
         )
     return private, released
+
+
+def overlap(one: Path, other: Path) -> bool:
+    """Return whether two folders are one, or one of them lies in the other; links are followed."""
+    one, other = one.resolve(), other.resolve()
+    return one.is_relative_to(other) or other.is_relative_to(one)
 
 
 def make_private_root(root: Path) -> None:

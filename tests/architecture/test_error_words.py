@@ -116,7 +116,7 @@ def _note(value: Any, constants: dict[str, str], into: dict[str, str], unknown: 
         into[constants[value.id]] = place
     elif isinstance(value, ast.JoinedStr):
         start = value.values[0]
-        known = ("settings", "columns", "rules[", "totals[")
+        known = ("settings", "columns", "rules[", "totals[", "tables")
         if not (isinstance(start, ast.Constant) and str(start.value).partition(".")[0] in known):
             unknown.append(place)
 

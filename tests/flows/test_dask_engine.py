@@ -302,7 +302,13 @@ def test_a_cluster_that_other_certificates_know_is_not_talked_to(
         ({"PRIVSYN_DASK": "tls://127.0.0.1:8786", "PRIVSYN_DASK_CA": "/nowhere.pem"}, "settings.dask_ca"),
         ({"PRIVSYN_DASK": "ws://127.0.0.1:8786"}, "settings.dask"),
         ({"PRIVSYN_DASK": "tcp://a@127.0.0.1:8786"}, "settings.dask"),
-        ({"PRIVSYN_DASK": "tcp://127.0.0.1:9", "PRIVSYN_DASK_PUBLIC": "tcp://127.0.0.1:9"}, "settings.dask_public"),
+        (
+            {
+                **dict.fromkeys(("PRIVSYN_DASK", "PRIVSYN_DASK_PUBLIC"), "tcp://127.0.0.1:9"),
+                "PRIVSYN_DASK_PUBLIC_FOLDER": "/usr",
+            },
+            "settings.dask_public",
+        ),
         ({"PRIVSYN_DASK_PUBLIC": "tcp://127.0.0.1:9"}, "settings.dask_public_folder"),
         (
             {"PRIVSYN_DASK_PUBLIC": "tcp://127.0.0.1:9", "PRIVSYN_DASK_PUBLIC_FOLDER": "/", "PRIVSYN_PRIVATE": "/"},
@@ -323,6 +329,62 @@ def test_a_cluster_that_cannot_be_known_is_refused_before_it_is_called(
     with pytest.raises(RequestError) as caught:
         run(on(few(folder), kind="dask"))
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    "inside", [".", "out", "out/private", "out/private/rows", "out/released", "people", "keys", "l"]
+)
+def test_the_folder_of_synthetic_rows_holds_nothing_private(
+    places: Path, folder: str, monkeypatch: pytest.MonkeyPatch, inside: str
+) -> None:
+    """Neither root, in either direction, nor the table's files, the ledger's or a key's."""
+    monkeypatch.setattr(distributed, "Client", lambda *a, **k: pytest.fail("it was called"))
+    for name in ("out/private/rows", "out/released", "keys", "l"):
+        (places / name).mkdir(parents=True)
+    (places / "keys" / "login").touch()
+    (places / "link").symlink_to(places / inside)
+    monkeypatch.setenv("PRIVSYN_LOGIN_FILE", str(places / "keys" / "login"))
+    monkeypatch.setenv("PRIVSYN_LEDGER", str(places / "l" / "ledger.sqlite"))
+    monkeypatch.setenv("PRIVSYN_DASK_PUBLIC", "tcp://127.0.0.1:9")
+    monkeypatch.setenv("PRIVSYN_DASK_PUBLIC_FOLDER", str(places / "link"))
+    words = {"people": "holds the private table", "keys": "file of PRIVSYN_LOGIN_FILE", "l": "holds the ledger"}
+    error = refused(few(folder))
+    assert error.field == "settings.dask_public_folder"
+    assert words.get(inside, "apart from the private and the released one") in str(error)
+
+
+def name_makers(cluster: Any, places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Name the cluster as the second one, too, by another of its addresses, and its folder."""
+    for name in ("CA", "CERTIFICATE", "KEY"):
+        monkeypatch.setenv(f"PRIVSYN_DASK_PUBLIC_{name}", os.environ[f"PRIVSYN_DASK_{name}"])
+    address = cluster.scheduler_address.replace("127.0.0.1", "localhost")
+    assert address != cluster.scheduler_address
+    (places / "rows").mkdir()
+    monkeypatch.setenv("PRIVSYN_DASK_PUBLIC", address)
+    monkeypatch.setenv("PRIVSYN_DASK_PUBLIC_FOLDER", str(places / "rows"))
+
+
+def test_one_scheduler_by_two_addresses_is_refused(
+    places: Path, folder: str, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name_makers(cluster, places, monkeypatch)
+    error = refused(few(folder))
+    assert (error.field, "workers that read private rows" in str(error)) == ("settings.dask_public", True)
+    assert list((places / "rows").glob("*/.scratch.*")) == [], "the folder of the trial is left"
+
+
+def test_makers_that_do_not_reach_their_folder_are_refused_before_anything_is_spent(
+    places: Path, folder: str, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relative path stands for a folder that is not mounted: the workers' working folder is another one."""
+    name_makers(cluster, places, monkeypatch)
+    monkeypatch.setenv("PRIVSYN_DASK", "tcp://127.0.0.1:9")
+    monkeypatch.chdir(places)
+    check = DaskEngine.check_folder
+    monkeypatch.setattr(DaskEngine, "check_folder", lambda self, at: check(self, at.relative_to(places)))
+    error = refused(few(folder))
+    assert error.field == "settings.dask_public_folder"
+    assert "FileNotFoundError" in str(error) and "private folder" not in str(error)
 
 
 def test_no_spec_names_a_cluster(places: Path, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,12 +421,20 @@ def test_a_choice_that_means_nothing_is_refused(content: dict[str, Any]) -> None
         EngineChoice(**content)
 
 
-def test_errors_of_workers_keep_their_words_to_themselves() -> None:
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        ("settings.dask", "Mount the private folder"),
+        ("settings.dask_public", "PRIVSYN_DASK_PUBLIC_FOLDER: a worker of"),
+    ],
+)
+def test_errors_of_workers_keep_their_words_to_themselves(field: str, words: str) -> None:
     from privsyn.counting.dask_engine import _translate_worker_errors
 
-    with pytest.raises(PrivsynError, match="cannot read the private store") as told, _translate_worker_errors():
+    with pytest.raises(PrivsynError, match=words) as told, _translate_worker_errors(field):
         raise FileNotFoundError("/mnt/elsewhere/secret")
     assert "secret" not in str(told.value)
+    assert ("private" in str(told.value)) == (field == "settings.dask"), "nobody opens the private folder to makers"
     assert told.value.__cause__ is None
 
 

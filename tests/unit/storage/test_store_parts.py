@@ -96,6 +96,16 @@ def test_what_a_killed_writer_left_is_removed(store: Store) -> None:
     assert store.verify(ref)
 
 
+def test_private_zones_that_share_a_folder_leave_each_others_scratch(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "rows").mkdir()
+    other = Store(tmp_path / "elsewhere", tmp_path / "released", "people")
+    made = store.make_scratch(tmp_path / "rows")
+    other.remove_leftovers(tmp_path / "rows")
+    assert made.is_dir()
+    store.remove_leftovers(tmp_path / "rows")
+    assert not made.exists()
+
+
 def test_released_parts_keep_their_folder_and_private_ones_stay(store: Store) -> None:
     def build(folder: Path) -> None:
         assert store.add_released(write(store), folder, "synthetic.parquet") == folder / "synthetic"
