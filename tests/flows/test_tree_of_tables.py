@@ -158,8 +158,9 @@ def test_what_the_workload_of_a_further_table_names_is_measured(made: Any) -> No
     for t in ({name: table.to_pandas() for name, table in tables.items()}, found):
         rows = t["drugs"].merge(t["visits"], on="visit").merge(t["persons"], on="pid")
         shares.append(((rows["dose"] == 1) & (rows["day"] < 7)).groupby(rows["sex"], observed=True).mean())
-    assert np.abs(asked["estimate"] - shares[0].reindex(asked.index)).max() < 0.06
-    assert np.abs(shares[1] - shares[0].reindex(shares[1].index)).max() < 0.06
+    # in 22 releases .017 +- .012 and .036 +- .013: the noise is that of the test that asks for them first
+    assert np.abs(asked["estimate"] - shares[0].reindex(asked.index)).max() < 0.08
+    assert np.abs(shares[1] - shares[0].reindex(shares[1].index)).max() < 0.1
     ever = drugs.persons("ever(dose == 2)", by="job", share=True)
     assert set(ever["source"]) == {"measured"} and ever["estimate"].between(0, 0.3).all()
     assert ever.attrs["about"] == "share of rows of visits of which ever(dose == 2) holds"
