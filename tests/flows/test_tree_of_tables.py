@@ -17,6 +17,7 @@ from privsyn.base.settings import Settings
 from privsyn.ledgers.ledger import Ledger
 from tests.support.linked_tables import make_tables_spec, make_tree, make_tree_content
 from tests.support.releases import QUICK
+from tests.support.repeated_noise import share_noise
 
 LARGE = {"privacy": {"epsilon": 50, "delta": 1e-9}, "budget": {"epsilon": 200, "delta": 1e-8}}
 NAMES = ("persons", "visits", "drugs", "buys")
@@ -37,7 +38,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
         environment.setenv("PRIVSYN_OUT", str(place / "out"))
         environment.setenv("PRIVSYN_LEDGER", str(place / "ledger.sqlite"))
         tables = make_tree(600)
-        folder = privsyn.release(tables, make_tables_spec(CONTENT, **LARGE, **QUICK)).folder
+        with share_noise("a tree of tables"):
+            folder = privsyn.release(tables, make_tables_spec(CONTENT, **LARGE, **QUICK)).folder
         yield tables, folder, {n: pq.read_table(folder / "tables" / f"{n}.parquet").to_pandas() for n in NAMES}
 
 
