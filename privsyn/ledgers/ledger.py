@@ -207,7 +207,10 @@ class Ledger:
     def periods(self, dataset: str | None = None) -> list[PeriodRow]:
         """Return the history of periods, oldest first."""
         with self._database.read() as connection:
-            return list_period_rows(connection, dataset) if self._database.has(connection, "periods") else []
+            return self._periods(connection, dataset)
+
+    def _periods(self, connection: Connection, dataset: str | None = None) -> list[PeriodRow]:
+        return list_period_rows(connection, dataset) if self._database.has(connection, "periods") else []
 
     @wait_out_restarts
     def release_period(self, dataset: str, period: str, run: str) -> None:
@@ -292,8 +295,12 @@ class Ledger:
     def read_history(self) -> History:
         """Return all rows of the ledger."""
         with self._database.read() as connection:
-            periods = list_period_rows(connection) if self._database.has(connection, "periods") else []
-            return History(read_datasets(connection), read_entries(connection), periods, self._marks(connection))
+            return History(
+                read_datasets(connection),
+                read_entries(connection),
+                self._periods(connection),
+                self._marks(connection),
+            )
 
     def export(self, dataset: str | None = None) -> list[dict[str, Any]]:
         """Return the history as JSON-ready dictionaries; rho stays exact text."""
