@@ -49,12 +49,12 @@ def answer_persons(release: Questions, what: str, by: Sequence[str], level: floa
     changing = next((name for name in by if name not in panel.constant), None)
     if changing is not None:
         raise RequestError(
-            f"{changing!r} may differ between rows of one {released.one}: it groups none",
+            f"{changing!r} may differ between rows of one {released.record_unit}: it groups none",
             f"Group by columns that are constant ({', '.join(panel.constant) or 'this release has none'})",
             "query.columns",
         )
-    whom = "which" if " " in released.one else "whom"
-    about = f"{'share' if share else 'number'} of {released.ones} of {whom} {what} holds"
+    whom = "which" if " " in released.record_unit else "whom"
+    about = f"{'share' if share else 'number'} of {released.record_units} of {whom} {what} holds"
     event = find_event(released, summary)
     if event is not None:
         from privsyn.answers.questions import build_answer_table  # here: that module's answers are made by this one
@@ -71,7 +71,7 @@ def answer_persons(release: Questions, what: str, by: Sequence[str], level: floa
         return table
     if summary.function not in OF_TRUTH or released.request.given:  # of rows above that are made, no rows are counted
         raise RequestError(
-            f"not known: {summary.name} of a {released.one} was not measured",
+            f"not known: {summary.name} of a {released.record_unit} was not measured",
             "Ask about what the release's `workload` names, or let the next release name it there",
             "query.where",
         )
@@ -116,8 +116,8 @@ def read_summary(what: str) -> Summary | None:
 def describe_kept(released: ReleasedCounts) -> str:
     """Return the sentence that says which rows an answer about persons is about."""
     most, without = released.request.spec.unit.records, describe_without_rows(released)
-    drawn = ", of which one of each person, or household, is counted" if " " in released.one else ""
-    return f"It is about the at most {most} rows of each {released.one} that were kept{drawn}.{without}"
+    drawn = ", of which one of each person, or household, is counted" if " " in released.record_unit else ""
+    return f"It is about the at most {most} rows of each {released.record_unit} that were kept{drawn}.{without}"
 
 
 def find_event(released: ReleasedCounts, summary: Summary) -> AtLevel | None:

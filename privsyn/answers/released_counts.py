@@ -88,8 +88,8 @@ class ReleasedCounts:
         return replace(request, even=even) if even else request
 
     @property
-    def one(self) -> str:
-        """Whose rows are together one record: a person, a household, or a row of a table between."""
+    def record_unit(self) -> str:
+        """The word for what has one record of all its rows: a person, a household, or a row of a table between."""
         if not self._is_further:
             return self.request.spec.unit.one
         spec = read_public_spec(self.manifest, FIELD)
@@ -97,9 +97,9 @@ class ReleasedCounts:
         return spec.unit.one if above == get_above(spec.tables)[0] else f"row of {above}"
 
     @property
-    def ones(self) -> str:
-        """Several of :attr:`one`."""
-        first, _, rest = self.one.partition(" ")
+    def record_units(self) -> str:
+        """The plural of :attr:`record_unit`."""
+        first, _, rest = self.record_unit.partition(" ")
         return f"{first}s {rest}".rstrip()
 
     @cached_property
@@ -413,7 +413,7 @@ def describe_without_rows(released: ReleasedCounts) -> str:
     spec = released.request.spec
     if spec.panel is None or not spec.panel.above:
         return ""
-    return f" {released.ones.capitalize()} without rows are not among them; they are counted apart."
+    return f" {released.record_units.capitalize()} without rows are not among them; they are counted apart."
 
 
 def describe_known_totals(released: ReleasedCounts, columns: Clique) -> list[str]:
