@@ -214,7 +214,7 @@ def list_panel_figures(real: PanelTable, synthetic: PanelTable, panel: Panel) ->
             yield compare_figures("persons that never change", column, [panels.share_always(t, column) for t in both])
             first, off = _compare_curves([panels.survive(t, column) for t in both])
             yield compare_figures("persons still as in their first row", column, first, off)
-            seen = np.flatnonzero(ever[0])
+            seen = map(int, np.flatnonzero(ever[0]))
             events = [_compare_curves([panels.survive_from_event(t, column, code) for t in both])[1] for code in seen]
             yield compare_figures("persons still so since they first were", column, None, max(events, default=0.0))
     few = [c for c in real.codes if c not in panel.constant and real.sizes[c] <= MOST_LEVELS]

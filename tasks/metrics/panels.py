@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -186,10 +187,10 @@ def compare_kinds_of_persons(
     if not (len(counts[0]) and len(counts[1]) and columns):
         return float("nan")
     rng, off = np.random.default_rng(seed), []
-    limits = np.ceil(LEAST_OFF * most), np.ceil(MOST_OFF * most)
+    low, high = (ceil(part * most) for part in (LEAST_OFF, MOST_OFF))
     for _ in range(ALIKE_PERSONS):
         one = counts[0][rng.integers(len(counts[0]))]
-        limit = rng.integers(*map(int, limits), endpoint=True, size=len(one))
+        limit = rng.integers(low, high, endpoint=True, size=len(one))
         alike = [float((np.abs(each - one) <= limit).all(axis=1).mean()) for each in counts]
         off.append(abs(alike[0] - alike[1]))
     return float(np.mean(off))
