@@ -75,6 +75,13 @@ class Settings(BaseSettings):
         default=None, description="File with our certificate for the second cluster (PEM)."
     )
     dask_public_key: Path | None = Field(default=None, description="File with that certificate's key (PEM).")
+    dask_wait_minutes: float = Field(
+        default=10.0,
+        gt=0,
+        le=10_080,
+        description="Minutes for which no worker of a Dask cluster may be at work while a run waits for it: then the "
+        "run ends with a sentence, and the same request goes on.",
+    )
     policy: Path | None = Field(
         default=None, description="File of the operator's policy: what releases of each data set may ask for."
     )
