@@ -130,14 +130,14 @@ class Settings(BaseSettings):
     @property
     def released_root(self) -> Path:
         """Absolute path of the released root."""
-        return self._root(self.released, "released")
+        return self._choose_root(self.released, "released")
 
     @property
     def private_root(self) -> Path:
         """Absolute path of the private root."""
-        return self._root(self.private, "private")
+        return self._choose_root(self.private, "private")
 
-    def _root(self, own: Path | None, name: str) -> Path:
+    def _choose_root(self, own: Path | None, name: str) -> Path:
         """Return the root's own setting, or its folder in ``out``; RequestError that names the setting."""
         field = f"settings.{name if own else 'out'}"
         if re.match(r"(s3|gs|abfs):/", str(own or self.out)):
