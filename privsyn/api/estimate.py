@@ -262,7 +262,7 @@ def _continue_line(first: int, low: float, second: int, high: float, at: float) 
 def _continue_power(first: int, low: float, second: int, high: float, at: float) -> float:
     """Return the same of what grows ever slower: by the power of the rows between the two, LEAST_POWER to 1."""
     between = math.log(high / low) / math.log(second / first) if 0.0 < low < high and first < second else 0.0
-    return high * (at / second) ** min(1.0, max(LEAST_POWER, between))
+    return high * math.pow(at / second, min(1.0, max(LEAST_POWER, between)))
 
 
 def _count_parts(rehearsal: Rehearsal, name: str, spec: ReleaseSpec) -> int:
