@@ -156,6 +156,9 @@ def _list_columns(question: str) -> tuple[str, ...]:
         names = (*asked.counted_by, *(name for text in asked.conditions for name in find_names(text)))
     except FieldError as error:
         raise FieldError(error.problem, error.cure, ("question",)) from None
+    if asked.what == "transitions":
+        problem = "transitions() are measured of every release of linked rows"
+        raise FieldError(problem, "Take the question out", ("question",))
     if asked.what in ("correlation", "regress"):
         raise FieldError(
             f"{asked.what}() has no cells that could be measured",
@@ -221,7 +224,7 @@ def check_targets(
 
 _QUOTED = r"""`[^`]*`|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
 _WORD = re.compile(rf"({_QUOTED})|\b(where|by)\b", re.IGNORECASE)
-_FUNCTION = re.compile(r"(count|share|mean|median|quantile|correlation|regress)\s*\((.*)\)\s*", re.DOTALL)
+_FUNCTION = re.compile(r"(count|share|mean|median|quantile|correlation|regress|transitions)\s*\((.*)\)\s*", re.DOTALL)
 _OF_PERSONS = re.compile(r"(ever|any|always|count|spells|sum|change)\s*\(", re.IGNORECASE)
 _NEGATED = re.compile(rf"[(\s]*not\b[(\s]*{_OF_PERSONS.pattern}", re.IGNORECASE)
 _BY_AT_LAST = re.compile(r"by\s+(`[^`]*`|\w+)(\s*,\s*(`[^`]*`|\w+))*\s*", re.IGNORECASE)

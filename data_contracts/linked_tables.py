@@ -21,7 +21,7 @@ from privsyn.data_contracts.focus import Focus, NamedMarginal
 from privsyn.data_contracts.form import Schema
 from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.promise import Unit
-from privsyn.data_contracts.rule_language import RowWords
+from privsyn.data_contracts.rule_language import RowWords, drop_table_names
 from privsyn.data_contracts.rules import OneOf, Rule, list_expressions, map_computed_columns
 
 TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
@@ -171,10 +171,20 @@ def fold_tables(content: Mapping[str, Any]) -> dict[str, Any]:
             folded[field] = tables[below].pop(field)
     for name in further:
         tables[name]["columns"] = _describe_further(name, tables)
+    for place in (folded, *tables.values()):
+        if isinstance(place.get("workload"), list | tuple):
+            place["workload"] = [_drop_table_names(asked, tables) for asked in place["workload"]]
     folded |= {"tables": tables, "columns": columns}
     most = tables[below].pop("max", None)
     folded["unit"] = _fold_unit(content.get("unit"), most, above, below, tables)
     return folded
+
+
+def _drop_table_names(asked: Any, tables: Mapping[str, Any]) -> Any:
+    """Return a set of the workload with its question about columns by their plain names."""
+    if not isinstance(asked, Mapping) or not isinstance(asked.get("question"), str):
+        return asked
+    return {**asked, "question": drop_table_names(asked["question"], tables)}
 
 
 def join_columns(content: Mapping[str, Any]) -> Any:

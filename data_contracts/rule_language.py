@@ -11,7 +11,7 @@ import ast
 import datetime as dt
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
@@ -101,6 +101,17 @@ def find_names(text: str) -> tuple[str, ...]:
     named = [node for node in every if isinstance(node, ast.Name | ast.Attribute) and id(node) not in skipped]
     names = [node.attr if isinstance(node, ast.Attribute) else node.id for node in named]
     return tuple(dict.fromkeys(_unquote(name, quoted) for name in names if name not in CONSTANTS))
+
+
+def drop_table_names(text: str, tables: Collection[str]) -> str:
+    """Return a text with ``TABLE.`` taken out before names of columns; what is quoted stays as it is.
+
+    ``tables``: names of tables whose columns have no name in common.
+    """
+    if not tables:
+        return text
+    before_column = rf"(?<![\w.])(?:{'|'.join(map(re.escape, tables))})\s*\.\s*(?=[^\W\d]|`)"
+    return re.sub(rf"{_QUOTED.pattern}|({before_column})", lambda found: "" if found[2] else found[0], text)
 
 
 def respell_argument(text: str) -> str | None:

@@ -26,6 +26,7 @@ from privsyn.answers.released_counts import ReleasedCounts, describe_kept_rows, 
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.panels import name_all_rows
+from privsyn.data_contracts.rule_language import drop_table_names
 from privsyn.data_contracts.summaries import EXAMPLE, OF_TRUTH, Summary, parse_summary
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
 
 def answer_persons(release: Questions, what: str, by: Sequence[str], level: float, *, share: bool) -> pd.DataFrame:
     """Return of how many persons a summary is true, or of what share of them, in groups by constant columns."""
-    released, summary = release._counts, read_summary(what)
+    released = release._counts
+    what = drop_table_names(what, released.request.spec.tables)
+    summary = read_summary(what)
     panel = released.request.spec.panel
     if panel is None:
         raise RequestError(

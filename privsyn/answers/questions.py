@@ -18,6 +18,7 @@ from privsyn.answers.answer_table import FIGURES, collect_labels, name_label
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.focus import ParsedQuestion, parse_names, parse_question
+from privsyn.data_contracts.rule_language import drop_table_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -422,7 +423,7 @@ def parse(text: str) -> ParsedQuestion:
 
 def answer(release: Questions, text: str, level: float = 0.95, *, population: bool = False) -> pd.DataFrame:
     """Return the release's answer to a question.  Raises RequestError for what is no question to it."""
-    asked = parse(text)
+    asked = parse(drop_table_names(text, release._counts.request.spec.tables))
     if population and asked.what not in ("count", "share", "mean"):
         raise RequestError(
             f"{asked.what}() has no interval about the population",
@@ -445,15 +446,17 @@ def answer(release: Questions, text: str, level: float = 0.95, *, population: bo
     if asked.what == "share":
         what = asked.of.strip("`") if re.fullmatch(r"`[^`]*`", asked.of) else asked.of
         return release.share(what, by=asked.by, where=asked.where, level=level, population=population)
-    if asked.what in ("correlation", "regress"):
-        if asked.by or asked.where:
-            raise RequestError(f"{asked.what}() takes neither `by` nor `where`", "Leave them out", "query.columns")
-        if asked.what == "regress":
-            return release.regress(asked.of, level=level)
-        return release.correlation(*parse_names(asked.of), level=level)
+    if asked.what in ("correlation", "regress", "transitions") and (asked.by or asked.where):
+        raise RequestError(f"{asked.what}() takes neither `by` nor `where`", "Leave them out", "query.columns")
+    if asked.what == "regress":
+        return release.regress(asked.of, level=level)
     parts = parse_names(asked.of)
+    if asked.what == "correlation":
+        return release.correlation(*parts, level=level)
     if not parts:
         raise RequestError(f"{asked.what}() names no column", "Name one in the brackets", "query.columns")
+    if asked.what == "transitions":
+        return release.transitions(parts[0], level=level)
     if asked.what == "mean":
         return release.mean(parts[0], by=asked.by, where=asked.where, level=level, population=population)
     wanted = [0.5] if asked.what == "median" or len(parts) == 1 else [_parse_number(part) for part in parts[1:]]

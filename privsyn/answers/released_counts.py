@@ -139,9 +139,8 @@ class ReleasedCounts:
         spec = self.request.spec
         types = {name: infer_type(column) for name, column in spec.released_columns.items()}
         attributes = {column: a for a in self.attributes for column in self.written[a]}
-        return Language(
-            types, self.encoding.rules or CompiledRules.compile(spec), attributes, spec.unmeasured_columns.keys()
-        )
+        rules = self.encoding.rules or CompiledRules.compile(spec)
+        return Language(types, rules, attributes, spec.unmeasured_columns.keys(), spec.tables.keys())
 
     @cached_property
     def every_codec(self) -> dict[str, Codec]:

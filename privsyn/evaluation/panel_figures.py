@@ -212,11 +212,23 @@ def list_panel_figures(real: PanelTable, synthetic: PanelTable, panel: Panel) ->
             largest = float(np.abs(ever[0] - ever[1]).max())
             yield compare_figures("persons that ever had a value", column, None, largest)
             yield compare_figures("persons that never change", column, [panels.share_always(t, column) for t in both])
-            curves = [panels.survive(t, column) for t in both]
-            last = min(map(len, curves))
-            off = float(np.abs(curves[0][:last] - curves[1][:last]).max())
-            yield compare_figures("persons still as in their first row", column, [c[last - 1] for c in curves], off)
+            first, off = _compare_curves([panels.survive(t, column) for t in both])
+            yield compare_figures("persons still as in their first row", column, first, off)
+            seen = map(int, np.flatnonzero(ever[0]))
+            events = [_compare_curves([panels.survive_from_event(t, column, code) for t in both])[1] for code in seen]
+            yield compare_figures("persons still so since they first were", column, None, max(events, default=0.0))
+    few = [c for c in real.codes if c not in panel.constant and real.sizes[c] <= MOST_LEVELS]
+    if few:
+        yield compare_figures(
+            "persons like a random one", "", None, panels.compare_kinds_of_persons(real, synthetic, few, panel.most)
+        )
     yield from _list_regressions(both, panel)
+
+
+def _compare_curves(curves: list[NDArray[np.float64]]) -> tuple[list[float], float]:
+    """Return the last shares of both curves that both have, and how far they are apart at most."""
+    last = min(map(len, curves))
+    return [float(c[last - 1]) for c in curves], float(np.abs(curves[0][:last] - curves[1][:last]).max())
 
 
 def _list_regressions(both: tuple[PanelTable, PanelTable], panel: Panel) -> Iterator[PanelFigure]:

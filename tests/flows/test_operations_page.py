@@ -95,6 +95,9 @@ RUN = {name: [b for b in blocks if is_run(b)] for name, blocks in BLOCKS.items()
 LONG = {
     "Reproduce a release",
     "Keep and throw away",
+    "The ledger refuses",
+    "Watch it in the UI",
+    "Without a checkout",
     "Upgrade",
     "What a release will take",
     "A name is a budget",
@@ -103,7 +106,6 @@ LONG = {
     "Release formats",
     "Back up and recover the ledger",
     "The ledger",
-    "Without a checkout",
 }
 """Sections whose commands take longest."""
 

@@ -50,6 +50,13 @@ def test_a_further_table_has_targets_of_its_own() -> None:
     assert set(spec.targets()["tables"]) == {"drugs"}
 
 
+def test_questions_may_name_the_table_before_a_column() -> None:
+    asked = [{"question": "count persons where any(visits.job == 'none')"}, {"question": "job, persons.sex"}]
+    spec = make_tables_spec(make_tree_content(workload=[{"question": "drugs.dose, visits.job"}]), workload=asked)
+    assert [m.columns for m in spec.workload] == [("ever(job == 'none')",), ("job", "sex")]
+    assert spec.tables["drugs"].workload[0].columns == ("dose", "job")
+
+
 def test_two_tables_have_no_branches_and_are_written_as_before() -> None:
     spec = make_tables_spec(make_visits_content())
     assert spec.branches == {}
