@@ -61,7 +61,7 @@ class Focus(FrozenModel):
 
     @field_validator("columns")
     @classmethod
-    def _columns(cls, columns: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_columns(cls, columns: tuple[str, ...]) -> tuple[str, ...]:
         return _check_focus(columns)
 
 
@@ -95,7 +95,7 @@ class NamedMarginal(FrozenModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _named_by_question(cls, content: Any) -> Any:
+    def _name_by_question(cls, content: Any) -> Any:
         """Return the content with the columns that its question names."""
         if not isinstance(content, Mapping) or not isinstance(content.get("question"), str):
             return content
@@ -105,7 +105,7 @@ class NamedMarginal(FrozenModel):
         return {**content, "columns": named or own}
 
     @model_validator(mode="after")
-    def _few_enough(self) -> NamedMarginal:
+    def _check_number(self) -> NamedMarginal:
         if self.measured and len(self.columns) > MOST_MEASURED:
             raise FieldError(
                 f"{len(self.columns)} columns are too many to be measured together",
@@ -130,7 +130,7 @@ class NamedMarginal(FrozenModel):
 
     @field_validator("columns")
     @classmethod
-    def _columns(cls, columns: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_columns(cls, columns: tuple[str, ...]) -> tuple[str, ...]:
         return _check_focus(columns) if columns else columns
 
     @property

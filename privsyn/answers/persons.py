@@ -63,7 +63,7 @@ def answer_persons(release: Questions, what: str, by: Sequence[str], level: floa
         from privsyn.answers.questions import build_answer_table  # here: that module's answers are made by this one
 
         if share:
-            table = release._shares(event, level, about, False)(tuple(by), None)
+            table = release._ask_shares(event, level, about, False)(tuple(by), None)
         else:
             asked = Question.of(released, tuple(by), event)
             table = build_answer_table(asked, answer_counts(asked, level), about)
@@ -173,7 +173,7 @@ def _share_made(
     true = np.logical_and.reduceat(holds, starts) if always else np.logical_or.reduceat(holds, starts)
     of_each = table.take(pa.array(starts))
     values = {name: of_each[name] for name in of_each.column_names}
-    levels = [[(label, event.holds(values)) for label, event in release._levels_of(name, (), None)] for name in by]
+    levels = [[(label, event.holds(values)) for label, event in release._list_levels(name, (), None)] for name in by]
     groups = {}
     for combined in product(*levels):
         inside = np.logical_and.reduce([mask for _, mask in combined]) if combined else np.ones(len(true), bool)

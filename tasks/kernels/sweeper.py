@@ -65,7 +65,7 @@ class Sweeper:
         self._layout = build_layout(sizes, cliques, all_weights, len(weights), all_merges, visited)
         self._merged = list_merged(cliques, all_merges)
         self._codes = np.result_type(*(column.dtype for column in columns))
-        fine, self._type = self._largest_sums(residuals - self._penalty)
+        fine, self._type = self._bound_sums(residuals - self._penalty)
         penalties = [np.where(cells.ravel(), -fine, 0) for _, cells in forbidden]
         self._residuals = np.concatenate([residuals - self._penalty, *penalties])
         shape = (len(columns), columns[0].size) if forbidden else (0, 0)
@@ -84,7 +84,7 @@ class Sweeper:
         found = self._residuals[: self._counts]
         return found + self._penalty if self._forbids_empty else found
 
-    def _largest_sums(self, residuals: np.ndarray) -> tuple[int, np.dtype]:
+    def _bound_sums(self, residuals: np.ndarray) -> tuple[int, np.dtype]:
         """Return the fine of a forbidden cell, above what all marginals can speak for, and the type of sums.
 
         That is int32 where no sum of weighted residuals, centred or not, can leave it: moves change each by at most the
