@@ -61,7 +61,10 @@ class LinkedTable(FrozenModel):
     columns: tuple[str, ...] | dict[str, Column] = Field(
         description="The table's columns: a mapping as `columns` of the spec, or the names of columns described there."
     )
-    order: str | None = Field(default=None, description="Of a table of rows: `order` of the spec.")
+    order: str | None = Field(
+        default=None,
+        description="Of a table of rows: `order` of the spec. A third table and further ones may have none.",
+    )
     max: int | None = Field(
         default=None, ge=2, le=10_000, description="Of a table of rows: how many of one row above are kept at most."
     )
@@ -92,6 +95,15 @@ class LinkedTable(FrozenModel):
         described = {"title": "Once", "description": "Of members of households: `once` of the spec."}
         fields["once"] = {**described, "type": "array", "items": {"type": "string"}}
         return schema
+
+
+ONE_PLACE: Mapping[str, Any] = {"kind": "integer", "min": 1, "max": 1}
+"""The order of the rows of a further table that has none: one place, so that a hash of each row decides."""
+
+
+def name_one_place(table: str) -> str:
+    """Return the column that says the order of the rows of a further table which has none; no table is read for it."""
+    return f"{table} (in no order)"
 
 
 Tables = Mapping[str, LinkedTable]
@@ -248,8 +260,8 @@ def _check_keys(tables: Mapping[str, Mapping[str, Any]]) -> None:
             raise FieldError(problem, "Name a column that identifies a row, or take it out", ("tables", name, "key"))
 
 
-def _describe_further(name: str, tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the described columns of a further table, its keys among them."""
+def _describe_further(name: str, tables: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the described columns of a further table, its keys among them, and an order where it has none."""
     table, at = tables[name], ("tables", name)
     above = tables[table["of"]]
     if not isinstance(table.get("columns"), Mapping):
@@ -264,7 +276,13 @@ def _describe_further(name: str, tables: Mapping[str, Mapping[str, Any]]) -> dic
         problem = f"nothing says how many rows of a row of {table['of']} are kept at most"
         raise FieldError(problem, "Write `max: K`, a public number", (*at, "max"))
     keys = [key for key in (above["key"], table.get("key")) if isinstance(key, str)]
-    return {**table["columns"], **{key: {"kind": "drop"} for key in keys if key not in table["columns"]}}
+    columns = {**table["columns"], **{key: {"kind": "drop"} for key in keys if key not in table["columns"]}}
+    place = name_one_place(name)
+    if table.get("order") is None and not table.get("with_order"):
+        table["order"] = place
+    if table.get("order") == place:
+        columns[place] = dict(ONE_PLACE)
+    return columns
 
 
 def _take_columns(name: str, table: Mapping[str, Any], above: Any, columns: dict[str, Any]) -> Iterator[str]:

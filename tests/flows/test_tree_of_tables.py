@@ -72,6 +72,27 @@ def test_every_row_keeps_the_rules_of_its_table(made: Any) -> None:
     assert "- never `dose == 2 and previous.dose == 2`" in (folder / "README.md").read_text()
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("places")
+def test_rows_of_a_further_table_may_have_no_order() -> None:
+    tables, content = make_tree(400), make_tree_content(workload=[{"question": "share(ever(dose == 2)) by job"}])
+    del content["drugs"]["order"]
+    spec = make_tables_spec(content, **LARGE, **QUICK)
+    release = privsyn.release(tables, spec)
+    rows = pq.read_table(release.folder / "tables" / "drugs.parquet")
+    assert rows.column_names == ["drug", "visit", "day", "dose"]
+    assert "in no order" not in (release.folder / "README.md").read_text()
+    per_visit = [
+        np.bincount(np.unique(t["visit"], return_counts=True)[1], minlength=7) for t in (rows, tables["drugs"])
+    ]
+    kept = np.append(per_visit[1][:4], per_visit[1][4:].sum())
+    assert np.abs(per_visit[0][:5] / len(rows) - kept / tables["drugs"].num_rows).max() < 0.03
+    assert "in no order" not in str(release.of_table("drugs").correlation().to_dict())
+    assert privsyn.rerun(release.folder).agrees
+    names = {f.name for f in privsyn.evaluate(release, tables).evaluation.panel}
+    assert {"drugs: rows per row of visits", "drugs: transitions, and the share that stays"} <= names
+
+
 def count_below(tables: Any, above: str, below: str, key: str, most: int) -> pd.DataFrame:
     """Rows above with the number of rows below, the cap at most."""
     rows = tables[below].groupby(key).size().clip(upper=most).rename("n").reset_index()

@@ -57,6 +57,15 @@ def test_questions_may_name_the_table_before_a_column() -> None:
     assert spec.tables["drugs"].workload[0].columns == ("dose", "job")
 
 
+def test_a_further_table_may_have_no_order() -> None:
+    spec = make_tables_spec(change("drugs", order=None))
+    assert ReleaseSpec.model_validate(spec.model_dump(mode="json")) == spec
+    assert ReleaseSpec.model_validate(spec.public()) == ReleaseSpec.model_validate(spec.public())
+    panel = spec.branches["drugs"].panel
+    assert panel is not None and panel.order == "drugs (in no order)"
+    assert spec.branches["buys"].panel == make_tables_spec(make_tree_content()).branches["buys"].panel
+
+
 def test_two_tables_have_no_branches_and_are_written_as_before() -> None:
     spec = make_tables_spec(make_visits_content())
     assert spec.branches == {}
@@ -112,7 +121,7 @@ def test_what_is_about_the_first_two_tables_names_no_further_one(fields: dict[st
         (change("visits", key="pid"), "is 'pid', which names the row above, and several rows of visits may be of one"),
         (change("drugs", max=None), "nothing says how many rows of a row of visits are kept at most"),
         (change("drugs", max=1), "greater than or equal to 2"),
-        (change("drugs", order=None), "nothing says in which order rows of drugs follow each other"),
+        (change("drugs", order=None, with_order=["day"]), "nothing says in which order rows of drugs"),
         (change("drugs", order="dosage"), "nothing says in which order rows of drugs"),
         (change("drugs", once=["a"]), "is about the roles in a household"),
         (change("drugs", columns=["day"]), "has no columns of its own"),
