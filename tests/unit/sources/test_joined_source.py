@@ -61,9 +61,8 @@ def test_records_of_rows_in_no_order_do_not_hang_on_how_they_are_stored() -> Non
     stored = np.arange(tables["drugs"].num_rows)
     for order in (stored, stored[::-1], np.random.default_rng(1).permutation(stored)):
         source = open_source(tables | {"drugs": tables["drugs"].take(order)}, spec)
-        branch = Request(spec, tuple(name for name in source.columns if name in spec.released_columns)).branches[
-            "drugs"
-        ]
+        released = tuple(name for name in source.columns if name in spec.released_columns)
+        branch = Request(spec, released).branches["drugs"]
         rows = RowsOfPersons(source.further["drugs"].batches)
         records = pa.Table.from_batches(encode(rows, branch.encoding, branch.spec.unit, Repairs()))
         found.append(records.sort_by([(name, "ascending") for name in records.column_names]))
