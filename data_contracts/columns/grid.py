@@ -55,3 +55,8 @@ class Grid:
     def divides(self, numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Return whether each number is a multiple; NaN is none."""
         return np.asarray(self.below(numbers) == numbers) & (np.abs(numbers) < MAX_EXACT_STEPS)
+
+
+def find_next_value(value: float, grid: Grid | None) -> float:
+    """Return the next multiple of the grid, or the next float."""
+    return float(np.nextafter(value, np.inf) if grid is None else grid.value(grid.first(value, above=True)))
