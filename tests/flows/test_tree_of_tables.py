@@ -79,6 +79,9 @@ def test_rows_of_a_further_table_may_have_no_order() -> None:
     tables, content = make_tree(400), make_tree_content(workload=[{"question": "share(ever(dose == 2)) by job"}])
     del content["drugs"]["order"]
     spec = make_tables_spec(content, **LARGE, **QUICK)
+    planned = privsyn.check_spec(spec).columns
+    assert "dose" in {c.column for c in planned}
+    assert not any("in no order" in c.column for c in planned)
     release = privsyn.release(tables, spec)
     rows = pq.read_table(release.folder / "tables" / "drugs.parquet")
     assert rows.column_names == ["drug", "visit", "day", "dose"]
