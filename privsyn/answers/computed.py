@@ -97,12 +97,12 @@ def state_rule(released: ReleasedCounts, text: str) -> Condition:
     These are the codes that a computed column splits, and those of a measured difference of two columns.  Raises
     RequestError as :func:`conditions.read_condition` does.
     """
-    given = read_condition(text, released.language)
-    parts = given.parts()
-    found = [_translate_to_split_codes(released, _translate_to_differences(released, part)) for part in parts]
-    if found == parts:
-        return given
-    return found[0] if len(found) == 1 else AllOf(tuple(found))
+    condition = read_condition(text, released.language)
+    parts = condition.parts()
+    translated = [_translate_to_split_codes(released, _translate_to_differences(released, part)) for part in parts]
+    if translated == parts:
+        return condition
+    return translated[0] if len(translated) == 1 else AllOf(tuple(translated))
 
 
 def _translate_to_differences(released: ReleasedCounts, part: Condition) -> Condition:
@@ -189,18 +189,18 @@ def compute_numbers(released: ReleasedCounts, name: str, values: Values) -> Floa
     RequestError if it holds none.
     """
     codec = released.every_codec[name]
-    found = compute_values(name, codec, released.language, values)
-    if pa.types.is_string(found.type) or pa.types.is_dictionary(found.type):
+    column = compute_values(name, codec, released.language, values)
+    if pa.types.is_string(column.type) or pa.types.is_dictionary(column.type):
         raise RequestError(f"the column {name!r} holds no numbers", "Name a column of numbers", "query.columns")
     if codec.in_order:
-        found = codec.read({name: found})[name]
-    return found.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
+        column = codec.read({name: column})[name]
+    return column.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
 
 
 def compute_row_numbers(released: ReleasedCounts, name: str) -> Floats:
     """Such a column's numbers in the synthetic rows."""
-    own = (c for a in released.language.list_attributes((name,)) for c in released.written[a])
-    return compute_numbers(released, name, {c: released.table[c] for c in own})
+    sources = (c for a in released.language.list_attributes((name,)) for c in released.written[a])
+    return compute_numbers(released, name, {c: released.table[c] for c in sources})
 
 
 def locate_computed_columns(cells: Cells, name: str) -> tuple[Floats, Floats, Floats]:

@@ -93,11 +93,13 @@ class AllOf(Condition):
         """Return the parts of the condition; parts that share columns are one."""
         groups: list[tuple[set[str], list[Condition]]] = []
         for each in (part for c in self.conditions for part in c.parts()):
-            own = set(each.columns)
-            touching = [g for g in groups if g[0] & own]
-            merged = (own.union(*(g[0] for g in touching)), [c for g in touching for c in g[1]] + [each])
+            columns = set(each.columns)
+            touching = [g for g in groups if g[0] & columns]
+            merged = (columns.union(*(g[0] for g in touching)), [c for g in touching for c in g[1]] + [each])
             groups = [g for g in groups if g not in touching] + [merged]
-        return [found[0] if len(found) == 1 else TiedConditions(tuple(found)) for _, found in groups]
+        return [
+            conditions[0] if len(conditions) == 1 else TiedConditions(tuple(conditions)) for _, conditions in groups
+        ]
 
 
 class TiedConditions(AllOf):

@@ -47,12 +47,12 @@ def answer_correlations(released: ReleasedCounts, columns: Sequence[str], level:
 
 
 def _answer_correlation(released: ReleasedCounts, pair: tuple[str, str], z: float) -> Correlation:
-    asked = Question.of(released, (), None, pair)
-    linear = asked.linear()
+    question = Question.of(released, (), None, pair)
+    linear = question.linear()
     if linear is None:
         return _answer_unmeasured(released, pair, z)
-    u, half_u, there_u = locate_cells(asked.cells, pair[0])
-    v, half_v, there_v = locate_cells(asked.cells, pair[1])
+    u, half_u, there_u = locate_cells(question.cells, pair[0])
+    v, half_v, there_v = locate_cells(question.cells, pair[1])
     counts = linear.cells * there_u * there_v
     n = float(counts.sum())
     u, v = np.nan_to_num(u), np.nan_to_num(v)

@@ -79,8 +79,8 @@ def _move_mass(released: ReleasedCounts, pair: Clique) -> float:
 
 def _sum_coarse_one_way(released: ReleasedCounts, column: str) -> Floats:
     recode, linear = released.recode[column], _estimate(released, (column,))
-    found = np.bincount(recode.coarse[recode.kept], weights=linear.cells[recode.kept], minlength=recode.size)
-    return found.astype(np.float64)
+    counts = np.bincount(recode.coarse[recode.kept], weights=linear.cells[recode.kept], minlength=recode.size)
+    return counts.astype(np.float64)
 
 
 def _bound_near_independence(released: ReleasedCounts, pair: Clique, weights: sp.csr_matrix, z: float) -> Bounds:
@@ -173,5 +173,5 @@ def _estimate(released: ReleasedCounts, columns: Clique) -> Linear:
     key = ("linear", columns)
     if key not in released.cache:
         released.cache[key] = estimate_best_linear(released, columns)
-    found: Linear = released.cache[key]
-    return found
+    linear: Linear = released.cache[key]
+    return linear
