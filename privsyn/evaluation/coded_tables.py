@@ -72,14 +72,14 @@ class Release:
     @cached_property
     def _evenly_cut(self) -> frozenset[str]:
         """The columns whose wide bins have two cells in this release; none where its tables cannot be read."""
-        found = plan(self.spec, tuple(self.manifest.column_order))
-        if not found.wide:
+        encoding = plan(self.spec, tuple(self.manifest.column_order))
+        if not encoding.wide:
             return frozenset()
         try:
             attributes = pq.read_table(self.folder / "marginals" / "recode.parquet")["attribute"].to_pylist()
         except (OSError, KeyError, pa.ArrowException):
             return frozenset()  # said where the tables are used
-        return find_evenly_cut_columns(found, Counter(attributes))
+        return find_evenly_cut_columns(encoding, Counter(attributes))
 
     @property
     def synthetic(self) -> tuple[Path, ...]:
@@ -162,10 +162,10 @@ class OpenTable:
 
         What reading repairs is added to ``repairs``.  ``as_if``: the codes of another plan for the same rows.
         """
-        found = Repairs() if repairs is None else repairs
+        counted_repairs = Repairs() if repairs is None else repairs
         codes = as_if or self.encoding
-        kept = self._iterate_kept(found if as_if is None else Repairs())
-        return _from_codes((encode_batch(batch, codes, found) for batch in kept), codes)
+        kept = self._iterate_kept(counted_repairs if as_if is None else Repairs())
+        return _from_codes((encode_batch(batch, codes, counted_repairs) for batch in kept), codes)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Return the same rows as they are stored."""
@@ -262,9 +262,9 @@ def _find_unlike_columns(labels: Sequence[str]) -> list[str]:
 
 def _list_null_codes(encoding: EncodingPlan) -> dict[str, int]:
     """Return the null bin of ordered columns; a nominal null is a value like any other."""
-    found = {}
+    null_codes = {}
     for codec in encoding.codecs:
         values = codec.values(fine=False)
         if values is not None and np.isnan(values[-1]):
-            found[codec.attribute] = len(values) - 1
-    return found
+            null_codes[codec.attribute] = len(values) - 1
+    return null_codes
