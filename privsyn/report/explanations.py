@@ -120,9 +120,9 @@ def _describe_misread(evaluation: Evaluation) -> str:
 
 
 def _describe_empty(evaluation: Evaluation) -> str:
-    which = {(True, True): "The real and the synthetic table have", (True, False): "The real table has"}
-    which[False, True] = "The synthetic table has"
-    subject = which.get((not evaluation.rows_real, not evaluation.release.rows))
+    beginnings = {(True, True): "The real and the synthetic table have", (True, False): "The real table has"}
+    beginnings[False, True] = "The synthetic table has"
+    subject = beginnings.get((not evaluation.rows_real, not evaluation.release.rows))
     return "" if subject is None else f"{subject} no rows: how close the two are cannot be said."
 
 
