@@ -170,14 +170,14 @@ def list_measured_relations(plan: Plan, certificate: Certificate) -> list[Relati
     counted = {step.name for step in release_steps(plan.steps) if step.look.noise_of == "a count"}
     best: dict[Clique, float] = {}
     for stage in certificate.stages:
-        asked: list[Relation] = []
+        relations: list[Relation] = []
         for group in stage.groups if stage.step in counted else ():
             if group.attributes is None:
                 return None
-            asked += [Relation(tuple(names), group.sigma) for names in group.attributes]
+            relations += [Relation(tuple(names), group.sigma) for names in group.attributes]
         if list_whole_stages([stage.step]):
-            asked = asked[: count_marginals([relation.columns for relation in asked])]
-        for columns, sigma in asked:
+            relations = relations[: count_marginals([relation.columns for relation in relations])]
+        for columns, sigma in relations:
             if len(columns) > 1:
                 best[columns] = min(sigma, best.get(columns, sigma))
     return sorted((Relation(columns, sigma) for columns, sigma in best.items()), key=lambda r: (r.sigma, r.columns))
