@@ -81,8 +81,8 @@ def mwem(trial: MethodInput) -> MethodResult:
     queries, measured = [counted_rows], []
     estimate = np.full(domain.cells(domain.attributes), total / domain.cells(domain.attributes))
     for _ in range(ROUNDS):
-        own = [project(estimate, find_cells(clique, domain), domain.cells(clique)) for clique in workload]
-        errors = [float(np.abs(t.ravel() - o).sum()) for t, o in zip(truth, own, strict=True)]
+        estimated = [project(estimate, find_cells(clique, domain), domain.cells(clique)) for clique in workload]
+        errors = [float(np.abs(t.ravel() - o).sum()) for t, o in zip(truth, estimated, strict=True)]
         picked = int(trial.noise.choose(np.array(errors) * (float(spread) / (2 * records)), 1)[0])
         counts, clique = truth[picked], workload[picked]
         queries.append(Query(clique, counts.size, records, sigma))
