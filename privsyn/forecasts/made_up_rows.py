@@ -127,14 +127,14 @@ def read_release_rows(release: str | Path, encoding: EncodingPlan, spec: Release
                 raise RequestError(
                     f"{manifest.run} has no further table {table!r}", "Name a release that has it", field
                 )
-            found = read_branch(released, table, read)
+            rows = read_branch(released, table, read)
         else:
-            found = pa.concat_tables(map(read, list_synthetic_names(manifest)))
+            rows = pa.concat_tables(map(read, list_synthetic_names(manifest)))
     except (RequestError, OSError, pa.ArrowException) as error:
         if isinstance(error, RequestError):
             raise error.about(field) from None
         raise RequestError(f"{release} cannot be read", "Name a released folder", field) from None
-    return _sample_rows(open_table(found, encoding, spec, field).read().fine, field)
+    return _sample_rows(open_table(rows, encoding, spec, field).read().fine, field)
 
 
 def read_public_rows(table: str | Path, encoding: EncodingPlan, spec: ReleaseSpec) -> CodeTable:
