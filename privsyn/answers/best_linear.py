@@ -165,14 +165,14 @@ def _sum_without(released: ReleasedCounts, columns: Clique) -> Noisy:
 
 def combine_totals(released: ReleasedCounts) -> tuple[float, float]:
     """Return the sum of all measured totals, each weighted by its precision, and the sum of the precisions."""
-    known = released.cache.get("totals")
-    if known is None:
+    cached = released.cache.get("totals")
+    if cached is None:
         every = [c for parts in released.single.values() for c in parts]
         every += [c for c in released.joint if _complete(released, c.attributes)]
         precision = np.array([1.0 / (c.sigma**2 * c.counts.size) for c in every])
         sums = np.array([float(c.counts.sum()) for c in every])
-        known = released.cache["totals"] = (float(precision @ sums), float(precision.sum()))
-    return known
+        cached = released.cache["totals"] = (float(precision @ sums), float(precision.sum()))
+    return cached
 
 
 def _drop_attributes(values: float, precisions: float, counts: Counts) -> tuple[float, float]:

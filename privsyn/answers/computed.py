@@ -54,10 +54,10 @@ def compute_values(name: str, codec: Codec, language: Language, values: Values) 
     if name not in language.book.order:
         return match_all_rows(values[name])
     book = language.book
-    known = {column: match_all_rows(values[column]) for column in book.find_measured_columns((name,))}
+    measured = {column: match_all_rows(values[column]) for column in book.find_measured_columns((name,))}
     texts = pa.array(list(book.vocabulary), pa.string())
     return convert_to_array(
-        book.read_table(known)(name), codec.ranges()[name].type, texts, len(next(iter(known.values())))
+        book.read_table(measured)(name), codec.ranges()[name].type, texts, len(next(iter(measured.values())))
     )
 
 
@@ -160,13 +160,13 @@ def ask_by_levels(
             "Ask by conditions (`where`) instead",
             "query.columns",
         )
-    given = state_rule(released, where) if isinstance(where, str) else where
+    condition = state_rule(released, where) if isinstance(where, str) else where
     tables: list[pd.DataFrame] = []
     for combination in product(*every):
         try:
             table = ask(
                 tuple(c for c in by if c in released.columns),
-                AllOf((*((given,) if given else ()), *(one for _, one in combination))),
+                AllOf((*((condition,) if condition else ()), *(one for _, one in combination))),
             )
         except EmptySelectionError:
             continue
@@ -209,10 +209,10 @@ def locate_computed_columns(cells: Cells, name: str) -> tuple[Floats, Floats, Fl
     behind = released.language.list_attributes((name,))
     drawn = compute_numbers(released, name, cells.drawn(behind))
     figures = drawn.reshape(int(np.prod([cells.shape[cells.columns.index(c)] for c in behind])), -1)
-    there = np.isfinite(figures)
-    low = np.where(there, figures, np.inf).min(axis=1)
-    high = np.where(there, figures, -np.inf).max(axis=1)
-    some = there.any(axis=1)
+    finite = np.isfinite(figures)
+    low = np.where(finite, figures, np.inf).min(axis=1)
+    high = np.where(finite, figures, -np.inf).max(axis=1)
+    some = finite.any(axis=1)
     with np.errstate(invalid="ignore"):
         middle = np.where(some, (low + high) / 2, 0.0)
         half = np.where(some, (high - low) / 2, 0.0)
@@ -220,7 +220,7 @@ def locate_computed_columns(cells: Cells, name: str) -> tuple[Floats, Floats, Fl
     def flat(of_cell: Floats) -> Floats:
         return np.broadcast_to(cells.broadcast(behind, of_cell), cells.shape).ravel()
 
-    return flat(middle), flat(half), flat(there.mean(axis=1))
+    return flat(middle), flat(half), flat(finite.mean(axis=1))
 
 
 def check_column(released: ReleasedCounts, name: str) -> str:

@@ -129,9 +129,9 @@ class AtLevel(Condition):
 
     def holds(self, values: Values) -> Bools:
         """Return whether a value is of the level."""
-        known = values.get(name_codes_attribute(self.codec.attribute))
-        if known is not None:
-            return np.isin(match_all_rows(known).to_numpy(), self.codes)
+        codes_column = values.get(name_codes_attribute(self.codec.attribute))
+        if codes_column is not None:
+            return np.isin(match_all_rows(codes_column).to_numpy(), self.codes)
         return np.isin(
             self.codec.encode({name: match_all_rows(values[name]) for name in self.codec.sources})[0], self.codes
         )
@@ -166,8 +166,8 @@ class Parsed(Condition):
         """Return whether it is true, row by row; a row for which it is unknown, by a null, is none."""
         book = self.language.book
         texts = (n.value if n.op == "in" else (n.value,) for n in self.node.walk() if n.op in ("in", "constant"))
-        known = dict.fromkeys([*book.vocabulary, *(t for each in texts for t in each if isinstance(t, str))])
-        vocabulary = {text: number for number, text in enumerate(known)}
+        constants = dict.fromkeys([*book.vocabulary, *(t for each in texts for t in each if isinstance(t, str))])
+        vocabulary = {text: number for number, text in enumerate(constants)}
         env = book.resolve(lambda name: read_rows(match_all_rows(values[name]), vocabulary))
         rows = len(next(iter(values.values())))
         return np.broadcast_to(evaluate.evaluate_condition(self.node, env, vocabulary).true, rows)

@@ -84,14 +84,14 @@ def _sum_coarse_one_way(released: ReleasedCounts, column: str) -> Floats:
 
 
 def _bound_near_independence(released: ReleasedCounts, pair: Clique, weights: sp.csr_matrix, z: float) -> Bounds:
-    known = [_estimate(released, (column,)) for column in pair]
+    one_ways = [_estimate(released, (column,)) for column in pair]
     total = max(float(_estimate(released, ()).cells.sum()), 1.0)
     a, b = (_sum_coarse_one_way(released, column) for column in pair)
     expected = np.maximum(np.outer(a, b).ravel() / total, 0.0)
     centre = np.asarray(weights @ np.outer(a, b).ravel()) / total
     variance = np.zeros(len(centre))
     cube = weights.toarray().reshape(-1, len(a), len(b))
-    for column, linear, slope in zip(pair, known, (cube @ b, np.einsum("gab,a->gb", cube, a)), strict=True):
+    for column, linear, slope in zip(pair, one_ways, (cube @ b, np.einsum("gab,a->gb", cube, a)), strict=True):
         recode = released.recode[column]
         fine = np.where(recode.kept, (slope / total)[:, np.minimum(recode.coarse, recode.size - 1)], 0.0)
         variance += linear.covariance(fine, fine)

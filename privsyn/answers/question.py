@@ -67,8 +67,8 @@ class Question:
             tuple(c if c in released.codecs else check_column(released, c) for c in others)
         )
         behind = tuple(dict.fromkeys((*behind, *(event.columns if event else ()))))
-        given = state_rule(released, where) if isinstance(where, str) and where else where or None
-        question = cls(released, tuple(by), given, behind, population=population)
+        condition = state_rule(released, where) if isinstance(where, str) and where else where or None
+        question = cls(released, tuple(by), condition, behind, population=population)
         counts = find_measured_question(question, event) or find_holding(released, question.columns)
         question = replace(question, released=counts)
         if np.prod([float(n) for n in question.cells.shape]) > MOST_CELLS:

@@ -313,19 +313,19 @@ class ReleasedCounts:
     def measured(self) -> dict[str, list[Counts]]:
         """Release step -> what it counted, flat, in the order of its receipts."""
         by_step = {}
-        for name, asked in self._asked.items():
+        for name, answers in self._asked.items():
             if list_whole_stages([name]):
-                by_step[name] = asked[: count_marginals([counts.attributes for counts in asked])]
+                by_step[name] = answers[: count_marginals([counts.attributes for counts in answers])]
             else:
                 planned = read_merges(self.read(MERGES_FILE))
-                pairs = zip(asked, planned, strict=True)
+                pairs = zip(answers, planned, strict=True)
                 by_step[name] = [counts._replace(merges=planned.merges) for counts, planned in pairs]
         return by_step
 
     @cached_property
     def sums_beside(self) -> dict[str, list[Counts]]:
         """Release step -> the sums of scores that it asked after its counts, of one cell each; most ask none."""
-        return {name: asked[len(self.measured[name]) :] for name, asked in self._asked.items()}
+        return {name: answers[len(self.measured[name]) :] for name, answers in self._asked.items()}
 
     @cached_property
     def _asked(self) -> dict[str, list[Counts]]:

@@ -109,7 +109,7 @@ def remake_rows(
     Of its own counts they make its own rows.  ``mechanism``: other options of its mechanism, for these steps;
     ``sums``: look at trends, or step that asked them again -> other noisy sums in the place of its own.
     """
-    given: dict[str, Tables] = {
+    tables_by_step: dict[str, Tables] = {
         name: {
             "noisy": released.read(f"{file}.parquet") if sums is None else noisy.tabulate_answers(sums[name]),
             "receipts": released.read(f"{file}_receipts.parquet"),
@@ -119,15 +119,18 @@ def remake_rows(
     for name, counts in measured.items():
         released_sums = [c.counts.astype(np.int64) for c in released.sums_beside[name]]
         sums_of_step = released_sums if sums is None else sums[name]
-        given[name] = {
+        tables_by_step[name] = {
             "noisy": noisy.tabulate_answers([*(c.counts.astype(np.int64) for c in counts), *sums_of_step]),
             "receipts": released.read(f"{released.noisy_files[name]}_receipts.parquet"),
         }
     for name, file in released.value_files.items():  # what single values were counted, and as what, stays
-        given[name] = {"noisy": released.read(f"{file}.parquet"), "receipts": released.read(f"{file}_receipts.parquet")}
-        given["find_heavy_cells"] = {"counted": released.read(COUNTED_FILE)}
+        tables_by_step[name] = {
+            "noisy": released.read(f"{file}.parquet"),
+            "receipts": released.read(f"{file}_receipts.parquet"),
+        }
+        tables_by_step["find_heavy_cells"] = {"counted": released.read(COUNTED_FILE)}
     if released.sets:
-        given["plan_sets"] = {"merges": released.read(MERGES_FILE)}
+        tables_by_step["plan_sets"] = {"merges": released.read(MERGES_FILE)}
     one_ways = next(iter(measured.values()))
     recode = with_one_ways(
         released.recode,
@@ -135,14 +138,14 @@ def remake_rows(
         {c.attributes[0]: c.sigma for c in one_ways},
         released.encoding.binning,
     )
-    given["compress_domain"] = {"recode": recode_to_table(recode, released.encoding.labels())}
+    tables_by_step["compress_domain"] = {"recode": recode_to_table(recode, released.encoding.labels())}
     start = next(i for i, step in enumerate(released.steps) if step.name == "make_consistent")
-    known = (replace(step, inputs=()) for step in released.steps[:start] if step.name in given)
-    steps = [*known, *released.steps[start:]]
+    known_steps = (replace(step, inputs=()) for step in released.steps[:start] if step.name in tables_by_step)
+    steps = [*known_steps, *released.steps[start:]]
     request = released.request
     if mechanism is not None:
         request = replace(request, spec=request.spec.model_copy(update={"mechanism": mechanism}))
-    run = MemoryRun(request, steps, lambda step, queries: [], given=given)
+    run = MemoryRun(request, steps, lambda step, queries: [], given=tables_by_step)
     rows: pa.Table = run.run()["decode"]["synthetic"]
     return rows
 
@@ -388,8 +391,8 @@ def _list_levels(released: ReleasedCounts, name: str) -> list[Any] | None:
     """Return the values of a column that is no number, those that rows have, in the public order; None of numbers."""
     if not pa.types.is_string(released.table[name].type):
         return None
-    there = set(released.table[name].unique().to_pylist())
-    return [label for label in released.every_codec[name].labels() if label in there]
+    present = set(released.table[name].unique().to_pylist())
+    return [label for label in released.every_codec[name].labels() if label in present]
 
 
 def _list_columns(values: pa.ChunkedArray, name: str, levels: list[Any] | None) -> list[tuple[str, Floats]]:

@@ -109,10 +109,10 @@ def _format_value(run: MethodRun, name: str) -> float | None:
 
 
 def _format_cell(values: Sequence[float | None], note: str) -> MetricCell:
-    known = [v for v in values if v is not None]
-    if not known:
+    numbers = [v for v in values if v is not None]
+    if not numbers:
         return MetricCell(None, None, 0, note)
-    return MetricCell(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None, len(known))
+    return MetricCell(statistics.fmean(numbers), statistics.stdev(numbers) if len(numbers) > 1 else None, len(numbers))
 
 
 def _format_number(value: float, digits: int = 4) -> str:

@@ -237,9 +237,9 @@ def _run_steps(
 ) -> MethodResult:
     """Run the steps on the trial's rows; ``unpriced``: looks whose queries are no Gaussian receipts."""
     fine = trial.rows.domain
-    given = {ENCODE.name: {"encoded_rows": trial.rows.to_arrow()}}
+    inputs = {ENCODE.name: {"encoded_rows": trial.rows.to_arrow()}}
     steps = (*steps[:-1], _decode_fine_rows(steps[-1]))
-    run = MemoryRun(request, steps, draw or _draw_gaussian(trial), given=given)
+    run = MemoryRun(request, steps, draw or _draw_gaussian(trial), given=inputs)
     rows = CodeTable.from_arrow(run.run()[steps[-1].name]["fine"].to_batches(), fine)
     larger = [q.attributes for queries in run.receipts.values() for q in queries if len(q.attributes) > 1]
     measured = {

@@ -223,12 +223,12 @@ class AnalysisRows:
 
     def _list_vocabulary(self, node: Node) -> dict[str, int]:
         texts = (n.value if n.op == "in" else (n.value,) for n in node.walk() if n.op in ("in", "constant"))
-        known = dict.fromkeys(t for each in texts for t in each if isinstance(t, str))
+        vocabulary = dict.fromkeys(t for each in texts for t in each if isinstance(t, str))
         for name in node.columns:
             column = self.values[name]
             if pa.types.is_string(column.type) or pa.types.is_dictionary(column.type):
-                known |= dict.fromkeys(t for t in column.unique().to_pylist() if t is not None)
-        return {text: number for number, text in enumerate(known)}
+                vocabulary |= dict.fromkeys(t for t in column.unique().to_pylist() if t is not None)
+        return {text: number for number, text in enumerate(vocabulary)}
 
     def _evaluate_truth(self, node: Node) -> tuple[Bools, Bools]:
         vocabulary = self._list_vocabulary(node)
@@ -367,28 +367,30 @@ def _fit_regression(
     whole = np.isfinite(y)
     for term in parts.terms:
         whole &= np.isin(table.labels(term), levels[term.text]) if term.of_values else np.isfinite(table.numbers(term))
-    kept, y = table.select(whole), y[whole]
+    complete, y = table.select(whole), y[whole]
     two_values = parts.target.node.type == "truth"
-    names, columns = ["(Intercept)"], [np.ones(kept.number)]
+    names, columns = ["(Intercept)"], [np.ones(complete.number)]
     for term in parts.terms:
         if term.of_values:
-            labels = kept.labels(term)
+            labels = complete.labels(term)
             for label in levels[term.text][1:]:
                 names.append(f"{term.text}[{label}]")
                 columns.append((labels == label).astype(np.float64))
         else:
             names.append(term.text)
-            columns.append(kept.numbers(term))
-    varies = [i == 0 or bool(kept.number and np.ptp(c) > 0) for i, c in enumerate(columns)]
+            columns.append(complete.numbers(term))
+    varies = [i == 0 or bool(complete.number and np.ptp(c) > 0) for i, c in enumerate(columns)]
     coefficients = dict.fromkeys(names, (np.nan, np.nan))
-    if kept.number > sum(varies) and (not two_values or np.ptp(y) > 0):
-        x = np.stack([c for c, there in zip(columns, varies, strict=True) if there], axis=1)
+    if complete.number > sum(varies) and (not two_values or np.ptp(y) > 0):
+        x = np.stack([c for c, varying in zip(columns, varies, strict=True) if varying], axis=1)
         fit = fit_regression(x, y, two_values=two_values)
-        there = [name for name, is_there in zip(names, varies, strict=True) if is_there]
-        coefficients |= dict(zip(there, zip(fit.coefficients.tolist(), fit.errors.tolist(), strict=True), strict=True))
+        varying = [name for name, is_there in zip(names, varies, strict=True) if is_there]
+        coefficients |= dict(
+            zip(varying, zip(fit.coefficients.tolist(), fit.errors.tolist(), strict=True), strict=True)
+        )
         if not two_values:
             coefficients["R squared"] = (fit.r_squared, np.nan)
-    return coefficients, kept.number
+    return coefficients, complete.number
 
 
 def _list_groups(

@@ -44,17 +44,20 @@ def compute_branch_figures(release: Release, real: Source) -> tuple[PanelFigure,
         branch, joined = release.spec.branches[name], real.join_every_row(name)
         key = str(branch.unit.identifier)
         encoding, by = plan_every_column(branch), plan(branch)
-        kept = partial(iterate_kept_batches, joined.batches, by, branch.unit, Repairs())
+        iterate_kept = partial(iterate_kept_batches, joined.batches, by, branch.unit, Repairs())
         synthetic = read_branch(release.spec, name, read)
         person, repairs = synthetic[key].to_numpy(), (Repairs(), Repairs())
         tables = (
-            read_panel_table(kept(), encoding, branch, repairs=repairs[0]),
+            read_panel_table(iterate_kept(), encoding, branch, repairs=repairs[0]),
             read_panel_table(synthetic.to_batches(), encoding, branch, person, repairs[1]),
         )
         above = str(release.spec.tables[name].of)
         rows_above = joined.count_above(), read(f"tables/{above}.parquet").num_rows
         figures += list_branch_figures(tables, rows_above, branch, name, above)
-        across = share_broken(kept(), encoding, branch), share_broken(synthetic.to_batches(), encoding, branch, person)
+        across = (
+            share_broken(iterate_kept(), encoding, branch),
+            share_broken(synthetic.to_batches(), encoding, branch, person),
+        )
         broken = [*_list_broken_rows(tables, repairs), *compare_broken_across(encoding, across)]
         figures += [figure.model_copy(update={"name": f"{name}: {figure.name}"}) for figure in broken]
     return tuple(figures)

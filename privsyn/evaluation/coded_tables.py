@@ -128,8 +128,8 @@ def _locate_folder(release: str | Path, settings: Settings) -> Path:
 def _read_remembered(run: str, settings: Settings) -> str | dict[str, str]:
     note = settings.private_root / "runs" / run / "run.json"
     try:
-        known = json.loads(note.read_text(encoding="utf-8"))["data"]
-        data = {n: str(place) for n, place in known.items()} if isinstance(known, dict) else str(known)
+        remembered = json.loads(note.read_text(encoding="utf-8"))["data"]
+        data = {n: str(place) for n, place in remembered.items()} if isinstance(remembered, dict) else str(remembered)
     except (OSError, ValueError, KeyError):
         raise RequestError(
             f"where the private table of {run} lies is not known here (there is no {note})",
@@ -164,8 +164,8 @@ class OpenTable:
         """
         counted_repairs = Repairs() if repairs is None else repairs
         codes = as_if or self.encoding
-        kept = self._iterate_kept(counted_repairs if as_if is None else Repairs())
-        return _from_codes((encode_batch(batch, codes, counted_repairs) for batch in kept), codes)
+        kept_batches = self._iterate_kept(counted_repairs if as_if is None else Repairs())
+        return _from_codes((encode_batch(batch, codes, counted_repairs) for batch in kept_batches), codes)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Return the same rows as they are stored."""
@@ -198,8 +198,8 @@ def open_table(
     needed = {*spec.measured_columns, unit.identifier}
     try:
         names = set(list_table_columns(table, spec))
-        known = {n: c for n, c in spec.columns.items() if n in names or n in needed}
-        source = open_source(table, spec.model_copy(update={"columns": known, "unit": unit}))
+        columns = {n: c for n, c in spec.columns.items() if n in names or n in needed}
+        source = open_source(table, spec.model_copy(update={"columns": columns, "unit": unit}))
     except RequestError as error:
         raise error.about(field, {"release.data": field}) from None
     counted = [name for codec in encoding.codecs for name in codec.ranges()]

@@ -124,10 +124,14 @@ def _describe_column(
     form, unit = _choose_format(column), str(getattr(column, "unit", ""))
     if not real.known or not synthetic.known:
         return ColumnStatistics(column=name, form=form, unit=unit, statistics=())
-    known = None if noise is None else _Noise.of(codec, noise, synthetic)
+    column_noise = None if noise is None else _Noise.of(codec, noise, synthetic)
     values = [
-        _build_statistic("mean", "value", real.mean, synthetic.mean, None if known is None else known.mean()),
-        _build_statistic("standard deviation", "width", real.sd, synthetic.sd, None if known is None else known.sd()),
+        _build_statistic(
+            "mean", "value", real.mean, synthetic.mean, None if column_noise is None else column_noise.mean()
+        ),
+        _build_statistic(
+            "standard deviation", "width", real.sd, synthetic.sd, None if column_noise is None else column_noise.sd()
+        ),
     ]
     first, second = real.sorted(), synthetic.sorted()
     for q in QUANTILES:
@@ -140,13 +144,13 @@ def _describe_column(
             low=None,
             high=None,
         )
-        if known is not None:
-            reach = NOISE_DEVIATIONS * known.below(_compute_quantile(second, q), q)
+        if column_noise is not None:
+            reach = NOISE_DEVIATIONS * column_noise.below(_compute_quantile(second, q), q)
             ends = {"low": _compute_quantile(second, q - reach), "high": _compute_quantile(second, q + reach)}
             one = one.model_copy(update=ends)
         values.append(one)
     for i, (value, number) in enumerate(zip(listed, real.exact, strict=True)):
-        sd = None if known is None else known.share(codec, number)
+        sd = None if column_noise is None else column_noise.share(codec, number)
         shown = f"{value:.12g}" if isinstance(value, float) else str(value)
         values.append(
             _build_statistic(
@@ -170,8 +174,8 @@ def _describe_times(statistic: Statistic, factor: float) -> Statistic:
     if factor == 1 or statistic.kind == "share":
         return statistic
     figures = ("real", "synthetic", "low", "high")
-    known = {f: getattr(statistic, f) for f in figures}
-    return statistic.model_copy(update={f: None if v is None else v * factor for f, v in known.items()})
+    values = {f: getattr(statistic, f) for f in figures}
+    return statistic.model_copy(update={f: None if v is None else v * factor for f, v in values.items()})
 
 
 def _choose_format(column: Any) -> Form:
@@ -213,11 +217,11 @@ class _Noise:
     def of(cls, codec: OrderedCodec, noise: AttributeRecode, synthetic: _Values) -> _Noise:
         """Return the noise of one column that ``codec`` reads."""
         middles = _compute_middles(codec)
-        there = ~np.isnan(middles)
+        finite = ~np.isnan(middles)
         of_code = {i: float(v) for i, v in enumerate(noise.variance)}
         return cls(
-            middles[there],
-            noise.variance[there],
+            middles[finite],
+            noise.variance[finite],
             of_code,
             synthetic.mean,
             synthetic.sd,

@@ -83,11 +83,11 @@ class ReleasedTables:
 
     def _select(self, columns: AbstractSet[str]) -> ReleasedTables:
         """Return what was measured of these columns, each an attribute of its own; dummies of one rule are none."""
-        kept = [i for i, m in enumerate(self.measured) if columns >= set(m.attributes)]
+        positions = [i for i, m in enumerate(self.measured) if columns >= set(m.attributes)]
         return ReleasedTables(
             {a: r for a, r in self.recode.items() if a in columns},
-            tuple(self.measured[i] for i in kept),
-            tuple(self.sigmas[i] for i in kept),
+            tuple(self.measured[i] for i in positions),
+            tuple(self.sigmas[i] for i in positions),
             tuple(m for m in self.consistent if columns >= set(m.attributes)),
         )
 

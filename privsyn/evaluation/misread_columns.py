@@ -56,8 +56,8 @@ class ColumnReading:
         """Return the ``columns`` of which more than MISREAD_SHARE no longer means what it says."""
         counts, misread = self.repairs.counts, []
         for column in columns:
-            kept = list_meant_repairs(spec, column)
-            lost = sum(n for (c, repair), n in counts.items() if c == column and repair not in kept)
+            meant = list_meant_repairs(spec, column)
+            lost = sum(n for (c, repair), n in counts.items() if c == column and repair not in meant)
             if lost > MISREAD_SHARE * self.rows:
                 misread.append(column)
         return tuple(misread)

@@ -474,8 +474,8 @@ def _compute_mean(values: Iterator[float]) -> float:
 
 def _compute_known(values: Iterator[float | None]) -> float | None:
     """Return the geometric mean of what is known; None where nothing is."""
-    there = [v for v in values if v is not None and math.isfinite(v) and v > 0]
-    return float(np.exp(np.mean(np.log(there)))) if there else None
+    usable = [v for v in values if v is not None and math.isfinite(v) and v > 0]
+    return float(np.exp(np.mean(np.log(usable)))) if usable else None
 
 
 def format_percent(share: float) -> str:
@@ -510,7 +510,7 @@ def build_chart(forecast: Forecast) -> dict[str, Any]:
             "worth a random sample of": a.sample,
         }
         rows += [{"epsilon": a.epsilon, "what": k, "share": v} for k, v in shares.items() if v is not None]
-    known = [name for name in _COLORS if any(row["what"] == name for row in rows)]
+    sources = [name for name in _COLORS if any(row["what"] == name for row in rows)]
     epsilons = [a.epsilon for a in forecast.at]
     title = alt.Title(
         f"Forecast for about {forecast.rows:,} rows",
@@ -529,7 +529,7 @@ def build_chart(forecast: Forecast) -> dict[str, Any]:
             y=alt.Y("share:Q", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%", title=None)),
             color=alt.Color(
                 "what:N",
-                scale=alt.Scale(domain=known, range=[_COLORS[name] for name in known]),
+                scale=alt.Scale(domain=sources, range=[_COLORS[name] for name in sources]),
                 legend=alt.Legend(orient="bottom", title=None, symbolStrokeWidth=3, labelLimit=300),
             ),
         )
@@ -599,8 +599,8 @@ def simulate_figures(request: Request, fine: CodeTable, seed: int) -> ReleaseQua
     seeded = replace(request, spec=request.spec.with_rows(seed=seed), column_order=order)
     steps = build_steps(seeded)
 
-    given = {"encode": {"encoded_rows": fine.to_arrow()}, **NO_VALUE_COUNTS}  # codes have no single values
-    outputs = MemoryRun(seeded, steps, draw_from_seed(seed), given=given).run()
+    inputs = {"encode": {"encoded_rows": fine.to_arrow()}, **NO_VALUE_COUNTS}  # codes have no single values
+    outputs = MemoryRun(seeded, steps, draw_from_seed(seed), given=inputs).run()
     released = MemoryCounts.of_run(seeded, name_by_files(steps, outputs))
     real, rows = to_bins(fine, seeded.encoding.groups), outputs["decode"]["synthetic"]
     synthetic = encode_table(rows.to_batches(), seeded.encoding).bins

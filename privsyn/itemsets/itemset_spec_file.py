@@ -107,9 +107,9 @@ def _read_universe(file: ListedFile) -> list[str]:
 def _make_refusal(error: ValidationError, document: Document) -> RequestError:
     first = error.errors(include_url=False)[0]
     place = tuple(p for p in first["loc"] if p not in ("list", "wide", "pairs"))
-    known = list(get_model_at(ItemsetSpec, place or ("",)).model_fields)
+    fields = list(get_model_at(ItemsetSpec, place or ("",)).model_fields)
     if first["type"] == "extra_forbidden":
-        cure = suggest_name(str(place[-1]), known) or f"Known are {', '.join(known)}"
+        cure = suggest_name(str(place[-1]), fields) or f"Known are {', '.join(fields)}"
         problem = "is not a field of the spec" if len(place) == 1 else f"is not a field of `{format_place(place[:-1])}`"
     elif first["type"] == "missing":
         problem, cure = "is missing", "Add it; docs/itemsets.md says what each field means"

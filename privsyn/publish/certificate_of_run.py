@@ -91,9 +91,9 @@ def build_certificate(run: Run, refs: Mapping[str, StepRefs]) -> Certificate:
     Made once and kept, since the data set's total and the ledger grow with later runs.
     """
     record = _name_record(run.name)
-    kept = run.records.load_as(record, Certificate)
-    if kept is not None:
-        return kept
+    recorded = run.records.load_as(record, Certificate)
+    if recorded is not None:
+        return recorded
     spec = run.request.spec
     unmeasured = spec.unmeasured_columns
     stages = [_describe_stage(run, step, refs) for step in run.release_steps]

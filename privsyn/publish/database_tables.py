@@ -67,13 +67,13 @@ def publish_tables(
         check_names(url, table.name, table.schema.names)
     names, release_table = tuple(table.name for table in tables), tables[-1]
     with open_database(url, schema) as opened:
-        there = opened.list_tables()
-        earlier = _read_earlier(opened, release_table.name) if release_table.name in there else None
+        existing = opened.list_tables()
+        earlier = _read_earlier(opened, release_table.name) if release_table.name in existing else None
         (release_row,) = pa.Table.from_batches(release_table.rows).to_pylist()
         if (
             earlier is not None
             and earlier[:2] == (release_row["run"], release_row["manifest_sha256"])
-            and there.issuperset(names)
+            and existing.issuperset(names)
         ):
             return PublishedTables(str(url), names, written=False)
         if earlier is not None and earlier[0] != release_row["run"] and not replace:
@@ -83,11 +83,11 @@ def publish_tables(
         # Whoever may write there may have listed any table as published: none but those under the prefix is dropped.
         start = release_table.name.removesuffix("release")
         replaceable = [n for n in earlier[2] if n in names or (start and n.startswith(start))] if earlier else []
-        taken = next((name for name in names if name in there and name not in replaceable), None)
+        taken = next((name for name in names if name in existing and name not in replaceable), None)
         if taken is not None:
             raise make_foreign_error(taken)
         for name in replaceable:
-            if name in there:
+            if name in existing:
                 opened.fetch(f"DROP TABLE {opened.name(name)}")
         for table in tables:
             opened.create(table)

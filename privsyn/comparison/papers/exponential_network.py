@@ -50,14 +50,14 @@ def privbayes_exponential(trial: MethodInput) -> MethodResult:
     spread = spread_for(rest * NETWORK_SHARE / max(rounds, 1))
     each = rest * (1 - NETWORK_SHARE) / (rounds + 1) if rounds else rest
     most_cells = count_useful_cells(total, 1, each, records, options.usefulness)
-    known, families = [domain.attributes[0]], [domain.attributes[:1]]
+    placed, families = [domain.attributes[0]], [domain.attributes[:1]]
     for _ in range(rounds):
-        candidates = _list_candidates(domain, known, options.degree, most_cells)
+        candidates = _list_candidates(domain, placed, options.degree, most_cells)
         scores = np.array([compute_in_dif(c) for c in _count_candidates(rows, candidates, trial.threads)])
         picked = trial.noise.choose(scores * (float(spread) / (2 * INDIF_SENSITIVITY * records)), 1)[0]
         child, parents = candidates[int(picked)]
         families.append(domain.ordered((child, *parents)))
-        known.append(child)
+        placed.append(child)
     sigma = compute_sigma(each, records)
     queries = [Query(c, domain.cells(c), records, sigma) for c in families]
     exact = count_all(rows, families, threads=trial.threads)
