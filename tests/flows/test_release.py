@@ -260,8 +260,7 @@ def test_scores_against_exact_one_ways_draw_from_the_scores_on(spec: ReleaseSpec
     ]
     assert [{q.sensitivity for q in queries} for queries in receipts] == [{1}, {4}]
     reasons = [
-        json.loads((Path(s.released) / "certificate.json").read_text())["stages"][1]["reason"]
-        for s in (first, paper)
+        json.loads((Path(s.released) / "certificate.json").read_text())["stages"][1]["reason"] for s in (first, paper)
     ]
     assert "noisy one-ways" in reasons[0] and "Lemma 4" in reasons[1]
 
