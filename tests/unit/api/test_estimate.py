@@ -52,6 +52,7 @@ def test_what_handles_rows_grows_with_them(few: Estimate, many: Estimate) -> Non
     assert other["compress domain"].disk_mb < 10 * one["compress domain"].disk_mb
 
 
+@pytest.mark.slow
 def test_merged_codes_and_single_values_are_counted_in_the_made_up_rows() -> None:
     """Of their codes no chances are assumed."""
     columns = {"paid": {"kind": "integer", "min": 0, "max": 5_000}, "ok": {"kind": "boolean"}}
