@@ -1,6 +1,7 @@
 """What shards cost in accuracy: ``python -m benchmarks.shards [--rows N] [--table NAME] [--shards 1 2 5 10 ...]``.
 
-The table is made up, or the bins of one of ``benchmarks/tables.py``.  The release is real (epsilon 1), so the marginals hold noise; distances are L1 between shares, 0 to 2.
+The table is made up, or the bins of one of ``benchmarks/tables.py``.  The release is real (epsilon 1), so the marginals
+hold noise; distances are L1 between shares, 0 to 2.
 """
 
 from __future__ import annotations
