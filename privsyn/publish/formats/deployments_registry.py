@@ -249,16 +249,16 @@ def _describe_unread(release: Described) -> str:
 def describe_preprocessing(release: Described) -> str:
     """Return what happens before any noise, and what was tuned."""
     unit = release.spec.unit
-    sentence = "All rows are taken as they are; how many a person has is the publisher's statement."
+    kept = "All rows are taken as they are; how many a person has is the publisher's statement."
     if unit.identifier is not None:
-        sentence = (
+        kept = (
             f"At most {unit.records} rows a {unit.one} are kept, by the column {unit.identifier}, and none without it."
         )
-        sentence += "" if release.spec.panel is None else " One record is made of them before anything is counted."
+        kept += "" if release.spec.panel is None else " One record is made of them before anything is counted."
     return (
         "Domains, bounds and bins come from the public request, never from the private table. Values outside are "
-        f"clamped, or go where the request says; so does null where it is not wanted. {sentence} Settings are constants "
-        "of the program or public choices in the request; the program tunes none on the private table. What the publisher "
+        f"clamped, or go where the request says; so does null where it is not wanted. {kept} Settings are constants of "
+        "the program or public choices in the request; the program tunes none on the private table. What the publisher "
         "did before writing the request is not known to it."
     )
 
