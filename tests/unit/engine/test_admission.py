@@ -77,3 +77,18 @@ def test_a_table_in_memory_is_the_candidates_and_not_the_specs(places: Path) -> 
     table = pa.table(people(20))
     asked = build_candidate(few("elsewhere.parquet"), Settings(), data=table)
     assert (asked.spec.data, asked.data) == ("", table)
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("rows/people.csv", "rows/people.csv"),
+        ("sqlite:////rows/people.db?table=people", "/rows/people.db"),
+        ("DELTA:////rows/people?version=3", "/rows/people"),
+        ("delta+s3://bucket/people", None),
+        ("s3://bucket/people.parquet", None),
+        ("postgresql+psycopg://host/ledger", None),
+    ],
+)
+def test_a_table_s_or_a_ledger_s_file_is_found_by_its_name(name: str, file: str | None) -> None:
+    assert checks._locate_file(name) == (None if file is None else Path(file))
