@@ -201,8 +201,8 @@ def check_summaries(spec: WithSummaries) -> None:
         if marginal.summary is not None:
             if not marginal.measured:
                 raise FieldError(
-                    "is about persons and not measured, so nothing could answer it",
-                    "Write `measured: true`, or take the question out",
+                    "is about several rows and not measured, so nothing could answer it",
+                    "Write `measured: true`, which presets before 0.4 leave out, or take the question out",
                     ("workload", i, "measured"),
                 )
             try:

@@ -264,11 +264,15 @@ class CodeEncoding:
     binning: Binning
 
     def attributes_of(self, columns: Collection[str]) -> tuple[str, ...]:
-        """Return a column is its own attribute."""
+        """Return the attributes of these columns: each is its own."""
         return tuple(a for a in self.domain.attributes if a in columns)
 
+    def list_attributes_within(self, columns: Collection[str]) -> tuple[str, ...]:
+        """Return the attributes that follow from these columns alone: those of the columns."""
+        return self.attributes_of(columns)
+
     def labels(self) -> dict[str, list[str]]:
-        """Return a code is its own label."""
+        """Return the labels of every attribute: each code is its own."""
         return {
             a: [str(code) for code in range(size)]
             for a, size in zip(self.domain.attributes, self.domain.sizes, strict=True)

@@ -20,7 +20,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import ReportProgress, Run
 from privsyn.engine.improved_run import read_earlier_keys
 from privsyn.engine.inputs import PrivateAccess
-from privsyn.engine.keys import Generation, compute_lineage_keys, name_request, name_run, read_generation
+from privsyn.engine.keys import Generation, compute_lineage_keys, key_result, name_request, name_run, read_generation
 from privsyn.engine.names_of_tables import check_reason, find_names, map_fingerprints
 from privsyn.engine.plan import Plan
 from privsyn.ledgers.known_tables import KnownTable
@@ -223,7 +223,7 @@ class Candidate:
                 {name: RowsOfPersons(source.batches) for name, source in self.source.further.items()},
             ),
             keys=keys,
-            name=name_run(self.records, plan.name or self.spec.dataset, keys[plan.steps[-1].name]),
+            name=name_run(self.records, plan.name or self.spec.dataset, key_result(keys, plan.steps)),
             store=self.store,
             records=self.records,
             ledger=self.ledger,

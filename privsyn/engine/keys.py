@@ -84,24 +84,52 @@ class Generation:
 
 
 def read_generation(records: Records, keys: Mapping[str, str], steps: Sequence[Step]) -> Generation:
-    """Return the current generation of a request, named by the keys (at generation 0) of its first and last steps."""
-    last_release = release_steps(steps)[-1].name
-    record, counter = f"generation-{keys[last_release]}", f"generations-{keys[steps[0].name]}"
+    """Return the current generation of a request, named by the keys (at generation 0) of its first step and looks."""
+    record, counter = f"generation-{key_draws(keys, steps)}", f"generations-{keys[steps[0].name]}"
     found = records.load_as(record, GenerationRecord) or GenerationRecord(generation=0, finished=False, fresh=False)
     last = (records.load_as(counter, CounterRecord) or CounterRecord(last=0)).last
     killed_fresh = found.fresh and not found.finished
     return Generation(record, found.generation, found.finished, killed_fresh, counter, last)
 
 
-def name_run(records: Records, beginning: str, last_key: str) -> str:
+def key_draws(keys: Mapping[str, str], steps: Sequence[Step]) -> str:
+    """Return the key of all that a run draws, by which the generation of its noise is kept."""
+    return _join_keys(keys, steps, release_steps(steps)[-1])
+
+
+def key_result(keys: Mapping[str, str], steps: Sequence[Step]) -> str:
+    """Return the key of all that a run releases, by which its name is kept."""
+    return _join_keys(keys, steps, steps[-1])
+
+
+def _join_keys(keys: Mapping[str, str], steps: Sequence[Step], last: Step) -> str:
+    """Return one key for the step ``last`` and all looks at private rows: two requests have two.
+
+    It is the key of ``last`` where every look is behind it, as in earlier versions; else a hash of the keys.
+    """
+    by_name, behind = {step.name: step for step in steps}, set[str]()
+    waiting = [last.name]
+    while waiting:
+        name = waiting.pop()
+        if name not in behind:
+            behind.add(name)
+            waiting += by_name[name].producers
+    beside = [keys[step.name] for step in release_steps(steps) if step.name not in behind]
+    if not beside:
+        return keys[last.name]
+    return hashlib.sha256(json.dumps([keys[last.name], *beside]).encode()).hexdigest()
+
+
+def name_run(records: Records, beginning: str, result: str) -> str:
     """Return the run's public name.
 
-    The one that was kept, or a new one, random, so that it tells nothing of the data.
+    The one that was kept for the key ``result`` (:func:`key_result`), or a new one, random, so that it tells nothing of
+    the data.
     """
-    record = records.load_as(f"run-{last_key}", RunRecord)
+    record = records.load_as(f"run-{result}", RunRecord)
     return f"{beginning}-{secrets.token_hex(4)}" if record is None else record.run
 
 
-def keep_run_name(records: Records, run: str, last_key: str) -> None:
+def keep_run_name(records: Records, run: str, result: str) -> None:
     """Keep the run's name, so that a re-run finds it."""
-    records.save(f"run-{last_key}", RunRecord(run=run).model_dump())
+    records.save(f"run-{result}", RunRecord(run=run).model_dump())

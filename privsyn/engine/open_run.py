@@ -11,7 +11,7 @@ from privsyn.base.interrupts import defer_interrupts
 from privsyn.engine import admission
 from privsyn.engine.candidate import Candidate
 from privsyn.engine.execute import Run
-from privsyn.engine.keys import keep_run_name
+from privsyn.engine.keys import keep_run_name, key_result
 from privsyn.ledgers.noted_history import note_ledger
 from privsyn.sources.public_table import locate_public_file
 from privsyn.storage.disk import remove_parts, translate_os_errors
@@ -65,7 +65,7 @@ def _reserve(candidate: Candidate) -> None:
     """Reserve what is not yet drawn, and begin the period, in one transaction."""
     run, spec, period = candidate.run, candidate.spec, candidate.plan.period
     _note_request(candidate, finished=False)  # its room may be its own
-    keep_run_name(run.records, run.name, run.keys[run.steps[-1].name])
+    keep_run_name(run.records, run.name, key_result(run.keys, run.steps))
     if period is not None:
         run.records.save(f"data-of-{run.name}", {"fingerprint": candidate.fingerprints[0]})
     try:

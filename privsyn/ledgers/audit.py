@@ -124,6 +124,8 @@ def parse_entry(row: tuple[Any, ...]) -> Entry:
     if event not in _COUNTS:
         raise ValueError("unknown event")
     rho, detail = Fraction(rho), json.loads(detail)
+    if not isinstance(detail, dict):
+        raise ValueError("detail is no mapping")
     return Entry(int(number), dataset, run, step, key, event, rho, detail, created, prev_hash, hash_)
 
 

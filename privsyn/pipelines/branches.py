@@ -60,8 +60,6 @@ def build_steps(request: Request) -> tuple[Step, ...]:
         names |= {"first": "decode", "none": "make_without_rows"}
         names |= {"upper": name_step(str(above), "decode")} if above in further else {}
         steps += [_place(step, name, names) for step in own]
-    *_, last = (place for place, step in enumerate(steps) if isinstance(step, ReleaseStep))
-    steps[last] = _depend_on_all(steps[last], [step for step in steps[:last] if isinstance(step, ReleaseStep)])
     return tuple(steps)
 
 
@@ -74,16 +72,6 @@ def split_step_name(name: str) -> tuple[str, str]:
     """Return the further table of a step, empty for another step, and its name in its branch."""
     table, _, step = name.rpartition("__")
     return table, step
-
-
-def _depend_on_all(step: Step, others: list[ReleaseStep]) -> Step:
-    """Return the step with what all ``others`` ask in its key.
-
-    The key of the last look names the draw that a request continues: it must not be that of two requests.
-    """
-    return replace(
-        step, settings=lambda r: {**step.settings(r), "beside": [other.settings_json(r) for other in others]}
-    )
 
 
 def _place(step: Step, branch: str, names: Mapping[str, str]) -> Step:

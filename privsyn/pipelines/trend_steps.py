@@ -163,6 +163,7 @@ def build_trend_step(share: Fraction, number: int = 1) -> ReleaseStep:
             what="how pairs of numbers and moments rise together",
             reason=lambda r: (
                 "k s, or k s^2 for a pair: each of a person's k records adds at most the largest score s, or s^2"
+                + ("; a column in focus has a score for either of its two values" if list_two_valued(r) else "")
             ),
             noise_of=SUM_OF_SCORES,
         ),

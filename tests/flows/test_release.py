@@ -368,6 +368,18 @@ def test_fresh_shares_no_noise_with_other_requests(spec: ReleaseSpec, first: Rel
     assert spent() == 3 * convert_epsilon_to_rho(1.0, 1e-9, "gaussian")
 
 
+def test_fresh_of_a_request_draws_no_other_one_anew(places: Path) -> None:
+    """Single values are counted last and follow from the one-ways alone: two requests have this look in common."""
+    columns = {"age": {"kind": "integer", "min": 18, "max": 89}, "income": {"kind": "number", "min": 0, "max": 200_000}}
+    pq.write_table(people(400).select(list(columns)), places / "people.parquet")
+    one = make_spec(columns, data=str(places / "people.parquet"), budget={"epsilon": 50.0, "delta": 1e-8})
+    other = changed(one, selection={"combine_cliques": True})
+    run(one)
+    assert run(other).drawn == ("measure_marginals",)
+    assert "measure_marginals" in run(one, fresh=True).drawn
+    assert run(other).drawn == ()
+
+
 def test_fresh_gets_past_lost_tables_of_several_generations(spec: ReleaseSpec, first: ReleaseSummary) -> None:
     import shutil
 

@@ -73,6 +73,8 @@ def test_a_label_of_two_values_in_focus_has_a_trend_with_every_number() -> None:
     assert share_trends(asked) == Fraction("0.15") > share_trends(plain)
     keys = [get_step(build_steps(r), TRENDS).settings(r) for r in (asked, plain)]  # type: ignore[misc]
     assert keys == [{"two_valued": ["group"]}, {}]
+    step = get_step(release_steps(build_steps(asked)), TRENDS)
+    assert ["either of its two values" in step.look.reason(r) for r in (asked, plain)] == [True, False]
     rows = make_table().drop_columns(["group"])
     rows = rows.append_column("group", pa.array(np.where(np.asarray(rows["a"]) > 100, "x", "y")))
     access = PrivateAccess(lambda repairs=None: rows.to_batches())
