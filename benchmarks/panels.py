@@ -41,6 +41,7 @@ from privsyn.tasks.metrics.marginal_distance import average_l1, list_all_cliques
 TABLES: dict[str, dict[str, Any]] = {
     "rwm5yr": {
         "person": "id",
+        "order": "year",
         "most": 5,
         "constant": ["female"],
         "with_order": ["age"],
@@ -53,11 +54,21 @@ TABLES: dict[str, dict[str, Any]] = {
     },
     "males": {
         "person": "nr",
+        "order": "year",
         "most": 8,
         "constant": ["school", "ethn"],
         "with_order": ["exper"],
         "left": [],
         "rules": ["exper < previous.exper", "exper - previous.exper > year - previous.year + 1"],
+    },
+    "insteval": {
+        "person": "s",
+        "order": "lectage",
+        "most": 50,
+        "constant": ["studage"],
+        "with_order": [],
+        "left": [],
+        "rules": [],
     },
 }
 """Table -> whose rows are linked, and what is public of a person; ``left``: dummies of another column."""
@@ -87,7 +98,6 @@ def _count_spells(holds: pd.Series) -> int:
     return int(values[0]) + int((values[1:] & ~values[:-1]).sum())
 
 
-ORDER = "year"
 WAYS = ("linked", "unlinked", "flat", "sample", "free", "ruled")
 EPSILONS = (0.2, 1.0)
 MOST_LEVELS = 6
@@ -99,15 +109,18 @@ def load(name: str) -> tuple[pd.DataFrame, dict[str, Any]]:
     about = TABLES[name]
     described = json.loads((Path(FOLDER) / f"{name}.json").read_text(encoding="utf-8"))["columns"]
     rows = pd.read_parquet(Path(FOLDER) / f"{name}.parquet").drop(columns=about["left"])
-    rows[ORDER] = rows[ORDER].astype(int)
+    order = about["order"]
+    rows[order] = rows[order].astype(int)
     columns: dict[str, Any] = {}
     for column, known in described.items():
         if column not in rows:
             continue
         if column == about["person"]:
             columns[column] = {"kind": "drop"}
-        elif column == ORDER:
-            columns[column] = {"kind": "integer", "min": int(rows[ORDER].min()), "max": int(rows[ORDER].max())}
+        elif column == order:
+            columns[column] = {"kind": "integer", "min": int(rows[order].min()), "max": int(rows[order].max())}
+        elif known["kind"] == "id":  # of another than the person: a column of many levels
+            columns[column] = {"kind": "categorical", "values": [str(v) for v in sorted(rows[column].unique())]}
         elif known["kind"] == "categorical":
             columns[column] = {"kind": "categorical", "values": known["values"], "nullable": known["missing"] > 0}
         else:
@@ -125,7 +138,7 @@ def build_spec(name: str, columns: Mapping[str, Any], epsilon: float, seed: int,
         "privacy": {"epsilon": epsilon, "delta": 1e-9},
         "budget": {"epsilon": 100.0, "delta": 1e-6},
         "columns": columns,
-        "order": ORDER,
+        "order": about["order"],
         "constant": about["constant"],
         "with_order": about["with_order"],
         "mechanism": {"name": "privsyn", "synthesis": {"seed": seed}},
@@ -174,13 +187,13 @@ def make_unlinked(name: str, rows: pd.DataFrame, columns: dict[str, Any], epsilo
 def make_flat(name: str, rows: pd.DataFrame, columns: dict[str, Any], epsilon: float, seed: int) -> pd.DataFrame:
     """Return rows of a release of one row a person: presence and every variable of every year."""
     about = TABLES[name]
-    person, constant = about["person"], list(about["constant"])
-    changing = [n for n in rows.columns if n not in (person, ORDER, *constant)]
-    years = sorted(rows[ORDER].unique())
-    wide = rows.pivot_table(index=person, columns=ORDER, values=changing, aggfunc="first")
+    person, order, constant = about["person"], about["order"], list(about["constant"])
+    changing = [n for n in rows.columns if n not in (person, order, *constant)]
+    years = sorted(rows[order].unique())
+    wide = rows.pivot_table(index=person, columns=order, values=changing, aggfunc="first")
     wide.columns = [f"{n} {y}" for n, y in wide.columns]
     wide = wide.join(rows.groupby(person)[constant].first())
-    there = rows.assign(there="yes").pivot_table(index=person, columns=ORDER, values="there", aggfunc="first")
+    there = rows.assign(there="yes").pivot_table(index=person, columns=order, values="there", aggfunc="first")
     described: dict[str, Any] = {n: columns[n] for n in constant}
     for year in years:
         wide[f"there {year}"] = there[year].fillna("no")
@@ -195,7 +208,7 @@ def make_flat(name: str, rows: pd.DataFrame, columns: dict[str, Any], epsilon: f
     rng, parts = np.random.default_rng(seed), []
     for year in years:
         part = made[made[f"there {year}"] == "yes"]
-        found = {person: part.index.to_numpy(), ORDER: np.full(len(part), year)}
+        found = {person: part.index.to_numpy(), order: np.full(len(part), year)}
         for n in constant:
             found[n] = part[n].to_numpy()
         for n in changing:
@@ -263,7 +276,10 @@ def _count_broken(name: str, rows: pd.DataFrame, made: pd.DataFrame, columns: Ma
     spec = build_spec(name, columns, 1.0, 0, rules=[{"never": rule} for rule in TABLES[name]["rules"]])
     person, table = TABLES[name]["person"], pa.Table.from_pandas(made, preserve_index=False)
     broken = share_broken(table.to_batches(), plan_every_column(spec), spec)
-    return {"persons": made[person].nunique() / rows[person].nunique(), "rows that break a rule": max(broken)}
+    return {
+        "persons": made[person].nunique() / rows[person].nunique(),
+        "rows that break a rule": max(broken, default=np.nan),
+    }
 
 
 def _share_kept(figure: Any) -> float:
@@ -356,7 +372,7 @@ def measure_named(name: str, epsilon: float, seed: int) -> dict[str, float]:
     person, found = TABLES[name]["person"], []
     questions = [f"share({what}){f' by {by}' if by else ''}" for what, by, _ in NAMED[name]]
     spec = build_spec(name, columns, epsilon, seed, workload=[{"question": question} for question in questions])
-    release, tables = draw_counts(rows, spec, seed), [rows.sort_values([person, ORDER])]
+    release, tables = draw_counts(rows, spec, seed), [rows.sort_values([person, TABLES[name]["order"]])]
     if seed < NAMED_ROWS:
         tables += [synthesize(rows, s, seed, 2) for s in (spec, build_spec(name, columns, epsilon, seed))]
     for question, (_, by, holds) in zip(questions, NAMED[name], strict=True):
@@ -414,7 +430,7 @@ def print_means(measured: Iterable[tuple[Mapping[str, str], Measure]], seeds: in
 def main() -> None:
     """Print a row for every table, epsilon and way: means over seeds."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tables", nargs="+", default=list(TABLES), choices=list(TABLES))
+    parser.add_argument("--tables", nargs="+", default=["rwm5yr", "males"], choices=list(TABLES))
     parser.add_argument("--epsilons", nargs="+", type=float, default=list(EPSILONS))
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
     parser.add_argument("--seeds", type=int, default=3)

@@ -138,7 +138,7 @@ class Certificate(_Model):
     ) = None
 
     @model_serializer(mode="wrap")
-    def _without_what_earlier_versions_lack(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _drop_what_earlier_versions_lack(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         content: dict[str, Any] = serialize(self)
         return {name: value for name, value in content.items() if value is not None}
 

@@ -51,7 +51,7 @@ class CsvOptions(FrozenModel):
 
     @field_validator("delimiter")
     @classmethod
-    def _one_mark(cls, value: str | None) -> str | None:
+    def _check_delimiter(cls, value: str | None) -> str | None:
         if value is not None and not re.fullmatch(r"[\t -~]", value):
             raise FieldError("`delimiter` must be one character of ASCII", 'Write one such as ";", or "\\t" for a tab')
         if value is not None and re.fullmatch(r"[A-Za-z0-9.+-]", value):
@@ -60,7 +60,7 @@ class CsvOptions(FrozenModel):
 
     @field_validator("encoding")
     @classmethod
-    def _one_byte(cls, value: str) -> str:
+    def _check_encoding(cls, value: str) -> str:
         try:
             name = codecs.lookup(value).name
         except (LookupError, ValueError):
@@ -75,7 +75,7 @@ class CsvOptions(FrozenModel):
         return name
 
     @model_validator(mode="after")
-    def _different_marks(self) -> CsvOptions:
+    def _check_marks(self) -> CsvOptions:
         if self.decimal == self.thousands:
             raise FieldError("`decimal` and `thousands` are the same mark", "Change one")
         if self.delimiter is not None and self.delimiter == self.quote:

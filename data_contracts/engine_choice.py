@@ -32,7 +32,7 @@ class EngineChoice(FrozenModel):
     )
 
     @model_validator(mode="after")
-    def _fits_the_kind(self) -> EngineChoice:
+    def _check_kind(self) -> EngineChoice:
         if self.kind == "local" and self.workers:
             raise FieldError("`workers` is for `kind: dask`")
         return self

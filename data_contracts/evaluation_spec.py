@@ -43,7 +43,7 @@ class Analysis(FrozenModel):
     where: str = Field(default="", description="Condition on the rows that take part. Empty: all rows.")
 
     @model_validator(mode="after")
-    def _fields_of_its_kind(self) -> Analysis:
+    def _check_fields_of_kind(self) -> Analysis:
         needed = _NEEDED[self.kind]
         if not getattr(self, needed).strip():
             raise FieldError(f"a {self.kind} needs `{needed}`", f"Add it, such as `{needed}: {_EXAMPLES[needed]}`")
@@ -54,7 +54,7 @@ class Analysis(FrozenModel):
 
     @field_validator("by")
     @classmethod
-    def _each_once(cls, by: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_each_once(cls, by: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(by)) < len(by):
             raise FieldError("names one group twice", "Name each once")
         return by
@@ -128,7 +128,7 @@ class EvaluationSpec(FrozenModel):
 
     @field_validator("labels", "groups")
     @classmethod
-    def _each_once(cls, columns: tuple[str, ...] | Literal["auto"]) -> tuple[str, ...] | Literal["auto"]:
+    def _check_each_once(cls, columns: tuple[str, ...] | Literal["auto"]) -> tuple[str, ...] | Literal["auto"]:
         repeated = [c for c, times in Counter(columns if isinstance(columns, tuple) else ()).items() if times > 1]
         if repeated:
             raise FieldError(f"names the column {repeated[0]!r} more than once")

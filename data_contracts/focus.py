@@ -61,7 +61,7 @@ class Focus(FrozenModel):
 
     @field_validator("columns")
     @classmethod
-    def _columns(cls, columns: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_columns(cls, columns: tuple[str, ...]) -> tuple[str, ...]:
         return _check_focus(columns)
 
 
@@ -95,7 +95,7 @@ class NamedMarginal(FrozenModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _named_by_question(cls, content: Any) -> Any:
+    def _name_by_question(cls, content: Any) -> Any:
         """Return the content with the columns that its question names."""
         if not isinstance(content, Mapping) or not isinstance(content.get("question"), str):
             return content
@@ -105,7 +105,7 @@ class NamedMarginal(FrozenModel):
         return {**content, "columns": named or own}
 
     @model_validator(mode="after")
-    def _few_enough(self) -> NamedMarginal:
+    def _check_number(self) -> NamedMarginal:
         if self.measured and len(self.columns) > MOST_MEASURED:
             raise FieldError(
                 f"{len(self.columns)} columns are too many to be measured together",
@@ -130,7 +130,7 @@ class NamedMarginal(FrozenModel):
 
     @field_validator("columns")
     @classmethod
-    def _columns(cls, columns: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_columns(cls, columns: tuple[str, ...]) -> tuple[str, ...]:
         return _check_focus(columns) if columns else columns
 
     @property
@@ -156,6 +156,9 @@ def _list_columns(question: str) -> tuple[str, ...]:
         names = (*asked.counted_by, *(name for text in asked.conditions for name in find_names(text)))
     except FieldError as error:
         raise FieldError(error.problem, error.cure, ("question",)) from None
+    if asked.what == "transitions":
+        problem = "transitions() are measured of every release of linked rows"
+        raise FieldError(problem, "Take the question out", ("question",))
     if asked.what in ("correlation", "regress"):
         raise FieldError(
             f"{asked.what}() has no cells that could be measured",
@@ -221,7 +224,7 @@ def check_targets(
 
 _QUOTED = r"""`[^`]*`|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
 _WORD = re.compile(rf"({_QUOTED})|\b(where|by)\b", re.IGNORECASE)
-_FUNCTION = re.compile(r"(count|share|mean|median|quantile|correlation|regress)\s*\((.*)\)\s*", re.DOTALL)
+_FUNCTION = re.compile(r"(count|share|mean|median|quantile|correlation|regress|transitions)\s*\((.*)\)\s*", re.DOTALL)
 _OF_PERSONS = re.compile(r"(ever|any|always|count|spells|sum|change)\s*\(", re.IGNORECASE)
 _NEGATED = re.compile(rf"[(\s]*not\b[(\s]*{_OF_PERSONS.pattern}", re.IGNORECASE)
 _BY_AT_LAST = re.compile(r"by\s+(`[^`]*`|\w+)(\s*,\s*(`[^`]*`|\w+))*\s*", re.IGNORECASE)

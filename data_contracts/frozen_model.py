@@ -58,7 +58,7 @@ class FrozenModel(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _no_boolean_is_a_number(cls, content: Any) -> Any:
+    def _refuse_booleans_as_numbers(cls, content: Any) -> Any:
         """Turn a boolean in a number's place into text, which is refused there: otherwise true would become 1."""
         if not isinstance(content, Mapping):
             return content
@@ -67,7 +67,7 @@ class FrozenModel(BaseModel):
 
     @field_validator("*", mode="after")
     @classmethod
-    def _whole_characters(cls, value: Any) -> Any:
+    def _check_characters(cls, value: Any) -> Any:
         if not is_unicode(value):
             raise FieldError(
                 "holds half a character (a lone surrogate), which no file can hold", "Write the whole character"

@@ -108,7 +108,7 @@ class ItemsetSpec(FrozenModel):
 
     @field_validator("items")
     @classmethod
-    def _universe(cls, items: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_universe(cls, items: tuple[str, ...]) -> tuple[str, ...]:
         if len(items) > MAX_ITEMS:
             raise FieldError(f"has {len(items):,} items, and at most {MAX_ITEMS:,} can be counted")
         repeated = [item for item, times in Counter(items).items() if times > 1]
@@ -119,7 +119,7 @@ class ItemsetSpec(FrozenModel):
         return items
 
     @model_validator(mode="after")
-    def _fits(self) -> ItemsetSpec:
+    def _check_sizes(self) -> ItemsetSpec:
         if (self.top is None) == (self.at_least is None):
             raise FieldError("give either `top` (how many itemsets) or `at_least` (a share of the transactions)")
         if self.items_file and self.items:

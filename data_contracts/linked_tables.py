@@ -21,7 +21,7 @@ from privsyn.data_contracts.focus import Focus, NamedMarginal
 from privsyn.data_contracts.form import Schema
 from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.promise import Unit
-from privsyn.data_contracts.rule_language import RowWords
+from privsyn.data_contracts.rule_language import RowWords, drop_table_names
 from privsyn.data_contracts.rules import OneOf, Rule, list_expressions, map_computed_columns
 
 TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
@@ -61,7 +61,10 @@ class LinkedTable(FrozenModel):
     columns: tuple[str, ...] | dict[str, Column] = Field(
         description="The table's columns: a mapping as `columns` of the spec, or the names of columns described there."
     )
-    order: str | None = Field(default=None, description="Of a table of rows: `order` of the spec.")
+    order: str | None = Field(
+        default=None,
+        description="Of a table of rows: `order` of the spec. A third table and further ones may have none.",
+    )
     max: int | None = Field(
         default=None, ge=2, le=10_000, description="Of a table of rows: how many of one row above are kept at most."
     )
@@ -92,6 +95,15 @@ class LinkedTable(FrozenModel):
         described = {"title": "Once", "description": "Of members of households: `once` of the spec."}
         fields["once"] = {**described, "type": "array", "items": {"type": "string"}}
         return schema
+
+
+ONE_PLACE: Mapping[str, Any] = {"kind": "integer", "min": 1, "max": 1}
+"""The order of the rows of a further table that has none: one place, so that a hash of each row decides."""
+
+
+def name_one_place(table: str) -> str:
+    """Return the column that says the order of the rows of a further table which has none; no table is read for it."""
+    return f"{table} (in no order)"
 
 
 Tables = Mapping[str, LinkedTable]
@@ -143,6 +155,10 @@ def fold_tables(content: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(table.get("columns", ()), Mapping | list | tuple | str):
             problem = "are neither described nor listed"
             raise FieldError(problem, "Write `columns: {NAME: {kind: ...}}`", ("tables", name, "columns"))
+        place = name_one_place(name)
+        if place in table.get("columns", ()) and table.get("order") != place:
+            problem = f"have {place!r}, the name of the order of rows that have none"
+            raise FieldError(problem, "Rename the column", ("tables", name, "columns"))
     tables = {name: dict(table) for name, table in given.items()}
     above, below, *further = _arrange(tables)
     if content.get("data") or content.get("query"):
@@ -171,10 +187,37 @@ def fold_tables(content: Mapping[str, Any]) -> dict[str, Any]:
             folded[field] = tables[below].pop(field)
     for name in further:
         tables[name]["columns"] = _describe_further(name, tables)
+    for own, content_of in ((below, folded), *((name, tables[name]) for name in further)):
+        if isinstance(content_of.get("workload"), list | tuple):
+            at = () if own == below else ("tables", own)
+            asked = enumerate(content_of["workload"])
+            content_of["workload"] = [_drop_table_names(a, own, tables, (*at, "workload", i)) for i, a in asked]
     folded |= {"tables": tables, "columns": columns}
     most = tables[below].pop("max", None)
     folded["unit"] = _fold_unit(content.get("unit"), most, above, below, tables)
     return folded
+
+
+def list_path(of: Mapping[str, str | None], name: str) -> tuple[str, ...]:
+    """Return a table and those above it, by their names; ``of``: of every table the one above, None for the first."""
+    above = of[name]
+    return (name,) if above is None else (name, *list_path(of, above))
+
+
+def _drop_table_names(asked: Any, name: str, tables: Mapping[str, Any], place: tuple[str | int, ...]) -> Any:
+    """Return a set of the workload of a table with its question about columns by their plain names.
+
+    Raises FieldError where it names a table that is neither this one nor above it, whose column may be called the same.
+    """
+    if not isinstance(asked, Mapping) or not isinstance(asked.get("question"), str):
+        return asked
+    path = list_path({own: table.get("of") for own, table in tables.items()}, name)
+    plain = drop_table_names(asked["question"], path)
+    other = next((own for own in tables if own not in path and drop_table_names(plain, (own,)) != plain), None)
+    if other is not None:
+        problem = f"names a column of {other}, and is about {' and '.join(path)}"
+        raise FieldError(problem, f"Write it in `tables.{other}.workload`", (*place, "question"))
+    return {**asked, "question": plain}
 
 
 def join_columns(content: Mapping[str, Any]) -> Any:
@@ -238,8 +281,8 @@ def _check_keys(tables: Mapping[str, Mapping[str, Any]]) -> None:
             raise FieldError(problem, "Name a column that identifies a row, or take it out", ("tables", name, "key"))
 
 
-def _describe_further(name: str, tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the described columns of a further table, its keys among them."""
+def _describe_further(name: str, tables: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the described columns of a further table, its keys among them, and an order where it has none."""
     table, at = tables[name], ("tables", name)
     above = tables[table["of"]]
     if not isinstance(table.get("columns"), Mapping):
@@ -254,7 +297,13 @@ def _describe_further(name: str, tables: Mapping[str, Mapping[str, Any]]) -> dic
         problem = f"nothing says how many rows of a row of {table['of']} are kept at most"
         raise FieldError(problem, "Write `max: K`, a public number", (*at, "max"))
     keys = [key for key in (above["key"], table.get("key")) if isinstance(key, str)]
-    return {**table["columns"], **{key: {"kind": "drop"} for key in keys if key not in table["columns"]}}
+    columns = {**table["columns"], **{key: {"kind": "drop"} for key in keys if key not in table["columns"]}}
+    place = name_one_place(name)
+    if table.get("order") is None and not table.get("with_order"):
+        table["order"] = place
+    if table.get("order") == place:
+        columns[place] = dict(ONE_PLACE)
+    return columns
 
 
 def _take_columns(name: str, table: Mapping[str, Any], above: Any, columns: dict[str, Any]) -> Iterator[str]:

@@ -44,7 +44,7 @@ class Mechanism(FrozenModel):
         return None
 
     @model_serializer(mode="wrap")
-    def _named(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _serialize_name_first(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Put the name first, also where defaults are left out: it tells the options apart."""
         return {"name": self.name, **serialize(self)}
 

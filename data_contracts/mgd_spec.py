@@ -129,7 +129,7 @@ class MgdSpec(FrozenModel):
 
     @field_validator("hierarchies", mode="before")
     @classmethod
-    def _labels_are_text(cls, value: Any) -> Any:
+    def _check_labels(cls, value: Any) -> Any:
         return {name: _check_texts(tree) for name, tree in value.items()} if isinstance(value, dict) else value
 
     @model_validator(mode="after")

@@ -33,7 +33,7 @@ class Improvement(FrozenModel):
 
     @field_validator("earlier")
     @classmethod
-    def _earlier(cls, earlier: tuple[EarlierLook, ...]) -> tuple[EarlierLook, ...]:
+    def _check_earlier(cls, earlier: tuple[EarlierLook, ...]) -> tuple[EarlierLook, ...]:
         if not 1 <= len(earlier) <= MOST_EARLIER:
             raise FieldError(f"must name 1 to {MOST_EARLIER} earlier releases", "Name the run that is improved")
         names = [look.run for look in earlier]

@@ -53,11 +53,11 @@ class Prior(FrozenModel):
 
     @field_validator("statement")
     @classmethod
-    def _said(cls, statement: str) -> str:
+    def _check_statement(cls, statement: str) -> str:
         return check_statement(statement, "Say whose data the prior is, and why it is public")
 
     @model_validator(mode="after")
-    def _one_place(self) -> Prior:
+    def _check_place(self) -> Prior:
         if self.sha256 and not self.place:
             return self  # as a manifest shows it
         if bool(self.table) == bool(self.release):

@@ -41,7 +41,7 @@ class Unit(FrozenModel):
     )
 
     @model_validator(mode="after")
-    def _one_form(self) -> Unit:
+    def _check_form(self) -> Unit:
         if self.person_id is not None and self.household_id is not None:
             raise FieldError(
                 "one person is a part of a household, and the promise is about one of the two",

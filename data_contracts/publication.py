@@ -61,35 +61,35 @@ class About(FrozenModel):
 
     @field_validator("homepage", "source_url")
     @classmethod
-    def _web(cls, value: str) -> str:
+    def _check_addresses(cls, value: str) -> str:
         if value and not _WEB.fullmatch(value):
             raise FieldError("is not a web address", "Write one that begins with https:// or http://")
         return value
 
     @field_validator("contact")
     @classmethod
-    def _reachable(cls, value: str) -> str:
+    def _check_contact(cls, value: str) -> str:
         if value and not (_WEB.fullmatch(value) or _MAIL.fullmatch(value)):
             raise FieldError("is neither a mail nor a web address", "Write name@example.org or https://example.org")
         return value
 
     @field_validator("licence")
     @classmethod
-    def _licence(cls, value: str) -> str:
+    def _check_licence(cls, value: str) -> str:
         if value and not (_WEB.fullmatch(value) or _SPDX.fullmatch(value)):
             raise FieldError("is neither an SPDX identifier nor a web address", "Write, for example, CC-BY-4.0")
         return value
 
     @field_validator("keywords")
     @classmethod
-    def _short(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_keywords(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if any(not word.strip() or len(word) > 100 for word in value):
             raise FieldError("a keyword is empty or longer than 100 characters", "Shorten or drop it")
         return value
 
     @field_validator("published", mode="before")
     @classmethod
-    def _day(cls, value: object) -> object:
+    def _check_day(cls, value: object) -> object:
         if isinstance(value, dt.datetime) or not isinstance(value, dt.date | str | None):
             raise FieldError("is not a day", "Write one such as 2026-11-21")
         return value

@@ -362,7 +362,7 @@ class ReleaseSpec(FrozenModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _spelled(cls, content: Any) -> Any:
+    def _translate_content(cls, content: Any) -> Any:
         if not isinstance(content, Mapping):
             return content
         current = fold_tables(translate_to_current(content))
@@ -387,7 +387,7 @@ class ReleaseSpec(FrozenModel):
 
     @field_validator("columns")
     @classmethod
-    def _columns(cls, columns: dict[str, Any]) -> dict[str, Any]:
+    def _check_columns(cls, columns: dict[str, Any]) -> dict[str, Any]:
         if len(columns) > MAX_COLUMNS:
             raise FieldError(f"at most {MAX_COLUMNS} columns")
         if "" in columns:
@@ -411,11 +411,11 @@ class ReleaseSpec(FrozenModel):
 
     @field_validator("formats")
     @classmethod
-    def _formats(cls, formats: tuple[Format, ...]) -> tuple[Format, ...]:
+    def _check_formats(cls, formats: tuple[Format, ...]) -> tuple[Format, ...]:
         return check_known_formats(formats)
 
     @model_validator(mode="after")
-    def _identifier_is_a_column(self) -> ReleaseSpec:
+    def _check_identifier(self) -> ReleaseSpec:
         pid = self.unit.identifier
         if pid is not None and not isinstance(self.columns.get(pid), DropColumn):
             raise FieldError(
@@ -425,7 +425,7 @@ class ReleaseSpec(FrozenModel):
         return self
 
     @model_validator(mode="after")
-    def _panel_fits(self) -> ReleaseSpec:
+    def _check_panel(self) -> ReleaseSpec:
         _check_first_tables(self)
         check_tables(self)
         check_panel(self)
@@ -434,7 +434,7 @@ class ReleaseSpec(FrozenModel):
         return self
 
     @model_validator(mode="after")
-    def _rules_fit(self) -> ReleaseSpec:
+    def _check_rules(self) -> ReleaseSpec:
         if self.rules:
             check_rules(self.rules, self.released_columns, self.row_words)
         check_unmeasured(self)
@@ -442,13 +442,13 @@ class ReleaseSpec(FrozenModel):
         return self
 
     @model_validator(mode="after")
-    def _source_can_hold_texts(self) -> ReleaseSpec:
+    def _check_texts_of_source(self) -> ReleaseSpec:
         if self.like == "source":
             check_csv_texts(self.csv, self.released_columns)
         return self
 
     @model_validator(mode="after")
-    def _targets_fit(self) -> ReleaseSpec:
+    def _check_focus_and_workload(self) -> ReleaseSpec:
         _check_targets(self)
         return self
 
@@ -459,12 +459,12 @@ class ReleaseSpec(FrozenModel):
         return self
 
     @model_validator(mode="after")
-    def _prior_fits(self) -> ReleaseSpec:
+    def _check_prior(self) -> ReleaseSpec:
         check_prior(self.mechanism, self.prior, self.measured_columns, list_computed_columns(self.rules))
         return self
 
     @model_validator(mode="after")
-    def _totals_and_groups_fit(self) -> ReleaseSpec:
+    def _check_totals_and_groups(self) -> ReleaseSpec:
         tied = {name for rule in self.rules if isinstance(rule, OneOf) for name in rule.one_of}
         made = tied | set(list_computed_columns(self.rules))
         if self.totals:

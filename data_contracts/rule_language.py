@@ -11,7 +11,7 @@ import ast
 import datetime as dt
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
@@ -103,6 +103,17 @@ def find_names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_unquote(name, quoted) for name in names if name not in CONSTANTS))
 
 
+def drop_table_names(text: str, tables: Collection[str]) -> str:
+    """Return a text with ``TABLE.`` taken out before names of columns; what is quoted stays as it is.
+
+    ``tables``: names of tables whose columns have no name in common.
+    """
+    if not tables:
+        return text
+    before_column = rf"(?<![\w.])(?:{'|'.join(map(re.escape, tables))})\s*\.\s*(?=[^\W\d]|`)"
+    return re.sub(rf"{_QUOTED.pattern}|({before_column})", lambda found: "" if found[2] else found[0], text)
+
+
 def respell_argument(text: str) -> str | None:
     """Return what stands in the brackets of a function in the one spelling of its parts; None for several arguments.
 
@@ -180,47 +191,52 @@ class _Reader:
     def read(self, tree: ast.expr) -> Node:
         match tree:
             case ast.Constant(value=value):
-                return self._constant(value)
+                return self._read_constant(value)
             case ast.Name(id=name):
                 return self._name(name)
             case ast.Attribute(value=ast.Name(id=word), attr=name) if self._words != ONE_ROW or word in NEIGHBOURS:
                 return self._name_in(_unquote(word, self._quoted), _unquote(name, self._quoted))
             case ast.BoolOp(op=op, values=values):
-                return self._join("and" if isinstance(op, ast.And) else "or", [self._truth(v) for v in values])
+                return self._join("and" if isinstance(op, ast.And) else "or", [self._read_truth(v) for v in values])
             case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return Node("not", "truth", (self._truth(operand),))
+                return Node("not", "truth", (self._read_truth(operand),))
             case ast.UnaryOp(op=ast.USub() | ast.UAdd() as op, operand=operand):
                 node = self._number(operand)
                 return node if isinstance(op, ast.UAdd) else Node("neg", "number", (node,))
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
-                return self._arithmetic(_ARITHMETIC[type(op)], self.read(left), self.read(right))
+                return self._make_arithmetic(_ARITHMETIC[type(op)], self.read(left), self.read(right))
             case ast.Compare(left=left, ops=ops, comparators=rights):
-                return self._comparison(left, ops, rights)
+                return self._make_comparison(left, ops, rights)
             case ast.IfExp(test=test, body=body, orelse=orelse):
-                return self._choice(self._truth(test), self.read(body), self.read(orelse))
+                return self._make_choice(self._read_truth(test), self.read(body), self.read(orelse))
             case ast.Call(func=ast.Name(id="count"), args=[arg], keywords=[]):
                 if not self._words.rows:
                     _refuse(f"`{self._text}` counts rows of a person, and {_NOT_LINKED}", _LINK)
-                return Node(COUNT, "number", (self._truth(arg),))
+                return Node(COUNT, "number", (self._read_truth(arg),))
             case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in FUNCTIONS:
                 return self._call(name, args)
-        raise self._unknown(tree)
+        raise self._describe_unknown(tree)
 
-    def _unknown(self, tree: ast.AST) -> FieldError:
+    def _describe_unknown(self, tree: ast.AST) -> FieldError:
         part = ast.unparse(tree)
         for i, name in enumerate(self._quoted):
             part = part.replace(f"_column_{i}_", f"`{name}`")
+        if isinstance(tree, ast.Attribute) and self._words == ONE_ROW:
+            return FieldError(
+                f"`{part}` is of nothing that is known here",
+                "Write the column alone, or before the point one of the tables that rows are linked in",
+            )
         called = (*FUNCTIONS, COUNT) if self._words.rows else FUNCTIONS
         before = (*self._words.rows, *self._words.tables)
         words = f"; and one of {', '.join(before)} before a point and a column" if before else ""
         return FieldError(
-            f"`{part}` has no meaning in a rule",
+            f"`{part}` has no meaning here",
             "Use columns, values, null, + - * / // %, comparisons, and/or/not/in, `x if condition else y`, and "
             + ", ".join(f"{f}()" for f in called)
             + words,
         )
 
-    def _constant(self, value: Any) -> Node:
+    def _read_constant(self, value: Any) -> Node:
         if isinstance(value, bool):
             return Node("constant", "truth", value=value)
         if isinstance(value, int | float):
@@ -238,15 +254,15 @@ class _Reader:
         if column in self._types:
             return Node("column", self._types[column], value=column)
         if column == name and name in CONSTANTS:
-            return self._constant(CONSTANTS[name])
-        raise self._unknown_column(column)
+            return self._read_constant(CONSTANTS[name])
+        raise self._describe_unknown_column(column)
 
     def _name_in(self, word: str, column: str) -> Node:
         """Return the node of a column of another row of the person, or of a table; ``word``: what stands before it."""
         words = self._words
         if word in words.rows:
             if column not in self._types:
-                raise self._unknown_column(column)
+                raise self._describe_unknown_column(column)
             return Node("of row", self._types[column], value=RowColumn(word, column))
         if word in words.tables:
             if column not in words.tables[word] or column not in self._types:
@@ -267,13 +283,13 @@ class _Reader:
             f"Write one of {', '.join((*words.rows, *words.tables))} there",
         )
 
-    def _unknown_column(self, column: str) -> FieldError:
+    def _describe_unknown_column(self, column: str) -> FieldError:
         return FieldError(
             f"`{self._text}` names {column!r}, which is not a released column",
             "Name columns of the spec that are not dropped; a text value stands in quotation marks",
         )
 
-    def _truth(self, tree: ast.expr) -> Node:
+    def _read_truth(self, tree: ast.expr) -> Node:
         node = self.read(tree)
         if node.type not in ("truth", "null"):
             _refuse(f"`{ast.unparse(tree)}` is a {node.type} where a condition must stand", "Compare it with something")
@@ -292,7 +308,7 @@ class _Reader:
             joined = Node(op, "truth", (joined, node))
         return joined
 
-    def _arithmetic(self, op: str, left: Node, right: Node) -> Node:
+    def _make_arithmetic(self, op: str, left: Node, right: Node) -> Node:
         """Return the node; a moment less a moment is a number of days, a moment and a number of days are a moment."""
         kinds = (left.type, right.type)
         if kinds == ("moment", "moment") and op == "-":
@@ -305,7 +321,7 @@ class _Reader:
                 _refuse(f"`{self._text}` calculates ({op}) with a {node.type}", "Only numbers and dates are calculated")
         return Node(op, "number", (left, right))
 
-    def _comparison(self, left: ast.expr, ops: list[ast.cmpop], rights: list[ast.expr]) -> Node:
+    def _make_comparison(self, left: ast.expr, ops: list[ast.cmpop], rights: list[ast.expr]) -> Node:
         links = []
         for op, right in zip(ops, rights, strict=True):
             links.append(self._link(left, op, right))
@@ -349,7 +365,7 @@ class _Reader:
         for a, b, swapped in ((one, other, False), (other, one, True)):
             turned = None
             if a.type == "moment" and b.op == "constant" and b.type == "text":
-                turned = Node("constant", "moment", value=self._moment(b.value))
+                turned = Node("constant", "moment", value=self._read_moment(b.value))
             elif a.type == "truth" and b.op == "constant" and b.value in (0.0, 1.0):
                 turned = Node("constant", "truth", value=bool(b.value))
             if turned is not None:
@@ -360,7 +376,7 @@ class _Reader:
         )
 
     @staticmethod
-    def _moment(text: str) -> float:
+    def _read_moment(text: str) -> float:
         try:
             time_of_day = _TIME.fullmatch(text) is not None
             moment = dt.datetime.fromisoformat(f"1970-01-01 {text}" if time_of_day else text)
@@ -372,7 +388,7 @@ class _Reader:
             _refuse(f"{text!r} has a time zone", "Write it without one")
         return (moment - dt.datetime(1970, 1, 1)) / dt.timedelta(seconds=1)
 
-    def _choice(self, test: Node, then: Node, otherwise: Node) -> Node:
+    def _make_choice(self, test: Node, then: Node, otherwise: Node) -> Node:
         then, otherwise = self._match_types(then, otherwise)
         type_ = otherwise.type if then.type == "null" else then.type
         return Node("if", type_, (test, then, otherwise))
@@ -395,7 +411,7 @@ class _Reader:
         if name == "date":
             if arg.op != "constant" or arg.type != "text":
                 _refuse("`date()` takes a text", "Write, say, date('2010-01-31')")
-            return Node("constant", "moment", value=self._moment(arg.value))
+            return Node("constant", "moment", value=self._read_moment(arg.value))
         wanted = "number" if name in ("abs", "floor", "ceil") else "moment"
         if arg.type not in (wanted, "null"):
             _refuse(f"`{name}()` of a {arg.type}", f"It takes a {wanted}")

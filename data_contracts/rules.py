@@ -82,11 +82,11 @@ class Lookup(FrozenModel):
 
     @field_validator("from_", "to", mode="before")
     @classmethod
-    def _one_name(cls, value: Any) -> Any:
+    def _list_one_name(cls, value: Any) -> Any:
         return [value] if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _rows_fit(self) -> Lookup:
+    def _check_rows(self) -> Lookup:
         if bool(self.table) == bool(self.rows):
             raise FieldError("give either `table`, a CSV file, or `rows`, not both and not neither")
         names = (*self.from_, *self.to)

@@ -65,7 +65,7 @@ class Split(FrozenModel):
     )
 
     @model_validator(mode="after")
-    def _sums_to_one(self) -> Split:
+    def _check_sum(self) -> Split:
         if sum(self.exact()) != 1:
             raise FieldError(f"the three shares must sum to exactly 1; they sum to {float(sum(self.exact()))}")
         return self
@@ -223,7 +223,7 @@ class Rows(FrozenModel):
 
     @field_validator("rows")
     @classmethod
-    def _rows(cls, value: str | int) -> str | int:
+    def _check_rows(cls, value: str | int) -> str | int:
         if isinstance(value, int) and not 0 <= value < 2**31:
             raise FieldError("`rows` must be `auto` or a whole number from 0 to 2,147,483,647")
         return value

@@ -70,11 +70,11 @@ class KnownTotal(FrozenModel):
 
     @field_validator("statement")
     @classmethod
-    def _said(cls, statement: str) -> str:
+    def _check_statement(cls, statement: str) -> str:
         return check_statement(statement, "Say who publishes these counts, and when")
 
     @model_validator(mode="after")
-    def _one_place(self) -> KnownTotal:
+    def _check_place(self) -> KnownTotal:
         if not self.columns:
             if self.rows is None or self.table or self.counts:
                 raise FieldError(

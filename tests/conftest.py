@@ -31,8 +31,12 @@ if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK) and shutil.disk_usa
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests with a Prefect server come first, so that one of the parallel workers has them all and starts one."""
-    items.sort(key=lambda item: "prefect_server" not in getattr(item, "fixturenames", ()))
+    """Tests with a browser or a Prefect server come first: one of the parallel workers has them all and starts one."""
+    items.sort(
+        key=lambda item: (
+            item.get_closest_marker("browser") is None and "prefect_server" not in getattr(item, "fixturenames", ())
+        )
+    )
 
 
 def pytest_collectstart() -> None:

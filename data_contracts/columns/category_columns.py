@@ -57,7 +57,7 @@ class CategoricalColumn(Nullable):
 
     @field_validator("unlisted", mode="before")
     @classmethod
-    def _yaml_null(cls, value: Any) -> Any:
+    def _read_yaml_null(cls, value: Any) -> Any:
         return "null" if value is None else value
 
     @field_validator("values", mode="after")

@@ -16,9 +16,12 @@ MAX_EXACT_STEPS = 2.0**52
 
 
 @lru_cache(maxsize=1 << 16)
-def _compute_first_step(step: Fraction, low: float, above: bool) -> int:
-    """Return :meth:`Grid.first`; cached, as a release asks for the same edges again and again."""
-    steps = Fraction(repr(low)) / step
+def _compute_first_step(numerator: int, denominator: int, low: float, above: bool) -> int:
+    """Return :meth:`Grid.first`; cached, as a release asks for the same edges again and again.
+
+    By the step's two whole numbers: the hash of a fraction takes longer than all else of a call that is cached.
+    """
+    steps = Fraction(repr(low)) * Fraction(denominator, numerator)
     return floor(steps) + 1 if above else ceil(steps)
 
 
@@ -35,7 +38,7 @@ class Grid:
 
     def first(self, low: float, *, above: bool = False) -> int:
         """Return the number of the first multiple at or above ``low``; ``above``: only above."""
-        return _compute_first_step(self.step, float(low), above)
+        return _compute_first_step(self.step.numerator, self.step.denominator, float(low), above)
 
     def value(self, number: Any) -> Any:
         """Return the multiples of these numbers (one, or an array of floats), each the float nearest to it."""
@@ -52,3 +55,8 @@ class Grid:
     def divides(self, numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Return whether each number is a multiple; NaN is none."""
         return np.asarray(self.below(numbers) == numbers) & (np.abs(numbers) < MAX_EXACT_STEPS)
+
+
+def find_next_value(value: float, grid: Grid | None) -> float:
+    """Return the next multiple of the grid, or the next float."""
+    return float(np.nextafter(value, np.inf) if grid is None else grid.value(grid.first(value, above=True)))

@@ -133,13 +133,13 @@ class IntegerColumn(Stepped):
             raise FieldError("`exact` leaves no other value from `min` to `max`", "Use `kind: categorical`")
         return self
 
-    def _bad_edges(self, values: tuple[float, ...]) -> FieldError:
+    def _describe_bad_edges(self, values: tuple[float, ...]) -> FieldError:
         """Return the error, which names 2^53: above it floats skip integers, so a top bin of one would have no end."""
         if self.max == 2**53 and values[-2] == values[-1]:
             return FieldError(
                 f"`max` ({self.max}) is too large for a bin of its own", f"Write at most {2**53 - 1}, or fewer bins"
             )
-        return super()._bad_edges(values)
+        return super()._describe_bad_edges(values)
 
     def edge_values(self) -> tuple[float, ...]:
         """Return edges such that bin i holds the integers in [edge_i, edge_{i+1}); the last edge is max + 1."""

@@ -90,7 +90,7 @@ class Binned(Nullable):
         if edges is not None and len(values) < 2:
             raise FieldError("`edges` must name both ends, `min` first and `max` last")
         if not all(0 < b - a < inf for a, b in pairwise(values)):  # so that NaN, from bounds too far apart, is refused
-            raise self._bad_edges(values)
+            raise self._describe_bad_edges(values)
         self._check_exact(getattr(self, "exact", ()))
         return self
 
@@ -101,5 +101,5 @@ class Binned(Nullable):
         if twice is not None:
             raise FieldError(f"`exact` names {twice} twice", "Remove one")
 
-    def _bad_edges(self, values: tuple[float, ...]) -> FieldError:
+    def _describe_bad_edges(self, values: tuple[float, ...]) -> FieldError:
         return FieldError("`edges` must be strictly ascending, `min` less than `max`, and no bin empty or endless")

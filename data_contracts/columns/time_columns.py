@@ -36,7 +36,7 @@ class Zoned(Binned):
 
     @field_validator("zone")
     @classmethod
-    def _known_zone(cls, value: str | None) -> str | None:
+    def _check_zone(cls, value: str | None) -> str | None:
         return None if value is None else check_zone(value)
 
 
@@ -51,7 +51,7 @@ class Written(Zoned):
 
     @field_validator("format")
     @classmethod
-    def _known_format(cls, value: str) -> str:
+    def _check_format(cls, value: str) -> str:
         if value:
             translate_to_pattern(value)
         return value
@@ -94,7 +94,7 @@ class DatetimeColumn(Written):
 
     @field_validator("min", "max", "exact", mode="after")
     @classmethod
-    def _without_zone(cls, value: Any) -> Any:
+    def _refuse_zones(cls, value: Any) -> Any:
         if any(moment.tzinfo is not None for moment in (value if isinstance(value, tuple) else (value,))):
             raise FieldError("must be without a time zone", "Convert it to the data's own zone")
         return value

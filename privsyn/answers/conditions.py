@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.rule_language import COMPARISONS, Node, Type, parse_condition
+from privsyn.data_contracts.rule_language import COMPARISONS, Node, Type, drop_table_names, parse_condition
 from privsyn.data_contracts.spec_checks import NOT_MEASURED
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.rules import evaluate
@@ -35,13 +35,15 @@ class Language(NamedTuple):
     """What a condition may name.
 
     ``types`` of the columns, the rules that compute some, and the attribute of each other column (its own name where
-    none is given).  ``unmeasured``: columns that have a type, and of which nothing is known.
+    none is given).  ``unmeasured``: columns that have a type, and of which nothing is known.  ``tables``: names that
+    may stand before a point and a column.
     """
 
     types: Mapping[str, Type]
     book: CompiledRules
     attributes: Mapping[str, str]
     unmeasured: Collection[str] = ()
+    tables: Collection[str] = ()
 
     def list_attributes(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return the counted attributes of some columns, each once."""
@@ -182,7 +184,7 @@ def match_all_rows(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 def read_condition(text: str, language: Language) -> Parsed:
     """Parse a condition.  Raises RequestError if it is none, or names a column that is not there or none at all."""
     try:
-        node = parse_condition(" ".join(text.splitlines()).strip(), language.types)
+        node = parse_condition(drop_table_names(" ".join(text.splitlines()).strip(), language.tables), language.types)
         if not node.columns:
             raise FieldError(f"`{text}` names no column", "Compare a column, as in `age < 15`")
     except FieldError as error:

@@ -15,6 +15,7 @@ from privsyn.answers.model_bounds import compute_distance
 from privsyn.answers.question import Question
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.answers.synthetic_rows import read_row_codes
+from privsyn.data_contracts.linked_tables import name_one_place
 
 Floats = NDArray[np.float64]
 
@@ -33,7 +34,8 @@ class Correlation(NamedTuple):
 
 def list_number_columns(released: ReleasedCounts) -> list[str]:
     """Return the columns that hold numbers, moments or booleans."""
-    return [name for name in released.columns if released.reach[name] is not None]
+    unreleased = {name_one_place(table) for table in released.request.spec.tables}
+    return [name for name in released.columns if released.reach[name] is not None and name not in unreleased]
 
 
 def answer_correlations(released: ReleasedCounts, columns: Sequence[str], level: float) -> list[Correlation]:

@@ -26,6 +26,7 @@ from privsyn.answers.released_counts import ReleasedCounts, describe_kept_rows, 
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.panels import name_all_rows
+from privsyn.data_contracts.rule_language import drop_table_names
 from privsyn.data_contracts.summaries import EXAMPLE, OF_TRUTH, Summary, parse_summary
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
 
 def answer_persons(release: Questions, what: str, by: Sequence[str], level: float, *, share: bool) -> pd.DataFrame:
     """Return of how many persons a summary is true, or of what share of them, in groups by constant columns."""
-    released, summary = release._counts, read_summary(what)
+    released = release._counts
+    what = drop_table_names(what, released.tables)
+    summary = read_summary(what)
     panel = released.request.spec.panel
     if panel is None:
         raise RequestError(
@@ -49,18 +52,18 @@ def answer_persons(release: Questions, what: str, by: Sequence[str], level: floa
     changing = next((name for name in by if name not in panel.constant), None)
     if changing is not None:
         raise RequestError(
-            f"{changing!r} may differ between rows of one {released.one}: it groups none",
+            f"{changing!r} may differ between rows of one {released.record_unit}: it groups none",
             f"Group by columns that are constant ({', '.join(panel.constant) or 'this release has none'})",
             "query.columns",
         )
-    whom = "which" if " " in released.one else "whom"
-    about = f"{'share' if share else 'number'} of {released.ones} of {whom} {what} holds"
+    whom = "which" if " " in released.record_unit else "whom"
+    about = f"{'share' if share else 'number'} of {released.record_units} of {whom} {what} holds"
     event = find_event(released, summary)
     if event is not None:
         from privsyn.answers.questions import build_answer_table  # here: that module's answers are made by this one
 
         if share:
-            table = release._shares(event, level, about, False)(tuple(by), None)
+            table = release._ask_shares(event, level, about, False)(tuple(by), None)
         else:
             asked = Question.of(released, tuple(by), event)
             table = build_answer_table(asked, answer_counts(asked, level), about)
@@ -71,7 +74,7 @@ def answer_persons(release: Questions, what: str, by: Sequence[str], level: floa
         return table
     if summary.function not in OF_TRUTH or released.request.given:  # of rows above that are made, no rows are counted
         raise RequestError(
-            f"not known: {summary.name} of a {released.one} was not measured",
+            f"not known: {summary.name} of a {released.record_unit} was not measured",
             "Ask about what the release's `workload` names, or let the next release name it there",
             "query.where",
         )
@@ -116,8 +119,8 @@ def read_summary(what: str) -> Summary | None:
 def describe_kept(released: ReleasedCounts) -> str:
     """Return the sentence that says which rows an answer about persons is about."""
     most, without = released.request.spec.unit.records, describe_without_rows(released)
-    drawn = ", of which one of each person, or household, is counted" if " " in released.one else ""
-    return f"It is about the at most {most} rows of each {released.one} that were kept{drawn}.{without}"
+    drawn = ", of which one of each person, or household, is counted" if " " in released.record_unit else ""
+    return f"It is about the at most {most} rows of each {released.record_unit} that were kept{drawn}.{without}"
 
 
 def find_event(released: ReleasedCounts, summary: Summary) -> AtLevel | None:
@@ -170,7 +173,7 @@ def _share_made(
     true = np.logical_and.reduceat(holds, starts) if always else np.logical_or.reduceat(holds, starts)
     of_each = table.take(pa.array(starts))
     values = {name: of_each[name] for name in of_each.column_names}
-    levels = [[(label, event.holds(values)) for label, event in release._levels_of(name, (), None)] for name in by]
+    levels = [[(label, event.holds(values)) for label, event in release._list_levels(name, (), None)] for name in by]
     groups = {}
     for combined in product(*levels):
         inside = np.logical_and.reduce([mask for _, mask in combined]) if combined else np.ones(len(true), bool)

@@ -18,6 +18,7 @@ from privsyn.answers.answer_table import FIGURES, collect_labels, name_label
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.focus import ParsedQuestion, parse_names, parse_question
+from privsyn.data_contracts.rule_language import drop_table_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +55,7 @@ class Questions:
         """The further table that is asked; empty: the first two, or the one."""
         return ""
 
-    def _simulating(self) -> AbstractContextManager[Progress]:
+    def _show_simulation(self) -> AbstractContextManager[Progress]:
         """Return what is told of a simulation's progress: nothing."""
         return nullcontext(lambda done, total: None)
 
@@ -78,7 +79,7 @@ class Questions:
             asked = Question.of(self._counts, by, where, population=population)
             return build_answer_table(asked, answer_counts(asked, level), about)
 
-        return self._in_groups(by, where, about, ask)
+        return self._answer_in_groups(by, where, about, ask)
 
     def share(
         self,
@@ -103,9 +104,9 @@ class Questions:
                 f"the column {what!r} is asked for its share, and to group by", "Name it once", "query.columns"
             )
         if column and released.language.types[what] != "truth":
-            return self._shares_of_values(what, groups, where, level, about, population)
+            return self._answer_shares_of_values(what, groups, where, level, about, population)
         event = state_rule(released, f"`{what}`" if column else what)
-        return self._in_groups(groups, where, about, self._shares(event, level, about, population))
+        return self._answer_in_groups(groups, where, about, self._ask_shares(event, level, about, population))
 
     def mean(
         self,
@@ -126,7 +127,7 @@ class Questions:
             asked = Question.of(self._counts, by, where, (column,), population=population)
             return build_answer_table(asked, answer_means(asked, column, level), about)
 
-        return self._in_groups(groups, where, about, ask)
+        return self._answer_in_groups(groups, where, about, ask)
 
     def quantile(
         self,
@@ -215,7 +216,7 @@ class Questions:
         """
         from privsyn.answers.simulated import answer_regression
 
-        with self._simulating() as progress:
+        with self._show_simulation() as progress:
             found, chosen = answer_regression(self._counts, formula, kind, _check_level(level), progress)
         return _build_simulated_table(self._counts, found, "term", f"{chosen} regression {formula}")
 
@@ -230,7 +231,7 @@ class Questions:
         from privsyn.answers.simulated import answer_function
 
         released = self._counts
-        with self._simulating() as progress:
+        with self._show_simulation() as progress:
             found = answer_function(released, function, columns or released.columns, _check_level(level), progress)
         about = f"estimate of {getattr(function, '__name__', 'a function')}"
         return _build_simulated_table(released, found, "figure", about)
@@ -241,7 +242,7 @@ class Questions:
             raise RequestError("is this release itself", "Name another release", "query.other")
         return Comparison(self, earlier)
 
-    def _shares_of_values(
+    def _answer_shares_of_values(
         self,
         column: str,
         groups: tuple[str, ...],
@@ -253,8 +254,8 @@ class Questions:
         import pandas as pd
 
         parts, words = [], []
-        for label, event in self._levels_of(column, groups, where):
-            table = self._in_groups(groups, where, about, self._shares(event, level, about, population))
+        for label, event in self._list_levels(column, groups, where):
+            table = self._answer_in_groups(groups, where, about, self._ask_shares(event, level, about, population))
             table.insert(len(groups), name_label(column), label)
             parts.append(table)
             words += table.attrs["words"]
@@ -264,7 +265,7 @@ class Questions:
         whole.attrs["about"], whole.attrs["words"] = about, list(dict.fromkeys(words))
         return whole
 
-    def _levels_of(self, column: str, groups: tuple[str, ...], where: str | None) -> list[tuple[str, Condition]]:
+    def _list_levels(self, column: str, groups: tuple[str, ...], where: str | None) -> list[tuple[str, Condition]]:
         from privsyn.answers.cell_weights import split_by_level
         from privsyn.answers.computed import list_levels
         from privsyn.answers.question import Question
@@ -275,7 +276,7 @@ class Questions:
         behind = released.language.list_attributes(groups)
         return split_by_level(Question.of(released, (), where, (column, *behind)).cells, column)
 
-    def _shares(self, event: Condition, level: float, about: str, population: bool) -> Ask:
+    def _ask_shares(self, event: Condition, level: float, about: str, population: bool) -> Ask:
         from privsyn.answers.counted import answer_shares
         from privsyn.answers.question import Question
 
@@ -285,7 +286,7 @@ class Questions:
 
         return ask
 
-    def _in_groups(self, groups: tuple[str, ...], where: str | None, about: str, ask: Ask) -> pd.DataFrame:
+    def _answer_in_groups(self, groups: tuple[str, ...], where: str | None, about: str, ask: Ask) -> pd.DataFrame:
         """Return the answers in groups, by columns that were counted and by those that rules compute."""
         from privsyn.answers.computed import ask_by_levels, check_column
 
@@ -360,21 +361,21 @@ class Comparison:
 
     def count(self, *by: str, where: str | None = None, level: float = 0.95) -> pd.DataFrame:
         """Differences of counts, later less earlier; arguments as of ``Release.count``."""
-        return self._difference(by, lambda r: r.count(*by, where=where, level=level))
+        return self._compare_answers(by, lambda r: r.count(*by, where=where, level=level))
 
     def share(
         self, what: str, by: str | Sequence[str] = (), where: str | None = None, level: float = 0.95
     ) -> pd.DataFrame:
         """Differences of shares; arguments as of ``Release.share``."""
-        return self._difference(by, lambda r: r.share(what, by=by, where=where, level=level))
+        return self._compare_answers(by, lambda r: r.share(what, by=by, where=where, level=level))
 
     def mean(
         self, column: str, by: str | Sequence[str] = (), where: str | None = None, level: float = 0.95
     ) -> pd.DataFrame:
         """Differences of means; arguments as of ``Release.mean``."""
-        return self._difference(by, lambda r: r.mean(column, by=by, where=where, level=level))
+        return self._compare_answers(by, lambda r: r.mean(column, by=by, where=where, level=level))
 
-    def _difference(self, by: str | Sequence[str], ask: Callable[[Questions], pd.DataFrame]) -> pd.DataFrame:
+    def _compare_answers(self, by: str | Sequence[str], ask: Callable[[Questions], pd.DataFrame]) -> pd.DataFrame:
         later, earlier = ask(self._later), ask(self._earlier)
         labels = [c for c in later.columns if c not in FIGURES]
         if labels:
@@ -422,7 +423,7 @@ def parse(text: str) -> ParsedQuestion:
 
 def answer(release: Questions, text: str, level: float = 0.95, *, population: bool = False) -> pd.DataFrame:
     """Return the release's answer to a question.  Raises RequestError for what is no question to it."""
-    asked = parse(text)
+    asked = parse(drop_table_names(text, release._counts.tables))
     if population and asked.what not in ("count", "share", "mean"):
         raise RequestError(
             f"{asked.what}() has no interval about the population",
@@ -445,15 +446,17 @@ def answer(release: Questions, text: str, level: float = 0.95, *, population: bo
     if asked.what == "share":
         what = asked.of.strip("`") if re.fullmatch(r"`[^`]*`", asked.of) else asked.of
         return release.share(what, by=asked.by, where=asked.where, level=level, population=population)
-    if asked.what in ("correlation", "regress"):
-        if asked.by or asked.where:
-            raise RequestError(f"{asked.what}() takes neither `by` nor `where`", "Leave them out", "query.columns")
-        if asked.what == "regress":
-            return release.regress(asked.of, level=level)
-        return release.correlation(*parse_names(asked.of), level=level)
+    if asked.what in ("correlation", "regress", "transitions") and (asked.by or asked.where):
+        raise RequestError(f"{asked.what}() takes neither `by` nor `where`", "Leave them out", "query.columns")
+    if asked.what == "regress":
+        return release.regress(asked.of, level=level)
     parts = parse_names(asked.of)
+    if asked.what == "correlation":
+        return release.correlation(*parts, level=level)
     if not parts:
         raise RequestError(f"{asked.what}() names no column", "Name one in the brackets", "query.columns")
+    if asked.what == "transitions":
+        return release.transitions(parts[0], level=level)
     if asked.what == "mean":
         return release.mean(parts[0], by=asked.by, where=asked.where, level=level, population=population)
     wanted = [0.5] if asked.what == "median" or len(parts) == 1 else [_parse_number(part) for part in parts[1:]]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from privsyn.answers.conditions import Language
 from privsyn.data_contracts.certificate import Manifest, ManifestFile
 from privsyn.data_contracts.domain import Clique, Domain, Merge
-from privsyn.data_contracts.linked_tables import get_above, list_further
+from privsyn.data_contracts.linked_tables import get_above, list_further, list_path
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.rules import infer_type
 from privsyn.engine.request import Request
@@ -88,8 +88,8 @@ class ReleasedCounts:
         return replace(request, even=even) if even else request
 
     @property
-    def one(self) -> str:
-        """Whose rows are together one record: a person, a household, or a row of a table between."""
+    def record_unit(self) -> str:
+        """The word for what has one record of all its rows: a person, a household, or a row of a table between."""
         if not self._is_further:
             return self.request.spec.unit.one
         spec = read_public_spec(self.manifest, FIELD)
@@ -97,10 +97,18 @@ class ReleasedCounts:
         return spec.unit.one if above == get_above(spec.tables)[0] else f"row of {above}"
 
     @property
-    def ones(self) -> str:
-        """Several of :attr:`one`."""
-        first, _, rest = self.one.partition(" ")
+    def record_units(self) -> str:
+        """The plural of :attr:`record_unit`."""
+        first, _, rest = self.record_unit.partition(" ")
         return f"{first}s {rest}".rstrip()
+
+    @cached_property
+    def tables(self) -> tuple[str, ...]:
+        """The tables whose columns it has, by their names: one of rows and those above it; none for one table."""
+        if not self._is_further:
+            return tuple(self.request.spec.tables)
+        of = {name: table.of for name, table in read_public_spec(self.manifest, FIELD).tables.items()}
+        return list_path(of, self.branch)
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -139,9 +147,8 @@ class ReleasedCounts:
         spec = self.request.spec
         types = {name: infer_type(column) for name, column in spec.released_columns.items()}
         attributes = {column: a for a in self.attributes for column in self.written[a]}
-        return Language(
-            types, self.encoding.rules or CompiledRules.compile(spec), attributes, spec.unmeasured_columns.keys()
-        )
+        rules = self.encoding.rules or CompiledRules.compile(spec)
+        return Language(types, rules, attributes, spec.unmeasured_columns.keys(), self.tables)
 
     @cached_property
     def every_codec(self) -> dict[str, Codec]:
@@ -413,7 +420,7 @@ def describe_without_rows(released: ReleasedCounts) -> str:
     spec = released.request.spec
     if spec.panel is None or not spec.panel.above:
         return ""
-    return f" {released.ones.capitalize()} without rows are not among them; they are counted apart."
+    return f" {released.record_units.capitalize()} without rows are not among them; they are counted apart."
 
 
 def describe_known_totals(released: ReleasedCounts, columns: Clique) -> list[str]:

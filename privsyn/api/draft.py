@@ -60,7 +60,7 @@ class SpecDraft(dict[str, Any]):
         return Path(path)
 
     def __repr__(self) -> str:
-        return f"{self.to_yaml()}# {self._left()}"
+        return f"{self.to_yaml()}# {self._list_left()}"
 
     def _repr_html_(self) -> str:
         """Return what is known and what is open, for notebooks: a table of the columns, every TODO marked."""
@@ -70,12 +70,12 @@ class SpecDraft(dict[str, Any]):
         rows = [[name, str(c.get("kind", "")), _format_flow(_drop_kind(c))] for name, c in described]
         return (
             "<h4>Draft of a release spec</h4>"
-            + format_paragraph(self._left())
+            + format_paragraph(self._list_left())
             + format_html_table(("field", "value"), settings, TODO)
             + format_html_table(("column", "kind", "what is known of it"), rows, TODO)
         )
 
-    def _left(self) -> str:
+    def _list_left(self) -> str:
         left = self.todos
         if not left:
             text = "No TODO is left."

@@ -59,7 +59,7 @@ class Release(Questions):
     folder: Path
     drawn: tuple[str, ...] = field(default=(), compare=False)
 
-    def _simulating(self) -> AbstractContextManager[Callable[[int, int], None]]:
+    def _show_simulation(self) -> AbstractContextManager[Callable[[int, int], None]]:
         return show_bar("simulating")
 
     @cached_property
@@ -70,7 +70,7 @@ class Release(Questions):
     @cached_property
     def certificate(self) -> Certificate:
         """The promise, and every number from which it follows; RequestError if it is not readable or changed."""
-        self._checked("certificate.json")
+        self._check_file("certificate.json")
         return read_certificate(self.folder)
 
     @property
@@ -86,7 +86,7 @@ class Release(Questions):
     @property
     def note(self) -> str:
         """The data-release note, Markdown."""
-        return self._checked("README.md").read_text(encoding="utf-8")
+        return self._check_file("README.md").read_text(encoding="utf-8")
 
     @cached_property
     def table(self) -> pa.Table:
@@ -109,7 +109,7 @@ class Release(Questions):
         of one cell after the single columns of ``measured`` are trends, asked again.
         """
         names = [name for name in sorted(self.manifest.files) if name.startswith("marginals/")]
-        return {Path(name).stem: pq.read_table(self._checked(name)) for name in names}
+        return {Path(name).stem: pq.read_table(self._check_file(name)) for name in names}
 
     def publish(
         self, database: str, *, prefix: str | None = None, schema: str | None = None, replace: bool = False
@@ -151,13 +151,13 @@ class Release(Questions):
 
     @cached_property
     def _files(self) -> list[Path]:
-        return [self._checked(name) for name in list_synthetic_names(self.manifest)]
+        return [self._check_file(name) for name in list_synthetic_names(self.manifest)]
 
-    def _checked(self, name: str) -> Path:
+    def _check_file(self, name: str) -> Path:
         """Return the path of a file of the folder; RequestError unless it is the published one."""
         return check_released_file(self.folder, self.manifest, name, _FIELD)
 
-    def _head(self) -> pa.Table:
+    def _read_head(self) -> pa.Table:
         """Return the first rows, read alone: the table may be larger than memory."""
         with pq.ParquetFile(self._files[0]) as file:
             first = islice(file.iter_batches(batch_size=HEAD_ROWS), 1)
@@ -169,7 +169,7 @@ class Release(Questions):
 
     def _repr_html_(self) -> str:
         """Promise, cost and the table's head, for notebooks."""
-        c, head = self.certificate, self._head()
+        c, head = self.certificate, self._read_head()
         promise = (
             f"{self.manifest.rows:,} synthetic rows with ({c.epsilon:g}, {c.delta:g})-differential privacy for adding "
             f"or removing {c.unit_of_protection}."

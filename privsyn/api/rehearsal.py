@@ -49,6 +49,9 @@ from privsyn.tasks.synthesis.implied_pairs import compute_row_factor
 VALUES_IN, VALUES_OUT = 2_000_000, 2_000_000
 """Values of the made-up table, and of the rows that are made of it, about."""
 
+MORE_OF_SHARDS = 4
+"""How many times as many values are made where there are several shards."""
+
 FEW_ROWS = 400
 """Rows of a rehearsal at least, unless the table itself has fewer."""
 
@@ -198,8 +201,9 @@ class Rehearsal:
 
     @property
     def rows_made(self) -> int:
-        """Rows that are made of it."""
-        return min(self.rows_out, max(FEW_ROWS, VALUES_OUT // len(self.encoding.domain.attributes)))
+        """Rows that are made of it: more where they stand for shards, which are larger still."""
+        values = VALUES_OUT * (MORE_OF_SHARDS if self.rows_out > self.spec.mechanism.synthesis.shard_rows else 1)
+        return min(self.rows_out, max(FEW_ROWS, values // len(self.encoding.domain.attributes)))
 
     @cached_property
     def steps(self) -> dict[str, Step]:

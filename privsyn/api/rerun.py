@@ -136,14 +136,14 @@ class _Reproduction:
 
     def _step(self, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
         if isinstance(step, ReleaseStep):
-            noisy = self._noisy_tables(step)
+            noisy = self._copy_noisy_tables(step)
             self._check_plan(step, noisy, inputs)
             return noisy
         return (
             self.remade.execute(step, inputs) if step.kind is StepKind.POSTPROCESS else self._refuse_private_step(step)
         )
 
-    def _noisy_tables(self, step: ReleaseStep) -> StepRefs:
+    def _copy_noisy_tables(self, step: ReleaseStep) -> StepRefs:
         """Return the step's noisy tables, copied from the folder."""
         refs, key = {}, self.remade.keys[step.name]
         for name, contract in step.outputs.items():

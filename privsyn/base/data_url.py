@@ -1,4 +1,4 @@
-"""Where a private table is: a path, or the URL of a table in a database or an object store.
+"""Where a private table is: a path, or the URL of a table in a database, a workbook or an object store.
 
 No message holds a URL: somebody may have written a password into it.
 """
@@ -16,8 +16,11 @@ from privsyn.base.errors import RequestError
 from privsyn.base.paths import expand_path
 
 _URL = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)
-FILE_SCHEMES = ("sqlite", "duckdb")
-"""Databases that are one file."""
+WORKBOOK = "excel"
+"""A sheet of a workbook, or one whose names stand below its first row; others need no URL."""
+
+FILE_SCHEMES = ("sqlite", "duckdb", WORKBOOK)
+"""Databases that are one file, and workbooks."""
 
 STORE_SCHEMES = ("s3", "gs", "abfs")
 """Object stores: the URL has a bucket and the key of an object, or of the folder that holds a table's objects."""
@@ -38,6 +41,7 @@ OPTIONS = {
     **dict.fromkeys((*STORE_SCHEMES, *SERVER_SCHEMES), ()),
     **dict.fromkeys(LAKE_SCHEMES, ("version",)),
     "iceberg": ("snapshot",),
+    WORKBOOK: ("sheet", "header"),
 }
 """Scheme -> the options after its question mark."""
 
@@ -48,7 +52,7 @@ _KEY_CURE = "Take it out: a store's keys come from the environment, or from the 
 
 @dataclass(frozen=True)
 class DataUrl:
-    """A table of a database, an object store or a lake.
+    """A table of a database, a workbook, an object store or a lake.
 
     ``host``: a server's, with its port if the URL has one (empty: the environment says it), or a store's bucket;
     ``path``: the file, the name of the server's database, or a key in the bucket; ``options``: what follows the
@@ -97,8 +101,8 @@ class DataUrl:
             raise RequestError("names no server", f"Write {parts.scheme}://USER@HOST/FOLDER/FILE", name)
         if url.in_store and parts.scheme not in SERVER_SCHEMES and (not host or port):
             raise RequestError("names no bucket", f"Write {parts.scheme}://BUCKET/KEY", name)
-        if not path and (needs_rows or parts.scheme in ("delta", "iceberg")):
-            what = "table" if parts.scheme in LAKE_SCHEMES else "database"
+        if not path and (needs_rows or parts.scheme in ("delta", "iceberg", WORKBOOK)):
+            what = "table" if parts.scheme in LAKE_SCHEMES else "file" if parts.scheme == WORKBOOK else "database"
             raise RequestError(f"names no {what}", f"Write {FORMS}", name)
         return url
 
@@ -109,7 +113,7 @@ class DataUrl:
 
     @property
     def file(self) -> Path:
-        """The database's file."""
+        """The file of the database or the workbook."""
         return Path(self.path)
 
     @property
@@ -142,6 +146,8 @@ class DataUrl:
         """The table, as errors name it."""
         if self.in_store or self.scheme in LAKE_SCHEMES:
             return f"{self.scheme}://{self.bucket}/{self.path}"
+        if self.scheme == WORKBOOK:
+            return self.file.name
         return f"the table {self.table!r}" if self.query is None else "the query's table"
 
     def __str__(self) -> str:

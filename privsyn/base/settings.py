@@ -75,6 +75,13 @@ class Settings(BaseSettings):
         default=None, description="File with our certificate for the second cluster (PEM)."
     )
     dask_public_key: Path | None = Field(default=None, description="File with that certificate's key (PEM).")
+    dask_wait_minutes: float = Field(
+        default=10.0,
+        gt=0,
+        le=10_080,
+        description="Minutes for which no worker of a Dask cluster may be at work while a run waits for it: then the "
+        "run ends with a sentence, and the same request goes on.",
+    )
     policy: Path | None = Field(
         default=None, description="File of the operator's policy: what releases of each data set may ask for."
     )
@@ -123,14 +130,14 @@ class Settings(BaseSettings):
     @property
     def released_root(self) -> Path:
         """Absolute path of the released root."""
-        return self._root(self.released, "released")
+        return self._choose_root(self.released, "released")
 
     @property
     def private_root(self) -> Path:
         """Absolute path of the private root."""
-        return self._root(self.private, "private")
+        return self._choose_root(self.private, "private")
 
-    def _root(self, own: Path | None, name: str) -> Path:
+    def _choose_root(self, own: Path | None, name: str) -> Path:
         """Return the root's own setting, or its folder in ``out``; RequestError that names the setting."""
         field = f"settings.{name if own else 'out'}"
         if re.match(r"(s3|gs|abfs):/", str(own or self.out)):

@@ -28,7 +28,8 @@ def query_command(
         typer.Argument(
             metavar="QUESTION",
             help="Columns to count by, such as 'sex, income where age >= 65'; or 'mean(age) by sex', 'share(happy) by "
-            "region', 'median(income)', 'quantile(age, 0.9)', 'correlation()', 'regress(income ~ age)'.",
+            "region', 'median(income)', 'quantile(age, 0.9)', 'correlation()', 'regress(income ~ age)', "
+            "of linked rows 'transitions(job)'.",
         ),
     ],
     earlier: Annotated[

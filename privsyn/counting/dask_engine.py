@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import ipaddress
 import secrets
+import time
 import uuid
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from privsyn.base.errors import PrivsynError, RequestError
+from privsyn.base.interrupts import check_interrupts
 from privsyn.base.settings import Settings
 from privsyn.base.wording import Text, mention
 from privsyn.counting.engine import Engine, WritePart
@@ -38,7 +41,19 @@ TASK_ROWS = 1 << 22
 _TASKS_A_WORKER = 4  # partitions of a small table for each worker, so that unequal speeds even out
 _ADDED = 4  # counts added up in one call: a worker holds that many at once
 _CONNECT = "15s"
-_NO_PAGES: dict[str, list[str]] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
+_LOOK_EVERY = 0.5  # seconds of waiting for workers after which it is looked whether somebody asked to stop
+_ASK_EVERY = 5.0  # seconds after which the scheduler is asked whether a worker is at work
+_AT_WORK = ("executing", "long-running", "flight")  # states of a task that a worker has in hand
+_OWN_CLUSTER: dict[str, Any] = {
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
+    "distributed.admin.tick.interval": "1s",
+    "distributed.admin.system-monitor.interval": "10s",
+    "distributed.worker.profile.enabled": False,
+}
+"""Dask's configuration of a cluster of one's own: no pages, and no figures for them, which the scheduler and what looks
+after the workers would collect in this process, fifty times a second, for as long as it waits."""
+
 _NO_LIMIT = 0  # of a worker's memory: with one, Dask would write exact counts to a temporary folder when short of it
 
 _UNREACHABLE: dict[str, tuple[str, Text, str]] = {
@@ -77,6 +92,7 @@ class DaskEngine:
         """
         self._field, self._address = f"settings.{field}", getattr(settings, field)
         self._workers, self._files = workers, _list_certificates(settings, field)
+        self._most_idle = 60 * settings.dask_wait_minutes
         if self._address and workers:
             raise RequestError(
                 "the operator's cluster has the workers that it has", "Leave out `workers`", "engine.workers"
@@ -104,7 +120,7 @@ class DaskEngine:
                 "engine.kind",
             ) from None
         if not self._address:
-            with dask.config.set(_NO_PAGES):
+            with dask.config.set(_OWN_CLUSTER):
                 self._cluster = distributed.LocalCluster(
                     n_workers=self._workers or choose_thread_count(0), threads_per_worker=1, processes=True,
                     dashboard_address=None, scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
@@ -177,13 +193,13 @@ class DaskEngine:
         name = uuid.uuid4().hex
         # a result and not scattered data: if the worker that holds it dies, it is sent to another
         shared = self._client.submit(_return_same, write, key=f"work-{name}")
-        futures = [
+        waiting = deque(
             self._client.submit(_call_write, shared, task, path, key=f"part-{name}-{i}")
             for i, (task, path) in enumerate(tasks)
-        ]
+        )
         with _translate_worker_errors(self._field):
-            for future in futures:
-                yield future.result()
+            while waiting:
+                yield self._wait_for(waiting.popleft())  # workers keep no part that is here
 
     def close(self) -> None:
         """Let the cluster at an address be, and end one of our own."""
@@ -208,8 +224,46 @@ class DaskEngine:
             groups = [level[i : i + _ADDED] for i in range(0, len(level), _ADDED)]
             level = [self._client.submit(add_up, group, key=f"add-{name}-{i}") for i, group in enumerate(groups)]
         with _translate_worker_errors(self._field):
-            found: list[np.ndarray] = level[0].result()
+            found: list[np.ndarray] = self._wait_for(level[0])
         return found
+
+    def _wait_for(self, future: Any) -> Any:
+        """Return what a task has made, and raise what it raised.
+
+        Raises PrivsynError once no worker has been at work for as long as the settings say: workers that are not there
+        may never come.
+        """
+        at_work = asked = time.monotonic()
+        while True:
+            try:
+                future.exception(timeout=_LOOK_EVERY)  # waits, and raises no error of the task
+                return future.result(timeout=self._most_idle)
+            except TimeoutError:
+                if future.status == "error":  # the worker's own
+                    raise
+            check_interrupts()
+            now = time.monotonic()
+            if now - asked < _ASK_EVERY:
+                continue
+            asked = now
+            if self._is_anybody_at_work():
+                at_work = now
+            elif now - at_work >= self._most_idle:
+                raise PrivsynError(
+                    f"no worker of the Dask cluster has been at work for {self._most_idle / 60:g} minutes",
+                    "See that workers are there, or allow more as " + mention("settings.dask_wait_minutes")
+                    + "; then run again: finished steps are kept, and nothing is charged twice",
+                    self._field if self._address else "",
+                )  # fmt: skip
+
+    def _is_anybody_at_work(self) -> bool:
+        """Return whether a worker that the scheduler hears of has a task in hand, whoever asked for it."""
+        try:
+            found = self._client.sync(self._client.scheduler.identity, n_workers=-1, callback_timeout=_CONNECT)
+        except (OSError, TimeoutError):
+            return False
+        tasks = [worker["metrics"].get("task_counts", {}) for worker in found["workers"].values()]
+        return any(counts.get(state) for counts in tasks for state in _AT_WORK)
 
 
 def _list_certificates(settings: Settings, field: str) -> dict[str, str]:
@@ -292,10 +346,17 @@ def _translate_worker_errors(field: str) -> Iterator[None]:
 
     ``field``: the setting of their cluster's address.
     """
+    from distributed import CancelledError
     from distributed.scheduler import KilledWorker
 
     try:
         yield
+    except CancelledError:
+        raise PrivsynError(
+            "the connection to the Dask scheduler was lost",
+            "Start the scheduler and its workers, then run again: nothing is charged twice",
+            field,
+        ) from None
     except KilledWorker:
         raise PrivsynError(
             "the Dask workers died, one after another",

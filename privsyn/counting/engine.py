@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -68,9 +69,9 @@ class LocalEngine:
         """Yield the rows, read anew for every pass."""
         parts = list_partitions(stored.files, _WHOLE)
 
-        def read(columns: Domain) -> Iterator[CodeTable]:
+        def read(columns: Domain, threads: int) -> Iterator[CodeTable]:
             for part in parts:
-                yield from read_blocks(part, columns, padded=padded)
+                yield from read_blocks(part, columns, padded=padded, threads=threads)
 
         return BlockwiseRows(domain, padded, stored.num_rows, read)
 
@@ -80,14 +81,14 @@ class LocalEngine:
         at_once = max(1, min(threads, PARTS_AT_ONCE, len(tasks)))
         pool = ThreadPoolExecutor(at_once)
         try:
-            waiting = [
+            waiting = deque(
                 pool.submit(write, task, path, max(1, threads // beside))
                 for (task, path), beside in zip(tasks, count_at_once(len(tasks), at_once), strict=True)
-            ]
-            for future in waiting:
-                while not wait([future], _LOOK_EVERY).done:
+            )
+            while waiting:
+                while not wait([waiting[0]], _LOOK_EVERY).done:
                     check_interrupts()
-                yield future.result()
+                yield waiting.popleft().result()
         finally:
             pool.shutdown(cancel_futures=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -52,14 +52,24 @@ class RowWork:
         report: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[PartFile]:
         """Return the parts in the order of their tasks; ``report``: called with (parts made, all) in between."""
+        return list(self.iterate(make, profile, schema, tasks, report))
+
+    def iterate(
+        self,
+        make: Make,
+        profile: Profile,
+        schema: pa.Schema,
+        tasks: Sequence[Any],
+        report: Callable[[int, int], None] = lambda done, total: None,
+    ) -> Iterator[PartFile]:
+        """Yield the parts of :meth:`make`, each when it and those before it are made."""
         folder = self._open_folder()
         paths = [str(folder / name_part(i)) for i in range(len(tasks))]
         write = partial(write_part, make, profile, strip_schema(schema))
-        parts = []
-        for part in self._engine.make_parts(write, list(zip(tasks, paths, strict=True)), self._threads):
-            parts.append(part)
-            report(len(parts), len(tasks))
-        return parts
+        parts = self._engine.make_parts(write, list(zip(tasks, paths, strict=True)), self._threads)
+        for number, part in enumerate(parts, 1):
+            report(number, len(tasks))
+            yield part
 
     def split(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: Sequence[int]) -> list[str]:
         """Return the paths of files with so many of the rows each."""

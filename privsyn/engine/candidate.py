@@ -110,7 +110,7 @@ class Candidate:
 
     @cached_property
     def makers(self) -> DaskEngine | None:
-        """Who makes synthetic rows where that are workers which are sent no private ones; None: the engine."""
+        """The engine whose workers make synthetic rows and are sent no private ones; None: the one that counts."""
         return choose_makers(self.spec.engine, self.settings)
 
     @cached_property

@@ -106,7 +106,7 @@ class Run:
 
     def is_whole(self, step: Step) -> bool:
         """Return whether the step's outputs are on disk, unchanged since they passed their contracts."""
-        return self._recorded(step) is not None
+        return self._read_recorded(step) is not None
 
     def missing_budget(self) -> list[ChargeLine]:
         """Return the charges that this run needs: one a release step whose noise has not been drawn yet.
@@ -122,12 +122,12 @@ class Run:
         for step in self.release_steps:
             key = self.keys[step.name]
             if states.get(key) != "spent" and not self._has_no_queries(step):
-                lines.append(ChargeLine(step.name, key, step.rho(self.request), self._ledger_detail(step)))
+                lines.append(ChargeLine(step.name, key, step.rho(self.request), self._describe_charge(step)))
         return lines
 
     def _has_no_queries(self, step: Step) -> bool:
         """Return whether the step is whole and has no query to pay for (one attribute has no pairs)."""
-        refs = self._recorded(step)
+        refs = self._read_recorded(step)
         return refs is not None and self.store.read_table(refs.tables["receipts"]).num_rows == 0
 
     def has_drawn(self, besides: Collection[str] = ()) -> bool:
@@ -152,7 +152,7 @@ class Run:
                 return step.name
         return None
 
-    def _ledger_detail(self, step: Step) -> dict[str, str]:
+    def _describe_charge(self, step: Step) -> dict[str, str]:
         spec, privacy = self.request.spec, self.request.spec.improves or self.request.spec.privacy
         return {
             "neighbours": f"add or remove one {spec.unit.one}",
@@ -176,7 +176,7 @@ class Run:
     def execute(self, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
         """Run one step whole, or find that it already ran whole; see the module's header."""
         check_interrupts()
-        recorded = self._recorded(step)
+        recorded = self._read_recorded(step)
         try:
             if isinstance(step, ReleaseStep):
                 return self._execute_release(step, inputs, recorded)
@@ -193,7 +193,7 @@ class Run:
     def _execute_plain(self, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
         if step.run is None:
             raise TypeError(f"{step.name} has no function to run")
-        tables_in = self._inputs(step, inputs)  # with the folder of the parts that it makes, until they are written
+        tables_in = self._open_inputs(step, inputs)  # has the folder of the parts that it makes, until they are written
         outputs = step.run(step.restrict(self.request), tables_in, self._progress(step))
         return self._write(step, outputs)
 
@@ -217,14 +217,14 @@ class Run:
 
     def _draw(self, step: ReleaseStep, inputs: Mapping[str, StepRefs]) -> StepRefs:
         """Draw the noise, then count the rows, then add: the only place where private counts become releasable."""
-        key, tables_in = self.keys[step.name], self._inputs(step, inputs)
+        key, tables_in = self.keys[step.name], self._open_inputs(step, inputs)
         queries = self.planned(step, inputs)
         budget = step.rho(self.request)
         check_stage(step.name, queries, budget)
-        noise = self._noise(step, key, queries)
+        noise = self._keep_noise(step, key, queries)
         answers = []
         if queries:
-            self.ledger.claim(self.dataset, key, self._kept_draw(key))
+            self.ledger.claim(self.dataset, key, self._mark_draw(key))
             request = step.restrict(self.request)
             exact = step.exact(request, tables_in, step.read_rows(request, tables_in), queries)
             for i, (counts, draw) in enumerate(zip(exact, noise, strict=True)):
@@ -238,13 +238,13 @@ class Run:
 
     def planned(self, step: ReleaseStep, inputs: Mapping[str, StepRefs]) -> list[Query]:
         """Return what the step asks of the rows, priced: a function of the public request and of released tables."""
-        return self.plan.queries(step, self._inputs(step, inputs, released_only=True))
+        return self.plan.queries(step, self._open_inputs(step, inputs, released_only=True))
 
-    def _noise(self, step: ReleaseStep, key: str, queries: list[Query]) -> noisy.Answers:
+    def _keep_noise(self, step: ReleaseStep, key: str, queries: list[Query]) -> noisy.Answers:
         """Return the noise of this charge, drawn once for this plan and kept privately until the charge is settled."""
         kept, plan = self.records.kept_noise(key), compute_digest(queries)
         if kept is None:
-            draws = self._draws(queries)
+            draws = self._draw_noise(queries)
             kept = noisy.tabulate_answers(draws).replace_schema_metadata({_PLAN: plan})
             self.records.keep_noise(key, kept)
         elif (kept.schema.metadata or {}).get(_PLAN) != plan:
@@ -254,7 +254,7 @@ class Run:
             )
         return noisy.read_answers(kept, queries)
 
-    def _draws(self, queries: list[Query]) -> noisy.Answers:
+    def _draw_noise(self, queries: list[Query]) -> noisy.Answers:
         """Independent noise for every cell of every query."""
         threads = choose_thread_count(self.request.threads)
         return noisy.draw_for_queries(queries, lambda asked: draw_all(self.noise, asked, threads, check_interrupts))
@@ -292,16 +292,16 @@ class Run:
         entered = self.ledger.claimed(self.dataset, key)
         if entered is None or self.is_whole(step):
             return False
-        return not self.records.has_noise(key) or self._kept_draw(key) != entered
+        return not self.records.has_noise(key) or self._mark_draw(key) != entered
 
-    def _kept_draw(self, key: str) -> str:
+    def _mark_draw(self, key: str) -> str:
         """Return what the noise that is kept for this charge is known by in the ledger.
 
         It tells nothing of the noise.
         """
         return self.store.mark("draw", key, self.records.noise_digest(key))
 
-    def _inputs(self, step: Step, inputs: Mapping[str, StepRefs], *, released_only: bool = False) -> Inputs:
+    def _open_inputs(self, step: Step, inputs: Mapping[str, StepRefs], *, released_only: bool = False) -> Inputs:
         """Return the step's input tables.
 
         A plan and post-processing get released tables only, and no access to rows.
@@ -318,14 +318,14 @@ class Run:
                     f"the table {name!r} is missing, changed, or from another run", "Run again to make it anew"
                 )
             contract = get_step(self.steps, producer).outputs[table]
-            read[name] = self._reader(ref, wide=contract.wide)
+            read[name] = self._make_reader(ref, wide=contract.wide)
         if step.kind is StepKind.POSTPROCESS and self.public_work is not None:
             work = self.public_work()
         else:
             work = RowWork(self.private.engine, self.store.make_scratch, self.request.threads)
         return Inputs(read, self.private if looks else None, work)
 
-    def _reader(self, ref: ArtifactRef, *, wide: bool) -> Callable[[], object]:
+    def _make_reader(self, ref: ArtifactRef, *, wide: bool) -> Callable[[], object]:
         return (lambda: self.store.stored(ref)) if wide else (lambda: self.store.read_table(ref))
 
     def _write(self, step: Step, outputs: Mapping[str, Output], verdicts: Sequence[ContractVerdict] = ()) -> StepRefs:
@@ -339,7 +339,7 @@ class Run:
             verdicts=verdicts,
         )
 
-    def _recorded(self, step: Step) -> StepRefs | None:
+    def _read_recorded(self, step: Step) -> StepRefs | None:
         return read_recorded_outputs(step, self.keys[step.name], self.store, self.records)
 
     def _progress(self, step: Step) -> Callable[[int, int], None]:

@@ -76,7 +76,7 @@ class Plan:
     @property
     def stages(self) -> tuple[Stage, ...]:
         """Every look at the private rows, in order."""
-        return tuple(Stage(s, s.rho(self.request), self._known(s)) for s in release_steps(self.steps))
+        return tuple(Stage(s, s.rho(self.request), self._list_known_queries(s)) for s in release_steps(self.steps))
 
     def queries(self, step: ReleaseStep, inputs: Inputs) -> list[Query]:
         """Return what ``step`` asks of the rows, with the noise that its price buys.
@@ -91,7 +91,7 @@ class Plan:
         zones = {f"{s.name}.{name}": contract.zone for s in self.steps for name, contract in s.outputs.items()}
         return tuple(name for name in step.inputs if zones.get(name) is Zone.RELEASED)
 
-    def _known(self, step: ReleaseStep) -> tuple[Query, ...] | None:
+    def _list_known_queries(self, step: ReleaseStep) -> tuple[Query, ...] | None:
         if self.released_inputs(step):
             return None
         return tuple(self.queries(step, Inputs({})))

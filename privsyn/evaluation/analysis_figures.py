@@ -185,7 +185,7 @@ class AnalysisRows:
         """Return the rows for which the condition is true."""
         if where is None or not self.number:
             return self
-        mask = self._truth(where)[0]
+        mask = self._evaluate_truth(where)[0]
         kept = {name: column.filter(pa.array(mask)) for name, column in self.values.items()}
         return AnalysisRows(kept, int(mask.sum()))
 
@@ -200,7 +200,7 @@ class AnalysisRows:
         if not self.number:
             return np.zeros(0)
         if term.node.type == "truth":
-            true, unknown = self._truth(term.node)
+            true, unknown = self._evaluate_truth(term.node)
             return np.where(unknown, np.nan, true.astype(np.float64))
         found = self._span(term.node)
         values = np.where(found.null | ~found.present, np.nan, found.low)
@@ -221,7 +221,7 @@ class AnalysisRows:
         names = [NULL if np.isnan(v) else words.get(float(v), f"{v:.12g}") for v in different]
         return np.array(names, dtype=object)[place]
 
-    def _vocabulary(self, node: Node) -> dict[str, int]:
+    def _list_vocabulary(self, node: Node) -> dict[str, int]:
         texts = (n.value if n.op == "in" else (n.value,) for n in node.walk() if n.op in ("in", "constant"))
         known = dict.fromkeys(t for each in texts for t in each if isinstance(t, str))
         for name in node.columns:
@@ -230,13 +230,13 @@ class AnalysisRows:
                 known |= dict.fromkeys(t for t in column.unique().to_pylist() if t is not None)
         return {text: number for number, text in enumerate(known)}
 
-    def _truth(self, node: Node) -> tuple[Bools, Bools]:
-        vocabulary = self._vocabulary(node)
+    def _evaluate_truth(self, node: Node) -> tuple[Bools, Bools]:
+        vocabulary = self._list_vocabulary(node)
         found = evaluate.evaluate_condition(node, lambda name: read_rows(self.values[name], vocabulary), vocabulary)
         return np.broadcast_to(found.true, self.number), np.broadcast_to(found.unknown, self.number)
 
     def _span(self, node: Node) -> Interval:
-        vocabulary = self._vocabulary(node)
+        vocabulary = self._list_vocabulary(node)
         return evaluate.evaluate_expression(node, lambda name: read_rows(self.values[name], vocabulary), vocabulary)
 
 

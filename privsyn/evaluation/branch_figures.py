@@ -10,11 +10,12 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.evaluation_results import PanelFigure
-from privsyn.data_contracts.linked_tables import list_further
+from privsyn.data_contracts.linked_tables import list_further, name_one_place
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.coded_tables import Release
 from privsyn.evaluation.panel_figures import (
     compare_broken,
+    compare_broken_across,
     compare_figures,
     list_panel_figures,
     read_panel_table,
@@ -23,7 +24,7 @@ from privsyn.evaluation.panel_figures import (
 from privsyn.sources.joined_source import JoinedSource
 from privsyn.sources.private_table import Source
 from privsyn.storage.branch_rows import read_branch
-from privsyn.tasks.codecs import EncodingPlan, plan, plan_every_column
+from privsyn.tasks.codecs import plan, plan_every_column
 from privsyn.tasks.metrics import panels
 from privsyn.tasks.metrics.pairs import measure_association
 from privsyn.tasks.metrics.panels import PanelTable
@@ -54,7 +55,7 @@ def compute_branch_figures(release: Release, real: Source) -> tuple[PanelFigure,
         rows_above = joined.count_above(), read(f"tables/{above}.parquet").num_rows
         found += list_branch_figures(tables, rows_above, branch, name, above)
         across = share_broken(kept(), encoding, branch), share_broken(made.to_batches(), encoding, branch, person)
-        broken = [*_list_broken_rows(tables, repairs), *_list_broken_across(encoding, across)]
+        broken = [*_list_broken_rows(tables, repairs), *compare_broken_across(encoding, across)]
         found += [figure.model_copy(update={"name": f"{name}: {figure.name}"}) for figure in broken]
     return tuple(found)
 
@@ -66,13 +67,6 @@ def _list_broken_rows(tables: tuple[PanelTable, PanelTable], repairs: tuple[Repa
         {of for own in repairs for of in own.counts if of[0].startswith((f"{OF_RULE}[", f"{OF_RULE}."))}
     ):
         yield compare_broken(words, (own.counts[place, words] / n for own, n in zip(repairs, rows, strict=True)))
-
-
-def _list_broken_across(encoding: EncodingPlan, shares: tuple[list[float], list[float]]) -> Iterator[PanelFigure]:
-    """Yield the same for each rule about several rows."""
-    if encoding.rules is not None:
-        for condition, both in zip(encoding.rules.across, zip(*shares, strict=True), strict=True):
-            yield compare_broken(condition.words, both)
 
 
 def list_branch_figures(
@@ -100,8 +94,9 @@ def list_branch_figures(
             joint = [_count_pair(table, best[1], column) for table in tables]
             words = f"{name}: Cramer's V with {best[1]}, the column above that is related most"
             yield compare_figures(words, column, both, panels.compute_l1(*joint))
+    left_out = {"rows per person"} | ({"gaps in the order"} if panel.order == name_one_place(name) else set())
     for figure in list_panel_figures(*tables, panel):
-        if figure.column not in panel.constant and figure.name != "rows per person":
+        if figure.column not in panel.constant and figure.name not in left_out:
             yield figure.model_copy(update={"name": f"{name}: {figure.name}"})
 
 

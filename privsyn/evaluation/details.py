@@ -73,7 +73,7 @@ class ReleasedTables:
             if sizes != {codec.attribute: codec.size for codec in release.measured.codecs}:
                 raise ValueError("these are not the codes of the release's spec")
             split = {codec.attribute for codec in release.measured.codecs if isinstance(codec, SplitCodec)}
-            return found._of({codec.attribute for codec in release.encoding.codecs} - split)
+            return found._select({codec.attribute for codec in release.encoding.codecs} - split)
         except (OSError, KeyError, ValueError, pa.ArrowException) as error:
             raise RequestError(
                 f"the tables in {where} are missing, damaged or of another version of this program",
@@ -81,7 +81,7 @@ class ReleasedTables:
                 "evaluate.release",
             ) from error
 
-    def _of(self, columns: AbstractSet[str]) -> ReleasedTables:
+    def _select(self, columns: AbstractSet[str]) -> ReleasedTables:
         """Return what was measured of these columns, each an attribute of its own; dummies of one rule are none."""
         kept = [i for i, m in enumerate(self.measured) if columns >= set(m.attributes)]
         return ReleasedTables(

@@ -91,11 +91,11 @@ class MisreadCodec(Codec):
         codes, repairs = self._codec.encode(columns)
         codes = codes.astype(choose_code_dtype(self.size))
         if set(repairs) - self._keeping:
-            codes[self._misread(columns, codes)] = self.size - 1
+            codes[self._mark_misread(columns, codes)] = self.size - 1
             self.odd = Counter(dict((self.odd + find_odd_texts(self._codec, columns, _TEXTS)).most_common(_TEXTS)))
         return codes, repairs
 
-    def _misread(self, columns: Columns, codes: Codes) -> NDArray[np.bool_]:
+    def _mark_misread(self, columns: Columns, codes: Codes) -> NDArray[np.bool_]:
         """Return the mask of repaired values, without those that decode to themselves, such as an unlisted `other`."""
         mask = count_repaired_rows(self._codec, columns, self._keeping)
         texts = to_keys(decode_dictionary(columns[self.sources[0]]).filter(pa.array(mask)), pa.string())

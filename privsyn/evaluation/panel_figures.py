@@ -49,7 +49,8 @@ def compute_panel_figures(release: Release, real: Passes, synthetic: Passes) -> 
     kept = read_panel_table(real(), encoding, spec)
     drawn = read_panel_table(synthetic(), encoding, spec, made)
 
-    broken = _compare_broken(release, real, synthetic, made)
+    shares = share_broken(real(), encoding, spec), share_broken(synthetic(), encoding, spec, made)
+    broken = compare_broken_across(encoding, shares)
 
     def list_figures(other: PanelTable) -> Iterator[PanelFigure]:
         if panel.household:
@@ -61,19 +62,11 @@ def compute_panel_figures(release: Release, real: Passes, synthetic: Passes) -> 
     return (*figures, *broken)
 
 
-def _compare_broken(
-    release: Release, real: Passes, synthetic: Passes, made: NDArray[np.int64]
-) -> tuple[PanelFigure, ...]:
-    """Return for each rule across rows the share of both tables' rows that break it; arguments as of the figures."""
-    rules = release.encoding.rules
-    if rules is None or not rules.across:
-        return ()
-    both = [
-        share_broken(real(), release.encoding, release.spec),
-        share_broken(synthetic(), release.encoding, release.spec, made),
-    ]
-    words = [condition.words for condition in rules.across]
-    return tuple(compare_broken(name, shares) for name, shares in zip(words, zip(*both, strict=True), strict=True))
+def compare_broken_across(encoding: EncodingPlan, shares: tuple[list[float], list[float]]) -> Iterator[PanelFigure]:
+    """Yield the figure of each rule across rows; ``shares``: what :func:`share_broken` says of both tables."""
+    if encoding.rules is not None:
+        for condition, both in zip(encoding.rules.across, zip(*shares, strict=True), strict=True):
+            yield compare_broken(condition.words, both)
 
 
 def compare_broken(rule: str, shares: Iterable[float]) -> PanelFigure:
@@ -86,7 +79,7 @@ def share_broken(
 ) -> list[float]:
     """Return what share of the rows breaks each rule across rows; arguments as of :func:`read_panel_table`."""
     panel, rules = spec.panel, encoding.rules
-    if panel is None or rules is None:
+    if panel is None or rules is None or not rules.across:
         return []
     needed = {panel.order, *(name for condition in rules.across for name in condition.needs)}
     codecs = [codec for codec in encoding.codecs if not needed.isdisjoint(codec.ranges())]
@@ -219,11 +212,23 @@ def list_panel_figures(real: PanelTable, synthetic: PanelTable, panel: Panel) ->
             largest = float(np.abs(ever[0] - ever[1]).max())
             yield compare_figures("persons that ever had a value", column, None, largest)
             yield compare_figures("persons that never change", column, [panels.share_always(t, column) for t in both])
-            curves = [panels.survive(t, column) for t in both]
-            last = min(map(len, curves))
-            off = float(np.abs(curves[0][:last] - curves[1][:last]).max())
-            yield compare_figures("persons still as in their first row", column, [c[last - 1] for c in curves], off)
+            first, off = _compare_curves([panels.survive(t, column) for t in both])
+            yield compare_figures("persons still as in their first row", column, first, off)
+            seen = map(int, np.flatnonzero(ever[0]))
+            events = [_compare_curves([panels.survive_from_event(t, column, code) for t in both])[1] for code in seen]
+            yield compare_figures("persons still so since they first were", column, None, max(events, default=0.0))
+    few = [c for c in real.codes if c not in panel.constant and real.sizes[c] <= MOST_LEVELS]
+    if few:
+        yield compare_figures(
+            "persons like a random one", "", None, panels.compare_kinds_of_persons(real, synthetic, few, panel.most)
+        )
     yield from _list_regressions(both, panel)
+
+
+def _compare_curves(curves: list[NDArray[np.float64]]) -> tuple[list[float], float]:
+    """Return the last shares of both curves that both have, and how far they are apart at most."""
+    last = min(map(len, curves))
+    return [float(c[last - 1]) for c in curves], float(np.abs(curves[0][:last] - curves[1][:last]).max())
 
 
 def _list_regressions(both: tuple[PanelTable, PanelTable], panel: Panel) -> Iterator[PanelFigure]:

@@ -332,8 +332,9 @@ def _simulate(
     """
     spec = request.spec
     # a public table is of the first two tables: the rows of further ones are made up
-    given = (None, None, strength) if table and earlier is None else (earlier, public, strength)
-    stand_in = MadeUpTable.of(_with_epsilon(request, spec.privacy.epsilon), rows, *given, table)
+    public_table = None if table and earlier is None else public
+    asked = _with_epsilon(request, spec.privacy.epsilon)
+    stand_in = MadeUpTable.of(asked, rows, earlier, public_table, strength, table)
     found: dict[float, list[ReleaseQuality]] = {epsilon: [] for epsilon in wanted}
     drawn = [(stand_in.table(seed), stand_in.prior(seed)) for seed in range(seeds)]
     for done, (epsilon, seed) in enumerate(product(wanted, range(seeds))):

@@ -161,7 +161,7 @@ class Ledger:
         RequestError, having written nothing, if it is known under another name and nobody has stated a reason.
         """
         with self._database.write() as connection:
-            known, entries = self._trusted(connection, dataset)
+            known, entries = self._read_trusted(connection, dataset)
             if period is None:
                 new = fit_charges(known, entries, lines, delta)
             else:
@@ -177,7 +177,7 @@ class Ledger:
     def check_table(self, dataset: str, table: KnownTable) -> None:
         """Raise what :meth:`reserve` would raise for new charges on this table now; write nothing."""
         with self._database.read() as connection:
-            rows = list_counting_marks(self._marks(connection), read_entries(connection))
+            rows = list_counting_marks(self._list_marks(connection), read_entries(connection))
         refuse_second_name(rows, dataset, table)
 
     def _begin(
@@ -207,7 +207,10 @@ class Ledger:
     def periods(self, dataset: str | None = None) -> list[PeriodRow]:
         """Return the history of periods, oldest first."""
         with self._database.read() as connection:
-            return list_period_rows(connection, dataset) if self._database.has(connection, "periods") else []
+            return self._list_periods(connection, dataset)
+
+    def _list_periods(self, connection: Connection, dataset: str | None = None) -> list[PeriodRow]:
+        return list_period_rows(connection, dataset) if self._database.has(connection, "periods") else []
 
     @wait_out_restarts
     def release_period(self, dataset: str, period: str, run: str) -> None:
@@ -220,7 +223,7 @@ class Ledger:
     def check_room(self, dataset: str, lines: Sequence[ChargeLine], delta: float | None = None) -> None:
         """Raise what :meth:`reserve` would raise for these lines now; write nothing."""
         with self._database.read() as connection:
-            known, entries = self._trusted(connection, dataset)
+            known, entries = self._read_trusted(connection, dataset)
             fit_charges(known, entries, lines, delta)
 
     def settle(self, dataset: str, key: str) -> None:
@@ -237,22 +240,22 @@ class Ledger:
         """
         with self._database.write() as connection:
             self._database.make(connection, "marks")
-            known = self._known(connection, dataset)
+            known = self._read_known(connection, dataset)
             claim_charge(connection, known, read_entries(connection, dataset), key, draw, format_now())
 
     @wait_out_restarts
     def claimed(self, dataset: str, key: str) -> str | None:
         """Return the draw that was entered for this key's latest charge, here or from a copy of the private folder."""
         with self._database.read() as connection:
-            return read_draw(self._marks(connection, dataset), read_entries(connection, dataset), key)
+            return read_draw(self._list_marks(connection, dataset), read_entries(connection, dataset), key)
 
     @wait_out_restarts
     def marks(self, dataset: str | None = None) -> list[Mark]:
         """Return what draws and tables are known by, oldest first."""
         with self._database.read() as connection:
-            return self._marks(connection, dataset)
+            return self._list_marks(connection, dataset)
 
-    def _marks(self, connection: Connection, dataset: str | None = None) -> list[Mark]:
+    def _list_marks(self, connection: Connection, dataset: str | None = None) -> list[Mark]:
         return mark_rows(connection, dataset) if self._database.has(connection, "marks") else []
 
     def abandon(self, dataset: str, key: str, touched: bool) -> None:
@@ -292,8 +295,12 @@ class Ledger:
     def read_history(self) -> History:
         """Return all rows of the ledger."""
         with self._database.read() as connection:
-            periods = list_period_rows(connection) if self._database.has(connection, "periods") else []
-            return History(read_datasets(connection), read_entries(connection), periods, self._marks(connection))
+            return History(
+                read_datasets(connection),
+                read_entries(connection),
+                self._list_periods(connection),
+                self._list_marks(connection),
+            )
 
     def export(self, dataset: str | None = None) -> list[dict[str, Any]]:
         """Return the history as JSON-ready dictionaries; rho stays exact text."""
@@ -304,7 +311,7 @@ class Ledger:
         """Raise LedgerError unless the whole history adds up and an entry could be written now."""
         self._database.check_writable()
         with self._database.read() as connection:
-            self._must_add_up(connection, read_entries(connection))
+            self._check_sums(connection, read_entries(connection))
 
     @wait_out_restarts
     def verify(self) -> list[str]:
@@ -324,13 +331,13 @@ class Ledger:
             problems += audit_rows(connection, present=present, entries=entries, datasets=datasets)
         return problems
 
-    def _trusted(self, connection: Connection, dataset: str) -> tuple[Dataset, list[Entry]]:
+    def _read_trusted(self, connection: Connection, dataset: str) -> tuple[Dataset, list[Entry]]:
         """Return the data set and its entries, once the whole ledger has passed its audit."""
         entries = read_entries(connection)
-        self._must_add_up(connection, entries)
-        return self._known(connection, dataset), [e for e in entries if e.dataset == dataset]
+        self._check_sums(connection, entries)
+        return self._read_known(connection, dataset), [e for e in entries if e.dataset == dataset]
 
-    def _must_add_up(self, connection: Connection, entries: Sequence[Entry]) -> None:
+    def _check_sums(self, connection: Connection, entries: Sequence[Entry]) -> None:
         problems = self._audit(connection, entries)
         if problems:
             more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
@@ -339,7 +346,7 @@ class Ledger:
                 "Restore it from a backup; nothing was read from the data",
             )
 
-    def _known(self, connection: Connection, dataset: str) -> Dataset:
+    def _read_known(self, connection: Connection, dataset: str) -> Dataset:
         known = read_datasets(connection).get(dataset)
         if known is None:
             cure = "Register the data set with its cap first"
@@ -349,7 +356,7 @@ class Ledger:
     @wait_out_restarts
     def _close(self, dataset: str, key: str, event: Event) -> None:
         with self._database.write() as connection:
-            known = self._known(connection, dataset)  # no audit: reserve had one, and this adds no charge
+            known = self._read_known(connection, dataset)  # no audit: reserve had one, and this adds no charge
             entries = read_entries(connection, dataset)
             charge = charge_states(entries).get(key)
             if charge is not None and charge.event == event:
@@ -360,7 +367,7 @@ class Ledger:
                     f"reserved one can become {ChargeState.NAMES[event]}",
                     "Report this: a step closed a charge it does not hold",
                 )
-            if event == "cancel" and read_draw(self._marks(connection, dataset), entries, key):
+            if event == "cancel" and read_draw(self._list_marks(connection, dataset), entries, key):
                 raise LedgerError(
                     f"the noise of the charge {key[:16]} of {dataset!r} was drawn, so it is not given back",
                     "Run the release again: it goes on from that noise",

@@ -311,10 +311,13 @@ def make_core_parts(
     They are moved one after another, until all together are as close to the counts as a shard alone was on average.
     """
     stream = stream_codes((), parts.domain)
-    made = work.make(parts.make, stream.profile, stream.schema, wanted, progress)
-    own = [part.beside for part in made]
-    lacking = shards.add_residuals(own)
-    enough = sum(map(shards.measure_residuals, own)) / len(own)
+    made, lacking, alone = list[PartFile](), shards.Residuals(), 0
+    for part in work.iterate(parts.make, stream.profile, stream.schema, wanted, progress):
+        own = part.beside
+        alone += shards.measure_residuals(own)
+        lacking = shards.add_residuals([lacking, own]) if made else own
+        made.append(replace(part, beside=None))  # what many shards lack is not held at once
+    enough = alone / len(made)
     for i, shard in enumerate(wanted):
         if shards.measure_residuals(lacking) <= enough:
             break

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.columns import BooleanColumn, CategoricalColumn, Column
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.receipts import Query
@@ -50,19 +49,8 @@ def share_trends(request: Request) -> Fraction:
     numbers = len(get_ordered(binning))
     if not isinstance(options, PrivSyn) or request.spec.prior is not None or numbers < 2:
         return Fraction(0)
-    with_trend = numbers + len(list_two_valued(request))
+    with_trend = numbers + len(request.public.two_valued)
     return options.split.exact_trends() * Fraction(2 * with_trend, with_trend + len(binning))
-
-
-def list_two_valued(request: Request) -> tuple[str, ...]:
-    """Return the attributes in focus that are columns of two listed values: they have trends as numbers have."""
-    columns, focus, binning = request.spec.columns, request.spec.focus, request.encoding.binning
-    found = () if focus is None else focus.columns
-    return tuple(c for c in found if c in binning and _has_two_values(columns.get(c)))
-
-
-def _has_two_values(column: Column | None) -> bool:
-    return isinstance(column, BooleanColumn) or (isinstance(column, CategoricalColumn) and len(column.values) == 2)
 
 
 def list_trends(request: Request) -> tuple[str, ...]:
@@ -110,9 +98,8 @@ def explain_by_trends(
 
 def _key_trends(request: Request) -> dict[str, Any]:
     """Return which trends are asked, for cache keys; nothing where those of all pairs of numbers and moments are."""
-    asked, two_valued = key_asked_pairs(request), list_two_valued(request)
-    wide = {**asked, "most_noise": trend_scores.MOST_WIDE_NOISE} if asked else {}
-    return wide | ({"two_valued": sorted(two_valued)} if two_valued else {})
+    asked = key_asked_pairs(request)
+    return {**asked, "most_noise": trend_scores.MOST_WIDE_NOISE} if asked else {}
 
 
 def list_trend_pairs(request: Request, attributes: Clique, ordered: Sequence[str], most: int) -> list[Clique]:
@@ -133,7 +120,7 @@ def build_trend_step(share: Fraction, number: int = 1) -> ReleaseStep:
 
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
         recode = inputs.recode()
-        attributes = list(rank_codes(recode, request.encoding.binning, 1, list_two_valued(request)))
+        attributes = list(rank_codes(recode, request.encoding.binning, 1, request.public.two_valued))
         if number == 1:
             total = estimate_total(recode)
             most = trend_scores.count_clear_pairs(len(attributes), total, rho, request.records)
@@ -155,7 +142,7 @@ def build_trend_step(share: Fraction, number: int = 1) -> ReleaseStep:
         inputs=(RECODED, RECODE),
         outputs=RELEASED,
         settings=_key_trends,
-        reads=(KnowledgePart.NEAR,),
+        reads=(KnowledgePart.NEAR, KnowledgePart.TWO_VALUED),
         plan=plan,
         exact=exact,
         share=lambda r: share,
@@ -163,7 +150,7 @@ def build_trend_step(share: Fraction, number: int = 1) -> ReleaseStep:
             what="how pairs of numbers and moments rise together",
             reason=lambda r: (
                 "k s, or k s^2 for a pair: each of a person's k records adds at most the largest score s, or s^2"
-                + ("; a column in focus has a score for either of its two values" if list_two_valued(r) else "")
+                + ("; a column in focus has a score for either of its two values" if r.public.two_valued else "")
             ),
             noise_of=SUM_OF_SCORES,
         ),

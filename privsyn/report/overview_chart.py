@@ -242,7 +242,7 @@ class Bins:
         Raises ValueError for ``most`` below 1.
         """
         n = len(self.labels)
-        if self._fits(most):
+        if self._has_room(most):
             return self
         edges = [i * n // most for i in range(most + 1)]
         runs = [slice(a, b) for a, b in pairwise(edges)]
@@ -259,7 +259,7 @@ class Bins:
         Raises ValueError for ``most`` below 1.
         """
         n = len(self.labels)
-        if self._fits(most):
+        if self._has_room(most):
             return self
         size = [max(a, b) for a, b in zip(self.first, self.second, strict=True)]
         kept = sorted(sorted(range(n), key=lambda i: (-size[i], i))[: most - 1])
@@ -272,7 +272,7 @@ class Bins:
             None if sd is None else (*(sd[i] for i in kept), sqrt(sum(sd[i] ** 2 for i in rest))),
         )
 
-    def _fits(self, most: int) -> bool:
+    def _has_room(self, most: int) -> bool:
         if most < 1:
             raise ValueError(f"a picture needs at least one bin: {most}")
         return len(self.labels) <= most

@@ -57,7 +57,7 @@ class LineReader:
         for block in _read_blocks(stream):
             batch = self._read_whole_block(block)
             if batch is None:
-                batch = self._one_by_one(block, note)
+                batch = self._read_one_by_one(block, note)
             if batch.num_rows:
                 yield batch
 
@@ -70,7 +70,7 @@ class LineReader:
             return None
         quoted = bool(self._quote) and self._quote in block
         try:
-            batch = self._parsed(block + self._guard if quoted else block, self._checked)
+            batch = self._parse_lines(block + self._guard if quoted else block, self._checked)
         except pa.ArrowInvalid:
             return None
         if not quoted:
@@ -78,15 +78,15 @@ class LineReader:
         rows = batch.num_rows - 1
         return batch.slice(0, rows) if rows == _count_lines(block) else None
 
-    def _one_by_one(self, block: bytes, note: Note) -> pa.RecordBatch:
+    def _read_one_by_one(self, block: bytes, note: Note) -> pa.RecordBatch:
         """Return the rows of those lines of a block that are records."""
         lines = [line for line in _ENDS.split(block) if line]
         records = [line for line in lines if len(line) <= MAX_LINE_BYTES and self._is_record(line)]
         note("", +Counter({LEFT_OUT: len(lines) - len(records)}))
-        batch = self._parsed(b"\n".join([b"", *records, self._guard]), self._unchecked).slice(0, len(records))
+        batch = self._parse_lines(b"\n".join([b"", *records, self._guard]), self._unchecked).slice(0, len(records))
         return with_valid_text(batch, note)
 
-    def _parsed(self, lines: bytes, convert: pacsv.ConvertOptions) -> pa.RecordBatch:
+    def _parse_lines(self, lines: bytes, convert: pacsv.ConvertOptions) -> pa.RecordBatch:
         options = pacsv.ReadOptions(column_names=self._names, block_size=len(lines) + 1)
         table = pacsv.read_csv(pa.BufferReader(lines), options, self._parse, convert)
         columns = [column.combine_chunks() for column in table.columns]

@@ -107,13 +107,13 @@ class FileSource(Source):
     def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
         for file in self.files:
             if self.layout.format == "csv":
-                yield from self._csv(file, note)
+                yield from self._iterate_csv(file, note)
             else:
                 yield from read_parquet(file, self.read, batch_rows, note)
             if isinstance(file, StoredObject):
                 file.refuse_changed()
 
-    def _csv(self, file: File, note: Note) -> Iterator[pa.RecordBatch]:
+    def _iterate_csv(self, file: File, note: Note) -> Iterator[pa.RecordBatch]:
         options = self.spec.csv
         header, mark = read_csv_header(file, options), options.delimiter or detect_delimiter(file) or ","
         failure = None
@@ -121,7 +121,7 @@ class FileSource(Source):
             with open_stream(file, options.encoding) as stream:
                 skip_bytes(stream, header.size)
                 if options.line_breaks:
-                    batches = self._records(header.names, mark, stream, note)
+                    batches = self._iterate_records(header.names, mark, stream, note)
                 else:
                     batches = LineReader(header.names, self.read, mark, (), options.quote).batches(stream, note)
                 for batch in batches:
@@ -131,7 +131,7 @@ class FileSource(Source):
         if failure is not None:  # raised here, so that the parser's error is not even its context
             raise failure
 
-    def _records(self, names: Sequence[str], mark: str, stream: Any, note: Note) -> Iterator[pa.RecordBatch]:
+    def _iterate_records(self, names: Sequence[str], mark: str, stream: Any, note: Note) -> Iterator[pa.RecordBatch]:
         """Yield records that may take several lines; those with more or fewer fields than names are left out.
 
         Where one ends depends on every quotation mark before it.

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.columns import CategoricalColumn
-from privsyn.data_contracts.linked_tables import LinkedTable, get_above, get_below
+from privsyn.data_contracts.linked_tables import get_above, get_below, name_one_place
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import choose_batch_rows
@@ -104,7 +104,7 @@ class JoinedSource(Source):
                     person = str(persons.key) if own == name and table.of != root else None
                     row_key = table.key if read_key else None
                     try:
-                        opened[own] = _open(data[own], table, key, branch, open_one, row_key, person)
+                        opened[own] = _open(data[own], own, key, branch, open_one, row_key, person)
                     except RequestError as error:
                         at = "" if error.field.endswith("data") else f".{error.field}"
                         raise error.about(f"tables.{own}{at}") from None
@@ -301,6 +301,48 @@ class JoinedSource(Source):
 
 
 @dataclass(frozen=True, eq=False)
+class PlacedSource(Source):
+    """The rows of a table that has no order, each at the same ``place`` of one: a column that no table is read for."""
+
+    rows: Source
+    place: str
+
+    @classmethod
+    def of(cls, rows: Source, place: str) -> PlacedSource:
+        """Return the rows with the column ``place``."""
+        return cls((*rows.columns, place), (*rows.read, place), {**rows.types, place: pa.int64()}, rows, place)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Where the table is."""
+        return self.rows.names
+
+    def fingerprint(self, store: Store) -> str:
+        """HMAC (hex) of the table's content, by the private root's key."""
+        return self.rows.fingerprint(store)
+
+    def fingerprints(self, store: Store) -> tuple[str, ...]:
+        """Return the fingerprint of the table, and those of its files."""
+        return self.rows.fingerprints(store)
+
+    def pin(self, place: str | dict[str, str]) -> str | dict[str, str]:
+        """Return where the table is as it is read."""
+        return self.rows.pin(place)
+
+    def close(self) -> None:
+        """End what is held open between passes."""
+        self.rows.close()
+
+    def check_rows(self) -> None:
+        """Read every row once; RequestError as of :meth:`batches`."""
+        self.rows.check_rows()
+
+    def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
+        for batch in self.rows._stream(batch_rows, note):
+            yield batch.append_column(self.place, pa.array(np.ones(batch.num_rows, np.int64)))
+
+
+@dataclass(frozen=True, eq=False)
 class DrawnSource(Source):
     """One row of each person in a table of rows, with the person's columns beside it.
 
@@ -429,18 +471,24 @@ def _hash_rows(batch: pa.RecordBatch) -> NDArray[np.uint64]:
 
 def _open(
     data: Any,
-    table: LinkedTable,
+    name: str,
     key: str,
     spec: ReleaseSpec,
     open_one: Callable[[Any, ReleaseSpec], Source],
     row_key: str | None = None,
     person: str | None = None,
 ) -> Source:
-    """Open one of the tables with the spec of its columns.
+    """Open the table ``name`` with the spec of its columns.
 
     ``row_key``: a key of its own that is read, too; ``person``: the persons' key, read where the table has it.
     """
-    columns = {column: spec.columns[column] for column in table.columns if column in spec.columns}
+    place = name_one_place(name)
+    columns = {c: spec.columns[c] for c in spec.tables[name].columns if c in spec.columns and c != place}
+
+    def open_columns(described: Mapping[str, Any]) -> Source:
+        rows = open_one(data, alone.model_copy(update={"columns": described}))
+        return PlacedSource.of(rows, place) if place in spec.columns else rows
+
     if row_key is not None:
         columns[row_key] = CategoricalColumn(kind="categorical", values=("-",))
     alone = spec.model_copy(
@@ -449,8 +497,8 @@ def _open(
     if person is not None and person not in columns:
         named = {**columns, person: CategoricalColumn(kind="categorical", values=("-",))}
         with suppress(RequestError):
-            return open_one(data, alone.model_copy(update={"columns": named}))
-    return open_one(data, alone)
+            return open_columns(named)
+    return open_columns(columns)
 
 
 def _refuse(name: str, problem: str, cure: str) -> RequestError:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import pyarrow as pa
 
-from privsyn.base.data_url import LAKE_SCHEMES, DataUrl, is_files_url, is_url
+from privsyn.base.data_url import LAKE_SCHEMES, WORKBOOK, DataUrl, is_files_url, is_url
 from privsyn.base.errors import RequestError
 from privsyn.base.wording import mention
 from privsyn.data_contracts.columns import Column
@@ -47,28 +47,41 @@ def open_reader(place: str | Path, columns: Mapping[str, Column] | None = None) 
     """
     failure = None
     try:
-        return _open_database(DataUrl.parse(str(place))) if is_url(place) else _open_file(Path(place), columns)
+        if not is_url(place):
+            return _open_file(Path(place), columns)
+        url = DataUrl.parse(str(place))
+        return _open_workbook(url.file, url.options) if url.scheme == WORKBOOK else _open_database(url)
     except RequestError as error:
         failure = error
     raise _drop_context(failure)
 
 
 def _open_file(path: Path, columns: Mapping[str, Column] | None) -> Reader:
-    if not path.is_file():
-        another = "Check the path, or give another with " + mention("release.data")
-        raise RequestError(f"there is no file {path}", another, "data")
+    _check_file(path)
     ending = path.suffix.lower()
     if ending in ARROW:
         from privsyn.sources.readers.arrow_file import ArrowFileReader
 
         return ArrowFileReader(path)
     if ending == ".xlsx":
-        from privsyn.sources.readers.workbook import WorkbookReader
-
-        return WorkbookReader(path)
+        return _open_workbook(path, {})
     from privsyn.sources.readers.statistics_file import StatisticsReader
 
     return StatisticsReader(path, columns)
+
+
+def _check_file(path: Path) -> None:
+    if not path.is_file():
+        another = "Check the path, or give another with " + mention("release.data")
+        raise RequestError(f"there is no file {path}", another, "data")
+
+
+def _open_workbook(path: Path, options: Mapping[str, str]) -> Reader:
+    """Return a reader of a sheet; ``options``: those of its URL."""
+    from privsyn.sources.readers.workbook import WorkbookReader
+
+    _check_file(path)
+    return WorkbookReader(path, options.get("sheet"), options.get("header", "1"))
 
 
 def _open_database(url: DataUrl) -> Reader:

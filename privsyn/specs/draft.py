@@ -24,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 from pydantic import ValidationError
 
-from privsyn.base.data_url import DataUrl, is_files_url, is_url, resolve_place
+from privsyn.base.data_url import WORKBOOK, DataUrl, is_files_url, is_url, resolve_place
 from privsyn.base.errors import RequestError
 from privsyn.base.wording import mention
 from privsyn.data_contracts.columns import INTEGER_TYPES
@@ -188,18 +188,19 @@ def _describe_files(data: str, folder: Path | None, csv: CsvOptions, *, header: 
 def _describe_streamed(data: str | Path, folder: Path | None, *, header: bool) -> DraftedTable:
     place = resolve_place(data, "draft_spec.data")
     schema = read_schema(place)
-    known = not place.lower().endswith(".xlsx")  # its cells are text, whatever they mean
-    if not known and not is_url(place) and not header:
-        _refuse_values(schema.names, Path(place))
+    url = DataUrl.parse(place) if is_url(place) else None
+    file = Path(place) if url is None else url.file
+    known = url.scheme != WORKBOOK if url is not None else file.suffix.lower() != ".xlsx"  # cells of a sheet are text
+    if not known and not header:
+        _refuse_values(schema.names, file)
     refuse_repeats(list(schema.names), name_place(place), _Everything())
     types = {name: schema.field(name).type if known else None for name in schema.names}
-    if not is_url(place):
-        line = f"data: {format_scalar(_write_relative(Path(place), folder))}"
-        return DraftedTable(Path(place).name, Path(place).stem, line, types)
-    url = DataUrl.parse(place)
+    if url is None:
+        return DraftedTable(file.name, file.stem, f"data: {format_scalar(_write_relative(file, folder))}", types)
     if url.is_file:
-        url = replace(url, path=_write_relative(url.file, folder))
-    return DraftedTable(url.where, url.table or "", f"data: {format_scalar(str(url))}", types)
+        url = replace(url, path=_write_relative(file, folder))
+    stem = file.stem if url.scheme == WORKBOOK else url.table or ""
+    return DraftedTable(url.where, stem, f"data: {format_scalar(str(url))}", types)
 
 
 def _write_relative(path: Path, folder: Path | None) -> str:

@@ -194,27 +194,27 @@ class _Builder:
         if len(path) > MAX_DEPTH:
             raise _make_depth_error(self.name)
         if isinstance(node, MappingNode) and node.tag == _TAG + "map":
-            return self._mapping(node, path)
+            return self._build_mapping(node, path)
         if isinstance(node, SequenceNode) and node.tag == _TAG + "seq":
-            return [self._item(item, (*path, i)) for i, item in enumerate(node.value)]
+            return [self._build_item(item, (*path, i)) for i, item in enumerate(node.value)]
         if isinstance(node, ScalarNode) and node.tag in _PLAIN:
-            return self._scalar(node, path)
-        raise self._error(node, "a tag (a word that starts with !) that a spec cannot hold", "Remove it")
+            return self._build_scalar(node, path)
+        raise self._make_error(node, "a tag (a word that starts with !) that a spec cannot hold", "Remove it")
 
-    def _item(self, node: Node, path: Path) -> Any:
+    def _build_item(self, node: Node, path: Path) -> Any:
         self.lines[path] = _get_line(node)
         return self.build(node, path)
 
-    def _mapping(self, node: MappingNode, path: Path) -> dict[str, Any]:
+    def _build_mapping(self, node: MappingNode, path: Path) -> dict[str, Any]:
         result: dict[str, Any] = {}
-        merged = self._merged(node, path)  # first, so that the lines of the mapping's own fields stay
+        merged = self._build_merged(node, path)  # first, so that the lines of the mapping's own fields stay
         for key_node, value_node in node.value:
             if not isinstance(key_node, ScalarNode):
-                raise self._error(key_node, "a field name that is a list or mapping", "Write it as plain text")
-            key = self._text(key_node, key_node.value)
+                raise self._make_error(key_node, "a field name that is a list or mapping", "Write it as plain text")
+            key = self._join_surrogates(key_node, key_node.value)
             here = (*path, key)
             if key in result:
-                raise self._error(
+                raise self._make_error(
                     key_node,
                     f"`{key[:80]}` for the second time (first on line {self.lines[here]})",
                     "Remove one of the two",
@@ -226,7 +226,7 @@ class _Builder:
         del result["<<"]
         return {**merged, **result}
 
-    def _merged(self, node: MappingNode, path: Path) -> dict[str, Any]:
+    def _build_merged(self, node: MappingNode, path: Path) -> dict[str, Any]:
         """Return the fields that a merge (`<<`) brings: of several mappings the first one's count."""
         found: dict[str, Any] = {}
         for key_node, value_node in node.value:
@@ -235,7 +235,7 @@ class _Builder:
             sources = value_node.value if isinstance(value_node, SequenceNode) else [value_node]
             for source in reversed(sources):
                 if not isinstance(source, MappingNode):
-                    raise self._error(
+                    raise self._make_error(
                         key_node,
                         "a merge (`<<`) of something that is no mapping",
                         "Write `<<: *NAME`, and mark the mapping that it means with `&NAME`",
@@ -243,35 +243,35 @@ class _Builder:
                 found |= self.build(source, path)
         return found
 
-    def _scalar(self, node: ScalarNode, path: Path) -> Any:
+    def _build_scalar(self, node: ScalarNode, path: Path) -> Any:
         if node.tag == _TAG + "int" and path[-2:-1] in _OF_TEXTS and _TEXT_OF_YAML_1_1.fullmatch(node.value):
             return node.value
         if node.tag in (_TAG + "int", _TAG + "float") and _ZERO_LED.fullmatch(node.value):
-            raise self._error(
+            raise self._make_error(
                 node,
                 f"{node.value[:40]}, a number with a leading zero",
                 "Put quotation marks around it if it is a code, or leave the zero out",
             )
         try:
             value = self.yaml.constructor.construct_object(node)
-            return self._text(node, value) if isinstance(value, str) else value
+            return self._join_surrogates(node, value) if isinstance(value, str) else value
         except ValueError:
-            raise self._error(
+            raise self._make_error(
                 node,
                 f"{node.value[:40]!r}, which looks like a date or number but is neither",
                 "Correct it, or put quotation marks around it if it is text",
             ) from None
 
-    def _text(self, node: ScalarNode, text: str) -> str:
+    def _join_surrogates(self, node: ScalarNode, text: str) -> str:
         """Return the text with each pair of surrogates, as JSON escapes an emoji, as the character that it means."""
         if is_unicode(text):
             return text
         whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
         if not is_unicode(whole):
-            raise self._error(node, "half of a character (a lone surrogate)", "Write the whole character")
+            raise self._make_error(node, "half of a character (a lone surrogate)", "Write the whole character")
         return whole
 
-    def _error(self, node: Node, what: str, cure: str) -> RequestError:
+    def _make_error(self, node: Node, what: str, cure: str) -> RequestError:
         return RequestError(f"{self.name}, line {_get_line(node)} has {what}", cure)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
+from privsyn.data_contracts.linked_tables import name_one_place
 from privsyn.data_contracts.release_spec import ReleaseSpec
 
 
@@ -24,4 +25,7 @@ def read_branch(spec: ReleaseSpec, table: str, read: Callable[[str], pa.Table]) 
         for name in upper.column_names:
             rows = rows if name in rows.column_names else rows.append_column(name, upper[name])
         at = spec.tables[above]
+    places = (name_one_place(name) for name in spec.tables)
+    for place in (c for c in places if c in spec.branches[table].columns):
+        rows = rows.append_column(place, pa.array(np.ones(rows.num_rows, np.int64)))
     return rows

@@ -37,13 +37,13 @@ class Records:
 
     def save(self, name: str, content: dict[str, Any]) -> None:
         """Write the record whole or not at all, unless it stands there already."""
-        path = self._path(name)
+        path = self._locate_record(name)
         if not _exists(path, content):
             write_json(path, content)
 
     def load(self, name: str) -> dict[str, Any] | None:
         """Return the record; None if there is none.  Raises PrivsynError if it is not a whole JSON object."""
-        path = self._path(name)
+        path = self._locate_record(name)
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -68,7 +68,7 @@ class Records:
 
     def damaged(self, name: str) -> PrivsynError:
         """Return the error for a record that is missing beside others, or does not fit its kind."""
-        path = self._path(name)
+        path = self._locate_record(name)
         what = "cannot be read" if path.exists() else "is missing beside those that are made after it"
         return PrivsynError(f"the private record {path} {what}", "Restore it from a backup")
 
@@ -77,13 +77,13 @@ class Records:
 
         As sensitive as the data.
         """
-        path = self._noise_path(key)
+        path = self._locate_noise(key)
         with translate_os_errors(path), replace_file(path) as temporary:
             pq.write_table(noise, temporary, compression="zstd")
 
     def kept_noise(self, key: str) -> pa.Table | None:
         """Return the noise kept for this charge, or None."""
-        path = self._noise_path(key)
+        path = self._locate_noise(key)
         if not path.exists():
             return None
         with translate_os_errors(path):
@@ -92,11 +92,11 @@ class Records:
 
     def has_noise(self, key: str) -> bool:
         """Return whether noise was kept for this charge, readable or not."""
-        return self._noise_path(key).exists()
+        return self._locate_noise(key).exists()
 
     def noise_digest(self, key: str) -> str:
         """SHA-256 (hex) of the noise kept for this charge, as it lies on the disk.  As private as the noise."""
-        path = self._noise_path(key)
+        path = self._locate_noise(key)
         with translate_os_errors(path):
             return hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -110,13 +110,13 @@ class Records:
 
     def discard_noise(self, key: str) -> None:
         """Forget the noise of a settled charge; fine when there is none."""
-        with translate_os_errors(self._noise_path(key)):
-            self._noise_path(key).unlink(missing_ok=True)
+        with translate_os_errors(self._locate_noise(key)):
+            self._locate_noise(key).unlink(missing_ok=True)
 
-    def _path(self, name: str) -> Path:
+    def _locate_record(self, name: str) -> Path:
         return self._folder / f"{make_safe_name(name)}.json"
 
-    def _noise_path(self, key: str) -> Path:
+    def _locate_noise(self, key: str) -> Path:
         return self._noise / f"{make_safe_name(key)}.parquet"
 
 

@@ -39,7 +39,7 @@ class ReleasedRoot:
         PrivsynError if the disk refuses.
         """
         target = self.root / make_safe_name(run)
-        with self._publishing(run, target):
+        with self._hold_place(run, target):
             if target.exists() and not replace:
                 raise RequestError(f"{target} is published already", "Choose another name, or ask to replace it")
             building = self.root / f".building-{run}-{secrets.token_hex(8)}"
@@ -65,14 +65,14 @@ class ReleasedRoot:
 
     def recover(self, run: str) -> None:
         """Remove what killed attempts to publish this run left; put back what a killed replacement took away."""
-        with self._publishing(run, self.root / make_safe_name(run)):
+        with self._hold_place(run, self.root / make_safe_name(run)):
             pass
 
     @contextlib.contextmanager
-    def _publishing(self, run: str, target: Path) -> Iterator[None]:
+    def _hold_place(self, run: str, target: Path) -> Iterator[None]:
         """Hold the run's place in the released root, cleaned of leftovers."""
         with translate_os_errors(target), filelock.FileLock(self._locks / f".publish-{run}.lock"):
-            self._inside_released(target)
+            self._refuse_outside(target)
             self._clean(run, target)
             yield
 
@@ -80,7 +80,7 @@ class ReleasedRoot:
         """Return whether the resolved ``place`` lies in a folder of this root that :meth:`publish` is building."""
         return self.root in place.parents and place.relative_to(self.root).parts[0].startswith(".building-")
 
-    def _inside_released(self, path: Path) -> None:
+    def _refuse_outside(self, path: Path) -> None:
         """Refuse a link, and a path that a link leads out of the released root."""
         if path.is_symlink() or self.root not in path.resolve().parents:
             raise ZoneError(f"{path} does not lie in the released folder itself")

@@ -161,7 +161,7 @@ class Store:
                 with replace_file(target, for_good=for_good) as temporary:
                     write_parquet(temporary, table, strip_schema(schema))
         unsigned = ArtifactRef(name=name, step=step, zone=zone, key=key, path=str(target), check="")
-        return unsigned.model_copy(update={"check": self._sign(unsigned, self._mac_of(target, self.mac))})
+        return unsigned.model_copy(update={"check": self._sign(unsigned, self._compute_mac(target, self.mac))})
 
     def read_table(self, ref: ArtifactRef) -> pa.Table:
         """Return the whole table."""
@@ -194,10 +194,10 @@ class Store:
             return False
         if not all(file.is_file() and not (path.is_dir() and file.is_symlink()) for file in list_part_files(path)):
             return False
-        mac = self._mac_of(path, self.mac if afresh else self._known_mac)
+        mac = self._compute_mac(path, self.mac if afresh else self._recall_mac)
         return hmac.compare_digest(self._sign(ref, mac), ref.check)
 
-    def _mac_of(self, path: Path, mac: Callable[[Path], str]) -> str:
+    def _compute_mac(self, path: Path, mac: Callable[[Path], str]) -> str:
         """Return the HMAC of a table: its file's, or one over the names and HMACs of all that is in its folder."""
         if not path.is_dir():
             return mac(path)
@@ -208,7 +208,7 @@ class Store:
         label = "\0".join(("reference", ref.zone, ref.name, ref.step, ref.key, mac))
         return hmac.new(self._key, label.encode(), hashlib.sha256).hexdigest()
 
-    def _known_mac(self, path: Path) -> str:
+    def _recall_mac(self, path: Path) -> str:
         """Return the file's HMAC, from memory if the file is the one that was looked at."""
         with translate_os_errors(path):
             before, began = _read_stamp(path), time.time()

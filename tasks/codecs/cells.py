@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.columns.grid import Grid
+from privsyn.data_contracts.columns.grid import Grid, find_next_value
 
 FINE_CELLS = 2
 """Fine cells per bin at most, but for wide ones.  A bin's total is then the sum of at most 2 noisy cells: at most 1.4
@@ -153,11 +153,6 @@ def holds_one_value(part: Bin, grid: Grid | None) -> bool:
     return not part.above and part.high <= np.nextafter(part.low, np.inf)
 
 
-def _find_next_value(value: float, grid: Grid | None) -> float:
-    """Return the next multiple of the grid, or the next float."""
-    return float(np.nextafter(value, np.inf) if grid is None else grid.value(grid.first(value, above=True)))
-
-
 def _find_wide_bins(bins: Sequence[Bin], edges: Sequence[float], grid: Grid | None) -> dict[int, float]:
     """Return wide bin -> width of the narrower interval beside it, negative where that interval lies above the bin.
 
@@ -199,7 +194,7 @@ def _iterate_bins(
     closed: bool,
     points: set[float],
 ) -> Iterator[Bin]:
-    ends = points | {_find_next_value(value, grid) for value in points}
+    ends = points | {find_next_value(value, grid) for value in points}
     outside = [v > edges[-1] or (v == edges[-1] and not closed) for v in exact]
     yield from (Bin(v, v, exact=True) for v in exact if v < edges[0])
     first = True

@@ -40,14 +40,16 @@ class CalendarColumnCodec(OrderedCodec):
         self.helpers = tuple(name_calendar_attribute(self.attribute, part) for part in parts)
         return [CalendarCodec(self, part, self.unit, self.smallest) for part in parts]
 
-    def _values(self, cells: NDArray[np.int64], rng: np.random.Generator, helpers: Mapping[str, Codes]) -> pa.Array:
-        values = super()._values(cells, rng, helpers)
+    def _draw_values(
+        self, cells: NDArray[np.int64], rng: np.random.Generator, helpers: Mapping[str, Codes]
+    ) -> pa.Array:
+        values = super()._draw_values(cells, rng, helpers)
         if not helpers:
             return values
         wanted = {part: helpers[name] for part, name in zip(self.parts, self.helpers, strict=True)}
         drawn, low, high = (n * self.unit for n in (self.numbers(values)[0], self._least[cells], self._high[cells]))
         moved = move_in_calendar(drawn, low, high, wanted, self.smallest, rng)
-        return self._released(np.clip(moved / self.unit, *self._bounds()))
+        return self._convert_to_released(np.clip(moved / self.unit, *self._find_bounds()))
 
 
 class DatetimeCodec(CalendarColumnCodec):
@@ -67,24 +69,24 @@ class DatetimeCodec(CalendarColumnCodec):
         """Return seconds since 1970, and the null mask."""
         return parsing.to_seconds(array, self._pattern, self._column.zone)
 
-    def _bounds(self) -> tuple[float, float]:
+    def _find_bounds(self) -> tuple[float, float]:
         return count_seconds_since_epoch(self._column.min), count_seconds_since_epoch(self._column.max)
 
     def _place(self, low: Floats, high: Floats, rng: np.random.Generator) -> pa.Array:
         step = self.smallest
-        least, most = self._bounds()
+        least, most = self._find_bounds()
         first, last = np.floor(low / step), np.floor(high / step) + 1
         steps = draw_steps_inside(low, high, self._top, first, last, lambda steps: steps * step, rng)
         steps = np.clip(steps, np.ceil(least / step), max(np.ceil(least / step), most // step))
         if self._column.type == "date":
             return pa.array(np.clip(steps, least // step, most // step).astype(np.int32)).cast(pa.date32())
-        return self._released(np.clip(steps * step, least, most))
+        return self._convert_to_released(np.clip(steps * step, least, most))
 
-    def _released_from(self, low: float) -> float:
+    def _find_least_released(self, low: float) -> float:
         """Return the last whole step at or below ``low``."""
         return float(np.floor(low / self.smallest) * self.smallest)
 
-    def _released(self, numbers: Floats) -> pa.Array:
+    def _convert_to_released(self, numbers: Floats) -> pa.Array:
         if self._column.type == "date":
             return pa.array((numbers // 86_400).astype(np.int32)).cast(pa.date32())
         return pa.array(np.round(numbers * 1e6).astype(np.int64)).cast(pa.timestamp("us"))
@@ -104,11 +106,11 @@ class DatetimeCodec(CalendarColumnCodec):
 class WholeCodec(CalendarColumnCodec):
     """Base of the codecs of dates and times of day: whole numbers of their unit."""
 
-    def _bounds(self) -> tuple[float, float]:
+    def _find_bounds(self) -> tuple[float, float]:
         return self._edges[0], self._edges[-1] - 1
 
     def _place(self, low: Floats, high: Floats, rng: np.random.Generator) -> pa.Array:
-        return self._released(low + np.floor(rng.random(len(low)) * (high - low)))
+        return self._convert_to_released(low + np.floor(rng.random(len(low)) * (high - low)))
 
 
 class DateCodec(WholeCodec):
@@ -126,10 +128,10 @@ class DateCodec(WholeCodec):
         seconds, is_null = parsing.to_seconds(array, self._pattern, self._column.zone)
         return np.floor(seconds / 86_400), is_null
 
-    def _seen(self, numbers: Floats) -> Floats:
+    def _convert_for_rules(self, numbers: Floats) -> Floats:
         return numbers * 86_400
 
-    def _released(self, numbers: Floats) -> pa.Array:
+    def _convert_to_released(self, numbers: Floats) -> pa.Array:
         return pa.array(numbers.astype(np.int32)).cast(pa.date32())
 
     def _label(self, edge: float) -> str:
@@ -153,12 +155,12 @@ class TimeCodec(WholeCodec):
         """Return minutes or seconds since midnight, and the null mask."""
         return parsing.to_times(array, self._column.format, self._column.zone)
 
-    def _seen(self, numbers: Floats) -> Floats:
+    def _convert_for_rules(self, numbers: Floats) -> Floats:
         if self._column.format == "hhmm":
             return np.asarray(numbers // 60 * 100 + numbers % 60)
         return numbers if self._column.format == "seconds" else numbers * (86_400 // self._column.per_day)
 
-    def _released(self, numbers: Floats) -> pa.Array:
+    def _convert_to_released(self, numbers: Floats) -> pa.Array:
         if self._column.format == "hhmm":
             return pa.array((numbers // 60 * 100 + numbers % 60).astype(np.int64))
         if self._column.format == "seconds":
@@ -173,5 +175,5 @@ class TimeCodec(WholeCodec):
 
     def ranges(self) -> dict[str, ValueRange]:
         """Return the type and the bounds."""
-        ends = self._released(np.array([0.0, self._column.per_day - 1]))
+        ends = self._convert_to_released(np.array([0.0, self._column.per_day - 1]))
         return {self.attribute: ValueRange(ends.type, self._nullable, ends[0].as_py(), ends[1].as_py())}

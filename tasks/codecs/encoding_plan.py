@@ -376,7 +376,7 @@ def list_asked_thresholds(spec: ReleaseSpec) -> dict[str, tuple[float, ...]]:
     if spec.summaries:
         types = {name: infer_type(column) for name, column in columns.items()}
         asked += [measured.about.read(types) for measured in spec.summaries]
-    return list_thresholds(asked, columns)
+    return list_thresholds(asked, columns, after_reals=True)
 
 
 def _build_codecs(name: str, spec: ReleaseSpec, thresholds: Sequence[float], even: Collection[str]) -> list[Codec]:

@@ -118,7 +118,7 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
             return values
         numbers = parsing.to_numbers(values)[0].copy()
         numbers[rows] = grid.value(self._inside.find(cells[rows], places[rows]))
-        return self._released(numbers)
+        return self._convert_to_released(numbers)
 
     def stored_numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
         """Return the numbers with their fractions, and the null mask."""
@@ -130,7 +130,9 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
         codec._slopes = slopes
         return codec
 
-    def _values(self, cells: NDArray[np.int64], rng: np.random.Generator, helpers: Mapping[str, Codes]) -> pa.Array:
+    def _draw_values(
+        self, cells: NDArray[np.int64], rng: np.random.Generator, helpers: Mapping[str, Codes]
+    ) -> pa.Array:
         values = self._draw_inside(cells, rng)
         if self._heaps is None or (not self.leaves_cell and not helpers):  # nobody named what people round to
             return values
@@ -140,8 +142,8 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
         if self._inside is not None and self.value_grid is not None:
             free = np.flatnonzero(~self._inside.are_frequent(_count_steps(self.value_grid, numbers)))
             wanted = self._inside.draw_heaps(wanted[free], rng)
-        numbers[free] = self._heaps.move_to_heaps(numbers[free], cells[free], wanted, draw, self._parts, rng)
-        return self._released(numbers)
+        numbers[free] = self._heaps.move_to_heaps(numbers[free], cells[free], wanted, draw, self._draw_parts, rng)
+        return self._convert_to_released(numbers)
 
     @property
     def rounds_at_places(self) -> bool:
@@ -152,12 +154,12 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
         self, codes: Codes, places: Floats, rng: np.random.Generator, helpers: Mapping[str, Codes]
     ) -> dict[str, pa.Array]:
         """See :class:`Codec`."""
-        return self._decode_with(codes, lambda cells: self._rounded_at(cells, places, rng, helpers))
+        return self._decode_with(codes, lambda cells: self._round_at(cells, places, rng, helpers))
 
-    def _rounded_at(
+    def _round_at(
         self, cells: NDArray[np.int64], places: Floats, rng: np.random.Generator, helpers: Mapping[str, Codes]
     ) -> pa.Array:
-        values, wanted = self._values_at(cells, places), helpers[name_heap_attribute(self.attribute)]
+        values, wanted = self._place_values(cells, places), helpers[name_heap_attribute(self.attribute)]
         assert self._grid is not None and self._heaps is not None  # noqa: S101 - as rounds_at_places says
         numbers = parsing.to_numbers(values)[0].copy()
         free, steps = np.flatnonzero(self._many[cells] > 1), _count_steps(self._grid, numbers)
@@ -172,15 +174,15 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
         part = np.clip(part, 0.0, 1 - 1e-12)  # a value that its type rounds may lie beside its cell
         found = self._heaps.find_on_heaps(part, at, wanted, (self._grid, self._first, self._many), rng)
         numbers[free] = found
-        return self._released(numbers)
+        return self._convert_to_released(numbers)
 
-    def _values_at(self, cells: NDArray[np.int64], places: Floats) -> pa.Array:
+    def _place_values(self, cells: NDArray[np.int64], places: Floats) -> pa.Array:
         if self._grid is not None:
-            values = self._released(self._on_grid(cells, fix_draws(places)))
+            values = self._convert_to_released(self._on_grid(cells, fix_draws(places)))
         elif self._slopes is not None:
-            values = self._released(self._sloping(cells, fix_draws(places)))
+            values = self._convert_to_released(self._draw_by_slope(cells, fix_draws(places)))
         else:
-            values = super()._values_at(cells, places)
+            values = super()._place_values(cells, places)
         return self._keep_frequent(values, cells, places)
 
     def _draw_inside(self, cells: NDArray[np.int64], rng: np.random.Generator) -> pa.Array:
@@ -191,32 +193,34 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
     def _draw_evenly(self, cells: NDArray[np.int64], rng: np.random.Generator) -> pa.Array:
         """Return a value drawn inside each cell, without frequent ones: evenly, or by its slope."""
         if self._grid is None or self._step is None:
-            values = super()._values(cells, rng, {})
+            values = super()._draw_values(cells, rng, {})
         else:
-            values = self._released(self._on_grid(cells, rng))
+            values = self._convert_to_released(self._on_grid(cells, rng))
         sloping = np.flatnonzero(self._slopes[cells]) if self._slopes is not None else np.empty(0, dtype=np.int64)
         if not sloping.size:
             return values
         numbers = parsing.to_numbers(values)[0].copy()
-        numbers[sloping] = self._sloping(cells[sloping], rng)
-        return self._released(numbers)
+        numbers[sloping] = self._draw_by_slope(cells[sloping], rng)
+        return self._convert_to_released(numbers)
 
     def draw_anywhere(self, rows: int, rng: np.random.Generator) -> pa.Array:
         """See :class:`OrderedCodec`; with a step, its multiples are equally likely."""
         if self._grid is None or self._step is None:
             return super().draw_anywhere(rows, rng)
         many = self._first[-1] + self._many[-1] - self._first[0]
-        return self._released(np.asarray(self._grid.value(self._first[0] + np.floor(rng.random(rows) * many))))
+        return self._convert_to_released(
+            np.asarray(self._grid.value(self._first[0] + np.floor(rng.random(rows) * many)))
+        )
 
     def _on_grid(self, cells: NDArray[np.int64], rng: np.random.Generator) -> Floats:
-        steps = self._first[cells] + np.floor(self._parts(cells, rng) * self._many[cells])
+        steps = self._first[cells] + np.floor(self._draw_parts(cells, rng) * self._many[cells])
         return np.asarray(self._grid.value(steps) if self._grid is not None else steps)
 
-    def _sloping(self, cells: NDArray[np.int64], rng: np.random.Generator) -> Floats:
+    def _draw_by_slope(self, cells: NDArray[np.int64], rng: np.random.Generator) -> Floats:
         """Return values drawn inside cells by their slopes."""
         return self._on_grid(cells, rng)
 
-    def _parts(self, cells: NDArray[np.int64], rng: np.random.Generator) -> Floats:
+    def _draw_parts(self, cells: NDArray[np.int64], rng: np.random.Generator) -> Floats:
         """Return where in each cell a drawn value lies, from 0 to 1, shape (cells,)."""
         parts = rng.random(len(cells))
         if self._slopes is None:
@@ -231,7 +235,7 @@ class IntegerCodec(SteppedCodec[IntegerColumn]):
     def _cut(self, stored: Floats) -> Floats:
         return np.floor(stored)
 
-    def _bounds(self) -> tuple[float, float]:
+    def _find_bounds(self) -> tuple[float, float]:
         return float(self._column.min), float(self._column.max)
 
     def _place(self, low: Floats, high: Floats, rng: np.random.Generator) -> pa.Array:
@@ -241,7 +245,7 @@ class IntegerCodec(SteppedCodec[IntegerColumn]):
             whole[wide] = rng.integers(whole[wide], above[wide])
         return pa.array(whole).cast(pa.type_for_alias(self._column.type))
 
-    def _released(self, numbers: Floats) -> pa.Array:
+    def _convert_to_released(self, numbers: Floats) -> pa.Array:
         return pa.array(numbers.astype(np.int64)).cast(pa.type_for_alias(self._column.type))
 
     def _label(self, edge: float) -> str:
@@ -257,25 +261,25 @@ class IntegerCodec(SteppedCodec[IntegerColumn]):
 class NumberCodec(SteppedCodec[NumberColumn]):
     """Codec of real numbers."""
 
-    def _bounds(self) -> tuple[float, float]:
+    def _find_bounds(self) -> tuple[float, float]:
         return self._column.min, self._column.max
 
     def _place(self, low: Floats, high: Floats, rng: np.random.Generator) -> pa.Array:
         values = np.where(high <= np.nextafter(low, np.inf), low, low + (high - low) * rng.random(len(low)))
         if self._column.decimals is not None:
-            values = self._rounded(low, high, values, 10.0**self._column.decimals, rng)
+            values = self._draw_multiples(low, high, values, 10.0**self._column.decimals, rng)
         return pa.array(np.clip(values, *self._column.storable_bounds()).astype(self._column.type))
 
-    def _sloping(self, cells: NDArray[np.int64], rng: np.random.Generator) -> Floats:
+    def _draw_by_slope(self, cells: NDArray[np.int64], rng: np.random.Generator) -> Floats:
         if self._grid is not None:
             return self._on_grid(cells, rng)
         low, high = self._least[cells], self._high[cells]
-        values = np.clip(low + (high - low) * self._parts(cells, rng), low, np.nextafter(high, -np.inf))
+        values = np.clip(low + (high - low) * self._draw_parts(cells, rng), low, np.nextafter(high, -np.inf))
         unit = 0.0 if self._column.decimals is None else 10.0**-self._column.decimals
         first, after = (np.maximum(low, values - unit), np.nextafter(values, np.inf)) if unit else (values, values)
         return parsing.to_numbers(self._place(first, after, rng))[0]
 
-    def _released_from(self, low: float) -> float:
+    def _find_least_released(self, low: float) -> float:
         """Return ``low``, or the last rounded value below it where the cell holds none."""
         if self._column.decimals is None:
             return low
@@ -283,7 +287,9 @@ class NumberCodec(SteppedCodec[NumberColumn]):
         whole = abs(steps - round(steps)) < 1e-6
         return low if whole else float(np.floor(steps) / 10.0**self._column.decimals)
 
-    def _rounded(self, low: Floats, high: Floats, values: Floats, per_unit: float, rng: np.random.Generator) -> Floats:
+    def _draw_multiples(
+        self, low: Floats, high: Floats, values: Floats, per_unit: float, rng: np.random.Generator
+    ) -> Floats:
         """Return multiples of 1 / ``per_unit`` in the cells; ``values`` too large to have decimals stay as they are."""
         with np.errstate(over="ignore"):
             small = np.maximum(np.abs(low), np.abs(high)) * per_unit < _EXACT
@@ -295,7 +301,7 @@ class NumberCodec(SteppedCodec[NumberColumn]):
         steps = draw_steps_inside(low, high, self._top, np.floor(first), np.floor(last) + 1, value, rng)
         return np.where(small, value(steps), values)
 
-    def _released(self, numbers: Floats) -> pa.Array:
+    def _convert_to_released(self, numbers: Floats) -> pa.Array:
         return pa.array(numbers.astype(self._column.type))
 
     def ranges(self) -> dict[str, ValueRange]:

@@ -125,7 +125,7 @@ class OrderedCodec(Codec):
         return self._cut(stored), is_null
 
     @abstractmethod
-    def _bounds(self) -> tuple[float, float]:
+    def _find_bounds(self) -> tuple[float, float]:
         """Return the smallest and largest possible value, but for exact ones."""
 
     @abstractmethod
@@ -133,12 +133,12 @@ class OrderedCodec(Codec):
         """Return one released value in each [low, high); of rounded values the nearest below where none lies there."""
 
     @abstractmethod
-    def _released(self, numbers: Floats) -> pa.Array:
+    def _convert_to_released(self, numbers: Floats) -> pa.Array:
         """Return these numbers as released values."""
 
     def release_numbers(self, numbers: Floats) -> pa.Array:
         """Return the column's values of these numbers, clamped to its bounds."""
-        return self._released(np.clip(numbers, *self._bounds()))
+        return self._convert_to_released(np.clip(numbers, *self._find_bounds()))
 
     @property
     def stands_alone(self) -> NDArray[np.bool_]:
@@ -148,18 +148,18 @@ class OrderedCodec(Codec):
     @property
     def bounds(self) -> tuple[float, float]:
         """The smallest and largest possible value, in the codec's numbers, but for exact ones."""
-        return self._bounds()
+        return self._find_bounds()
 
     @property
     def _top(self) -> float:
         """The upper edge of a cell that holds it; infinite if there is none."""
-        return self._bounds()[1] if self.cells.fine[-1].closed else np.inf
+        return self._find_bounds()[1] if self.cells.fine[-1].closed else np.inf
 
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
         """See :class:`Codec`; values outside the bounds are clamped, missing ones are null or the minimum."""
         stored, is_null = self.stored_numbers(columns[self.sources[0]])
         numbers = self._cut(stored)
-        low, high = self._bounds()
+        low, high = self._find_bounds()
         missing = np.isnan(numbers)
         listed = self._find_exact_cells(numbers)
         repairs = Counter(
@@ -180,7 +180,7 @@ class OrderedCodec(Codec):
     def clamp(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
         """Return values clamped to the bounds, and which of them are null or exact, so not numbers of an interval."""
         numbers, _ = self.numbers(array)
-        low, high = self._bounds()
+        low, high = self._find_bounds()
         kept = np.clip(np.where(np.isnan(numbers), low, numbers), low, high)
         alone = (self._find_exact_cells(numbers) >= 0) | (self._find_exact_cells(kept) >= 0)
         alone |= np.isin(kept, [self.cells.fine[i].low for i in self.cells.points])
@@ -199,7 +199,7 @@ class OrderedCodec(Codec):
             return np.clip(numbers - self._edges[0], 0, len(self._slots) - 1)
         if not len(self._exact) and (self._grid is None or self._grid.step == 1):
             return np.clip(np.searchsorted(self._starts, numbers, side="right") - 1, 0, len(self._slots) - 1)
-        inside = np.clip(numbers, *self._bounds())
+        inside = np.clip(numbers, *self._find_bounds())
         inside = inside if self._grid is None else self._grid.below(inside)
         place = np.clip(np.searchsorted(self._starts, inside, side="right") - 1, 0, len(self._slots) - 1)
         clamped = self._find_exact_cells(inside)
@@ -209,7 +209,7 @@ class OrderedCodec(Codec):
         self, codes: Codes, rng: np.random.Generator, helpers: Mapping[str, Codes] | None = None
     ) -> dict[str, pa.Array]:
         """Return a value of each code's cell, drawn evenly or by its slope, exact values and null as they are."""
-        return self._decode_with(codes, lambda cells: self._values(cells, rng, helpers or {}))
+        return self._decode_with(codes, lambda cells: self._draw_values(cells, rng, helpers or {}))
 
     def draw_anywhere(self, rows: int, rng: np.random.Generator) -> pa.Array:
         """Return values drawn evenly from the column's whole range, shape (rows,); of a column without exact values."""
@@ -218,7 +218,7 @@ class OrderedCodec(Codec):
 
     def decode_at(self, codes: Codes, places: Floats) -> dict[str, pa.Array]:
         """See :class:`Codec`; exact values and null as they are."""
-        return self._decode_with(codes, lambda cells: self._values_at(cells, places))
+        return self._decode_with(codes, lambda cells: self._place_values(cells, places))
 
     def _decode_with(self, codes: Codes, draw: Callable[[NDArray[np.int64]], pa.Array]) -> dict[str, pa.Array]:
         """Return drawn values of cells, exact values and null, by column."""
@@ -226,16 +226,18 @@ class OrderedCodec(Codec):
         cells = np.where(is_null, 0, codes).astype(np.int64)
         values = draw(cells)
         if len(self._exact):
-            values = pc.if_else(pa.array(self._is_exact[cells]), self._released(self._low[cells]), values)
+            values = pc.if_else(pa.array(self._is_exact[cells]), self._convert_to_released(self._low[cells]), values)
         if is_null.any():
             values = pc.if_else(pa.array(is_null), pa.scalar(None, values.type), values)
         return {self.attribute: values}
 
-    def _values(self, cells: NDArray[np.int64], rng: np.random.Generator, helpers: Mapping[str, Codes]) -> pa.Array:
+    def _draw_values(
+        self, cells: NDArray[np.int64], rng: np.random.Generator, helpers: Mapping[str, Codes]
+    ) -> pa.Array:
         """Return one value drawn inside each cell; any value for an exact cell, which is replaced."""
         return self._place(self._least[cells], self._high[cells], rng)
 
-    def _values_at(self, cells: NDArray[np.int64], places: Floats) -> pa.Array:
+    def _place_values(self, cells: NDArray[np.int64], places: Floats) -> pa.Array:
         """Return the value at a place of each cell; any value for an exact cell, which is replaced."""
         return self._place(self._least[cells], self._high[cells], fix_draws(places))
 
@@ -249,7 +251,7 @@ class OrderedCodec(Codec):
 
     def values(self, *, fine: bool) -> Floats:
         """Return the middles of the fine cells or of the public bins (of the grid's values inside), NaN for null."""
-        middles = [self._middle(part) for part in (self.cells.fine if fine else self.cells.bins)]
+        middles = [self._find_middle(part) for part in (self.cells.fine if fine else self.cells.bins)]
         return np.array(middles + [np.nan] * int(self._nullable), dtype=np.float64)
 
     def value_bounds(self) -> dict[str, pa.Array | Bounds]:
@@ -258,41 +260,46 @@ class OrderedCodec(Codec):
         A value that is moved to a heap stays in its bin, not in its cell.
         """
         parts = [self.cells.bins[b] for b in self.cells.bin_of] if self.leaves_cell else self.cells.fine
-        low, high = (self._seen(side) for side in np.array([self._bounds_of(part) for part in parts]).reshape(-1, 2).T)
+        low, high = (
+            self._convert_for_rules(side)
+            for side in np.array([self._find_bin_bounds(part) for part in parts]).reshape(-1, 2).T
+        )
         nulls = [np.nan] * int(self._nullable)
         return {self.attribute: (np.append(low, nulls), np.append(high, nulls))}
 
-    def _bounds_of(self, part: Bin) -> tuple[float, float]:
+    def _find_bin_bounds(self, part: Bin) -> tuple[float, float]:
         if part.exact:
             return part.low, part.low
         if self._grid is not None:
             steps = part.steps(self._grid)
             return float(self._grid.value(steps[0])), float(self._grid.value(steps[-1]))
-        return self._released_from(part.low), part.high if part.closed else float(np.nextafter(part.high, -np.inf))
+        return self._find_least_released(part.low), part.high if part.closed else float(
+            np.nextafter(part.high, -np.inf)
+        )
 
-    def _released_from(self, low: float) -> float:
+    def _find_least_released(self, low: float) -> float:
         """Return the smallest value that may be released for a cell that begins at ``low``."""
         return low
 
-    def _seen(self, numbers: Floats) -> Floats:
+    def _convert_for_rules(self, numbers: Floats) -> Floats:
         """Return the codec's numbers as rules see them: as released numbers, or in seconds."""
         return numbers
 
     def read(self, columns: Columns, codes: Codes | None = None) -> dict[str, pa.Array]:
         """See :class:`Codec`: numbers, or moments in seconds, within the bounds or exact."""
         numbers = self.count_numbers(columns[self.sources[0]])
-        return {self.attribute: pa.array(self._seen(numbers), mask=np.isnan(numbers))}
+        return {self.attribute: pa.array(self._convert_for_rules(numbers), mask=np.isnan(numbers))}
 
     def count_numbers(self, array: pa.Array) -> Floats:
         """Return the values as they are counted, in the codec's numbers: within the bounds or exact, NaN for null."""
         numbers, _ = self.numbers(array)
-        low, high = self._bounds()
+        low, high = self._find_bounds()
         missing = np.isnan(numbers)
         inside = np.clip(np.where(missing, low, numbers), low, high)
         counted = np.where(self._find_exact_cells(numbers) >= 0, numbers, inside)
         return np.where(missing, np.nan, counted) if self._nullable else counted
 
-    def _middle(self, part: Bin) -> float:
+    def _find_middle(self, part: Bin) -> float:
         if self._grid is None or part.exact:
             return (part.low + part.high) / 2
         steps = part.steps(self._grid)

@@ -169,9 +169,9 @@ class TargetWeights:
 
     def weights(self, cliques: Sequence[Clique]) -> Floats:
         """Return the weight of each clique, shape (m,): the largest of those that apply, 1 where none does."""
-        return np.array([self._weight(clique) for clique in cliques], dtype=np.float64)
+        return np.array([self._weigh_clique(clique) for clique in cliques], dtype=np.float64)
 
-    def _weight(self, clique: Clique) -> float:
+    def _weigh_clique(self, clique: Clique) -> float:
         found = [weight for columns, weight in self.named if columns.issuperset(clique)]
         return max(1.0, *found, self.weight if self.focus.intersection(clique) else 1.0)
 

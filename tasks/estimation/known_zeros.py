@@ -52,14 +52,14 @@ class KnownZeros:
         for number in sorted({n for a in attributes for n in self._holding.get(a, ())}):
             clique = every[number][0]
             inside = [a for a in attributes if a in clique]
-            mask = self._projected(number, frozenset(inside))
+            mask = self._project_known(number, frozenset(inside))
             if mask is not None:
                 left = [a for a in clique if a in inside]
                 mask = mask.transpose([left.index(a) for a in inside])
                 found |= mask.reshape([n if a in clique else 1 for a, n in zip(attributes, shape, strict=True)])
         return found if found.any() and not found.all() else None
 
-    def _projected(self, number: int, inside: frozenset[str]) -> Bools | None:
+    def _project_known(self, number: int, inside: frozenset[str]) -> Bools | None:
         """Return codes of the attributes ``inside`` that a table of ``tables``, then ``implied``, forbids; or None.
 
         Answers are kept: every marginal asks for them.

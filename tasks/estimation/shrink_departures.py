@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -67,7 +67,11 @@ _STEP = 0.1  # of the noise's standard deviation: by how much counts are moved t
 
 
 def shrink_marginal(
-    counts: Floats, expected: Floats, variance: float, other: Callable[[Floats], Floats] | None = None
+    counts: Floats,
+    expected: Floats,
+    variance: float,
+    other: Callable[[Floats], Floats] | None = None,
+    instead: Floats | None = None,
 ) -> Shrunk:
     """Return the estimate of every cell, and the chance that it is empty.
 
@@ -75,65 +79,95 @@ def shrink_marginal(
     less; variance: of the noise as measured in each cell, >= 0, of which averaging with the parts has taken a degree
     of freedom per cell of theirs. Without noise, or where nothing is expected anywhere, the counts stay as they are.
     other: one more estimator of a pair's cells, whose estimate is averaged with these two in the same way.
+    instead: what else may be expected of a pair, of the same total: the estimates around the two are averaged by the
+    weights that Stein's risk of each, cell by cell, gives.
     """
     if variance <= 0 or not (expected > 0).any():
         return Shrunk(counts, np.zeros(counts.shape))
     left = variance * float(np.prod([1 - 1 / size for size in counts.shape]))
     if left <= 0:
         return Shrunk(counts, np.zeros(counts.shape))
-    cells = CellMixture(expected, left)
-    by_cell, shares, empty = cells.estimate(counts)
-    if counts.ndim != 2:
-        return Shrunk(by_cell, empty)
-    candidates = [(by_cell, lambda y: cells.estimate(y, shares).mean)]
-    sigma = float(np.sqrt(variance))
-    directions = estimate_low_rank(counts - expected, sigma)
-    if directions.degrees:
-        rest = left * max(_LEFT, 1 - directions.degrees / directions.all_degrees)
-        trend = np.maximum(expected + directions.estimate, 0.0)
-        around, around_shares, _ = compute_posterior_means(counts, trend, rest)
-
-        def around_directions(y: Floats) -> Floats:
-            trend = np.maximum(expected + estimate_low_rank(y - expected, sigma).estimate, 0.0)
-            return compute_posterior_means(y, trend, rest, around_shares).mean
-
-        candidates.append((around, around_directions))
-    if other is not None:
-        candidates.append((other(counts), other))
-    return Shrunk(_average_by_risk(counts, candidates, variance), empty)
+    usual = _Expectation(counts, expected, variance, left)
+    if instead is None:
+        return usual.shrink(other)
+    second = _Expectation(counts, instead, variance, left)
+    weight = 1.0 / (1.0 + np.exp(np.clip((second.risk - usual.risk) / RISK_TEMPERATURE, -50.0, 50.0)))
+    around, around_second = usual.shrink(other), second.shrink()
+    return Shrunk(*(weight * o + (1 - weight) * u for o, u in zip(around_second, around, strict=True)))
 
 
-def _average_by_risk(
-    counts: Floats, candidates: Sequence[tuple[Floats, Callable[[Floats], Floats]]], variance: float
-) -> Floats:
-    """Return the average of estimates, each with its estimator, with weights that fall with Stein's risk of each."""
-    if len(candidates) == 1:
-        return candidates[0][0]
-    risks = [estimate_stein_risk(estimator, counts, estimate, variance) for estimate, estimator in candidates]
-    weights = np.exp(-np.minimum((np.array(risks) - min(risks)) / RISK_TEMPERATURE, 50.0))
-    return np.asarray(np.tensordot(weights / weights.sum(), np.stack([e for e, _ in candidates]), axes=1))
+class _Estimate(NamedTuple):
+    """An estimate of the cells, and Stein's risk of it, computed where it is asked for."""
+
+    mean: Floats
+    risk: Callable[[], float]
 
 
-def choose_nearer(counts: Floats, usual: tuple[Floats, Shrunk], other: Floats, variance: float) -> Shrunk:
-    """Return the estimates around two expectations of a pair, by the weights that Stein's risk of each gives.
+@dataclass(frozen=True, eq=False)
+class _Expectation:
+    """Noisy ``counts`` as departures from what is ``expected`` of them; ``left``: variance of their noise that is left.
 
-    usual: what is expected, and the estimate around it; other: what else may be expected, as counts of one total.
+    All as of :func:`shrink_marginal`.
     """
-    left = variance * float(np.prod([1 - 1 / size for size in counts.shape]))
-    if left <= 0:
-        return usual[1]
-    around = shrink_marginal(counts, other, variance)
-    risks = []
-    for expected in (usual[0], other):
-        cells = CellMixture(expected, left)
-        found = cells.estimate(counts)
 
-        def shrink(y: Floats, cells: CellMixture = cells, shares: Floats = found.shares) -> Floats:
-            return cells.estimate(y, shares).mean
+    counts: Floats
+    expected: Floats
+    variance: float
+    left: float
 
-        risks.append(estimate_stein_risk(shrink, counts, found.mean, variance))
-    weight = 1.0 / (1.0 + np.exp(np.clip((risks[1] - risks[0]) / RISK_TEMPERATURE, -50.0, 50.0)))
-    return Shrunk(*(weight * o + (1 - weight) * u for o, u in zip(around, usual[1], strict=True)))
+    @cached_property
+    def _cells(self) -> CellMixture:
+        return CellMixture(self.expected, self.left)
+
+    @cached_property
+    def _by_cell(self) -> Posterior:
+        return self._cells.estimate(self.counts)
+
+    @cached_property
+    def risk(self) -> float:
+        """Stein's risk of the estimate cell by cell."""
+        return self._estimate_risk(lambda y: self._cells.estimate(y, self._by_cell.shares).mean, self._by_cell.mean)
+
+    def _estimate_risk(self, estimator: Callable[[Floats], Floats], estimate: Floats) -> float:
+        return estimate_stein_risk(estimator, self.counts, estimate, self.variance)
+
+    def shrink(self, other: Callable[[Floats], Floats] | None = None) -> Shrunk:
+        """Return the average of the estimates of the cells by the weights of their risks."""
+        if self.counts.ndim != 2:
+            return Shrunk(self._by_cell.mean, self._by_cell.empty)
+        estimates = [_Estimate(self._by_cell.mean, lambda: self.risk)]
+        directions = estimate_low_rank(self.counts - self.expected, self._sigma)
+        if directions.degrees:
+            estimates.append(self._shrink_around(directions))
+        if other is not None:
+            mean = other(self.counts)
+            estimates.append(_Estimate(mean, lambda: self._estimate_risk(other, mean)))
+        return Shrunk(_average_by_risk(estimates), self._by_cell.empty)
+
+    @property
+    def _sigma(self) -> float:
+        return float(np.sqrt(self.variance))
+
+    def _shrink_around(self, directions: LowRank) -> _Estimate:
+        """Return the estimate cell by cell around the low-rank part."""
+        rest = self.left * max(_LEFT, 1 - directions.degrees / directions.all_degrees)
+        trend = np.maximum(self.expected + directions.estimate, 0.0)
+        around, shares, _ = compute_posterior_means(self.counts, trend, rest)
+
+        def estimate(y: Floats) -> Floats:
+            trend = np.maximum(self.expected + estimate_low_rank(y - self.expected, self._sigma).estimate, 0.0)
+            return compute_posterior_means(y, trend, rest, shares).mean
+
+        return _Estimate(around, lambda: self._estimate_risk(estimate, around))
+
+
+def _average_by_risk(estimates: Sequence[_Estimate]) -> Floats:
+    """Return the average of estimates with weights that fall with Stein's risk of each."""
+    if len(estimates) == 1:
+        return estimates[0].mean
+    risks = [e.risk() for e in estimates]
+    weights = np.exp(-np.minimum((np.array(risks) - min(risks)) / RISK_TEMPERATURE, 50.0))
+    return np.asarray(np.tensordot(weights / weights.sum(), np.stack([e.mean for e in estimates]), axes=1))
 
 
 def estimate_stein_risk(

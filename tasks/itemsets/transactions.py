@@ -90,7 +90,7 @@ class Transactions:
         held[where[where >= 0], row[where >= 0]] = True
         return held
 
-    def _blocks(self, chosen: Sequence[int]) -> Iterator[NDArray[np.bool_]]:
+    def _iterate_blocks(self, chosen: Sequence[int]) -> Iterator[NDArray[np.bool_]]:
         """Yield :meth:`mark_items` of all transactions, _BLOCK at a time."""
         for first in range(0, len(self), _BLOCK):
             yield self.mark_items(chosen, first, min(first + _BLOCK, len(self)))
@@ -98,7 +98,7 @@ class Transactions:
     def count_pairs(self, chosen: Sequence[int]) -> Codes:
         """Return how many transactions hold each pair of ``chosen`` items: int64, upper triangle row by row."""
         total = np.zeros((len(chosen), len(chosen)))
-        for held in self._blocks(chosen):
+        for held in self._iterate_blocks(chosen):
             block = held.astype(np.float32)  # exact: a block's counts are below 2^24
             total += block @ block.T
         return np.rint(total[np.triu_indices(len(chosen), 1)]).astype(np.int64)
@@ -110,7 +110,7 @@ class Transactions:
         """
         weights = 1 << np.arange(len(basis), dtype=np.int64)
         cells = np.zeros(1 << len(basis), np.int64)
-        for held in self._blocks(basis):
+        for held in self._iterate_blocks(basis):
             cells += np.bincount(weights @ held, minlength=cells.size)
         return cells
 
@@ -133,7 +133,7 @@ class Transactions:
             pairs.add(self.count_pairs(order[:_FIRST_ITEMS].tolist()))
             floor = pairs.least
         order = order[counts[order] > max(floor - 1, 0)]
-        packed = [np.packbits(held, axis=1) for held in self._blocks(order.tolist())]
+        packed = [np.packbits(held, axis=1) for held in self._iterate_blocks(order.tolist())]
         bits = np.concatenate(packed, axis=1) if packed else np.empty((len(order), 0), np.uint8)
         stack = [(bits[i], i + 1, 1) for i in range(len(order))][::-1]
         while stack:

@@ -36,7 +36,8 @@ class Sweeper:
     records leave and keep away from likewise, as if twice the rows were in surplus there.  With ``forbidden``, a record
     that found no better value is left alone for two sweeps.  merges: for each marginal, the merged code that it has of
     each of its attributes' codes, None for an attribute whose codes it has as they are (empty: every marginal has all
-    as they are).  Use as a context manager: it owns its threads.
+    as they are); visited: the attributes that sweeps visit, one of every marginal at least (None: all).  Use as a
+    context manager: it owns its threads.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Sweeper:
         forbidden: Sequence[tuple[Sequence[int], np.ndarray]] = (),
         empty: np.ndarray | None = None,
         merges: Sequence[Merges] = (),
+        visited: frozenset[int] | None = None,
     ) -> None:
         self.columns = columns
         self._counts = residuals.size
@@ -59,10 +61,11 @@ class Sweeper:
         self._forbids = bool(forbidden) or self._forbids_empty
         cliques = [*cliques, *(positions for positions, _ in forbidden)]
         all_merges = [*(merges or [()] * len(weights)), *([()] * len(forbidden))]
-        self._layout = build_layout(sizes, cliques, [*weights, *([1] * len(forbidden))], len(weights), all_merges)
+        all_weights = [*weights, *([1] * len(forbidden))]
+        self._layout = build_layout(sizes, cliques, all_weights, len(weights), all_merges, visited)
         self._merged = list_merged(cliques, all_merges)
         self._codes = np.result_type(*(column.dtype for column in columns))
-        fine, self._type = self._largest_sums(residuals - self._penalty)
+        fine, self._type = self._bound_sums(residuals - self._penalty)
         penalties = [np.where(cells.ravel(), -fine, 0) for _, cells in forbidden]
         self._residuals = np.concatenate([residuals - self._penalty, *penalties])
         shape = (len(columns), columns[0].size) if forbidden else (0, 0)
@@ -81,7 +84,7 @@ class Sweeper:
         found = self._residuals[: self._counts]
         return found + self._penalty if self._forbids_empty else found
 
-    def _largest_sums(self, residuals: np.ndarray) -> tuple[int, np.dtype]:
+    def _bound_sums(self, residuals: np.ndarray) -> tuple[int, np.dtype]:
         """Return the fine of a forbidden cell, above what all marginals can speak for, and the type of sums.
 
         That is int32 where no sum of weighted residuals, centred or not, can leave it: moves change each by at most the
@@ -126,7 +129,7 @@ class Sweeper:
                 np.add(left, share, out=left)
             return moves
 
-        moves = sum(self._pool.map(work, range(blocks)))
+        moves = sum((map if blocks == 1 else self._pool.map)(work, range(blocks)))
         self._residuals = left
         return moves
 
@@ -147,11 +150,12 @@ def build_layout(
     weights: Sequence[int],
     counted: int | None = None,
     merges: Sequence[Merges] = (),
+    visited: frozenset[int] | None = None,
 ) -> list[Views]:
     """Return the views of every attribute; see :class:`privsyn.tasks.kernels.sweep_moves.Views`.
 
     ``counted``: how many of the cliques, from the first on, are marginals; the others are fixed (None: all are).
-    ``merges``: as of :class:`Sweeper`.
+    ``merges``, ``visited``: as of :class:`Sweeper`; the views of attributes that are not visited have no cell.
     """
     counted = len(cliques) if counted is None else counted
     merges = [own or (None,) * len(clique) for own, clique in zip(merges or [()] * len(cliques), cliques, strict=True)]
@@ -164,7 +168,7 @@ def build_layout(
     bases = np.cumsum([0, *(prod(shape) for shape in shapes)])
     holding: list[list[int]] = [[] for _ in sizes]
     for m, clique in enumerate(cliques):
-        for a in clique:
+        for a in clique if visited is None else visited.intersection(clique):
             holding[a].append(m)
     layout = []
     for a, size in enumerate(sizes):

@@ -78,7 +78,7 @@ class Updater:
 
         ``address`` numbers this visit: a visit's random streams depend on the seed and the address only.
         """
-        edges = self._edges(prod(target.shape))
+        edges = self._place_edges(prod(target.shape))
         by_block = self._count(target, edges)
         current = by_block.sum(axis=0)
         error = float(np.abs(target.wanted - current).sum())
@@ -89,11 +89,11 @@ class Updater:
             self._move(target, moves, edges, *address)
         return error
 
-    def _edges(self, cells: int) -> np.ndarray:
+    def _place_edges(self, cells: int) -> np.ndarray:
         blocks = min(_MOST_BLOCKS, max(1, self.rows // max(_SMALLEST_BLOCK, 2 * cells)))
         return np.linspace(0, self.rows, blocks + 1).astype(np.int64)
 
-    def _each_span(self, work: Callable[[int, int], None], blocks: int) -> None:
+    def _call_each_span(self, work: Callable[[int, int], None], blocks: int) -> None:
         """Call ``work(first, last)`` on consecutive spans of blocks, one per thread.
 
         A span is handled by few long kernel calls: each call must take Python's lock twice.
@@ -112,7 +112,7 @@ class Updater:
             fill_keys(self._keys[rows], [self.columns[a][rows] for a in target.attributes], target.shape)
             gum.count_blocks(self._keys, edges, first, last, by_block)
 
-        self._each_span(work, edges.size - 1)
+        self._call_each_span(work, edges.size - 1)
         return by_block
 
     def _plan(
@@ -141,7 +141,7 @@ class Updater:
         moves.starts = np.concatenate([[0], np.cumsum(current)])
         moves.index = index = np.empty(self.rows, np.uint32)
         places = moves.starts[:-1] + np.cumsum(moves.by_block, axis=0) - moves.by_block
-        self._each_span(lambda a, b: gum.index_rows(self._keys, edges, places, a, b, index), edges.size - 1)
+        self._call_each_span(lambda a, b: gum.index_rows(self._keys, edges, places, a, b, index), edges.size - 1)
 
     def _move(self, target: TargetMarginal, moves: _Moves, edges: np.ndarray, *address: int) -> None:
         strides = [prod(target.shape[i + 1 :]) for i in range(len(target.shape))]
@@ -161,7 +161,7 @@ class Updater:
                 for column in self.columns:
                     gum.copy_codes(column, rows, cells, donors[ends[a] : ends[b]])
 
-        self._each_span(work, blocks)
+        self._call_each_span(work, blocks)
 
 
 def _choose_coprime_step(total: int) -> int:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from privsyn.data_contracts.columns import BooleanColumn, CategoricalColumn, Column
 from privsyn.data_contracts.compared_columns import name_difference_attribute
 from privsyn.data_contracts.domain import Clique, Domain, drop_attributes
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -67,6 +68,7 @@ class KnowledgePart(StrEnum):
     TARGETS = "the focus and the workload"
     SCORED = "the columns of which scores have more of the budget"
     NEAR = "the columns all of whose pairs are asked of a wide table, too"
+    TWO_VALUED = "the columns of two values in focus, which have trends as numbers have"
     TOGETHER = "the columns that move together"
 
 
@@ -191,6 +193,14 @@ class PublicKnowledge:
             return ()
         self.check(KnowledgePart.NEAR)
         return self.encoding.domain.ordered(self.encoding.attributes_of(self.spec.focus.columns))
+
+    @property
+    def two_valued(self) -> tuple[str, ...]:
+        """The attributes in focus that are columns of two listed values."""
+        found = _list_two_valued(self)
+        if found:
+            self.check(KnowledgePart.TWO_VALUED)
+        return found
 
     @property
     def measured_sets(self) -> tuple[tuple[frozenset[str], float], ...]:
@@ -390,6 +400,21 @@ def _key_near(public: PublicKnowledge) -> dict[str, Any]:
     return {"in_focus": list(focus.columns)} if wide and focus is not None else {}
 
 
+def _key_two_valued(public: PublicKnowledge) -> dict[str, Any]:
+    found = _list_two_valued(public)
+    return {"two_valued": sorted(found)} if found else {}
+
+
+def _list_two_valued(public: PublicKnowledge) -> tuple[str, ...]:
+    columns, focus, binning = public.spec.columns, public.spec.focus, public.encoding.binning
+    found = () if focus is None else focus.columns
+    return tuple(c for c in found if c in binning and _has_two_values(columns.get(c)))
+
+
+def _has_two_values(column: Column | None) -> bool:
+    return isinstance(column, BooleanColumn) or (isinstance(column, CategoricalColumn) and len(column.values) == 2)
+
+
 def _key_together(public: PublicKnowledge) -> dict[str, Any]:
     return {"together": public.spec.together} if public.spec.together else {}
 
@@ -407,6 +432,7 @@ _KEYS: Mapping[KnowledgePart, Callable[[PublicKnowledge], dict[str, Any]]] = {
     KnowledgePart.TARGETS: _key_targets,
     KnowledgePart.SCORED: _key_scored,
     KnowledgePart.NEAR: _key_near,
+    KnowledgePart.TWO_VALUED: _key_two_valued,
     KnowledgePart.TOGETHER: _key_together,
 }
 """Part -> its part of cache keys, by the names that keys of 0.3.0 have."""

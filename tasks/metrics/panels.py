@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -42,6 +43,11 @@ class PanelTable:
     def starts(self) -> Integers:
         """The first row of each person."""
         return np.flatnonzero(np.diff(self.person, prepend=-1) != 0)
+
+    @property
+    def number(self) -> Integers:
+        """The position of each row's person among the persons, from 0, shape (rows,)."""
+        return np.cumsum(np.diff(self.person, prepend=-1) != 0) - 1
 
     def by_ranks(self, column: str) -> PanelTable:
         """Return the table with the ranks of a column's values in their place, ties at the middle of theirs."""
@@ -132,7 +138,7 @@ def compute_spell_length(table: PanelTable, column: str) -> float:
 
 def share_ever(table: PanelTable, column: str) -> Floats:
     """Return the share of persons that ever had each code, shape (size,)."""
-    person = np.cumsum(np.diff(table.person, prepend=-1) != 0) - 1
+    person = table.number
     seen = np.unique(person * table.sizes[column] + table.codes[column]) % table.sizes[column]
     return np.bincount(seen, minlength=table.sizes[column]) / max(len(table.starts), 1)
 
@@ -153,6 +159,56 @@ def survive(table: PanelTable, column: str) -> Floats:
     lost = rows[until >= rows]
     at_risk = np.array([int((until[until < rows] >= k).sum() + (lost > k).sum()) for k in range(1, rows.max())])
     return np.append(1.0, np.cumprod(1 - events / np.maximum(at_risk, 1)))
+
+
+def survive_from_event(table: PanelTable, column: str, code: int) -> Floats:
+    """Return the share of persons that still have ``code``, by the rows since they first had it, from 0 on.
+
+    As :func:`survive`, of the persons that ever have it and their rows from then on.
+    """
+    begun = np.flatnonzero(table.codes[column] == code)
+    first = np.full(len(table.starts), len(table.person))
+    number = table.number
+    np.minimum.at(first, number[begun], begun)
+    chosen = np.arange(len(table.person)) >= first[number]
+    codes = {column: table.codes[column][chosen]}
+    return survive(PanelTable(table.person[chosen], table.step[chosen], codes, table.sizes, {}), column)
+
+
+ALIKE_PERSONS, LEAST_OFF, MOST_OFF = 50, 5 / 200, 50 / 200
+"""Persons that others are compared with, and by what part of the most rows of a person counts may differ (NIST)."""
+
+
+def compare_kinds_of_persons(
+    real: PanelTable, synthetic: PanelTable, columns: Sequence[str], most: int, seed: int = 0
+) -> float:
+    """Return the mean difference of the shares of persons that are like a random real one, 0..1.
+
+    The higher order conjunction of the NIST Differential Privacy Temporal Map Challenge, sprint 3, which scores 1 less
+    it: a person is alike whose numbers of rows with each code of ``columns`` (there shift and pickup area) differ by no
+    more than drawn limits, one a code, between 5 and 50 of the 200 rows that a person had there ``most``.
+    """
+    counts = [_count_rows_by_code(table, columns) for table in (real, synthetic)]
+    if not (len(counts[0]) and len(counts[1]) and columns):
+        return float("nan")
+    rng, off = np.random.default_rng(seed), []
+    low, high = (ceil(part * most) for part in (LEAST_OFF, MOST_OFF))
+    for _ in range(ALIKE_PERSONS):
+        one = counts[0][rng.integers(len(counts[0]))]
+        limit = rng.integers(low, high, endpoint=True, size=len(one))
+        alike = [float((np.abs(each - one) <= limit).all(axis=1).mean()) for each in counts]
+        off.append(abs(alike[0] - alike[1]))
+    return float(np.mean(off))
+
+
+def _count_rows_by_code(table: PanelTable, columns: Sequence[str]) -> Integers:
+    """Return how many rows with each code of each column every person has, shape (persons, codes of all columns)."""
+    number, persons = table.number, len(table.starts)
+    counts = [
+        np.bincount(number * table.sizes[c] + table.codes[c], minlength=persons * table.sizes[c]).reshape(persons, -1)
+        for c in columns
+    ]
+    return np.concatenate([np.zeros((persons, 0), np.int64), *counts], axis=1)
 
 
 def regress_within(table: PanelTable, outcome: str, others: Sequence[str]) -> Floats:
@@ -231,7 +287,7 @@ def compare_compositions(one: PanelTable, other: PanelTable, roles: int) -> floa
 
 def _count_roles(table: PanelTable, roles: int) -> Integers:
     """Return how many members of each role every household has, shape (households, roles)."""
-    household = np.cumsum(np.diff(table.person, prepend=-1) != 0) - 1
+    household = table.number
     counts = np.bincount(household * roles + table.step, minlength=len(table.starts) * roles)
     return counts.reshape(-1, roles)
 
@@ -239,7 +295,7 @@ def _count_roles(table: PanelTable, roles: int) -> Integers:
 def pair_with_first(table: PanelTable, role: int) -> tuple[Integers, Integers]:
     """Return the rows of first members in the first role, and in each of their households the first one in ``role``."""
     begins = table.starts
-    household = np.cumsum(np.diff(table.person, prepend=-1) != 0) - 1
+    household = table.number
     places = np.flatnonzero(table.step == role)
     places = places[np.diff(household[places], prepend=-1) != 0]
     first = begins[household[places]]

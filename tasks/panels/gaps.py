@@ -99,10 +99,10 @@ class Gaps:
         start, gap, before, after = own[known], gap[known], before[known], after[known]
         self.least = int(not len(gap) or bool((gap == 0).mean() < TIES))
         gap = np.maximum(gap, self.least)
-        self._forward = _sort_by(self._key(start, after), gap)
-        self._backward = _sort_by(self._key(np.minimum(start + gap, self._high), before + 1), gap)
+        self._forward = _sort_by(self._compute_key(start, after), gap)
+        self._backward = _sort_by(self._compute_key(np.minimum(start + gap, self._high), before + 1), gap)
 
-    def _key(self, step: Integers, beyond: Integers) -> Integers:
+    def _compute_key(self, step: Integers, beyond: Integers) -> Integers:
         """Return a number that is near for rows at near places with as many rows beyond them."""
         return beyond * 2 * (self._high - self._low + 1) + step - self._low
 
@@ -131,7 +131,7 @@ class Gaps:
             missing = np.flatnonzero(found < 0)
             if not len(missing):
                 break
-            drawn = _draw_at(places, gaps, self._key(step[missing], left[missing] + 1), rng)
+            drawn = _draw_at(places, gaps, self._compute_key(step[missing], left[missing] + 1), rng)
             fits = drawn <= room[missing]
             if allows is not None:
                 fits &= allows(missing, step[missing] + (drawn if forward else -drawn))

@@ -170,16 +170,17 @@ def model_moves(moved: Floats, rows: Floats, columns: Floats, ordered: int, alik
     inner = (rows[:ordered], columns[:ordered])
     in_order = ordered > 1 and all((part > 0).sum() > 1 for part in inner)
     best, least = anywhere, float(((moved - anywhere) ** 2).sum())
-    for r, times in product(CORRELATIONS if in_order else (0.0,), alike):
-        if r == 0 and times == 1:
-            continue
-        kernel = np.ones_like(moved)
+    tried = [(r, times) for r, times in product(CORRELATIONS if in_order else (0.0,), alike) if r != 0 or times != 1]
+    near = np.ones((len(tried), *moved.shape))
+    scores = [compute_scores(part) for part in inner] if in_order else []
+    for kernel, (r, times) in zip(near, tried, strict=True):
         np.fill_diagonal(kernel[ordered:, ordered:], times)
         if in_order:
-            kernel[:ordered, :ordered] = _copula(compute_scores(inner[0]), compute_scores(inner[1]), r)
-        near = anywhere * kernel
-        _fit_to_sums(near, rows, columns)
-        away = near - anywhere
+            kernel[:ordered, :ordered] = _copula(scores[0], scores[1], r)
+    near *= anywhere
+    _fit_to_sums(near, rows, columns)
+    for one in near:
+        away = one - anywhere
         share = float(np.clip(((moved - anywhere) * away).sum() / max(float((away**2).sum()), 1e-300), 0.0, 1.0))
         found = anywhere + share * away
         left = float(((moved - found) ** 2).sum())
@@ -189,10 +190,10 @@ def model_moves(moved: Floats, rows: Floats, columns: Floats, ordered: int, alik
 
 
 def _fit_to_sums(counts: Floats, rows: Floats, columns: Floats) -> None:
-    """Bring counts to the sums of their rows and columns, in place, by proportional fitting."""
+    """Bring counts, or each of several tables of them, to their sums, in place, by proportional fitting."""
     for _ in range(FITTING_ROUNDS):
-        counts *= (rows / np.maximum(counts.sum(axis=1), 1e-300))[:, None]
-        counts *= (columns / np.maximum(counts.sum(axis=0), 1e-300))[None, :]
+        counts *= (rows / np.maximum(counts.sum(axis=-1), 1e-300))[..., :, None]
+        counts *= (columns / np.maximum(counts.sum(axis=-2), 1e-300))[..., None, :]
 
 
 def compute_scores(shares: Floats) -> Floats:

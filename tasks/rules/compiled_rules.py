@@ -21,6 +21,7 @@ from privsyn.data_contracts.columns import (
     NumberColumn,
     TimeColumn,
 )
+from privsyn.data_contracts.columns.grid import find_next_value
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rule_language import Node
 from privsyn.data_contracts.rules import (
@@ -381,12 +382,18 @@ def _list_roles(spec: ReleaseSpec) -> tuple[str, Mapping[str, Any]]:
     return panel.order, {str(values[i]): values[i] for i in panel.once}
 
 
-def list_thresholds(conditions: Iterable[Node], columns: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
-    """Return ordered column -> the bin edges at which ``conditions`` change, ascending; ``columns``: the released."""
+def list_thresholds(
+    conditions: Iterable[Node], columns: Mapping[str, Any], *, after_reals: bool = False
+) -> dict[str, tuple[float, ...]]:
+    """Return ordered column -> the bin edges at which ``conditions`` change, ascending; ``columns``: the released.
+
+    ``after_reals``: whether ``x > 0.6`` of reals has its edge right after 0.6, so that it cuts no cell, and not at it.
+    """
     thresholds: dict[str, set[float]] = {}
     for node in (part for condition in conditions for part in condition.walk()):
-        for name, edges in _iterate_edges(node, columns):
-            thresholds.setdefault(name, set()).update(edges)
+        for name, sign, value in _iterate_comparisons(node):
+            if edges := _find_edges(columns[name], sign, value, after_reals):
+                thresholds.setdefault(name, set()).update(edges)
     return {name: tuple(sorted(edges)) for name, edges in thresholds.items()}
 
 
@@ -408,20 +415,19 @@ def _build_vocabulary(spec: ReleaseSpec) -> dict[str, int]:
     return {text: i for i, text in enumerate(texts)}
 
 
-def _iterate_edges(node: Node, columns: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float, ...]]]:
-    """Yield the bin edges that a comparison of an ordered column with a constant, or with a list of them, asks for."""
+def _iterate_comparisons(node: Node) -> Iterator[tuple[str, str, float]]:
+    """Yield the comparisons of a column with a constant, or with each of a list: column, sign and constant."""
     if node.op == "in" and node.args[0].column is not None:
-        for value in node.value:
-            yield from _iterate_rule_edges(node.args[0].column, "==", value, columns)
+        yield from ((node.args[0].column, "==", value) for value in node.value)
     if node.op in _MIRRORED:
         left, right = node.args
         for column, constant, sign in ((left, right, node.op), (right, left, _MIRRORED[node.op])):
             if column.column is None:
                 continue
             if constant.op == "neg" and constant.args[0].op == "constant":
-                yield from _iterate_rule_edges(column.column, sign, -constant.args[0].value, columns)
+                yield column.column, sign, -constant.args[0].value
             elif constant.op == "constant":
-                yield from _iterate_rule_edges(column.column, sign, constant.value, columns)
+                yield column.column, sign, constant.value
 
 
 def _convert_times(column: TimeColumn, value: float) -> tuple[float, float]:
@@ -433,19 +439,20 @@ def _convert_times(column: TimeColumn, value: float) -> tuple[float, float]:
     return float(np.ceil(at)), float(np.floor(at) + 1)
 
 
-def _iterate_rule_edges(
-    name: str, sign: str, value: float, columns: Mapping[str, Any]
-) -> Iterator[tuple[str, tuple[float, ...]]]:
-    """Yield the bin edges at which the comparison of a column with ``value`` changes.
+def _find_edges(column: Any, sign: str, value: float, after_reals: bool) -> tuple[float, ...]:
+    """Return the bin edges at which the comparison of a column with ``value`` changes; none of one without an order.
 
-    A column of whole steps has one edge before and one after ``value``; a column of reals has no next value.
+    A column of whole steps has one edge before and one after ``value``; a column of reals has no next value but that
+    of its step or type (``after_reals``).
     """
-    match columns[name]:
+    match column:
         case IntegerColumn():
             below, above = float(np.ceil(value)), float(np.floor(value) + 1)
         case NumberColumn(decimals=int() as decimals):
             step = 10.0**-decimals
             below, above = value, round(value + step, decimals)
+        case NumberColumn() if after_reals:
+            below, above = value, find_next_value(value, column.grid())
         case NumberColumn() | DatetimeColumn():
             below = above = value
         case DateColumn():
@@ -453,9 +460,8 @@ def _iterate_rule_edges(
         case TimeColumn() as column:
             below, above = _convert_times(column, value)
         case _:
-            return
-    edges = {"<": (below,), ">=": (below,), "<=": (above,), ">": (above,)}.get(sign, (below, above))
-    yield name, edges
+            return ()
+    return {"<": (below,), ">=": (below,), "<=": (above,), ">": (above,)}.get(sign, (below, above))
 
 
 def _describe_outside(name: str, column: Any) -> Node:

@@ -342,7 +342,8 @@ class _Decoder:
         """Return a number that rows share which have the same values in the columns ``names``."""
         number = np.zeros(len(self._number), np.int64)
         for name in names:
-            own = np.asarray(pc.dictionary_encode(columns[name], null_encoding="encode").indices).astype(np.int64)
+            encoded = pc.dictionary_encode(columns[name], null_encoding="encode")  # of a dictionary nulls stay nulls
+            own = np.asarray(encoded.indices.cast(pa.int64()).fill_null(len(encoded.dictionary)))
             number = np.unique(number * (int(own.max(initial=0)) + 1) + own, return_inverse=True)[1]
         return number
 

@@ -21,7 +21,7 @@ from privsyn.tasks.estimation.known_zeros import BlockMember, KnownZeros, list_t
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.pooled_coefficients import NoisyPair, PooledEstimator, fit_pooled_coefficients
 from privsyn.tasks.estimation.projection import apply_norm_sub, fit_to_sums, rake
-from privsyn.tasks.estimation.shrink_departures import choose_nearer, shrink_marginal
+from privsyn.tasks.estimation.shrink_departures import shrink_marginal
 from privsyn.tasks.knowledge.totals import KnownTotals
 
 Floats = NDArray[np.float64]
@@ -308,9 +308,8 @@ def _shrink(estimate: _Estimate, shares: Floats | None = None, pooled: PooledEst
         expected = remove_interaction(estimate.counts, total, estimate.zero)
         parts = [apply_norm_sub(estimate.counts.sum(axis=axis), total) for axis in range(estimate.counts.ndim)]
         variance = float(estimate.variance.mean() if estimate.zero is None else estimate.variance.max())
-        shrunk = shrink_marginal(estimate.counts, expected, variance, pooled)
-        if shares is not None and variance > 0:
-            shrunk = choose_nearer(estimate.counts, (expected, shrunk), fit_to_sums(shares, parts[::-1]), variance)
+        instead = None if shares is None or variance <= 0 else fit_to_sums(shares, parts[::-1])
+        shrunk = shrink_marginal(estimate.counts, expected, variance, pooled, instead)
         mean = shrunk.mean if pooled is None else pooled.keep_trend(estimate.counts, shrunk.mean)
         if mean.ndim == 2 and variance > (FAINT_PAIR_NOISE_SHARE * total) ** 2:
             mean = np.maximum(mean, 0.0) + FAINT_PAIR_INDEPENDENCE_SHARE * expected

@@ -57,6 +57,7 @@ def start_settled(
             targets = [scale_target(m, group, rows, zeros) for m in (Marginal((attribute,), ones[attribute]), *own)]
             chosen, sizes, number = [columns[a] for a in group], domain.shape(group), domain.index(attribute)
             residuals = compute_residuals(chosen, sizes, targets, number, threads, Shard(settings.seed), _SETTLE)
+            alone = group.index(attribute)
             sweeper = Sweeper(
                 chosen,
                 sizes,
@@ -67,10 +68,10 @@ def start_settled(
                 forbidden=forbidden,
                 empty=find_empty_cells(targets),
                 merges=[t.merges for t in targets],
+                visited=frozenset({alone}),
             )
             with sweeper:
-                alone = np.array([group.index(attribute)])
-                cool(sweeper, alone, min(MOST_SWEEPS, settings.sweeps), (settings.seed, _SETTLE, number))
+                cool(sweeper, np.array([alone]), min(MOST_SWEEPS, settings.sweeps), (settings.seed, _SETTLE, number))
 
     return start_from_tree(marginals, domain, rows, settings.seed, _TREE, settle)
 

@@ -157,7 +157,7 @@ def test_only_charts_and_tables_scroll_sideways(page: Any, width: int) -> None:
         page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-@pytest.mark.parametrize("columns", [1, 3, 97])
+@pytest.mark.parametrize("columns", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 97))])
 def test_narrow_and_wide_tables(browser: Any, tmp_path: Path, columns: int) -> None:
     assert len(opened(browser, render(make_evaluation(columns)), tmp_path)) == 1
     assert browser.get_log("browser") == []

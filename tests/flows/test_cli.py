@@ -183,6 +183,7 @@ def test_a_wrong_setting_is_2_and_names_the_variable(spec: Path, monkeypatch: py
         refused(privsyn(*command), 2, "PRIVSYN_THREADS", "'abc'", "integer")
 
 
+@pytest.mark.slow
 def test_a_release_of_no_rows_warns(direct: None, spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = cli.release._run_here
 
@@ -437,6 +438,7 @@ def test_debug_shows_the_whole_error(spec: Path) -> None:
     assert "Traceback" in run_whole("release", spec.parent / "missing.yaml", "--debug").stderr
 
 
+@pytest.mark.slow
 def test_a_broken_wide_table_names_its_own_column() -> None:
     domain = Domain(("age", "sex"), (3, 2))
     schema = build_code_schema(domain)

@@ -341,6 +341,7 @@ def killed_at_writes(children: Any, spec: ReleaseSpec, length: int) -> set[tuple
         draws = found
 
 
+@pytest.mark.slow
 def test_killed_at_every_line_that_writes(children: Any, spec: ReleaseSpec) -> None:
     killed_at = killed_at_writes(children, spec, length=2)
     assert {"open", "fsync", "os.rename", "half written", "arrow write", "arrow close", "ledger"} <= {

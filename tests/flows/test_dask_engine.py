@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import signal
@@ -208,6 +209,7 @@ def slow_method(folder: str, place: str) -> None:
     owner, name = place.split(".")
     make = getattr(getattr(synthetic_parts, owner), name)
 
+    @functools.wraps(make)  # a bound method is sent to another worker by its name
     def slowly(*arguments: Any) -> Any:
         (Path(folder) / f"{os.getpid()}-{time.monotonic_ns()}").touch()
         time.sleep(0.5)

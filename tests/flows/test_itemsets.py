@@ -244,7 +244,7 @@ def test_noise_stands_in_every_count_and_a_mutant_without_is_found(
         return sum(y == support(item) for item, y in zip(ITEMS, found, strict=True))
 
     assert equal_counts() < len(ITEMS) / 2
-    draws = Run._draws
+    draws = Run._draw_noise
 
     def quiet(shell: Any, queries: Any) -> Any:
         return [
@@ -252,7 +252,7 @@ def test_noise_stands_in_every_count_and_a_mutant_without_is_found(
             for q, d in zip(queries, draws(shell, queries), strict=True)
         ]
 
-    monkeypatch.setattr(Run, "_draws", quiet)
+    monkeypatch.setattr(Run, "_draw_noise", quiet)
     assert equal_counts() == len(ITEMS)
 
 

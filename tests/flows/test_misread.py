@@ -77,6 +77,7 @@ def test_columns_that_are_read_say_nothing(places: Path) -> None:
     assert {o.column: o for o in found.one_ways}["seen"].l1 < 0.6
 
 
+@pytest.mark.slow
 def test_records_that_cannot_be_read_are_named_too(places: Path) -> None:
     path = places / "people.csv"
     pc.write_csv(table("{y}-{m:02}-{d:02}"), path)

@@ -17,6 +17,7 @@ from privsyn.api.ledger import LedgerView
 from privsyn.api.open_release import open_release
 from privsyn.api.release import improve, release_in_process, rerun
 from privsyn.base.settings import Settings
+from privsyn.data_contracts.focus import parse_conditions
 from privsyn.data_contracts.receipts import sum_rho
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
@@ -25,6 +26,7 @@ from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.estimation.noisy import read_receipts
+from privsyn.tasks.estimation.question_cells import tell_codes_apart
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from tests.support import answered
 from tests.support.kept import Kept
@@ -177,6 +179,18 @@ def test_a_named_question_gives_its_columns_edges_and_is_in_check_and_note() -> 
     assert {row[0] for row in lines.set_rows()} == {"age, region, happy: the cells of region, happy where age < 31"}
     assert "0%" not in {row[-1] for row in lines.set_rows()}
     assert "the cells of `region, happy where age < 31`" in write_section("targets", asked)
+
+
+@pytest.mark.parametrize("condition", ["x > 0.6", "x <= 0.6", "0.6 < x", "x < 0.6", "x == 0.6", "x in [0.25, 0.6]"])
+@pytest.mark.parametrize(
+    "field", [{}, {"step": 0.2}, {"bins": 10}, {"exact": [0.6]}], ids=["open", "step", "bins", "exact"]
+)
+def test_a_condition_about_reals_is_true_of_whole_cells(condition: str, field: dict) -> None:
+    columns = {"x": {"kind": "number", "min": 0, "max": 1, **field}, "y": {"kind": "boolean"}}
+    asked = make_spec(columns, workload=[{"question": f"y where {condition}"}])
+    (codec,) = (c for c in Request(asked).encoding.codecs if c.attribute == "x")
+    (node,) = parse_conditions(asked.workload[0], asked.released_columns)
+    assert set(tell_codes_apart(codec, node)) == {0.0, 1.0}
 
 
 def test_a_condition_that_tells_no_rows_apart_is_a_warning() -> None:

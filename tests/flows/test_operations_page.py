@@ -52,6 +52,7 @@ COPIED = (
     "README.md",
     "requirements.lock",
     "requirements-dev.lock",
+    "requirements-uv.lock",
     "pyproject.toml",
 )
 
@@ -95,6 +96,9 @@ RUN = {name: [b for b in blocks if is_run(b)] for name, blocks in BLOCKS.items()
 LONG = {
     "Reproduce a release",
     "Keep and throw away",
+    "The ledger refuses",
+    "Watch it in the UI",
+    "Without a checkout",
     "Upgrade",
     "What a release will take",
     "A name is a budget",
@@ -103,7 +107,6 @@ LONG = {
     "Release formats",
     "Back up and recover the ledger",
     "The ledger",
-    "Without a checkout",
 }
 """Sections whose commands take longest."""
 

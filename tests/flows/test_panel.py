@@ -123,6 +123,8 @@ def test_the_private_report_compares_persons_over_time(tmp_path: Path) -> None:
     assert transitions.distance is not None
     assert transitions.distance < 0.2
     assert transitions.sample_distance is not None
+    assert 0 < figures["persons still so since they first were", "job"].distance < 0.3  # type: ignore[operator]
+    assert 0 < figures["persons like a random one", ""].distance < 0.2  # type: ignore[operator]
     steady = figures["persons still as in their first row", "job"]
     assert steady.distance is not None
     assert steady.distance < 0.15
@@ -216,6 +218,9 @@ def test_transitions_are_asked_with_intervals(tmp_path: Path) -> None:
     assert (stays["high"] >= expected - drawn).all()
     assert (stays["source"] == "measured").all()
     assert set(release.transitions("income")["source"]) <= {"measured", "not known"}
+    assert answer(release, "transitions(job)", level=0.999).equals(asked)
+    with pytest.raises(RequestError, match="neither `by` nor `where`"):
+        answer(release, "transitions(job) by sex")
     with pytest.raises(RequestError, match="no transitions of 'sex' were measured"):
         release.transitions("sex")
 

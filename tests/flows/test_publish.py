@@ -209,6 +209,7 @@ def test_the_words_of_a_driver_are_in_no_traceback(tmp_path: Path) -> None:
     assert "SECRET" not in "".join(traceback.format_exception(caught.value))
 
 
+@pytest.mark.slow
 def test_all_tables_are_there_or_none(spec: ReleaseSpec, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made, other = open_made(spec), open_made(changed(spec, privacy={"epsilon": 0.5, "delta": 1e-9}))
     kind = databases._DATABASES[database.partition(":")[0]]

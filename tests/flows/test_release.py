@@ -175,6 +175,7 @@ def test_the_other_accountants_say_which_formula_is_theirs(spec: ReleaseSpec, ac
         assert Fraction(row["rho"]) == 1 / (2 * Fraction(row["sigma"]) ** 2)
 
 
+@pytest.mark.slow
 def test_releases_under_different_accountants_meet_on_one_cap(spec: ReleaseSpec) -> None:
     """zCDP first: all may follow.  Gaussian first: its cap has no price for zCDP noise, and says so before a look."""
     run(changed(spec, accountant="tight"))
@@ -380,6 +381,7 @@ def test_fresh_of_a_request_draws_no_other_one_anew(places: Path) -> None:
     assert run(other).drawn == ()
 
 
+@pytest.mark.slow
 def test_fresh_gets_past_lost_tables_of_several_generations(spec: ReleaseSpec, first: ReleaseSummary) -> None:
     import shutil
 

@@ -70,8 +70,8 @@ def scaled(factor: float) -> Callable[..., np.ndarray]:
     [
         (scaled(0.7), 7.5),
         (scaled(1.3), 7.5),
-        (scaled(0.7), 1.0),
-        (scaled(1.3), 1.0),
+        pytest.param(scaled(0.7), 1.0, marks=pytest.mark.slow),
+        pytest.param(scaled(1.3), 1.0, marks=pytest.mark.slow),
         (rounded, 0.4),
         (cut_tails, 7.5),
     ],

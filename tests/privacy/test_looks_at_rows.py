@@ -50,7 +50,7 @@ def readers_of_a_run(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> tupl
     """
     passes: set[str] = set()
     readers: set[tuple[str, str]] = set()
-    execute, reader, batches, running = Run.execute, Run._reader, Source.batches, ["preflight"]
+    execute, reader, batches, running = Run.execute, Run._make_reader, Source.batches, ["preflight"]
 
     def noted(shell: Run, step: Step, inputs: Any) -> Any:
         running[0] = step.name
@@ -70,7 +70,7 @@ def readers_of_a_run(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> tupl
         return batches(source, *arguments)
 
     monkeypatch.setattr(Run, "execute", noted)
-    monkeypatch.setattr(Run, "_reader", noted_reader)
+    monkeypatch.setattr(Run, "_make_reader", noted_reader)
     monkeypatch.setattr(Source, "batches", noted_batches)
     run(spec)
     return passes, {name for name, zone in readers if zone == Zone.PRIVATE}

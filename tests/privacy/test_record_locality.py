@@ -180,7 +180,7 @@ class Counted(LineReader):
 
     def _read_whole_block(self, block: bytes) -> pa.RecordBatch | None:
         try:
-            batch = self._parsed(block, self._checked)
+            batch = self._parse_lines(block, self._checked)
         except pa.ArrowInvalid:
             return None
         return batch if batch.num_rows == csv_lines._count_lines(block) else None

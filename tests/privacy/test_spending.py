@@ -202,7 +202,7 @@ def order_of_events(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> list[
     note(Ledger, "settle", "settle")
     note(ReleaseStep, "read_rows", "look")
     note(Store, "write_table", "write")
-    note(Run, "_noise", "noise")
+    note(Run, "_keep_noise", "noise")
     note(Ledger, "claim", "claim")
     run(spec)
     return events
@@ -220,7 +220,7 @@ def test_08_mutant_a_look_before_the_noise(places: Path, save: Save, monkeypatch
     draw = Run._draw
 
     def look_first(shell: Run, step: ReleaseStep, inputs: Any) -> Any:
-        step.read_rows(shell.request, shell._inputs(step, inputs))
+        step.read_rows(shell.request, shell._open_inputs(step, inputs))
         return draw(shell, step, inputs)
 
     monkeypatch.setattr(Run, "_draw", look_first)
@@ -259,7 +259,7 @@ def noise_of_each_look(spec: ReleaseSpec, stop: tuple[Any, str, str], monkeypatc
     owner, name, when = stop
     drawn: list[Any] = []
     looked: list[Any] = []
-    noise, read_rows = Run._noise, ReleaseStep.read_rows
+    noise, read_rows = Run._keep_noise, ReleaseStep.read_rows
 
     def noted(shell: Run, *arguments: Any) -> Any:
         drawn.append(noise(shell, *arguments))
@@ -269,7 +269,7 @@ def noise_of_each_look(spec: ReleaseSpec, stop: tuple[Any, str, str], monkeypatc
         looked.append(tuple(int(n) for cells in drawn[-1] for n in cells))
         return read_rows(step, *arguments)
 
-    monkeypatch.setattr(Run, "_noise", noted)
+    monkeypatch.setattr(Run, "_keep_noise", noted)
     monkeypatch.setattr(ReleaseStep, "read_rows", looking)
     function = getattr(owner, name)
 

@@ -13,8 +13,8 @@ WHOLE = "PRIVSYN_TEST_WHOLE"
 
 
 def choose_example_count(whole: int) -> int:
-    """Return the number of examples of a property for which ``whole`` are enough; never below ten."""
-    return whole if os.environ.get(WHOLE) else min(whole, max(10, whole // 5))
+    """Return the number of examples of a property for which ``whole`` are enough; never below five."""
+    return whole if os.environ.get(WHOLE) else min(whole, max(5, whole // 10))
 
 
 def keep_first(values: Iterable[Any], fast: int = 1) -> list[Any]:

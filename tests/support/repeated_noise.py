@@ -10,7 +10,9 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -22,16 +24,27 @@ FRESH = "PRIVSYN_TEST_NOISE"
 
 _DRAW, _POOL = noise.OpenDPNoise.draw, noise.ThreadPoolExecutor
 _CALLS: Counter[str] = Counter()
+_SHARED: list[str] = []  # the innermost last; draws come from other threads, too
 
 
 def draw(source: noise.OpenDPNoise, sigma: float, cells: int) -> noise.Counts:
     """``cells`` rounded normal draws, int64: the same ones for the same call of the same test."""
     noise._check(sigma, cells)
-    test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
+    test = _SHARED[-1] if _SHARED else os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
     _CALLS[test] += 1
     seed = hashlib.sha256(f"{test}\0{_CALLS[test]}{os.environ.get(FRESH, '')}".encode()).digest()
     normal = np.random.default_rng(int.from_bytes(seed, "big")).normal(0.0, sigma, cells)
     return np.rint(normal).astype(np.int64)
+
+
+@contextmanager
+def share_noise(name: str) -> Iterator[None]:
+    """Let the noise of what several tests share follow from ``name``, whichever of them asks for it first."""
+    _SHARED.append(name)
+    try:
+        yield
+    finally:
+        _SHARED.pop()
 
 
 def renew(seed: int) -> int:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from privsyn.data_contracts.columns import IntegerColumn
-from privsyn.data_contracts.linked_tables import get_above, get_below, list_further
+from privsyn.data_contracts.linked_tables import get_above, get_below, list_further, name_one_place
 from privsyn.data_contracts.panels import MOST_PERSONS
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import ValueRange
@@ -49,9 +49,8 @@ def list_linked_ranges(request: Request) -> dict[str, dict[str, ValueRange]]:
     for name in further:
         of_branch = list_ranges(request.branches[name])
         upper_key = str(spec.tables[str(spec.tables[name].of)].key)
-        found[name] = {
-            column: of_branch[column] for column in (upper_key, *spec.tables[name].columns) if column in of_branch
-        }
+        own = [c for c in (upper_key, *spec.tables[name].columns) if c in of_branch and c != name_one_place(name)]
+        found[name] = {column: of_branch[column] for column in own}
     for name in (below, *further):
         row_key = spec.tables[name].key
         numbered = {} if row_key is None else {row_key: ValueRange(pa.int64(), False, 1, MOST_PERSONS)}

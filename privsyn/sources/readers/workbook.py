@@ -1,4 +1,4 @@
-"""Excel workbooks (.xlsx) of one sheet, whose first row names the columns, by openpyxl, row by row.
+"""Sheets of Excel workbooks (.xlsx) by openpyxl, row by row: one row names the columns, those above are left out.
 
 A cell is read as text, as in a CSV file: what it is does not depend on the other cells of its column.
 """
@@ -6,6 +6,7 @@ A cell is read as text, as in a CSV file: what it is does not depend on the othe
 from __future__ import annotations
 
 import datetime as dt
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -21,27 +22,48 @@ from privsyn.sources.readers.reader import Reader, need_package, refuse_damaged
 
 MAX_UNPACKED = 4_000_000_000
 """Bytes that the parts of a workbook may unpack to: a sheet of a million rows has less."""
+MAX_ROWS = 1_048_576
+"""Rows of a sheet at most."""
+
+
+_FORM = "excel:///FILE?sheet=NAME&header=ROW"
 
 
 class WorkbookReader(Reader):
-    """The one sheet of a workbook."""
+    """A sheet of a workbook: the one called ``sheet``, or the only one; row ``header``, from 1 on, has the names."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, sheet: str | None = None, header: str = "1") -> None:
+        if re.fullmatch(r"[1-9][0-9]{0,6}", header) is None or int(header) > MAX_ROWS:
+            raise RequestError(f"has the header {header[:40]!r}, which is not a row's number", f"Write {_FORM}", "data")
         with need_package("openpyxl", "reading Excel workbooks", "codebooks"):
             import openpyxl
-        self._path, self._load = path, openpyxl.load_workbook
+        self._path, self._load, self._sheet, self._header = path, openpyxl.load_workbook, sheet, int(header)
         with refuse_damaged(path):
             refuse_large_unpacked(path, MAX_UNPACKED, "data")
-            header = next(iter(_take(self._iterate_rows(), 1)), ())
-        self.schema = pa.schema([("" if name is None else str(name), pa.string()) for name in header])
+            names = self._skip_to_names(self._iterate_rows())
+        if None in names:
+            where = f"cell {names.index(None) + 1} is empty"
+            problem = f"row {header} of {path.name} should have the names of its columns, and {where}"
+            raise RequestError(problem, f"Give every column a name, or say which row has them: {_FORM}", "data")
+        self.schema = pa.schema([(str(name), pa.string()) for name in names])
+
+    def _skip_to_names(self, rows: Iterator[tuple[Any, ...]]) -> tuple[Any, ...]:
+        """Take the rows up to the one with the names, and return that; an empty one where there are fewer."""
+        for _ in range(1, self._header):
+            _take(rows, 1)
+        return next(iter(_take(rows, 1)), ())
 
     def _iterate_rows(self) -> Iterator[tuple[Any, ...]]:
         book = self._load(self._path, read_only=True, data_only=True, keep_links=False)
         try:
-            if len(book.sheetnames) != 1:
-                problem = f"{self._path.name} has {len(book.sheetnames)} sheets, and one is read"
-                raise RequestError(problem, "Save the table's sheet as a workbook of its own", "data")
-            yield from book.worksheets[0].iter_rows(values_only=True)
+            sheets = [s for s in book.worksheets if self._sheet in (None, s.title)]
+            if not sheets:
+                problem = f"{self._path.name} has no sheet of cells called {self._sheet!r}"
+                raise RequestError(problem, "Correct the name", "data")
+            if len(sheets) != 1:
+                problem = f"{self._path.name} has {len(sheets)} sheets, and one is read"
+                raise RequestError(problem, f"Name it: {_FORM}", "data")
+            yield from sheets[0].iter_rows(values_only=True)
         finally:
             book.close()
 
@@ -50,7 +72,7 @@ class WorkbookReader(Reader):
         places = [self.schema.get_field_index(name) for name in columns]
         with refuse_damaged(self._path):
             rows = self._iterate_rows()
-            _take(rows, 1)
+            self._skip_to_names(rows)
             filled = (row for row in rows if any(cell is not None for cell in row))
             while chunk := _take(filled, batch_rows):
                 texts = ([_format_cell(row[i] if i < len(row) else None) for row in chunk] for i in places)

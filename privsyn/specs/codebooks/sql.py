@@ -96,7 +96,7 @@ class _Schema:
         exp, table = self.exp, schema.this.name
         found = {}
         for column in schema.find_all(exp.ColumnDef):
-            facts = found[column.name] = self._column(column)
+            facts = found[column.name] = self._read_column(column)
             facts.description = facts.description or self.comments.get((table, column.name), "")
         for check in schema.find_all(exp.CheckColumnConstraint, exp.Check):
             self._check(check.this, found)
@@ -117,9 +117,9 @@ class _Schema:
                 if condition and len({c.name for c in part.find_all(self.exp.Column)}) > 1:
                     yield {"never": f"not ({condition})"}
 
-    def _column(self, column: Any) -> Facts:
+    def _read_column(self, column: Any) -> Facts:
         exp, facts = self.exp, Facts(nullable=True)
-        self._typed(column.kind, facts)
+        self._read_type(column.kind, facts)
         for constraint in column.constraints:
             match constraint.kind:
                 case exp.NotNullColumnConstraint() as null:
@@ -132,7 +132,7 @@ class _Schema:
                     _mark_identifier(facts)
         return facts
 
-    def _typed(self, type_: Any, facts: Facts) -> None:
+    def _read_type(self, type_: Any, facts: Facts) -> None:
         name = "" if type_ is None else type_.this.name
         parameters = [] if type_ is None else [p.name for p in type_.expressions]
         if name in _INTEGERS:
@@ -172,7 +172,7 @@ class _Schema:
                 continue
             order = [e.name for e in into.expressions] if isinstance(into, exp.Schema) else columns
             for row in insert.expression.expressions:
-                values = dict(zip(order, map(self._literal, row.expressions), strict=False))
+                values = dict(zip(order, map(self._read_literal, row.expressions), strict=False))
                 listed.append(values.get(wanted))
                 labels.append(format_value(next((v for c, v in values.items() if c != wanted), "")))
         if listed:
@@ -196,14 +196,14 @@ class _Schema:
                 self._bound(facts, "max", part.args["high"])
             elif isinstance(part, exp.In) and part.expressions:
                 facts.kind = "categorical" if facts.kind != "boolean" else facts.kind
-                facts.values = list_values([self._literal(e) for e in part.expressions], facts)
+                facts.values = list_values([self._read_literal(e) for e in part.expressions], facts)
             elif isinstance(part, exp.GTE | exp.GT | exp.LTE | exp.LT):
                 lower = isinstance(part, exp.GTE | exp.GT) != swapped
                 limit = part.this if swapped else part.expression
                 self._bound(facts, "min" if lower else "max", limit, strict=isinstance(part, exp.GT | exp.LT))
 
     def _bound(self, facts: Facts, which: str, limit: Any, *, strict: bool = False) -> None:
-        value = self._literal(limit)
+        value = self._read_literal(limit)
         if facts.kind == "datetime":
             try:
                 value = dt.datetime.fromisoformat(str(value))
@@ -218,15 +218,15 @@ class _Schema:
             return
         setattr(facts, which, value)
 
-    def _literal(self, node: Any) -> Any:
+    def _read_literal(self, node: Any) -> Any:
         """Return the value of a constant; None for anything else, and for NULL."""
         exp = self.exp
         match node:
             case exp.Neg():
-                inner = self._literal(node.this)
+                inner = self._read_literal(node.this)
                 return -inner if isinstance(inner, int | float) else None
             case exp.Cast() | exp.Paren() | exp.TsOrDsToDate():
-                return self._literal(node.this)
+                return self._read_literal(node.this)
             case exp.Boolean():
                 return bool(node.this)
             case exp.Literal() if node.is_string:

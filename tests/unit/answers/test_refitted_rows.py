@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from privsyn.answers.best_linear import estimate_best_linear
 from privsyn.answers.simulated import answer_function, answer_regression, iterate_replicates, refit_rows
@@ -38,6 +39,7 @@ def test_what_the_rows_lost_of_the_counts_is_part_of_the_error() -> None:
     assert moved != 0 and answer.std_error[0] >= np.hypot(noise, moved) * (1 - 1e-9)
 
 
+@pytest.mark.slow
 def test_a_logistic_regression_has_no_interval_where_cut_noise_outweighs_the_rarer_value() -> None:
     for epsilon, known in ((0.1, False), (20.0, True)):
         found = released(ROWS, spec(epsilon), 5)

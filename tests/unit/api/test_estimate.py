@@ -77,7 +77,8 @@ def test_workers_count_and_make_parts_of_large_tables(few: Estimate, many: Estim
     working = {name for name, s in steps.items() if s.worker_cpu}
     assert {"one way marginals", "indif scores", "encode", "recode rows", "synthesize", "decode"} < working
     assert not {"before the first step", "make consistent", "publish"} & working
-    assert steps["encode"].wall == pytest.approx(steps["encode"].worker_cpu / 3) and steps["encode"].cpu == 0
+    assert steps["encode"].wall == pytest.approx(steps["encode"].worker_cpu / 3)
+    assert 0 < steps["encode"].cpu < steps["encode"].worker_cpu / 10  # waiting, and handing on what was made
     assert "CPU of workers" in many.headings() and "CPU of workers" not in few.headings()
 
 

@@ -50,6 +50,43 @@ def test_a_further_table_has_targets_of_its_own() -> None:
     assert set(spec.targets()["tables"]) == {"drugs"}
 
 
+def test_questions_may_name_the_table_before_a_column() -> None:
+    asked = [{"question": "count persons where any(visits.job == 'none')"}, {"question": "job, persons.sex"}]
+    spec = make_tables_spec(make_tree_content(workload=[{"question": "drugs.dose, visits.job"}]), workload=asked)
+    assert [m.columns for m in spec.workload] == [("ever(job == 'none')",), ("job", "sex")]
+    assert spec.tables["drugs"].workload[0].columns == ("dose", "job")
+
+
+def test_a_question_of_one_table_names_no_column_of_another_that_is_called_the_same() -> None:
+    week = {"week": {"kind": "integer", "min": 1, "max": 52}}
+    content = make_tree_content(workload=[{"question": "share(buys.week == 3) by visits.job"}])
+    content["drugs"]["columns"] |= week
+    words = "names a column of buys, and is about drugs and visits and persons. Write it in `tables.buys.workload`"
+    with pytest.raises(ValidationError, match=words):
+        make_tables_spec(content)
+    content = make_tree_content()
+    content["buys"]["columns"]["job"] = content["visits"]["columns"]["job"]
+    with pytest.raises(ValidationError, match="names a column of buys, and is about visits and persons"):
+        make_tables_spec(content, workload=[{"question": "buys.job, sex"}])
+
+
+@pytest.mark.parametrize("table", ["visits", "drugs"])
+def test_no_column_has_the_name_of_the_order_of_rows_in_none(table: str) -> None:
+    content = make_tree_content()
+    content[table]["columns"][f"{table} (in no order)"] = {"kind": "integer", "min": 0, "max": 9}
+    with pytest.raises(ValidationError, match=r"the name of the order of rows that have none\. Rename the column"):
+        make_tables_spec(content)
+
+
+def test_a_further_table_may_have_no_order() -> None:
+    spec = make_tables_spec(change("drugs", order=None))
+    assert ReleaseSpec.model_validate(spec.model_dump(mode="json")) == spec
+    assert ReleaseSpec.model_validate(spec.public()) == ReleaseSpec.model_validate(spec.public())
+    panel = spec.branches["drugs"].panel
+    assert panel is not None and panel.order == "drugs (in no order)"
+    assert spec.branches["buys"].panel == make_tables_spec(make_tree_content()).branches["buys"].panel
+
+
 def test_two_tables_have_no_branches_and_are_written_as_before() -> None:
     spec = make_tables_spec(make_visits_content())
     assert spec.branches == {}
@@ -105,7 +142,7 @@ def test_what_is_about_the_first_two_tables_names_no_further_one(fields: dict[st
         (change("visits", key="pid"), "is 'pid', which names the row above, and several rows of visits may be of one"),
         (change("drugs", max=None), "nothing says how many rows of a row of visits are kept at most"),
         (change("drugs", max=1), "greater than or equal to 2"),
-        (change("drugs", order=None), "nothing says in which order rows of drugs follow each other"),
+        (change("drugs", order=None, with_order=["day"]), "nothing says in which order rows of drugs"),
         (change("drugs", order="dosage"), "nothing says in which order rows of drugs"),
         (change("drugs", once=["a"]), "is about the roles in a household"),
         (change("drugs", columns=["day"]), "has no columns of its own"),

@@ -91,7 +91,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], set[KnowledgePart]]] = 
     "wide": (
         {"columns": WIDE, "focus": {"columns": ["q0"], "scores": False}},
         {"columns": WIDE, "focus": {"columns": ["q1"], "scores": False}},
-        {KnowledgePart.TARGETS, KnowledgePart.NEAR},
+        {KnowledgePart.TARGETS, KnowledgePart.NEAR, KnowledgePart.TWO_VALUED},
     ),
     "workload": (
         {"workload": [{"columns": ["age", "income"], "weight": 2}]},
@@ -212,6 +212,7 @@ def test_a_part_that_is_not_declared_is_refused() -> None:
         "targets": ({KnowledgePart.TARGETS}, KNOWLEDGE["focus"]),
         "scored_more": ({KnowledgePart.SCORED}, KNOWLEDGE["focus"]),
         "in_focus": ({KnowledgePart.NEAR}, KNOWLEDGE["focus"]),
+        "two_valued": ({KnowledgePart.TWO_VALUED}, {"focus": {"columns": ["happy"]}}),
         "together": ({KnowledgePart.TOGETHER}, KNOWLEDGE["together"]),
     }
     for name, (enough, told) in accessors.items():

@@ -107,6 +107,7 @@ def test_a_server_that_stays_away_is_said_to_be_one(own: postgres.Cluster, monke
     assert ledger.entries() == []
 
 
+@pytest.mark.slow
 def test_a_server_that_starts_waits_for_its_database(own: postgres.Cluster) -> None:
     own.stop()
     thread = threading.Timer(2.0, own.start)

@@ -91,6 +91,35 @@ def test_equal_rows_have_equal_codes_in_every_file(ending: str, tmp_path: Path) 
     assert f'data: "people.{ending}"' in text or f"data: people.{ending}" in text
 
 
+def test_a_sheet_and_the_row_of_its_names_are_told_in_a_url(tmp_path: Path) -> None:
+    """As agencies write them: two lines of a title above the names, and a sheet of remarks."""
+    table, book = rows(40), openpyxl.Workbook()
+    pq.write_table(table, tmp_path / "people.parquet")
+    book.active.title = "Remarks"
+    sheet = book.create_sheet("People of 2020")
+    for line in (["A register, 2020"], [], table.column_names, *(list(row.values()) for row in table.to_pylist())):
+        sheet.append(line)
+    book.save(tmp_path / "people.xlsx")
+    place = f"excel:///{tmp_path}/people.xlsx"
+    whole = f"{place}?sheet=People%20of%202020&header=3"
+    assert codes(whole) == codes(str(tmp_path / "people.parquet"))
+    text = draft(whole, folder=tmp_path)
+    assert "excel:///people.xlsx?sheet=People%20of%202020&header=3" in text and "region" in text
+    for options, words in {
+        "": r"has 2 sheets, and one is read.*excel:///FILE\?sheet=NAME",
+        "?sheet=None": "has no sheet of cells called 'None'",
+        "?sheet=People%20of%202020": "row 1 of people.xlsx should have the names.*cell 2 is empty",
+        "?sheet=People%20of%202020&header=900": "people.xlsx has no columns",
+        "?sheet=People%20of%202020&header=0": "has the header '0', which is not a row's number",
+        "?header=0000000019999999999": "which is not a row's number",
+        "?table=people": "Known are sheet, header",
+    }.items():
+        with pytest.raises(RequestError, match=words):
+            open_source(place + options, SPEC)
+    with pytest.raises(RequestError, match="names no file"):
+        open_source("excel:///?header=2", SPEC)
+
+
 @pytest.mark.parametrize("ending", ["sav", "dta"])
 def test_labels_become_categories_and_missing_values_what_the_spec_says(ending: str, tmp_path: Path) -> None:
     file = tmp_path / f"survey.{ending}"

@@ -17,6 +17,7 @@ from privsyn.specs.codebooks import sheets
 from privsyn.specs.dictionaries import parse_dictionary
 from privsyn.specs.dictionary_process import read_dictionary
 from tests.support.codebooks import SHEET, write_stata
+from tests.support.examples import keep_first
 from tests.support.places import ROOT
 
 for package in ("pyreadstat", "defusedxml", "sqlglot", "openpyxl"):
@@ -47,9 +48,7 @@ def write(folder: Path, form: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "form", ["dta", "xml", *(pytest.param(f, marks=pytest.mark.slow) for f in ("json", "csv", "xlsx", "sql"))]
-)
+@pytest.mark.parametrize("form", keep_first(["dta", "xml", "json", "csv", "xlsx", "sql"]))
 def test_the_process_reads_the_same_facts(tmp_path: Path, form: str) -> None:
     path = write(tmp_path, form)
     found = read_dictionary(path, path.stem)
@@ -76,7 +75,11 @@ def test_a_workbook_that_unpacks_to_much_is_not_unpacked(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("limit", "most", "name"), [("SECONDS", 1, "a.sql"), ("MEMORY", 500 << 20, "a.xml"), ("SECONDS", 1, "a.xlsx")]
+    ("limit", "most", "name"),
+    [
+        ("SECONDS", 1, "a.sql"),
+        *(pytest.param(*v, marks=pytest.mark.slow) for v in [("MEMORY", 500 << 20, "a.xml"), ("SECONDS", 1, "a.xlsx")]),
+    ],
 )
 def test_where_a_limit_is_met_one_sentence_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int, name: str

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 
-from privsyn.tasks.metrics.panels import PanelTable, _read_regression, regress_random, regress_within, survive
+from privsyn.tasks.metrics.panels import (
+    ALIKE_PERSONS,
+    PanelTable,
+    _read_regression,
+    compare_kinds_of_persons,
+    regress_random,
+    regress_within,
+    survive,
+    survive_from_event,
+)
 
 
 def make_table(persons: int = 60, seed: int = 0) -> PanelTable:
@@ -27,6 +37,35 @@ def test_survival_is_the_product_limit_estimate() -> None:
         left *= 1 - np.mean([c[k] != c[0] for c in at_risk]) if at_risk else 1.0
         expected.append(left)
     assert np.allclose(survive(table, "job"), expected)
+
+
+def test_survival_from_an_event_begins_with_the_first_row_that_has_it() -> None:
+    table, expected, left = make_table(), [1.0], 1.0
+    persons = [list(table.codes["job"][table.person == p]) for p in np.unique(table.person)]
+    since = [c[c.index(1) :] for c in persons if 1 in c]
+    for k in range(1, max(map(len, since))):
+        at_risk = [c for c in since if len(c) > k and all(c[:k])]
+        left *= np.mean([c[k] == 1 for c in at_risk]) if at_risk else 1.0
+        expected.append(left)
+    assert np.allclose(survive_from_event(table, "job", 1), expected)
+
+
+def test_kinds_of_persons_are_compared_as_in_the_challenge() -> None:
+    """By pivot tables, as the challenge's own scorer counts; the limits are those of 20 rows a person."""
+    one, other = make_table(), make_table(seed=1)
+    rng, off = np.random.default_rng(5), []
+    pivots = []
+    for table in (one, other):
+        rows = pd.DataFrame({"person": table.person, "job": table.codes["job"], "n": 1})
+        pivots.append(rows.pivot_table(values="n", index="person", columns="job", aggfunc="count", fill_value=0))
+    for _ in range(ALIKE_PERSONS):
+        like = pivots[0].to_numpy()[rng.integers(len(pivots[0]))]
+        limit = rng.integers(1, 5, endpoint=True, size=2)
+        shares = [(np.abs(pivot.to_numpy() - like) <= limit).all(axis=1).mean() for pivot in pivots]
+        off.append(abs(shares[0] - shares[1]))
+    found = compare_kinds_of_persons(one, other, ["job"], 20, seed=5)
+    assert found > 0 and np.isclose(found, np.mean(off))
+    assert compare_kinds_of_persons(one, one, ["job"], 20) == 0
 
 
 def test_slopes_within_persons_are_those_with_a_dummy_of_each() -> None:

@@ -227,6 +227,21 @@ def test_a_sweep_in_blocks_keeps_the_residuals_exact(blocks: int) -> None:
         assert np.abs(sweeper.residuals).sum() < 0.05 * before
 
 
+def test_views_of_attributes_that_are_not_visited_change_nothing() -> None:
+    rng = np.random.default_rng(3)
+    sizes, cliques, rows = [4, 3, 5], [(0, 1), (1, 2), (1,)], 2_000
+    start = [rng.integers(0, s, rows).astype(np.uint8) for s in sizes]
+    goal = np.stack([rng.integers(0, s, rows) ** 2 // s for s in sizes])
+    residuals = counted(goal, sizes, cliques) - counted(np.stack(start), sizes, cliques)
+    made = []
+    for visited in (None, frozenset({1})):
+        columns = [column.copy() for column in start]
+        with Sweeper(columns, sizes, cliques, [1, 2, 4], residuals, 1, visited=visited) as sweeper:
+            assert sweeper.sweep(np.array([1]), 1, True, 1, 0) > 0
+        made.append(np.stack(columns))
+    np.testing.assert_array_equal(*made)
+
+
 def test_sums_that_would_leave_32_bits_are_done_in_64() -> None:
     rows = 1_000
     columns = [np.zeros(rows, np.uint8), np.zeros(rows, np.uint8)]
