@@ -181,10 +181,10 @@ class OrderedCodec(Codec):
         """Return values clamped to the bounds, and which of them are null or exact, so not numbers of an interval."""
         numbers, _ = self.numbers(array)
         low, high = self._find_bounds()
-        kept = np.clip(np.where(np.isnan(numbers), low, numbers), low, high)
-        alone = (self._find_exact_cells(numbers) >= 0) | (self._find_exact_cells(kept) >= 0)
-        alone |= np.isin(kept, [self.cells.fine[i].low for i in self.cells.points])
-        return kept, alone | (np.isnan(numbers) if self._nullable else False)
+        clamped = np.clip(np.where(np.isnan(numbers), low, numbers), low, high)
+        alone = (self._find_exact_cells(numbers) >= 0) | (self._find_exact_cells(clamped) >= 0)
+        alone |= np.isin(clamped, [self.cells.fine[i].low for i in self.cells.points])
+        return clamped, alone | (np.isnan(numbers) if self._nullable else False)
 
     def _find_exact_cells(self, numbers: Floats) -> NDArray[np.int64]:
         """Return the cell of every number that is an exact value, also as a float of 32 bits; -1 of the others."""
