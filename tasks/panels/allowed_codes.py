@@ -56,12 +56,12 @@ def take_values(values: Interval, chosen: NDArray[Any]) -> Interval:
 
 @dataclass(frozen=True)
 class _PairRule:
-    """A condition over a row and one other; ``word``: which; ``own`` and ``other``: followed attributes of both."""
+    """A condition over a row and one other; ``word``: which; ``attributes``, ``other_attributes``: those followed."""
 
     word: str
     node: Node
-    own: frozenset[str]
-    other: frozenset[str]
+    attributes: frozenset[str]
+    other_attributes: frozenset[str]
 
 
 class AllowedCodes:
@@ -131,7 +131,8 @@ class AllowedCodes:
         """
         allowed: Bools | None = None
         for rule in self._pair_rules:
-            sides = (rule.own, rule.other) if new_is_own else (rule.other, rule.own)
+            sides = (rule.attributes, rule.other_attributes)
+            sides = sides if new_is_own else sides[::-1]
             ready = attribute in sides[0] and sides[0] <= {attribute, *new.codes} and sides[1] <= {*known.codes}
             if rule.word != word or not ready:
                 continue

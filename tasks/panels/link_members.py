@@ -201,13 +201,13 @@ class MemberLinker:
         for a in self._following:
             code, places[a] = self._followed[a].locate(self._draws[a](coarse[a], rng), rng.random(rows))
             codes[a] = code.astype(choose_code_dtype(self._sizes[a]))
-        held = self._hold(households, np.arange(rows), households.own)
+        held = self._hold(households, np.arange(rows), households.drawn_position)
         own_seed = int(rng.integers(1 << 62))
         fit_relations(codes, [], held, self._sizes, self._relations, own_seed, self._threads)
-        role = households.roles[np.arange(rows), households.own]
+        role = households.roles[np.arange(rows), households.drawn_position]
         for a, shares in self._by_role.items():
             redraw_forbidden(codes[a], shares, role, shares[role] > 0, rng)
-        drawn_members = _Members(np.arange(rows), households.own, codes, places)
+        drawn_members = _Members(np.arange(rows), households.drawn_position, codes, places)
         members, first = [drawn_members], drawn_members
         if (later := drawn_members.take(drawn_members.position > 0)).household.size:
             kind = self._find_kinds_beside_first(households, later)
@@ -350,7 +350,9 @@ class _Households:
         for end in ends.T:
             self.roles += places >= end[:, None]
         every = np.arange(len(composition))
-        self.own = ends[every, role] - 1 - (rng.random(len(composition)) * members[every, role]).astype(np.int64)
+        self.drawn_position = (
+            ends[every, role] - 1 - (rng.random(len(composition)) * members[every, role]).astype(np.int64)
+        )
 
     def recode_roles(self, role: Codes) -> Codes:
         """Return the coarse codes of roles."""

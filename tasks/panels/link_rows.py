@@ -130,10 +130,10 @@ class Linker:
         Summaries are those of the linked rows.
         """
         persons = _Persons(self, coarse, rng)
-        row_sets = [persons.own]
+        row_sets = [persons.drawn_rows]
         for forward in (True, False):
             remaining = persons.rows - 1 - persons.before if forward else persons.before
-            now, done = persons.own, 0
+            now, done = persons.drawn_rows, 0
             while (now := now.take(remaining[now.person] > done)).person.size:
                 done += 1
                 now = self._make_next(persons, now, remaining[now.person] - done, rng, forward=forward)
@@ -259,7 +259,7 @@ class Linker:
         parts = [(r.codes, r.places, r.stays) for r in row_sets]
         row_sets.clear()
         order = np.lexsort((position, person))
-        drawn = order < len(persons.own.person)
+        drawn = order < len(persons.drawn_rows.person)
         person, position, step, fine = person[order], position[order], step[order], {}
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
@@ -317,7 +317,7 @@ class _Persons:
             codes[a] = code.astype(choose_code_dtype(linker._sizes[a]))
         none = {a: np.zeros(len(places_in_order), bool) for a in codes}
         number, position = (numbers.astype(np.int32) for numbers in (np.arange(len(places_in_order)), self.before))
-        self.own = _Rows(number, position, self._step, codes, places, none)
+        self.drawn_rows = _Rows(number, position, self._step, codes, places, none)
 
     def read_carried(self, name: str, person: Integers, step: Integers) -> Interval:
         """Return what a column that is not followed is, or may be, in rows of these persons at these steps."""
