@@ -19,6 +19,8 @@ MEASURING so far:
 2. 2026-11-25, `privsyn` with two seeds, after single columns were smoothed; nothing was changed by it (the same note).
 3. 2026-11-26, `privsyn` with two seeds, after slopes, trends asked twice and frequent values; nothing was changed by it
    (the same note).  Before it flights2013 was run for its CPU seconds alone (docs/notes/2026-11-26-relations-anew.md).
+4. 2026-11-26, `privsyn` with two seeds, after rounded values followed places and heat was tried on a sample; nothing
+   was changed by it (the same note).
 """
 
 from __future__ import annotations

@@ -155,6 +155,10 @@ def fold_tables(content: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(table.get("columns", ()), Mapping | list | tuple | str):
             problem = "are neither described nor listed"
             raise FieldError(problem, "Write `columns: {NAME: {kind: ...}}`", ("tables", name, "columns"))
+        place = name_one_place(name)
+        if place in table.get("columns", ()) and table.get("order") != place:
+            problem = f"have {place!r}, the name of the order of rows that have none"
+            raise FieldError(problem, "Rename the column", ("tables", name, "columns"))
     tables = {name: dict(table) for name, table in given.items()}
     above, below, *further = _arrange(tables)
     if content.get("data") or content.get("query"):
@@ -183,20 +187,37 @@ def fold_tables(content: Mapping[str, Any]) -> dict[str, Any]:
             folded[field] = tables[below].pop(field)
     for name in further:
         tables[name]["columns"] = _describe_further(name, tables)
-    for place in (folded, *tables.values()):
-        if isinstance(place.get("workload"), list | tuple):
-            place["workload"] = [_drop_table_names(asked, tables) for asked in place["workload"]]
+    for own, content_of in ((below, folded), *((name, tables[name]) for name in further)):
+        if isinstance(content_of.get("workload"), list | tuple):
+            at = () if own == below else ("tables", own)
+            asked = enumerate(content_of["workload"])
+            content_of["workload"] = [_drop_table_names(a, own, tables, (*at, "workload", i)) for i, a in asked]
     folded |= {"tables": tables, "columns": columns}
     most = tables[below].pop("max", None)
     folded["unit"] = _fold_unit(content.get("unit"), most, above, below, tables)
     return folded
 
 
-def _drop_table_names(asked: Any, tables: Mapping[str, Any]) -> Any:
-    """Return a set of the workload with its question about columns by their plain names."""
+def list_path(of: Mapping[str, str | None], name: str) -> tuple[str, ...]:
+    """Return a table and those above it, by their names; ``of``: of every table the one above, None for the first."""
+    above = of[name]
+    return (name,) if above is None else (name, *list_path(of, above))
+
+
+def _drop_table_names(asked: Any, name: str, tables: Mapping[str, Any], place: tuple[str | int, ...]) -> Any:
+    """Return a set of the workload of a table with its question about columns by their plain names.
+
+    Raises FieldError where it names a table that is neither this one nor above it, whose column may be called the same.
+    """
     if not isinstance(asked, Mapping) or not isinstance(asked.get("question"), str):
         return asked
-    return {**asked, "question": drop_table_names(asked["question"], tables)}
+    path = list_path({own: table.get("of") for own, table in tables.items()}, name)
+    plain = drop_table_names(asked["question"], path)
+    other = next((own for own in tables if own not in path and drop_table_names(plain, (own,)) != plain), None)
+    if other is not None:
+        problem = f"names a column of {other}, and is about {' and '.join(path)}"
+        raise FieldError(problem, f"Write it in `tables.{other}.workload`", (*place, "question"))
+    return {**asked, "question": plain}
 
 
 def join_columns(content: Mapping[str, Any]) -> Any:

@@ -7,13 +7,16 @@ one, what is left of the cap.
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 
+import pyarrow.parquet as pq
 from prefect import get_run_logger
 from prefect.artifacts import (
     create_image_artifact,
@@ -28,6 +31,7 @@ from privsyn.base.errors import BudgetRefusedError, ContractError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.promise import Guarantee
+from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import Run
 from privsyn.engine.step_tables import StepRefs, read_verdicts
 from privsyn.flows.metrics import note_success
@@ -38,11 +42,15 @@ from privsyn.ledgers.dataset_summary import AT_CAP_DELTA, DatasetSummary
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.certificate_of_run import build_certificate
 from privsyn.publish.folder import Published
+from privsyn.publish.formats.linked_files import list_linked_tables, name_linked_file
 from privsyn.publish.markdown import render_note
 from privsyn.publish.relations_picture import NAME, draw_picture, make_data_uri
 from privsyn.publish.release_note import Looks, list_looks
 from privsyn.storage.released_files import read_manifest
 from privsyn.tasks.privacy.accountant import CapAccountant, convert_rho_to_epsilon
+
+ROWS_OF_CARD = 5
+"""How many of its rows the card of a table shows."""
 
 
 def format_artifact_key(kind: str, dataset: str) -> str:
@@ -92,6 +100,8 @@ def show_release(run: Run, refs: Mapping[str, StepRefs], published: Published) -
         about = f"What to give away, what to keep: {what}"
         create_markdown_artifact(page, key=format_artifact_key("files", run.dataset), description=about)
         _link_report(run)
+    with ignore_page_errors("tables"):
+        _show_tables(run.request.spec, published, what)
     words = ""
     with ignore_page_errors("overview"):
         words = _show_overview(run, refs, what)
@@ -196,6 +206,21 @@ def _format_paid(run: Run) -> str:
 def _format_files(run: Run, published: Published) -> str:
     manifest, web = read_manifest(published.folder), Settings().released_url
     return format_files_page(manifest, published.folder, run.private_folder, run.private_report, web)
+
+
+def _show_tables(spec: ReleaseSpec, published: Published, what: str) -> None:
+    """Show a card of each of the tables that join: how many rows it has, what they are rows of, and its first ones."""
+    for name in list_linked_tables(spec):
+        with pq.ParquetFile(published.folder / name_linked_file(name)) as file:
+            rows = file.metadata.num_rows
+            first = [row for batch in islice(file.iter_batches(ROWS_OF_CARD), 1) for row in batch.to_pylist()]
+        above = spec.tables[name].of
+        about = f"{name}: {rows:,} synthetic rows" + (f", each of a row of {above}" if above else "")
+        create_table_artifact(
+            table=[{column: "" if value is None else str(value) for column, value in row.items()} for row in first],
+            key=format_artifact_key(f"table-{re.sub('[^a-z0-9]+', '-', name.lower())}", spec.dataset),
+            description=f"{about}; the first {ROWS_OF_CARD} are shown: {what}",
+        )
 
 
 def _link_report(run: Run) -> None:

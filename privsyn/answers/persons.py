@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def answer_persons(release: Questions, what: str, by: Sequence[str], level: float, *, share: bool) -> pd.DataFrame:
     """Return of how many persons a summary is true, or of what share of them, in groups by constant columns."""
     released = release._counts
-    what = drop_table_names(what, released.request.spec.tables)
+    what = drop_table_names(what, released.tables)
     summary = read_summary(what)
     panel = released.request.spec.panel
     if panel is None:

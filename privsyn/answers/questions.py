@@ -423,7 +423,7 @@ def parse(text: str) -> ParsedQuestion:
 
 def answer(release: Questions, text: str, level: float = 0.95, *, population: bool = False) -> pd.DataFrame:
     """Return the release's answer to a question.  Raises RequestError for what is no question to it."""
-    asked = parse(drop_table_names(text, release._counts.request.spec.tables))
+    asked = parse(drop_table_names(text, release._counts.tables))
     if population and asked.what not in ("count", "share", "mean"):
         raise RequestError(
             f"{asked.what}() has no interval about the population",

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from privsyn.answers.conditions import Language
 from privsyn.data_contracts.certificate import Manifest, ManifestFile
 from privsyn.data_contracts.domain import Clique, Domain, Merge
-from privsyn.data_contracts.linked_tables import get_above, list_further
+from privsyn.data_contracts.linked_tables import get_above, list_further, list_path
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.rules import infer_type
 from privsyn.engine.request import Request
@@ -103,6 +103,14 @@ class ReleasedCounts:
         return f"{first}s {rest}".rstrip()
 
     @cached_property
+    def tables(self) -> tuple[str, ...]:
+        """The tables whose columns it has, by their names: one of rows and those above it; none for one table."""
+        if not self._is_further:
+            return tuple(self.request.spec.tables)
+        of = {name: table.of for name, table in read_public_spec(self.manifest, FIELD).tables.items()}
+        return list_path(of, self.branch)
+
+    @cached_property
     def steps(self) -> tuple[Step, ...]:
         """The steps that made the release."""
         return build_steps(self.request)
@@ -140,7 +148,7 @@ class ReleasedCounts:
         types = {name: infer_type(column) for name, column in spec.released_columns.items()}
         attributes = {column: a for a in self.attributes for column in self.written[a]}
         rules = self.encoding.rules or CompiledRules.compile(spec)
-        return Language(types, rules, attributes, spec.unmeasured_columns.keys(), spec.tables.keys())
+        return Language(types, rules, attributes, spec.unmeasured_columns.keys(), self.tables)
 
     @cached_property
     def every_codec(self) -> dict[str, Codec]:

@@ -20,7 +20,7 @@ from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
 from privsyn.data_contracts.compared_columns import get_step
 from privsyn.data_contracts.csv_options import USUAL_NULLS
 from privsyn.data_contracts.domain import Clique
-from privsyn.data_contracts.linked_tables import get_above, list_further
+from privsyn.data_contracts.linked_tables import get_above, list_further, name_one_place
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.receipts import compute_sigma
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -215,8 +215,9 @@ def _plan_columns(request: Request, table: str = "") -> Iterator[ColumnPlan]:
     spec, encoding = request.spec, request.encoding
     above = spec.columns.keys() - {*spec.tables[table].columns} if table else frozenset()
     of = f", of {table}" if table else ""
+    made = name_one_place(table)  # no column of the user's
     for c in encoding.codecs:
-        if c.attribute not in above:
+        if c.attribute not in above and not c.attribute.startswith(made):
             of_above = f"of a row of {get_above(spec.tables)[0]}" if table and isinstance(c, FIGURES) else ""
             yield ColumnPlan(c.attribute, (of_above or _name_kind(spec, c)) + of, c.size, int(c.groups.max()) + 1)
     for c in encoding.computed:

@@ -193,9 +193,7 @@ class Run:
     def _execute_plain(self, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
         if step.run is None:
             raise TypeError(f"{step.name} has no function to run")
-        tables_in = self._open_inputs(
-            step, inputs
-        )  # with the folder of the parts that it makes, until they are written
+        tables_in = self._open_inputs(step, inputs)  # has the folder of the parts that it makes, until they are written
         outputs = step.run(step.restrict(self.request), tables_in, self._progress(step))
         return self._write(step, outputs)
 

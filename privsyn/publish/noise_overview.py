@@ -74,13 +74,15 @@ class ReleasedInputs:
         looks = {step.name for step in run.release_steps if step.look.noise_of == "a count"}
         producers = list_whole_stages(get_step(run.steps, "make_consistent").producers)
         rounds = [name for name in producers if name in looks]
+        # Linked rows come of records, one a person or household, which is what marginals count.
+        made = next((s for s in run.steps if s.name == "link_rows"), get_step(run.steps, "decode"))
         return cls.of(
             run.request.encoding,
             read(ref("compress_domain.recode")),
             [read(ref(f"{step}.receipts")) for step in rounds],
             [read(ref(f"{step}.noisy")) for step in rounds],
             read(ref("make_consistent.marginals")),
-            run.store.stored(ref(get_step(run.steps, "decode").inputs[0])),
+            run.store.stored(ref(made.inputs[0])),
         )
 
     @classmethod

@@ -327,7 +327,7 @@ def _write_rows(
 ) -> Iterator[str]:
     """Yield the lines of a table of rows of ``above``; ``own``: its own key; ``one``: what a row above is.
 
-    ``person``: the persons' key, which rows of rows may name, too.
+    ``person``: of a further table the persons' key, which rows of rows may name, too.
     """
     rows = "members" if household else "rows"
     yield f"  {below.name}:"
@@ -340,6 +340,8 @@ def _write_rows(
     if len(order) == 1:
         why = "the column of roles" if household else f"in this order rows of a {one} follow each other"
         yield _guess(guesses, f"{below.name}.order", f"order: {format_scalar(order[0])}", why)
+    elif not order and person is not None:  # of a further table, which may have none
+        yield f"    # order: COLUMN, where rows of a {one} follow each other in one; none is needed"
     else:
         wanted = "the column of roles of members" if household else f"in which order rows of a {one} follow each other"
         several = f": {_list_names(order)}?" if order else ""

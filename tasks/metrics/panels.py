@@ -44,6 +44,11 @@ class PanelTable:
         """The first row of each person."""
         return np.flatnonzero(np.diff(self.person, prepend=-1) != 0)
 
+    @property
+    def number(self) -> Integers:
+        """The position of each row's person among the persons, from 0, shape (rows,)."""
+        return np.cumsum(np.diff(self.person, prepend=-1) != 0) - 1
+
     def by_ranks(self, column: str) -> PanelTable:
         """Return the table with the ranks of a column's values in their place, ties at the middle of theirs."""
         values = self.values[column]
@@ -133,7 +138,7 @@ def compute_spell_length(table: PanelTable, column: str) -> float:
 
 def share_ever(table: PanelTable, column: str) -> Floats:
     """Return the share of persons that ever had each code, shape (size,)."""
-    person = np.cumsum(np.diff(table.person, prepend=-1) != 0) - 1
+    person = table.number
     seen = np.unique(person * table.sizes[column] + table.codes[column]) % table.sizes[column]
     return np.bincount(seen, minlength=table.sizes[column]) / max(len(table.starts), 1)
 
@@ -163,7 +168,7 @@ def survive_from_event(table: PanelTable, column: str, code: int) -> Floats:
     """
     begun = np.flatnonzero(table.codes[column] == code)
     first = np.full(len(table.starts), len(table.person))
-    number = np.cumsum(np.diff(table.person, prepend=-1) != 0) - 1
+    number = table.number
     np.minimum.at(first, number[begun], begun)
     chosen = np.arange(len(table.person)) >= first[number]
     codes = {column: table.codes[column][chosen]}
@@ -198,7 +203,7 @@ def compare_kinds_of_persons(
 
 def _count_rows_by_code(table: PanelTable, columns: Sequence[str]) -> Integers:
     """Return how many rows with each code of each column every person has, shape (persons, codes of all columns)."""
-    number, persons = np.cumsum(np.diff(table.person, prepend=-1) != 0) - 1, len(table.starts)
+    number, persons = table.number, len(table.starts)
     counts = [
         np.bincount(number * table.sizes[c] + table.codes[c], minlength=persons * table.sizes[c]).reshape(persons, -1)
         for c in columns
@@ -282,7 +287,7 @@ def compare_compositions(one: PanelTable, other: PanelTable, roles: int) -> floa
 
 def _count_roles(table: PanelTable, roles: int) -> Integers:
     """Return how many members of each role every household has, shape (households, roles)."""
-    household = np.cumsum(np.diff(table.person, prepend=-1) != 0) - 1
+    household = table.number
     counts = np.bincount(household * roles + table.step, minlength=len(table.starts) * roles)
     return counts.reshape(-1, roles)
 
@@ -290,7 +295,7 @@ def _count_roles(table: PanelTable, roles: int) -> Integers:
 def pair_with_first(table: PanelTable, role: int) -> tuple[Integers, Integers]:
     """Return the rows of first members in the first role, and in each of their households the first one in ``role``."""
     begins = table.starts
-    household = np.cumsum(np.diff(table.person, prepend=-1) != 0) - 1
+    household = table.number
     places = np.flatnonzero(table.step == role)
     places = places[np.diff(household[places], prepend=-1) != 0]
     first = begins[household[places]]

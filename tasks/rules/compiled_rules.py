@@ -451,7 +451,7 @@ def _find_edges(column: Any, sign: str, value: float, after_reals: bool) -> tupl
         case NumberColumn(decimals=int() as decimals):
             step = 10.0**-decimals
             below, above = value, round(value + step, decimals)
-        case NumberColumn() if after_reals and sign in ("<=", ">"):
+        case NumberColumn() if after_reals:
             below, above = value, find_next_value(value, column.grid())
         case NumberColumn() | DatetimeColumn():
             below = above = value

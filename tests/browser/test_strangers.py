@@ -16,7 +16,7 @@ import pytest
 
 from tests.browser.conftest import REBOUND, Place
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 ATTACK = """
 const [api, run, login, done] = arguments;

@@ -181,8 +181,10 @@ def test_a_named_question_gives_its_columns_edges_and_is_in_check_and_note() -> 
     assert "the cells of `region, happy where age < 31`" in write_section("targets", asked)
 
 
-@pytest.mark.parametrize("condition", ["x > 0.6", "x <= 0.6", "0.6 < x", "x < 0.6"])
-@pytest.mark.parametrize("field", [{}, {"step": 0.2}, {"bins": 10}], ids=["open", "step", "bins"])
+@pytest.mark.parametrize("condition", ["x > 0.6", "x <= 0.6", "0.6 < x", "x < 0.6", "x == 0.6", "x in [0.25, 0.6]"])
+@pytest.mark.parametrize(
+    "field", [{}, {"step": 0.2}, {"bins": 10}, {"exact": [0.6]}], ids=["open", "step", "bins", "exact"]
+)
 def test_a_condition_about_reals_is_true_of_whole_cells(condition: str, field: dict) -> None:
     columns = {"x": {"kind": "number", "min": 0, "max": 1, **field}, "y": {"kind": "boolean"}}
     asked = make_spec(columns, workload=[{"question": f"y where {condition}"}])

@@ -52,6 +52,7 @@ COPIED = (
     "README.md",
     "requirements.lock",
     "requirements-dev.lock",
+    "requirements-uv.lock",
     "pyproject.toml",
 )
 

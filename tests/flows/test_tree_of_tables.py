@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import privsyn
+from privsyn.answers import questions
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.ledgers.ledger import Ledger
@@ -78,6 +79,9 @@ def test_rows_of_a_further_table_may_have_no_order() -> None:
     tables, content = make_tree(400), make_tree_content(workload=[{"question": "share(ever(dose == 2)) by job"}])
     del content["drugs"]["order"]
     spec = make_tables_spec(content, **LARGE, **QUICK)
+    planned = privsyn.check_spec(spec).columns
+    assert "dose" in {c.column for c in planned}
+    assert not any("in no order" in c.column for c in planned)
     release = privsyn.release(tables, spec)
     rows = pq.read_table(release.folder / "tables" / "drugs.parquet")
     assert rows.column_names == ["drug", "visit", "day", "dose"]
@@ -165,6 +169,10 @@ def test_a_further_table_is_asked(made: Any) -> None:
     assert np.abs(answer["estimate"] - real.reindex(answer.index)).max() < 0.15
     assert "drawn at random from those of one row of visits" in " ".join(answer.attrs["words"])
     assert drugs.transitions("dose")["estimate"].notna().any()
+    named = questions.answer(drugs, "share(drugs.dose == 1 and persons.sex == 'f') by visits.job")
+    assert named["estimate"].tolist() == drugs.share("dose == 1 and sex == 'f'", by="job")["estimate"].tolist()
+    with pytest.raises(RequestError):
+        questions.answer(drugs, "buys.day")
     with pytest.raises(RequestError, match=r"not known: ever\(dose == 1\) of a row of visits was not measured"):
         drugs.persons("ever(dose == 1)")
     with pytest.raises(RequestError, match="Name one of drugs, buys"):

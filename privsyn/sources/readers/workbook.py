@@ -6,6 +6,7 @@ A cell is read as text, as in a CSV file: what it is does not depend on the othe
 from __future__ import annotations
 
 import datetime as dt
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -32,7 +33,7 @@ class WorkbookReader(Reader):
     """A sheet of a workbook: the one called ``sheet``, or the only one; row ``header``, from 1 on, has the names."""
 
     def __init__(self, path: Path, sheet: str | None = None, header: str = "1") -> None:
-        if not (header.isascii() and header.isdecimal() and 1 <= int(header[:9]) <= MAX_ROWS):
+        if re.fullmatch(r"[1-9][0-9]{0,6}", header) is None or int(header) > MAX_ROWS:
             raise RequestError(f"has the header {header[:40]!r}, which is not a row's number", f"Write {_FORM}", "data")
         with need_package("openpyxl", "reading Excel workbooks", "codebooks"):
             import openpyxl

@@ -71,6 +71,15 @@ def test_a_worker_at_work_is_waited_for_longer_than_the_limit(cluster: Any, tmp_
     assert part.path == "part"
 
 
+@pytest.fixture
+def heard_interrupts() -> Iterator[None]:
+    """Python's own handler: a command that a shell puts in the background is started with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heard_interrupts")
 def test_who_asks_to_stop_is_heard_while_workers_are_waited_for(cluster: Any) -> None:
     with closing(opened(cluster, 0.2)) as engine:
         take_workers(cluster, engine)

@@ -57,6 +57,27 @@ def test_questions_may_name_the_table_before_a_column() -> None:
     assert spec.tables["drugs"].workload[0].columns == ("dose", "job")
 
 
+def test_a_question_of_one_table_names_no_column_of_another_that_is_called_the_same() -> None:
+    week = {"week": {"kind": "integer", "min": 1, "max": 52}}
+    content = make_tree_content(workload=[{"question": "share(buys.week == 3) by visits.job"}])
+    content["drugs"]["columns"] |= week
+    words = "names a column of buys, and is about drugs and visits and persons. Write it in `tables.buys.workload`"
+    with pytest.raises(ValidationError, match=words):
+        make_tables_spec(content)
+    content = make_tree_content()
+    content["buys"]["columns"]["job"] = content["visits"]["columns"]["job"]
+    with pytest.raises(ValidationError, match="names a column of buys, and is about visits and persons"):
+        make_tables_spec(content, workload=[{"question": "buys.job, sex"}])
+
+
+@pytest.mark.parametrize("table", ["visits", "drugs"])
+def test_no_column_has_the_name_of_the_order_of_rows_in_none(table: str) -> None:
+    content = make_tree_content()
+    content[table]["columns"][f"{table} (in no order)"] = {"kind": "integer", "min": 0, "max": 9}
+    with pytest.raises(ValidationError, match=r"the name of the order of rows that have none\. Rename the column"):
+        make_tables_spec(content)
+
+
 def test_a_further_table_may_have_no_order() -> None:
     spec = make_tables_spec(change("drugs", order=None))
     assert ReleaseSpec.model_validate(spec.model_dump(mode="json")) == spec

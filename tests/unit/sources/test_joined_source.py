@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from privsyn.base.errors import RequestError
+from privsyn.engine.request import Request
 from privsyn.sources import joined_source
 from privsyn.sources.open_source import open_source
 from privsyn.tasks.kernels import text_hash
+from privsyn.tasks.panels.choose_rows import RowsOfPersons
+from privsyn.tasks.steps.encode import Repairs, encode
 from tests.support.linked_tables import Tables, make_tables_spec, make_tree, make_tree_content
 
 KEYS = pa.array(["a", "", "é", "a ", "10"])
@@ -48,3 +52,19 @@ def test_a_table_of_a_tree_that_does_not_fit_is_named(changed: Callable[[Tables]
     with pytest.raises(RequestError) as refused:
         open_source(tables | changed(tables), make_tables_spec(make_tree_content()))
     assert refused.value.field == field
+
+
+def test_records_of_rows_in_no_order_do_not_hang_on_how_they_are_stored() -> None:
+    content = make_tree_content()
+    del content["drugs"]["order"]
+    tables, spec, found = make_tree(60), make_tables_spec(content), []
+    stored = np.arange(tables["drugs"].num_rows)
+    for order in (stored, stored[::-1], np.random.default_rng(1).permutation(stored)):
+        source = open_source(tables | {"drugs": tables["drugs"].take(order)}, spec)
+        released = tuple(name for name in source.columns if name in spec.released_columns)
+        branch = Request(spec, released).branches["drugs"]
+        rows = RowsOfPersons(source.further["drugs"].batches)
+        records = pa.Table.from_batches(encode(rows, branch.encoding, branch.spec.unit, Repairs()))
+        found.append(records.sort_by([(name, "ascending") for name in records.column_names]))
+    assert found[0].num_rows > 20
+    assert found[0].equals(found[1]) and found[0].equals(found[2])

@@ -113,6 +113,13 @@ def test_what_is_said_is_no_guess() -> None:
         privsyn.draft_spec(tables["persons"], key="a")
 
 
+def test_a_further_table_without_a_time_is_drafted_without_an_order() -> None:
+    items = pa.table({"visit": ["v1"], "item": ["a"], "price": [1.5]})
+    made = draft_tables(make_visits(20) | {"items": items})
+    assert "order" not in read(made.text)["items"] and "tables.items.order" not in made.guesses
+    assert "# order: COLUMN, where rows of a row of visits follow each other in one" in made.text
+
+
 @pytest.mark.slow
 def test_a_dictionary_of_both_tables_names_keys_and_values(tmp_path: Path) -> None:
     (tmp_path / "d.sql").write_text(
