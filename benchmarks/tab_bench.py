@@ -238,48 +238,19 @@ def make(table: Table, method: str, epsilon: float, seed: int, rows: pd.DataFram
     return table.coder.decode(made.table, seed), time.process_time() - begun
 
 
-def score_trees(
-    table: Table, made: pd.DataFrame, seed: int, settings: Mapping[str, Any] | None = None
-) -> dict[str, float]:
-    """Return the figures of CatBoost trained on ``made`` rows; none where it is not installed.
-
-    ``settings``: those of :func:`tune_trees`; None: the fixed ones.
-    """
-    found = _run_trees(table, made, "trees", {"seed": seed, "settings": settings or {}})
-    return {name: value for name, value in found.items() if name in FIGURES}
-
-
-def tune_trees(table: Table) -> dict[str, Any]:
-    """Return the settings of CatBoost that the benchmark's tuning finds on the real rows, and its CPU seconds."""
-    return _run_trees(table, table.train, "settings", {"tune": True})
-
-
-def _run_trees(table: Table, train: pd.DataFrame, answer: str, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the file ``answer`` of tab_bench_trees.py; empty where CatBoost is not installed."""
+def score_trees(table: Table, made: pd.DataFrame, seed: int) -> dict[str, float]:
+    """Return the figures of CatBoost trained on ``made`` rows; none where it is not installed."""
     python = ENVIRONMENTS / "catboost" / "bin" / "python"
     if not python.exists():
         return {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for part, rows in (("train", train), ("val", table.val), ("test", table.test)):
+        for part, rows in (("train", made), ("val", table.val), ("test", table.test)):
             rows.to_csv(folder / f"{part}.csv", index=False)
-        (folder / "request.json").write_text(json.dumps({"numbers": table.numbers, **request}), encoding="utf-8")
+        (folder / "request.json").write_text(json.dumps({"numbers": table.numbers, "seed": seed}), encoding="utf-8")
         subprocess.run([str(python), str(HERE / "tab_bench_trees.py"), str(folder)], check=True)
-        return dict(json.loads((folder / f"{answer}.json").read_text(encoding="utf-8")))
-
-
-def print_tuned(table: Table, asked: argparse.Namespace) -> None:
-    """Print the figures of CatBoost with fixed settings and with tuned ones, a row of Markdown a run."""
-    settings = tune_trees(table)
-    print(table.name, settings, flush=True)
-    settings.pop("cpu", None)
-    for method in asked.methods:
-        for epsilon in (0.0,) if method in WITHOUT_NOISE else asked.epsilons:
-            for seed in range(1 if method in WITHOUT_NOISE else asked.seeds):
-                made, _ = make(table, method, epsilon, seed, table.train)
-                fixed, tuned = (score_trees(table, made, seed, s) for s in (None, settings))
-                cells = [f"{f[name]:.4f}" for name in ("accuracy", "f1", "auc") for f in (fixed, tuned)]
-                print(_join(table.name, method, f"{epsilon:g}", str(seed), *cells), flush=True)
+        found = json.loads((folder / "trees.json").read_text(encoding="utf-8"))
+    return {name: value for name, value in found.items() if name in FIGURES}
 
 
 def measure(table: Table, made: pd.DataFrame, seed: int) -> dict[str, float]:
@@ -393,7 +364,6 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, default=os.environ.get("TAB_BENCH_CSV"), help="folder of the other tables")
     parser.add_argument("--store", type=Path, default=STORE)
     parser.add_argument("--disclosure", action="store_true", help="print the membership disclosure scores instead")
-    parser.add_argument("--tuned", action="store_true", help="print what tuned CatBoost gets instead")
     asked = parser.parse_args()
     store = Store(asked.store)
     for name in asked.tables:
@@ -405,11 +375,9 @@ def main() -> None:
                 for epsilon in asked.epsilons:
                     score, chance = measure_disclosure(table, method, epsilon)
                     print(f"| {name} | {method} | {epsilon:g} | {score:.4f} | {chance:.4f} |", flush=True)
-        elif asked.tuned:
-            print_tuned(table, asked)
         else:
             run_missing(store, table, asked)
-    if not (asked.disclosure or asked.tuned) and asked.store == STORE:
+    if not asked.disclosure and asked.store == STORE:
         write_page(store.runs.values())
 
 
