@@ -75,7 +75,7 @@ def choose_persons(
         return np.ones(len(rows), np.int64)
     cells = _Cells(codes, {a: len(counts) for a, counts in have.items()}, starts, int(rows.max()))
     of_rows = np.bincount(rows - 1).astype(np.float64)
-    target, present = (np.concatenate([of_rows, *of.values()]) for of in (wanted, have))
+    target, present = (np.concatenate([of_rows, *by_column.values()]) for by_column in (wanted, have))
     give = np.concatenate([SLACK * of_rows + LEAST, *slack.values()])
     rng = np.random.default_rng([seed, 0xCA1B])
     slopes = _find_slopes(cells, target, present, give, rng)
