@@ -443,7 +443,7 @@ def _simplify_type(type_: pa.DataType) -> pa.DataType:
 
 
 def _compute_reach(codec: Codec) -> tuple[Floats, Floats] | None:
-    bounds = codec.value_bounds()[codec.attribute]
+    bounds = codec.counted_bounds()[codec.attribute]
     if isinstance(bounds, tuple):
         return bounds
     if pa.types.is_string(_simplify_type(bounds.type)):
