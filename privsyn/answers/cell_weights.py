@@ -183,12 +183,12 @@ class Cells:
             fine = codes if self.fine else np.empty(len(codes), dtype=np.int64)
             for code in () if self.fine else range(recode.size):
                 inside = np.flatnonzero(recode.kept & (recode.coarse == code))
-                here = np.flatnonzero(codes == code)
-                fine[here] = rng.choice(inside, len(here))
+                at_code = np.flatnonzero(codes == code)
+                fine[at_code] = rng.choice(inside, len(at_code))
             points = sample_points(self.released, column)
-            each = len(next(iter(points.values()))) // len(recode.coarse)
-            at = pa.array(fine * each + rng.integers(0, each, len(fine)))
-            values |= {name: array.take(at) for name, array in points.items()}
+            points_per_code = len(next(iter(points.values()))) // len(recode.coarse)
+            positions = pa.array(fine * points_per_code + rng.integers(0, points_per_code, len(fine)))
+            values |= {name: array.take(positions) for name, array in points.items()}
         return values
 
     def broadcast(self, columns: Clique, figures: Floats) -> Floats:
@@ -235,15 +235,15 @@ def compute_fine_fractions(released: ReleasedCounts, condition: Condition) -> Fl
 def sample_points(released: ReleasedCounts, attribute: str) -> dict[str, pa.Array]:
     """Return values that stand for each fine code, by released column: POINTS_PER_INTERVAL with both ends."""
     codec, reach = released.codecs[attribute], released.reach.get(attribute)
-    each = POINTS_PER_INTERVAL if reach is not None and codec.in_order else 1
-    if reach is None or each == 1:
+    points_per_code = POINTS_PER_INTERVAL if reach is not None and codec.in_order else 1
+    if reach is None or points_per_code == 1:
         values = codec.decode(np.arange(codec.size), np.random.default_rng(0))
     else:
         type_ = codec.ranges()[attribute].type
         if pa.types.is_timestamp(type_):  # the microseconds inside: rounding would put an end into the cell beside it
             reach = (np.ceil(reach[0] * 1e6) / 1e6, np.floor(reach[1] * 1e6) / 1e6)
         values = {attribute: as_released(np.linspace(*reach, POINTS_PER_INTERVAL, axis=1).ravel(), type_)}
-    codes_column = {name_codes_attribute(attribute): pa.array(np.repeat(np.arange(codec.size), each))}
+    codes_column = {name_codes_attribute(attribute): pa.array(np.repeat(np.arange(codec.size), points_per_code))}
     return values | (codes_column if isinstance(codec, SplitCodec | DifferenceCodec | SummaryCodec) else {})
 
 

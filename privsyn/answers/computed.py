@@ -154,7 +154,7 @@ def ask_by_levels(
     names = [name_label(c) for c in by]
     apart = [c for c in by if c not in released.columns]
     every = [list_levels(released, c) for c in apart]
-    if np.prod([float(len(each)) for each in every]) > MOST_LEVELS:
+    if np.prod([float(len(levels)) for levels in every]) > MOST_LEVELS:
         raise RequestError(
             f"asks for more than {MOST_LEVELS} levels of columns that rules compute",
             "Ask by conditions (`where`) instead",

@@ -78,16 +78,16 @@ class AllOf(Condition):
     @cached_property
     def columns(self) -> tuple[str, ...]:  # type: ignore[override]
         """The columns of all, once."""
-        return tuple(dict.fromkeys(c for each in self.conditions for c in each.columns))
+        return tuple(dict.fromkeys(c for condition in self.conditions for c in condition.columns))
 
     def holds(self, values: Values) -> Bools:
         """Return whether every one holds."""
-        return np.logical_and.reduce([each.holds(values) for each in self.conditions])
+        return np.logical_and.reduce([condition.holds(values) for condition in self.conditions])
 
     @property
     def compares_columns(self) -> bool:
         """Whether one of them compares columns."""
-        return any(each.compares_columns for each in self.conditions)
+        return any(condition.compares_columns for condition in self.conditions)
 
     def parts(self) -> list[Condition]:
         """Return the parts of the condition; parts that share columns are one."""

@@ -77,7 +77,7 @@ def _check_target(question: Question) -> None:
 def answer_shares(question: Question, event: Condition, level: float) -> Estimates:
     """Return the share of rows that ``event`` holds for, among those of each answer."""
     z, cells = compute_normal_factor(level), question.cells
-    part, both = cells.fractions(question.where), cells.fractions(join_conditions(question.where, event))
+    part, part_of_event = cells.fractions(question.where), cells.fractions(join_conditions(question.where, event))
     labels, answers = cells.indicators(question.by)
     beyond = compute_left_out(question, join_conditions(question.where, event), z)
     bottom, shown = select_shown_answers(answers, part, beyond)
@@ -85,8 +85,8 @@ def answer_shares(question: Question, event: Condition, level: float) -> Estimat
     if linear is None:
         _check_target(question)
         return _answer_model_shares(question, event, labels, shown, level)
-    top = sp.csr_matrix(answers.multiply(both))
-    doubt = _cut(answers, both, linear) + _cut(answers, part, linear) + beyond / 2
+    top = sp.csr_matrix(answers.multiply(part_of_event))
+    doubt = _cut(answers, part_of_event, linear) + _cut(answers, part, linear) + beyond / 2
     whole = np.maximum(linear.estimate(bottom), 1.0)
     noise = np.maximum(linear.covariance(top, top), 0.0) + doubt**2
     doubt = np.sqrt(doubt**2 + _compute_sampling_variance(question, linear.estimate(top), noise, whole))
@@ -249,15 +249,15 @@ def _answer_model_shares(
     question: Question, event: Condition, labels: list[Any], shown: Any, level: float
 ) -> Estimates:
     z, released = compute_normal_factor(level), question.released
-    both = Question(released, question.by, join_conditions(question.where, event))
-    bounds = compute_bounds(released, question.columns, question.by, both.where, z)
-    most = bounds.high[shown] + compute_left_out(question, both.where, z)
+    event_question = Question(released, question.by, join_conditions(question.where, event))
+    bounds = compute_bounds(released, question.columns, question.by, event_question.where, z)
+    most = bounds.high[shown] + compute_left_out(question, event_question.where, z)
     whole = answer_counts(Question(released, question.by, question.where, coarse=True), level)
     row_of_label = {label: i for i, label in enumerate(whole.labels)}
     place = [row_of_label.get(label) for label in labels]
     low_whole = np.array([0.0 if i is None else whole.low[i] for i in place])
     high_whole = np.array([np.inf if i is None else whole.high[i] for i in place])
-    top = sum_rows(released, question.columns, question.by, both.where)[shown]
+    top = sum_rows(released, question.columns, question.by, event_question.where)[shown]
     rows = sum_rows(released, question.columns, question.by, question.where)[shown]
     with np.errstate(all="ignore"):
         low = np.clip(np.nan_to_num(bounds.low[shown] / high_whole), 0.0, 1.0)
@@ -282,15 +282,15 @@ def _answer_model_means(
     with np.errstate(all="ignore"):
         estimate = top / rows
     nothing = np.full(len(labels), np.nan)
-    far = compute_distance(released, question.columns, z) if len(question.columns) == 2 else None
-    if far is None or column not in question.columns or column in question.by:
+    distance = compute_distance(released, question.columns, z) if len(question.columns) == 2 else None
+    if distance is None or column not in question.columns or column in question.by:
         return Estimates(labels, estimate, nothing, nothing, nothing, "not known")
     alone = answer_means(Question(released, (), None, (column,)), column, level)
     whole = answer_counts(Question(released, question.by, question.where, coarse=True), level)
     place = {label: i for i, label in enumerate(whole.labels)}
     size = np.array([max(whole.low[place[label]], 0.0) for label in labels])
-    part = np.sqrt(np.maximum(size, 1.0))
-    departure = np.minimum(far / 4, far * CONCENTRATION / 2 * part / part.sum())
+    root_size = np.sqrt(np.maximum(size, 1.0))
+    departure = np.minimum(distance / 4, distance * CONCENTRATION / 2 * root_size / root_size.sum())
     with np.errstate(divide="ignore"):
         wide = (limits[1] - limits[0]) * departure / size
     low, high = np.clip(alone.low - wide, *limits), np.clip(alone.high + wide, *limits)

@@ -95,11 +95,11 @@ def _bound_near_independence(released: ReleasedCounts, pair: Clique, weights: sp
         recode = released.recode[column]
         fine = np.where(recode.kept, (slope / total)[:, np.minimum(recode.coarse, recode.size - 1)], 0.0)
         variance += linear.covariance(fine, fine)
-    far = compute_distance(released, pair, z) or 0.0
+    distance = compute_distance(released, pair, z) or 0.0
     size = np.sqrt(np.maximum(np.asarray(weights @ expected), 1.0))
     rest = np.sqrt(max(total - float((weights @ expected).sum()), 1.0))
-    part = far * CONCENTRATION * size / (size.sum() + rest)
-    half = z * np.sqrt(np.maximum(variance, 0.0)) + np.minimum(far / 4, part)
+    distance_of_answer = distance * CONCENTRATION * size / (size.sum() + rest)
+    half = z * np.sqrt(np.maximum(variance, 0.0)) + np.minimum(distance / 4, distance_of_answer)
     return Bounds(centre - half, centre + half)
 
 

@@ -79,32 +79,32 @@ def answer_persons(release: Questions, text: str, by: Sequence[str], level: floa
             "query.where",
         )
     condition, always = state_rule(released, summary.of), summary.function == "always"
-    part = 1 - (1 - level) / 2  # an answer's ends follow from up to three intervals
-    number = release.count(*by, level=part)
-    drawn = release.count(*by, where=summary.of, level=part)
+    end_level = 1 - (1 - level) / 2  # an answer's ends follow from up to three intervals
+    number = release.count(*by, level=end_level)
+    drawn = release.count(*by, where=summary.of, level=end_level)
     labels = [name_label(name) for name in by]
     drawn_bounds = drawn.rename(columns={end: f"{end}_drawn" for end in ("low", "high")})[
         [*labels, "low_drawn", "high_drawn"]
     ]
-    both = number.merge(drawn_bounds, how="left", on=labels) if labels else number.join(drawn_bounds)
+    merged = number.merge(drawn_bounds, how="left", on=labels) if labels else number.join(drawn_bounds)
     # whose drawn row fulfils it ever has such a row, and no more persons have one than there are such rows
-    low, high = (both[f"{end}_drawn"].fillna(0.0).to_numpy() for end in ("low", "high"))
-    rows = _bound_rows(released, condition, part, always=always)
-    least, most = both["low"].to_numpy(), both["high"].to_numpy()
+    low, high = (merged[f"{end}_drawn"].fillna(0.0).to_numpy() for end in ("low", "high"))
+    rows = _bound_rows(released, condition, end_level, always=always)
+    least, most = merged["low"].to_numpy(), merged["high"].to_numpy()
     if always:  # all but those with a row that breaks it, and no more than fulfil it in the drawn row
         low = np.maximum(least - rows, 0.0)
     else:
-        high = np.full(len(both), rows)
+        high = np.full(len(merged), rows)
     low, high = np.minimum(low, most), np.clip(high, low, most)
     known = (low > 0) | (high < most)
-    shares = _share_made(release, condition, by, list(both[labels].itertuples(index=False, name=None)), always=always)
-    estimate = np.clip(shares * np.maximum(both["estimate"].to_numpy(), 0.0), low, high)
+    shares = _share_made(release, condition, by, list(merged[labels].itertuples(index=False, name=None)), always=always)
+    estimate = np.clip(shares * np.maximum(merged["estimate"].to_numpy(), 0.0), low, high)
     if share:
-        whole = np.maximum(both["estimate"].to_numpy(), 1.0)
+        whole = np.maximum(merged["estimate"].to_numpy(), 1.0)
         low, high = low / np.maximum(most, 1.0), np.minimum(high / np.maximum(least, 1.0), 1.0)
         estimate = np.clip(estimate / whole, low, high)
     sources = np.where(known, "bounded", "not known").tolist()
-    columns = {name: both[name].tolist() for name in labels}
+    columns = {name: merged[name].tolist() for name in labels}
     table = answer_table(columns, estimate, np.nan, low, high, sources, about)
     table.attrs["words"].append(describe_kept(released))
     return table

@@ -117,8 +117,8 @@ def _answer_from_rows(question: Question, column: str, probabilities: Sequence[f
     kept = select_rows(question.released, question.where) & np.isfinite(values)
     quantiles = []
     for number in shown:
-        here = values[kept & (group == number)]
-        quantiles += [float(np.quantile(here, p)) if len(here) else np.nan for p in probabilities]
+        group_values = values[kept & (group == number)]
+        quantiles += [float(np.quantile(group_values, p)) if len(group_values) else np.nan for p in probabilities]
     nothing = np.full(len(quantiles), np.nan)
     names = [label for label in labels for _ in probabilities]
     return Quantiles(

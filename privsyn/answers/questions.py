@@ -379,27 +379,30 @@ class Comparison:
         later, earlier = ask(self._later), ask(self._earlier)
         labels = [c for c in later.columns if c not in FIGURES]
         if labels:
-            both = later.merge(earlier, on=labels, suffixes=("_later", "_earlier"))
+            merged = later.merge(earlier, on=labels, suffixes=("_later", "_earlier"))
         else:
-            both = later.add_suffix("_later").join(earlier.add_suffix("_earlier"))
-        if not len(both):
+            merged = later.add_suffix("_later").join(earlier.add_suffix("_earlier"))
+        if not len(merged):
             raise RequestError(
                 "the two releases have no level in common here: compression combined other values",
                 "Ask for fewer columns",
                 "query.columns",
             )
-        e1, e2 = both["estimate_later"], both["estimate_earlier"]
-        low = np.hypot(e1 - both["low_later"], both["high_earlier"] - e2)
-        high = np.hypot(both["high_later"] - e1, e2 - both["low_earlier"])
-        both["estimate"], both["std_error"] = e1 - e2, np.hypot(both["std_error_later"], both["std_error_earlier"])
-        both["low"], both["high"] = both["estimate"] - low, both["estimate"] + high
-        both["source"] = [
-            _choose_weaker(a, b) for a, b in zip(both["source_later"], both["source_earlier"], strict=True)
+        e1, e2 = merged["estimate_later"], merged["estimate_earlier"]
+        low = np.hypot(e1 - merged["low_later"], merged["high_earlier"] - e2)
+        high = np.hypot(merged["high_later"] - e1, e2 - merged["low_earlier"])
+        merged["estimate"], merged["std_error"] = (
+            e1 - e2,
+            np.hypot(merged["std_error_later"], merged["std_error_earlier"]),
+        )
+        merged["low"], merged["high"] = merged["estimate"] - low, merged["estimate"] + high
+        merged["source"] = [
+            _choose_weaker(a, b) for a, b in zip(merged["source_later"], merged["source_earlier"], strict=True)
         ]
-        differences: Any = both[[*labels, *FIGURES]]
+        differences: Any = merged[[*labels, *FIGURES]]
         differences.attrs["about"] = f"difference of {later.attrs['about']}"
         words = dict.fromkeys((*later.attrs["words"], *earlier.attrs["words"]))
-        only_in_one = len(later) + len(earlier) - 2 * len(both)
+        only_in_one = len(later) + len(earlier) - 2 * len(merged)
         more = [f"{only_in_one} levels are in one of the two releases only and are left out."] if only_in_one else []
         differences.attrs["words"] = [*words, *more]
         return differences

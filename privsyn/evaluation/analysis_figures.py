@@ -422,13 +422,13 @@ def _compare_groups(
 ) -> FiguresWithErrors:
     estimates: FiguresWithErrors = {}
     for name in names:
-        mine = numbers[groups == name]
-        if not len(mine):
+        group_numbers = numbers[groups == name]
+        if not len(group_numbers):
             estimates[name] = (np.nan, np.nan)
         elif analysis.kind == "quantile":
-            estimates[name] = compute_quantile(mine, analysis.q)
+            estimates[name] = compute_quantile(group_numbers, analysis.q)
         else:
-            estimates[name] = compute_share(int(mine.sum()), len(mine))
+            estimates[name] = compute_share(int(group_numbers.sum()), len(group_numbers))
     return estimates
 
 

@@ -51,9 +51,9 @@ def compute_branch_figures(release: Release, real: Source) -> tuple[PanelFigure,
             read_panel_table(iterate_kept(), encoding, branch, repairs=repairs[0]),
             read_panel_table(synthetic.to_batches(), encoding, branch, person, repairs[1]),
         )
-        above = str(release.spec.tables[name].of)
-        rows_above = joined.count_above(), read(f"tables/{above}.parquet").num_rows
-        figures += list_branch_figures(tables, rows_above, branch, name, above)
+        upper_table = str(release.spec.tables[name].of)
+        rows_above = joined.count_above(), read(f"tables/{upper_table}.parquet").num_rows
+        figures += list_branch_figures(tables, rows_above, branch, name, upper_table)
         across = (
             share_broken(iterate_kept(), encoding, branch),
             share_broken(synthetic.to_batches(), encoding, branch, person),

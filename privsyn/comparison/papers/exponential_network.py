@@ -46,10 +46,10 @@ def privbayes_exponential(trial: MethodInput) -> MethodResult:
     options, rounds = PrivBayes(), len(domain.attributes) - 1
     rho = split_rho(trial)
     counted_rows, total = measure_number_of_rows(trial, rho * TOTAL_SHARE)
-    rest = rho * (1 - TOTAL_SHARE)
-    spread = spread_for(rest * NETWORK_SHARE / max(rounds, 1))
-    each = rest * (1 - NETWORK_SHARE) / (rounds + 1) if rounds else rest
-    most_cells = count_useful_cells(total, 1, each, records, options.usefulness)
+    rho_left = rho * (1 - TOTAL_SHARE)
+    spread = spread_for(rho_left * NETWORK_SHARE / max(rounds, 1))
+    rho_each = rho_left * (1 - NETWORK_SHARE) / (rounds + 1) if rounds else rho_left
+    most_cells = count_useful_cells(total, 1, rho_each, records, options.usefulness)
     placed, families = [domain.attributes[0]], [domain.attributes[:1]]
     for _ in range(rounds):
         candidates = _list_candidates(domain, placed, options.degree, most_cells)
@@ -58,7 +58,7 @@ def privbayes_exponential(trial: MethodInput) -> MethodResult:
         child, parents = candidates[int(picked)]
         families.append(domain.ordered((child, *parents)))
         placed.append(child)
-    sigma = compute_sigma(each, records)
+    sigma = compute_sigma(rho_each, records)
     queries = [Query(c, domain.cells(c), records, sigma) for c in families]
     exact = count_all(rows, families, threads=trial.threads)
     noisy = [

@@ -75,8 +75,8 @@ def mwem(trial: MethodInput) -> MethodResult:
     rows, rho = trial.to_bins(trial.rows), split_rho(trial)
     workload = list_pairs(domain)
     truth = list(count_all(rows, workload, threads=trial.threads))
-    each = rho * (1 - TOTAL_SHARE) / (2 * ROUNDS)
-    spread, sigma = spread_for(each), compute_sigma(each, records)
+    rho_each = rho * (1 - TOTAL_SHARE) / (2 * ROUNDS)
+    spread, sigma = spread_for(rho_each), compute_sigma(rho_each, records)
     counted_rows, total = measure_number_of_rows(trial, rho * TOTAL_SHARE)
     queries, measured = [counted_rows], []
     estimate = np.full(domain.cells(domain.attributes), total / domain.cells(domain.attributes))
