@@ -143,7 +143,7 @@ def estimate(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: float =
     wanted = spec.mechanism.synthesis.rows
     rows_out = rows if wanted == "auto" else wanted
     threads, by = choose_thread_count(Settings().threads), workers or _count_workers(spec)
-    found, rehearsals = [], []
+    estimates, rehearsals = [], []
     with tempfile.TemporaryDirectory(prefix="privsyn-estimate-") as folder:
         start = loading + _measure_start(Path(folder) / "start")
         for table, of_table in _split_tables(spec).items():
@@ -153,10 +153,10 @@ def estimate(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: float =
                 _continue(rehearsal, name, cost, threads, by, _count_parts(rehearsal, name, spec))
                 for name, cost in rehearsal.costs.items()
             ]
-            found += [replace(step, step=f"{table}: {step.step}") if table else step for step in steps]
+            estimates += [replace(step, step=f"{table}: {step.step}") if table else step for step in steps]
             rehearsals.append(rehearsal)
     start += CLUSTER_START if by else 0.0
-    first = StepEstimate(START, start, start, found[0].peak_mb, 0.0, WORKER_START * by)
+    first = StepEstimate(START, start, start, estimates[0].peak_mb, 0.0, WORKER_START * by)
     marginals = sum(cost.marginals for rehearsal in rehearsals for cost in rehearsal.costs.values())
     pairs = sum(rehearsal.pairs for rehearsal in rehearsals)
     words = (
@@ -169,21 +169,21 @@ def estimate(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: float =
         *(f"{name}: {describe_records(spec, name)}." for name in list_further(spec.tables)),
     )
     columns = len({name for of_table in _split_tables(spec).values() for name in of_table.released_columns})
-    return Estimate(rows, rows_out, columns, by, pairs, marginals, (first, *found), words)
+    return Estimate(rows, rows_out, columns, by, pairs, marginals, (first, *estimates), words)
 
 
 def _split_tables(spec: ReleaseSpec) -> dict[str, ReleaseSpec]:
     """Return by further table, the first two being the empty one, a spec of one row a person with its part of rho."""
     branches = spec.branches or {"": spec}
     rho = Request(spec).total_rho / len(branches)
-    found = {}
+    by_table = {}
     for number, (name, branch) in enumerate(branches.items()):
         plain = _simplify(branch)
         if spec.branches:
             epsilon = convert_rho_to_epsilon(rho, spec.privacy.delta, spec.accountant)
             plain = plain.model_copy(update={"privacy": spec.privacy.model_copy(update={"epsilon": epsilon})})
-        found[name if number else ""] = plain
-    return found
+        by_table[name if number else ""] = plain
+    return by_table
 
 
 def _check_numbers(spec: ReleaseSpec, rows: int, workers: int) -> None:
@@ -230,12 +230,12 @@ def _continue(rehearsal: Rehearsal, name: str, cost: Cost, threads: int, workers
     if name == PUBLISH:
         cpu += COPY_SECONDS * (disk - sum(size for size, _ in cost.files) / 2**20)
     elif rehearsal.makes_rows(name):
-        shards, made = _count_shards(rehearsal), rehearsal.rows_made
+        shards, rows_made = _count_shards(rehearsal), rehearsal.rows_made
         follow = _continue_line
         if shards > 1 and name in rehearsal.related:  # of many rows sweeps settle sooner, whatever the relations
             follow, factor = _continue_power, 1.0
         fewer = rehearsal.fewer_out[name].cpu
-        cpu = shards * follow(compute_quarter(made), fewer, made, cpu, rehearsal.rows_out / shards)
+        cpu = shards * follow(compute_quarter(rows_made), fewer, rows_made, cpu, rehearsal.rows_out / shards)
     elif rehearsal.reads_rows(name):
         read, fewer = rehearsal.rows_in, rehearsal.fewer_in.get(name, Cost(cpu / 4, 0.0)).cpu
         cpu = _continue_line(compute_quarter(read), fewer, read, cpu, rehearsal.rows)
