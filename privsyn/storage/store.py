@@ -137,8 +137,9 @@ class Store:
     ) -> ArtifactRef:
         """Write a table (or a stream of batches) whole or not at all, and return its reference.
 
-        ``parts``: rows of each file of a folder of files ``part-00000.parquet`` ..; empty: one file.  ``part_files``: these,
-        written by :func:`write_parquet`, are moved, and no batch is asked for.  ``for_good``: it outlives a loss of power; :meth:`verify` tells where one that need not did not, and it is made again.
+        ``parts``: rows of each file of a folder of files ``part-00000.parquet`` ..; empty: one file.  ``part_files``:
+        these, written by :func:`write_parquet`, are moved, and no batch is asked for.  ``for_good``: it outlives a loss
+        of power; :meth:`verify` tells where one that need not did not, and it is made again.
 
         Columns must be the schema's, in order; of its metadata the file keeps what pandas reads only.  Raises
         ValueError for another schema; PrivsynError, naming path and cure, when the disk refuses.  The
