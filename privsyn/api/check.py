@@ -487,11 +487,11 @@ def _predict_sets(plan: Plan) -> Iterator[SetLine]:
 def _list_edges(request: Request, questions: Sequence[NamedMarginal]) -> dict[str, tuple[str, ...]]:
     """Return by column the edges inside its bounds that it has for the conditions of these questions alone."""
     codecs = {codec.attribute: codec for codec in request.encoding.codecs if isinstance(codec, OrderedCodec)}
-    found = {}
+    labels_by_column = {}
     for name, edges in list_asked_thresholds(request.spec, questions).items():
         if name in codecs and (labels := codecs[name].label_further_edges(edges)):
-            found[name] = labels
-    return found
+            labels_by_column[name] = labels
+    return labels_by_column
 
 
 def _list_questions(request: Request) -> dict[Clique, list[NamedMarginal]]:
