@@ -109,6 +109,7 @@ def _build_cell_counts(share: Fraction) -> ReleaseStep:
         title="Cell counts",
         inputs=(ENCODED,),
         outputs=RELEASED,
+        settings=lambda r: {"columns": [codec.attribute for codec in list_looked_at(r.encoding)]},
         plan=plan,
         exact=exact,
         share=lambda r: share,
