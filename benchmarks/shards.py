@@ -1,6 +1,7 @@
-"""What shards cost in accuracy: ``python -m benchmarks.shards [--rows N] [--shards 1 2 5 10 ...]``.
+"""What shards cost in accuracy: ``python -m benchmarks.shards [--rows N] [--table NAME] [--shards 1 2 5 10 ...]``.
 
-The release is real (epsilon 1), so the marginals hold noise; distances are L1 between shares, 0 to 2.
+The table is made up, or the bins of one of ``benchmarks/tables.py``.  The release is real (epsilon 1), so the marginals
+hold noise; distances are L1 between shares, 0 to 2.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from benchmarks.census_like import census_like
+from benchmarks.tables import table_spec
 from benchmarks.whole_release import census_spec
 from privsyn.api.release import release_in_process
 from privsyn.base.settings import Settings
@@ -23,6 +25,8 @@ from privsyn.counting import synthetic_parts
 from privsyn.counting.row_work import RowWork
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.step_options import Synthesis
+from privsyn.engine.request import Request
+from privsyn.evaluation.coded_tables import encode_table
 from privsyn.pipelines.synthesis_steps import make_core_parts
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.marginals import Marginal
@@ -32,6 +36,12 @@ from privsyn.tasks.steps import append_attributes
 from privsyn.tasks.synthesis import shards
 
 ROWS, COLUMNS, SHARDS = 1_000_000, 20, (1, 2, 5, 10, 20, 50, 100)
+
+
+def read_bins(name: str) -> CodeTable:
+    """Return the rows of a public table in its bins."""
+    spec = table_spec(name)
+    return encode_table(pq.read_table(spec.data).to_batches(), Request(spec).encoding).bins
 
 
 def released(table: CodeTable, folder: Path) -> tuple[Recode, list[Marginal]]:
@@ -77,10 +87,11 @@ def main() -> None:
     """Print one line a number of shards."""
     parser = argparse.ArgumentParser(description="Accuracy of shards.")
     parser.add_argument("--rows", type=int, default=ROWS)
+    parser.add_argument("--table", help="a public table in place of the made-up one")
     parser.add_argument("--shards", type=int, nargs="+", default=SHARDS)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        table = census_like(arguments.rows, COLUMNS)
+        table = read_bins(arguments.table) if arguments.table else census_like(arguments.rows, COLUMNS)
         recode, found = released(table, Path(name))
     domain = build_coarse_domain(recode)
     larger = [m for m in found if len(m.attributes) > 1]
@@ -94,7 +105,7 @@ def main() -> None:
     pairs = list(itertools.combinations(domain.attributes, 2))
     truth = [Marginal(p, n.astype(float)) for p, n in zip(pairs, count_all(private, pairs), strict=True)]
     cells = sum(m.counts.size for m in larger)
-    print(f"{table.rows:,} x {COLUMNS}, {len(larger)} measured pairs with {cells:,} cells\n")
+    print(f"{table.rows:,} x {len(domain.attributes)}, {len(larger)} measured pairs with {cells:,} cells\n")
     print("| shards | rows each | L1 to the measured pairs | L1 to the private table, all pairs | CPU |")
     print("|---|---|---|---|---|")
     for number in arguments.shards:

@@ -221,11 +221,16 @@ class _Reader:
         part = ast.unparse(tree)
         for i, name in enumerate(self._quoted):
             part = part.replace(f"_column_{i}_", f"`{name}`")
+        if isinstance(tree, ast.Attribute) and self._words == ONE_ROW:
+            return FieldError(
+                f"`{part}` is of nothing that is known here",
+                "Write the column alone, or before the point one of the tables that rows are linked in",
+            )
         called = (*FUNCTIONS, COUNT) if self._words.rows else FUNCTIONS
         before = (*self._words.rows, *self._words.tables)
         words = f"; and one of {', '.join(before)} before a point and a column" if before else ""
         return FieldError(
-            f"`{part}` has no meaning in a rule",
+            f"`{part}` has no meaning here",
             "Use columns, values, null, + - * / // %, comparisons, and/or/not/in, `x if condition else y`, and "
             + ", ".join(f"{f}()" for f in called)
             + words,

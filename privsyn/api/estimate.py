@@ -45,6 +45,10 @@ RELATED_FACTOR = 2.0
 """How many times as long as in the rehearsal what depends on relations takes: those of the public tables that were
 measured (docs/operations/scale.md) are stronger than those of made-up rows."""
 
+PARALLEL_SHARE = 0.72
+"""How much of the work on rows, counts and noise is done on several threads: of 37.5 and 283.7 CPU seconds on two cores
+0.62 and 0.65 were waited for (docs/operations/scale.md)."""
+
 LEAST_POWER = 0.5
 """The power of the rows with which the time of a shard grows at least: more rows need fewer sweeps, but longer ones."""
 
@@ -226,22 +230,25 @@ def _continue(rehearsal: Rehearsal, name: str, cost: Cost, threads: int, workers
     ``parts``: in how many it makes its table, which workers do where these are several.
     """
     cpu, factor = cost.cpu, RELATED_FACTOR if name in rehearsal.related else 1.0
-    disk = sum(size * _compute_growth(rehearsal, rows) for size, rows in cost.files) / 2**20
+    made = name == PUBLISH or rehearsal.makes_rows(name)
+    disk = sum(size * _compute_growth(rehearsal, rows, made=made) for size, rows in cost.files) / 2**20
     if name == PUBLISH:
         cpu += COPY_SECONDS * (disk - sum(size for size, _ in cost.files) / 2**20)
     elif rehearsal.makes_rows(name):
-        shards, made = _count_shards(rehearsal), rehearsal.rows_made
+        shards, few = _count_shards(rehearsal), rehearsal.rows_made
         follow = _continue_line
         if shards > 1 and name in rehearsal.related:  # of many rows sweeps settle sooner, whatever the relations
             follow, factor = _continue_power, 1.0
         fewer = rehearsal.fewer_out[name].cpu
-        cpu = shards * follow(compute_quarter(made), fewer, made, cpu, rehearsal.rows_out / shards)
+        cpu = shards * follow(compute_quarter(few), fewer, few, cpu, rehearsal.rows_out / shards)
     elif rehearsal.reads_rows(name):
         read, fewer = rehearsal.rows_in, rehearsal.fewer_in.get(name, Cost(cpu / 4, 0.0)).cpu
         cpu = _continue_line(compute_quarter(read), fewer, read, cpu, rehearsal.rows)
     cpu *= factor
     by_workers = (cost.counting if workers else 0.0) + (cpu if workers and parts > 1 else 0.0)
-    wall = cpu / (min(workers, parts) or 1) + cost.counting / (workers or threads)
+    wall = cpu / (min(workers, parts) or 1) + cost.counting / (workers or 1)
+    if not workers and (made or cost.cells or rehearsal.reads_rows(name)):
+        wall *= 1 - PARALLEL_SHARE + PARALLEL_SHARE / threads
     here = cpu + cost.counting - by_workers
     if workers:
         here += WAITING * wall + (HANDING_SECONDS * disk if parts > 1 else 0.0)
@@ -277,11 +284,10 @@ def _count_shards(rehearsal: Rehearsal) -> int:
     return max(1, math.ceil(rehearsal.rows_out / rehearsal.spec.mechanism.synthesis.shard_rows))
 
 
-def _compute_growth(rehearsal: Rehearsal, rows: int) -> float:
-    """Return how many times as large a file of so many rows is with all rows."""
-    if rows == rehearsal.rows_in:
-        return rehearsal.rows / rehearsal.rows_in
-    return rehearsal.rows_out / rehearsal.rows_made if rows == rehearsal.rows_made else 1.0
+def _compute_growth(rehearsal: Rehearsal, rows: int, *, made: bool) -> float:
+    """Return how many times as large a file of so many rows is with all rows; ``made``: of a step that makes rows."""
+    few, whole = (rehearsal.rows_made, rehearsal.rows_out) if made else (rehearsal.rows_in, rehearsal.rows)
+    return whole / few if rows == few else 1.0
 
 
 def _grow_memory(rehearsal: Rehearsal, name: str, cost: Cost) -> float:

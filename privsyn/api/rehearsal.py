@@ -201,9 +201,10 @@ class Rehearsal:
 
     @property
     def rows_made(self) -> int:
-        """Rows that are made of it: more where they stand for shards, which are larger still."""
-        values = VALUES_OUT * (MORE_OF_SHARDS if self.rows_out > self.spec.mechanism.synthesis.shard_rows else 1)
-        return min(self.rows_out, max(FEW_ROWS, values // len(self.encoding.domain.attributes)))
+        """Rows that are made of it, in one shard: more where they stand for shards, which are as large or larger."""
+        shard = self.spec.mechanism.synthesis.shard_rows
+        values = VALUES_OUT * (MORE_OF_SHARDS if self.rows_out > shard else 1)
+        return min(self.rows_out, shard, max(FEW_ROWS, values // len(self.encoding.domain.attributes)))
 
     @cached_property
     def steps(self) -> dict[str, Step]:

@@ -69,9 +69,9 @@ class LocalEngine:
         """Yield the rows, read anew for every pass."""
         parts = list_partitions(stored.files, _WHOLE)
 
-        def read(columns: Domain) -> Iterator[CodeTable]:
+        def read(columns: Domain, threads: int) -> Iterator[CodeTable]:
             for part in parts:
-                yield from read_blocks(part, columns, padded=padded)
+                yield from read_blocks(part, columns, padded=padded, threads=threads)
 
         return BlockwiseRows(domain, padded, stored.num_rows, read)
 

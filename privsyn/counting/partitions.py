@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.storage.table_files import open_parquet
 from privsyn.tasks.kernels.blocks import block_rows, count_blocks, restrict_domain
-from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
 
 PART_ROWS = 1 << 21
 """Rows of a part at most, unless one row group has more: private tables of more are made in parts."""
@@ -52,14 +52,18 @@ def list_parts(files: Sequence[Path]) -> list[Partition]:
     return parts if sum(part.rows for part in parts) > PART_ROWS else []
 
 
-def read_blocks(part: Partition, domain: Domain, *, padded: bool = False) -> Iterator[CodeTable]:
-    """Yield the partition's rows, the columns of ``domain`` only, in blocks of bounded size."""
+def read_blocks(part: Partition, domain: Domain, *, padded: bool = False, threads: int = 1) -> Iterator[CodeTable]:
+    """Yield the partition's rows, the columns of ``domain`` only, in blocks of bounded size.
+
+    ``threads``: Arrow reads columns beside each other on its own, one a core, where no fewer are allowed.
+    """
     if part.first == part.stop:
         return
     rows = block_rows(domain, padded=padded)
+    beside = choose_thread_count(threads) >= pa.cpu_count()
     with open_parquet(part.path) as file:
         groups = range(part.first, part.stop)
-        batches = file.iter_batches(rows, row_groups=list(groups), columns=list(domain.attributes), use_threads=False)
+        batches = file.iter_batches(rows, row_groups=list(groups), columns=list(domain.attributes), use_threads=beside)
         for block in gather_counts(batches, rows):
             yield CodeTable.from_arrow([b.select(list(domain.attributes)) for b in block], domain, padded=padded)
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.evaluation_results import PanelFigure
-from privsyn.data_contracts.linked_tables import list_further
+from privsyn.data_contracts.linked_tables import list_further, name_one_place
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.coded_tables import Release
 from privsyn.evaluation.panel_figures import (
@@ -94,8 +94,9 @@ def list_branch_figures(
             joint = [_count_pair(table, best[1], column) for table in tables]
             words = f"{name}: Cramer's V with {best[1]}, the column above that is related most"
             yield compare_figures(words, column, both, panels.compute_l1(*joint))
+    left_out = {"rows per person"} | ({"gaps in the order"} if panel.order == name_one_place(name) else set())
     for figure in list_panel_figures(*tables, panel):
-        if figure.column not in panel.constant and figure.name != "rows per person":
+        if figure.column not in panel.constant and figure.name not in left_out:
             yield figure.model_copy(update={"name": f"{name}: {figure.name}"})
 
 

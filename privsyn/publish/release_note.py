@@ -73,7 +73,7 @@ def release_note(
         possible_pairs=comb(len(plan.domain.attributes) - len(list_counted_alone(request.encoding.binning)), 2),
         unmeasured=unmeasured,
         files=[file for step in _sort_counts_first(plan.steps) for file in step.published.values() if file.words],
-        limits=[step.limit for step in plan.steps if step.limit],
+        limits=list(dict.fromkeys(step.limit for step in plan.steps if step.limit)),  # branches repeat steps
         prior_promise=PRIOR_PROMISE,
         totals_promise=TOTALS_PROMISE,
         SHOWN=SHOWN_VALUES,

@@ -6,6 +6,7 @@ Magnitudes are drawn by opacity over one colour, so that pale means little on a 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import altair as alt
@@ -99,6 +100,7 @@ def draw_association_map(columns: Sequence[str], field: str, title: str, most: f
     return _finish_chart(chart)
 
 
+@cache
 def draw_ordered_one_way() -> dict[str, Any]:
     """Return one ordered column.
 
@@ -117,6 +119,7 @@ def draw_ordered_one_way() -> dict[str, Any]:
     return _finish_chart(alt.LayerChart(layer=layers, width=250, height=130))
 
 
+@cache
 def draw_nominal_one_way() -> dict[str, Any]:
     """Return one column without an order: as the ordered one, lying, so that its labels can be read."""
     labels = _thin_axis(labelLimit=112, minExtent=120, maxExtent=120)
@@ -129,6 +132,7 @@ def draw_nominal_one_way() -> dict[str, Any]:
     return _finish_chart(alt.LayerChart(layer=layers, width=164, height=alt.Step(16)))
 
 
+@cache
 def draw_error_by_size() -> dict[str, Any]:
     """Return mean L1 by number of cells, one line for each number of attributes."""
     tooltip = [
@@ -157,6 +161,7 @@ def draw_error_by_size() -> dict[str, Any]:
     return _finish_chart(chart)
 
 
+@cache
 def draw_error_by_stage() -> dict[str, Any]:
     """Return mean L1 after each stage, over the measured marginals and over the pairs that were not measured."""
     base = alt.Chart(_ROWS).encode(

@@ -111,22 +111,22 @@ def _get_shape(domain: Domain, clique: Clique, padded: bool) -> tuple[int, ...]:
 class BlockwiseRows:
     """Rows that are never in memory together.
 
-    ``read``: starts a pass over the columns of the given attributes (a subdomain, in its order), as blocks; ``rows``:
-    how many there are.
+    ``read``: starts a pass over the columns of the given attributes (a subdomain, in its order), as blocks, on so many
+    threads; ``rows``: how many there are.
     """
 
     domain: Domain
     padded: bool
     rows: int
-    read: Callable[[Domain], Iterator[CodeTable]]
+    read: Callable[[Domain, int], Iterator[CodeTable]]
 
     def counts(
         self, cliques: Iterable[Clique], *, threads: int = 0, padded_result: bool = False
     ) -> Iterator[np.ndarray]:
         """Yield the counts of each clique, in order; as many passes over the rows as :func:`iterate_passes` needs."""
         for group in iterate_passes(self.domain, cliques, padded=self.padded):
-            blocks = self.read(restrict_domain(self.domain, group))
             used = threads if self.rows * len(group) > _MOST_OF_ONE_THREAD else 1
+            blocks = self.read(restrict_domain(self.domain, group), used)
             counts = count_blocks(blocks, self.domain, group, padded=self.padded, threads=used)
             yield from iterate_in_shape(
                 counts, self.domain, group, self.rows, padded=self.padded, filtered=padded_result

@@ -24,6 +24,7 @@ MAX_CELLS = 1 << 31
 
 _BLOCK_ROWS = 1 << 16  # keys of cliques of three and more are made this many rows at a time
 _GROUP_CLIQUES, _GROUP_CELLS = 16, 1 << 20  # one unit of work for a thread: look-ahead stays bounded
+_ROWS_OF_ONE_THREAD = 1 << 14  # so few are counted sooner than a thread is started
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,7 +219,7 @@ def _count_in_memory(
         return [count(table, clique, padded_result=padded_result) for clique in group]
 
     threads = choose_thread_count(threads)
-    if threads == 1:
+    if threads == 1 or table.rows <= _ROWS_OF_ONE_THREAD:
         yield from (count(table, clique, padded_result=padded_result) for clique in cliques)
         return
     pending: deque[Future[list[np.ndarray]]] = deque()

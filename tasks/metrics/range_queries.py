@@ -143,8 +143,11 @@ def answer_queries(table: CodeTable, queries: Sequence[RangeQuery], threads: int
     threads = choose_thread_count(threads)
     if threads == 1:
         return np.array([_answer(table, query) for query in queries], dtype=np.int64)
+    size = -(-len(queries) // (4 * threads)) or 1  # one query takes less time than its hand-over to a thread
+    batches = [queries[first : first + size] for first in range(0, len(queries), size)]
     with ThreadPoolExecutor(threads) as pool:
-        return np.array(list(pool.map(lambda query: _answer(table, query), queries)), dtype=np.int64)
+        answers = pool.map(lambda batch: [_answer(table, query) for query in batch], batches)
+        return np.array([answer for batch in answers for answer in batch], dtype=np.int64)
 
 
 def _answer(table: CodeTable, query: RangeQuery) -> int:

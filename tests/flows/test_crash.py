@@ -292,7 +292,7 @@ ONCE = [
     Kill("move", 1, "before"),
 ]
 WRITES = [Kill("rename", nth, "before") for nth in range(1, 32)]
-QUICK = {"before-reserve-1", "after-draw-3", "after-add_released-4", "after-read_rows-indif_scores", "before-rename-14"}
+QUICK = {"before-reserve-1", "after-draw-3", "after-add_released-4"}
 
 ALL = [*ONCE, *EVERY_BOUNDARY, *WRITES]
 

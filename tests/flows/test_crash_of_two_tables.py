@@ -73,10 +73,8 @@ PUBLISHING = [Kill("add_released", nth, "after") for nth in (1, 9)] + [
     Kill("publish", 1, w) for w in ("before", "after")
 ]
 QUICK = {
-    "after-execute-encode",
     "after-read_rows-measure_without_rows",
     "before-settle-measure_rows",
-    "after-execute-make_without_rows",
     "before-publish-1",
 }
 

@@ -164,6 +164,7 @@ def test_two_workers_give_the_local_counts_with_one_draw(
     assert cluster.scheduler_address not in (Path(there.released) / "manifest.json").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_column_that_is_not_measured_is_drawn_here(places: Path, folder: str, cluster: Any) -> None:
     spec = make_spec({**FEW, "income": {**COLUMNS["income"], "measured": False}}, data=folder, **QUICK)
     there = run(on(spec, kind="dask"), noise=NoNoise())

@@ -390,10 +390,9 @@ def test_errors_show_no_private_value(made: ReleaseSummary, save: Save) -> None:
     assert "zanzibar" not in result.stderr + result.stdout
 
 
-def test_released_figures_at_a_large_epsilon_warn(places: Path, save: Save) -> None:
+def test_released_figures_at_a_large_epsilon_warn(made: ReleaseSummary) -> None:
     """The warning comes before the refusal of the budget, which is 2 here."""
-    release = release_in_process(make_spec(data=save(people(300)), synthesis={"iterations": 2}), Settings())
-    assert "Warning: epsilon 30 is above 10" in " ".join(privsyn(release.run, "--epsilon-report", "30").stderr.split())
+    assert "Warning: epsilon 30 is above 10" in " ".join(privsyn(made.run, "--epsilon-report", "30").stderr.split())
 
 
 def test_noisy_figures_are_released_at_a_cost_and_the_report_stays_away(places: Path, save: Save) -> None:

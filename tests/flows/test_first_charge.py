@@ -101,8 +101,12 @@ def test_a_terminal_is_asked_and_a_no_leaves_no_trace(spec: Path, answer: bytes 
 
 
 @pytest.mark.usefixtures("at_a_terminal")
-def test_a_yes_releases_and_the_second_release_asks_nothing(spec: Path) -> None:
-    told, code = answered(spec, b"y\n", "--rows-about", "300")
+@pytest.mark.parametrize("answer", ["y\n", pytest.param(b"y\n", marks=pytest.mark.slow)], ids=["here", "a process"])
+def test_a_yes_releases_and_the_second_release_asks_nothing(spec: Path, answer: bytes | str) -> None:
+    if isinstance(answer, bytes):
+        told, code = answered(spec, answer, "--rows-about", "300")
+    else:
+        told, code = answered_here(spec, answer, "--rows-about", "300")
     assert code == 0, told
     assert "synthetic rows" in told and "used is counted at the cap's delta of 1e-08" in told
     again, code = answered_here(spec, "n\n", "--fresh")

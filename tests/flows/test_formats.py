@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,24 +21,36 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.admission import check_request
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.release_plan import build_candidate
-from privsyn.publish.folder import add_formats, is_whole
+from privsyn.publish.folder import ReleaseSummary, add_formats, is_whole
 from privsyn.storage.released_files import read_manifest
 from privsyn.storage.store import Store
 from privsyn.tasks.privacy.noise import NoNoise
 from tests.support.described import ABOUT
+from tests.support.kept import Kept
 from tests.support.places import FIXTURES
 from tests.support.releases import few, run
 from tests.support.specs import changed, people
 
-Save = Callable[..., str]
 OLD = FIXTURES / "released_0_2_0"
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    return Kept(tmp_path_factory.mktemp("formats") / "home")
+
+
 @pytest.fixture
-def spec(places: Path, save: Save) -> ReleaseSpec:
+def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
     """All of its data set's lifetime cap goes into one release: nothing else can be paid for."""
-    price = {"epsilon": 1.0, "delta": 1e-9}
-    return few(save(people(400)), privacy=price, budget=price)
+    data, price = kept.begin(monkeypatch) / "people.parquet", {"epsilon": 1.0, "delta": 1e-9}
+    pq.write_table(people(400), data)
+    return few(str(data), privacy=price, budget=price)
+
+
+@pytest.fixture
+def first(kept: Kept, spec: ReleaseSpec) -> ReleaseSummary:
+    """A finished release of ``spec``, the same for every test that asks for it."""
+    return kept.once(lambda: run(spec))  # type: ignore[no-any-return]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -53,8 +65,7 @@ def disagreements() -> list[str]:
     return list(LedgerView(Settings()).verify().problems)
 
 
-def test_other_formats_and_words_rerun_the_publishing_only(spec: ReleaseSpec) -> None:
-    first = run(spec)
+def test_other_formats_and_words_rerun_the_publishing_only(spec: ReleaseSpec, first: ReleaseSummary) -> None:
     folder, before, paid = Path(first.released), contents(Path(first.released)), entries()
     more = changed(spec, formats=["parquet", "csv"], about=ABOUT)
     check_request(build_candidate(more, Settings()))
@@ -80,7 +91,7 @@ def test_other_formats_and_words_rerun_the_publishing_only(spec: ReleaseSpec) ->
     assert contents(folder) == before
 
 
-def test_a_csv_like_the_source_reruns_the_publishing_only(spec: ReleaseSpec) -> None:
+def test_a_csv_like_the_source_reruns_the_publishing_only(spec: ReleaseSpec, first: ReleaseSummary) -> None:
     first, paid = run(changed(spec, formats=["parquet", "csv"])), entries()
     before = contents(Path(first.released))
     second = run(changed(spec, formats=["parquet", "csv"], like="source"))
@@ -92,7 +103,7 @@ def test_a_csv_like_the_source_reruns_the_publishing_only(spec: ReleaseSpec) -> 
     assert is_whole(Path(first.released)) and disagreements() == []
 
 
-def test_the_manifest_holds_the_csv_to_its_bytes(spec: ReleaseSpec) -> None:
+def test_the_manifest_holds_the_csv_to_its_bytes(spec: ReleaseSpec, first: ReleaseSummary) -> None:
     folder = Path(run(changed(spec, formats=["parquet", "csv"])).released)
     listed = json.loads((folder / "manifest.json").read_text())["files"]
     assert set(listed) == set(contents(folder)) - {"manifest.json"}
@@ -104,7 +115,7 @@ def test_the_manifest_holds_the_csv_to_its_bytes(spec: ReleaseSpec) -> None:
     assert is_whole(folder)
 
 
-def test_a_format_added_later_is_the_one_that_was_asked_for(spec: ReleaseSpec) -> None:
+def test_a_format_added_later_is_the_one_that_was_asked_for(spec: ReleaseSpec, first: ReleaseSummary) -> None:
     asked = run(changed(spec, formats=["parquet", "csv"], about=ABOUT))
     folder = Path(asked.released)
     wanted, paid = contents(folder), entries()
@@ -118,11 +129,10 @@ def test_a_format_added_later_is_the_one_that_was_asked_for(spec: ReleaseSpec) -
     assert disagreements() == []
 
 
-def test_what_the_command_added_stays_when_the_spec_runs_again(spec: ReleaseSpec) -> None:
+def test_what_the_command_added_stays_when_the_spec_runs_again(spec: ReleaseSpec, first: ReleaseSummary) -> None:
     """Also with other words about it, and where the folder is lost and written anew."""
-    summary = run(spec)
-    folder = Path(summary.released)
-    add_formats(summary.run, ["csv"], Settings())
+    folder = Path(first.released)
+    add_formats(first.run, ["csv"], Settings())
     added, paid = contents(folder), entries()
     run(spec)
     assert contents(folder) == added
@@ -136,15 +146,14 @@ def test_what_the_command_added_stays_when_the_spec_runs_again(spec: ReleaseSpec
 
 @pytest.mark.parametrize("lost", ["record", "folder"])
 def test_the_versions_are_those_that_made_the_tables(
-    spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch, lost: str
+    spec: ReleaseSpec, first: ReleaseSummary, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
     """After an upgrade other words are published, and the tables are the old ones."""
-    summary = run(spec)
-    folder = Path(summary.released)
+    folder = Path(first.released)
     old = read_manifest(folder).versions
     monkeypatch.setattr("privsyn.publish.versions.list_versions", lambda: {**old, "numpy": "99.0"})
     if lost == "record":
-        (Settings().private_root / "records" / "people" / f"versions-{summary.run}.json").unlink()
+        (Settings().private_root / "records" / "people" / f"versions-{first.run}.json").unlink()
     else:
         shutil.rmtree(folder)
     run(changed(spec, about=ABOUT))
@@ -155,9 +164,8 @@ def test_the_versions_are_those_that_made_the_tables(
 
 
 def test_a_run_that_ends_while_the_command_waits_is_not_undone(
-    spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch
+    spec: ReleaseSpec, first: ReleaseSummary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    summary = run(spec)
     lock = Store.lock
 
     @contextmanager
@@ -169,8 +177,8 @@ def test_a_run_that_ends_while_the_command_waits_is_not_undone(
             yield
 
     monkeypatch.setattr(Store, "lock", late)
-    add_formats(summary.run, ["csv"], Settings())
-    folder = Path(summary.released)
+    add_formats(first.run, ["csv"], Settings())
+    folder = Path(first.released)
     assert "synthetic.csv" in contents(folder)
     assert "Statistics Office" in (folder / "README.md").read_text()
     assert is_whole(folder)
@@ -193,8 +201,8 @@ def test_a_table_in_parts_has_its_formats_in_parts(spec: ReleaseSpec) -> None:
     assert sum(1 for _ in mlcroissant.Dataset(str(folder / "croissant.json")).records("rows")) == 2_500
 
 
-def test_what_is_no_whole_release_gets_no_format(spec: ReleaseSpec, tmp_path: Path) -> None:
-    folder = Path(run(spec).released)
+def test_what_is_no_whole_release_gets_no_format(first: ReleaseSummary, tmp_path: Path) -> None:
+    folder = Path(first.released)
     for name in ("nobody-00000000", "", ".", "..", str(tmp_path), "people-0000/../x"):
         with pytest.raises(RequestError, match="there is no release"):
             add_formats(name, ["csv"], Settings())
@@ -254,14 +262,14 @@ def test_a_release_of_0_2_0_gets_formats_too(tmp_path: Path) -> None:
     assert not (tmp_path / "none.sqlite").exists()
 
 
-def test_the_command_says_what_it_did(spec: ReleaseSpec) -> None:
-    summary, cli = run(spec), CliRunner()
-    done = cli.invoke(app, ["formats", summary.run, "--to", "csv", "--json"])
+def test_the_command_says_what_it_did(first: ReleaseSummary) -> None:
+    cli = CliRunner()
+    done = cli.invoke(app, ["formats", first.run, "--to", "csv", "--json"])
     assert (done.exit_code, json.loads(done.stdout)["added"]) == (0, ["synthetic.csv"])
     assert "Cost: nothing" in done.stderr
-    again = cli.invoke(app, ["formats", summary.run, "--to", "csv"])
+    again = cli.invoke(app, ["formats", first.run, "--to", "csv"])
     assert "Added nothing: it was there. Cost: nothing." in again.stdout and again.stderr == ""
     for arguments, says in ((["--to", "xlsx"], "--to: 'xlsx' is not a format"), ([], "--to")):
-        refused = cli.invoke(app, ["formats", summary.run, *arguments])
+        refused = cli.invoke(app, ["formats", first.run, *arguments])
         assert refused.exit_code == 2
         assert says in refused.stderr

@@ -20,12 +20,15 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.private_evaluation import EvaluationRequest, evaluate
 from tests.support.households import ROLES, make_household_spec, make_households
+from tests.support.kept import Kept
 from tests.support.places import ROOT
 from tests.support.releases import QUICK, released, run
 from tests.support.specs import make_spec
 
 pytestmark = pytest.mark.usefixtures("places")
 LARGE = {"privacy": {"epsilon": 50, "delta": 1e-9}, "budget": {"epsilon": 200, "delta": 1e-8}}
+Made = tuple[ReleaseSpec, pd.DataFrame, Path]
+"""A release of households: its spec, its rows and its folder."""
 
 
 RULES = [{"never": "role == 'child' and age > 24"}, {"never": "role != 'child' and age < 18"}]
@@ -37,11 +40,23 @@ def save(folder: Path, table: pa.Table) -> str:
     return str(path)
 
 
-def make(folder: Path, households: int = 1_500, **changes: Any) -> tuple[ReleaseSpec, pd.DataFrame, Path]:
-    """A release of households with little noise: its spec, its rows and its folder."""
+def make(folder: Path, households: int = 1_500, **changes: Any) -> Made:
+    """A release of households with little noise."""
     spec = make_household_spec(data=save(folder, make_households(households)), **{**LARGE, **QUICK, **changes})
     summary = run(spec)
     return spec, released(summary, "synthetic.parquet").to_pandas(), Path(summary.released)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    return Kept(tmp_path_factory.mktemp("households") / "home")
+
+
+@pytest.fixture
+def made(kept: Kept, places: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
+    """One release of 1,500 households under rules, also as CSV, the same for every test that asks for it."""
+    home = kept.begin(monkeypatch)
+    return kept.once(lambda: make(home, rules=RULES, formats=["parquet", "csv"]))  # type: ignore[no-any-return]
 
 
 def share_compositions(rows: pd.DataFrame) -> pd.Series:
@@ -57,8 +72,8 @@ def pair(rows: pd.DataFrame, role: str) -> pd.DataFrame:
     return first.join(other.add_suffix(" of other"), how="inner")
 
 
-def test_members_come_in_the_order_of_their_roles_within_all_caps(tmp_path: Path) -> None:
-    spec, rows, _ = make(tmp_path)
+def test_members_come_in_the_order_of_their_roles_within_all_caps(made: Made) -> None:
+    spec, rows, _ = made
     assert next(iter(rows)) == "hid"
     assert rows["hid"].is_monotonic_increasing
     households = rows.groupby("hid")
@@ -90,21 +105,21 @@ def test_who_lives_together_is_kept(tmp_path: Path) -> None:
     assert abs(other[0] - other[1]) < 0.05
 
 
-def test_rules_hold_for_every_member(tmp_path: Path) -> None:
-    _, rows, _ = make(tmp_path, rules=RULES)
+def test_rules_hold_for_every_member(made: Made) -> None:
+    _, rows, _ = made
     child = rows["role"] == "child"
     assert child.any()
     assert (rows["age"][child] <= 24).all()
     assert (rows["age"][~child] >= 18).all()
 
 
-def test_the_same_request_is_found_again(tmp_path: Path) -> None:
-    spec, _, folder = make(tmp_path, households=300)
+def test_the_same_request_is_found_again(made: Made) -> None:
+    spec, _, folder = made
     assert Path(run(spec).released) == folder
 
 
-def test_the_folder_says_that_the_promise_is_about_a_household(tmp_path: Path) -> None:
-    _, _, folder = make(tmp_path, households=300, formats=["parquet", "csv"])
+def test_the_folder_says_that_the_promise_is_about_a_household(made: Made) -> None:
+    _, _, folder = made
     certificate = json.loads((folder / "certificate.json").read_text())
     assert certificate["unit_of_protection"].startswith("one household with all members, of which at most 5 are kept")
     assert {g["sensitivity"] for stage in certificate["stages"] for g in stage["groups"]} == {1}
@@ -112,12 +127,12 @@ def test_the_folder_says_that_the_promise_is_about_a_household(tmp_path: Path) -
     assert "as if any one household had not been in the private table" in note
     assert "Rows with the same `hid` are one synthetic household's" in note
     assert "Counts in `marginals/` are of households, each by one of its members" in note
-    private = set(make_households(300)["hid"].to_pylist())
+    private = set(make_households(1_500)["hid"].to_pylist())
     assert not private & set(pd.read_csv(folder / "synthetic.csv")["hid"].astype(str))
 
 
-def test_answers_are_of_households_each_by_one_member(tmp_path: Path) -> None:
-    _, rows, folder = make(tmp_path)
+def test_answers_are_of_households_each_by_one_member(made: Made) -> None:
+    _, rows, folder = made
     answer = open_release(folder).count("sex")
     assert abs(answer["estimate"].sum() - rows["hid"].nunique()) < 0.1 * rows["hid"].nunique()
     assert any("of households, each by one row" in words for words in answer.attrs["words"])
@@ -148,8 +163,8 @@ def test_the_example_of_the_docs_is_a_spec() -> None:
 
 
 @pytest.mark.slow
-def test_couples_are_asked_with_intervals(tmp_path: Path) -> None:
-    _, _, folder = make(tmp_path, rules=RULES)
+def test_couples_are_asked_with_intervals(made: Made) -> None:
+    _, _, folder = made
     asked = open_release(folder).transitions("sex", level=0.999)
     couples = asked[asked["kind of pair"] == "first partner, after another role"]
     other = couples[couples["sex of a row"] != couples["sex of the next row"]]

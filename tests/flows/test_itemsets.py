@@ -32,6 +32,7 @@ from privsyn.storage.released_files import read_manifest
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from privsyn.tasks.privacy.noise import NoNoise
 from tests.support.commands import privsyn as command
+from tests.support.examples import keep_first
 from tests.support.places import ROOT
 
 ITEMS = ["bread", "butter", "cheese", "eggs", "milk", "tea", "wine"]
@@ -351,7 +352,7 @@ def test_a_policy_that_does_not_allow_itemsets_refuses_them(
 
 
 @pytest.mark.parametrize("arguments", [("query", "bread"), ("evaluate",), ("improve", "--epsilon", "1"), ("rerun",)])
-@pytest.mark.parametrize("by_path", [True, False])
+@pytest.mark.parametrize("by_path", keep_first([False, True]))
 def test_commands_for_tables_say_what_the_folder_is(
     listed: ItemsetSpec, arguments: tuple[str, ...], by_path: bool
 ) -> None:

@@ -23,6 +23,7 @@ from privsyn.publish.folder import count_repairs
 from privsyn.sources.joined_source import AGAIN, ELSEWHERE, NO_KEY, NOBODY, TWICE
 from privsyn.sources.open_source import open_source
 from tests.support.commands import privsyn as run_command
+from tests.support.examples import keep_first
 from tests.support.linked_tables import (
     Tables,
     make_members,
@@ -112,7 +113,7 @@ def test_it_is_found_again_and_made_again(tmp_path: Path) -> None:
 
 
 def test_tables_in_memory_are_a_mapping(tmp_path: Path) -> None:
-    tables = make_visits(400)
+    tables = make_visits(100)
     spec = make_tables_spec(make_visits_content(), **LARGE, **QUICK)
     release = privsyn.release(tables, spec)
     assert (release.folder / "tables" / "visits.parquet").is_file()
@@ -168,7 +169,7 @@ UNFIT: dict[str, tuple[str, str, list[Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", UNFIT)
+@pytest.mark.parametrize("case", keep_first(UNFIT, 2))
 def test_rows_that_do_not_fit_are_left_out_and_counted_in_private(case: str, tmp_path: Path) -> None:
     name, column, values, repair = UNFIT[case]
     tables = change(make_visits(100, without=0.0), name, column, values)
@@ -230,7 +231,7 @@ def test_a_household_keeps_one_row_of_each_member_whatever_other_households_have
 
 def test_rows_of_nobody_and_of_no_time_are_left_out(tmp_path: Path) -> None:
     """A person whose rows have no place in the order is one without rows."""
-    tables = make_visits(300, without=0.0)
+    tables = make_visits(100, without=0.0)
     first = tables["visits"]["pid"].to_pylist()[0]
     years = [
         None if pid == first else year

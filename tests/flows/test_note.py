@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 import privsyn
@@ -28,13 +29,27 @@ def released(save: Save, **changes: Any) -> Path:
     return Path(release_in_process(spec, Settings(), new_dataset=reason).released)
 
 
-def test_the_note_follows_the_request(places: Path, save: Save) -> None:
-    usual = (released(save) / "README.md").read_text(encoding="utf-8")
-    assert "The number of rows is an estimate too." in usual
-    assert "rare values were merged" in usual
-    assert "at the cap's delta of 1e-08" in usual
-    assert usual.count(" of a count |") == 2
-    assert usual.count(" of a score |") == 1
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The released folder of the usual request, which tests only read."""
+    home = tmp_path_factory.mktemp("note")
+    pq.write_table(people(200), home / "people.parquet")
+    spec = make_spec(data=str(home / "people.parquet"), synthesis={"iterations": 2})
+    settings = Settings(out=home / "out", ledger=str(home / "ledger.sqlite"))
+    return Path(release_in_process(spec, settings).released)
+
+
+def read_note(folder: Path) -> str:
+    return (folder / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_note_follows_the_request(places: Path, save: Save, usual: Path) -> None:
+    note = read_note(usual)
+    assert "The number of rows is an estimate too." in note
+    assert "rare values were merged" in note
+    assert "at the cap's delta of 1e-08" in note
+    assert note.count(" of a count |") == 2
+    assert note.count(" of a score |") == 1
     folder = released(
         save,
         dataset="other",
@@ -43,18 +58,17 @@ def test_the_note_follows_the_request(places: Path, save: Save) -> None:
         compression={"enabled": False},
         budget={"epsilon": 10.0, "delta": 1e-9},
     )
-    other = (folder / "README.md").read_text(encoding="utf-8")
+    other = read_note(folder)
     assert "The number of rows was asked for" in other
     for absent in ("is an estimate", "rare values", "at the cap's delta"):
         assert absent not in other
 
 
-def test_the_note_says_that_rows_of_one_person_are_not_linked(places: Path, save: Save) -> None:
-    alone = (released(save) / "README.md").read_text(encoding="utf-8")
-    assert "not linked" not in alone, "nobody has two rows: there is nothing to link"
+def test_the_note_says_that_rows_of_one_person_are_not_linked(places: Path, save: Save, usual: Path) -> None:
+    assert "not linked" not in read_note(usual), "nobody has two rows: there is nothing to link"
     for number, unit in enumerate(({"records_per_person": 3}, {"person_id": "caseid", "max_records": 3})):
         folder = released(save, unit=unit, dataset=f"visits{number}", new_dataset="a test of the note")
-        note = (folder / "README.md").read_text(encoding="utf-8")
+        note = read_note(folder)
         limits, capped = note.partition("## Limits")[2], "person_id" in unit
         many = "Of the records of a person at most 3 were kept" if capped else "A person may have up to 3 records"
         assert f"Rows of one person are not linked. {many}" in limits
@@ -63,15 +77,14 @@ def test_the_note_says_that_rows_of_one_person_are_not_linked(places: Path, save
         assert any("about the kept rows" in words for words in answers.attrs["words"]) == capped
 
 
-def test_the_certificate_holds_the_argument(places: Path, save: Save) -> None:
-    folder = released(save)
-    certificate = json.loads((folder / "certificate.json").read_text(encoding="utf-8"))
+def test_the_certificate_holds_the_argument(usual: Path) -> None:
+    certificate = json.loads((usual / "certificate.json").read_text(encoding="utf-8"))
     assert "against the noisy one-ways" in certificate["stages"][1]["reason"]
     assert "sensitivity^2 / (2 (sigma^2 - 3))" in certificate["price"]
     assert certificate["sensitivity"].startswith("L2 norm")
     assert [stage["reason"].partition(":")[0].partition(",")[0] for stage in certificate["stages"]] == ["k", "k", "k"]
     assert certificate["dataset_total"]["accountant"] == "gaussian"
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    manifest = json.loads((usual / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["differentially_private"] is True
 
 
@@ -82,10 +95,9 @@ def zcdp_epsilon(rho: Fraction, delta: float) -> float:
     return float(bounds.min())
 
 
-def test_certificate_and_note_have_the_figure_of_published_theorems(places: Path, save: Save) -> None:
+def test_certificate_and_note_have_the_figure_of_published_theorems(places: Path, save: Save, usual: Path) -> None:
     """At epsilon 1 and delta 1e-9 zCDP alone proves 1.054 for the same noise."""
-    folder = released(save)
-    content = json.loads((folder / "certificate.json").read_text(encoding="utf-8"))
+    content = json.loads((usual / "certificate.json").read_text(encoding="utf-8"))
     figure = content["by_published_theorems"]
     expected = zcdp_epsilon(Fraction(content["rho_budget"]), 1e-9)
     assert figure["epsilon"] == pytest.approx(expected, rel=1e-6)
@@ -94,12 +106,10 @@ def test_certificate_and_note_have_the_figure_of_published_theorems(places: Path
     )
     assert (figure["delta"], round(figure["epsilon"], 3)) == (1e-9, 1.054)
     assert figure["reason"].startswith("rests on published theorems only")
-    note = (folder / "README.md").read_text(encoding="utf-8")
+    note = read_note(usual)
     assert "keeps (1.054, 1e-09)-differential privacy by published theorems alone" in note
     assert "is used so far, other releases included" in note
-    tight = (released(save, accountant="tight", dataset="tight", new_dataset="a test") / "README.md").read_text(
-        encoding="utf-8"
-    )
+    tight = read_note(released(save, accountant="tight"))
     assert "published theorems" not in tight, "its promise rests on nothing else"
 
 

@@ -23,6 +23,7 @@ from privsyn.evaluation.private_evaluation import EvaluationRequest, evaluate
 from privsyn.evaluation.quality_release import publish_quality
 from privsyn.forecasts.forecast import forecast
 from tests.support.examples import keep_first
+from tests.support.kept import Kept
 from tests.support.panels import PANEL_COLUMNS, make_panel, make_panel_spec
 from tests.support.places import ROOT
 from tests.support.releases import QUICK, released, run
@@ -30,6 +31,8 @@ from tests.support.specs import make_spec
 
 pytestmark = pytest.mark.usefixtures("places")
 LARGE = {"privacy": {"epsilon": 50, "delta": 1e-9}, "budget": {"epsilon": 200, "delta": 1e-8}}
+Made = tuple[ReleaseSpec, pd.DataFrame, Path]
+"""A release of a panel: its spec, its rows and its folder."""
 
 
 def save(folder: Path, table: pa.Table) -> str:
@@ -38,15 +41,27 @@ def save(folder: Path, table: pa.Table) -> str:
     return str(path)
 
 
-def make(folder: Path, persons: int = 1_500, **changes: Any) -> tuple[ReleaseSpec, pd.DataFrame, Path]:
-    """A release of a panel with little noise: its spec, its rows and its folder."""
+def make(folder: Path, persons: int = 1_500, **changes: Any) -> Made:
+    """A release of a panel with little noise."""
     spec = make_panel_spec(data=save(folder, make_panel(persons)), **{**LARGE, **QUICK, **changes})
     summary = run(spec)
     return spec, released(summary, "synthetic.parquet").to_pandas(), Path(summary.released)
 
 
-def test_persons_have_linked_rows_in_their_order(tmp_path: Path) -> None:
-    spec, rows, _ = make(tmp_path)
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    return Kept(tmp_path_factory.mktemp("panel") / "home")
+
+
+@pytest.fixture
+def made(kept: Kept, places: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
+    """One release of 1,500 persons, also as CSV, the same for every test that asks for it."""
+    home = kept.begin(monkeypatch)
+    return kept.once(lambda: make(home, formats=["parquet", "csv"]))  # type: ignore[no-any-return]
+
+
+def test_persons_have_linked_rows_in_their_order(made: Made) -> None:
+    spec, rows, _ = made
     assert next(iter(rows)) == "pid"
     persons = rows.groupby("pid")
     assert rows["pid"].is_monotonic_increasing
@@ -75,8 +90,8 @@ def test_what_persons_were_the_year_before_is_kept(tmp_path: Path) -> None:
     assert made_alike > 0.85 * alike
 
 
-def test_the_same_request_is_found_again_and_another_seed_draws_other_rows_at_no_cost(tmp_path: Path) -> None:
-    spec, rows, folder = make(tmp_path, persons=300)
+def test_the_same_request_is_found_again_and_another_seed_draws_other_rows_at_no_cost(made: Made) -> None:
+    spec, rows, folder = made
     again = run(spec)
     assert Path(again.released) == folder
     other = run(spec.with_rows(seed=1))
@@ -85,8 +100,8 @@ def test_the_same_request_is_found_again_and_another_seed_draws_other_rows_at_no
     assert certificates[0]["dataset_total"]["rho"] == certificates[1]["dataset_total"]["rho"]
 
 
-def test_the_folder_says_what_is_linked_and_what_was_counted(tmp_path: Path) -> None:
-    _, _, folder = make(tmp_path, persons=300, formats=["parquet", "csv"])
+def test_the_folder_says_what_is_linked_and_what_was_counted(made: Made) -> None:
+    _, _, folder = made
     certificate = json.loads((folder / "certificate.json").read_text())
     assert certificate["records_per_person"] == 1
     sensitivities = {s["step"]: {g["sensitivity"] for g in s["groups"]} for s in certificate["stages"]}
@@ -99,12 +114,12 @@ def test_the_folder_says_what_is_linked_and_what_was_counted(tmp_path: Path) -> 
     fields = json.loads((folder / "datapackage.json").read_text())["resources"][0]["schema"]["fields"]
     assert fields[0]["name"] == "pid"
     assert (folder / "synthetic.csv").read_text().startswith('"pid","year",')
-    private = set(make_panel(300)["pid"].to_pylist())
+    private = set(make_panel(1_500)["pid"].to_pylist())
     assert not private & set(pd.read_csv(folder / "synthetic.csv")["pid"].astype(str))
 
 
-def test_answers_are_of_persons_each_by_one_row(tmp_path: Path) -> None:
-    _, rows, folder = make(tmp_path)
+def test_answers_are_of_persons_each_by_one_row(made: Made) -> None:
+    _, rows, folder = made
     answer = open_release(folder).count("sex")
     assert abs(answer["estimate"].sum() - rows["pid"].nunique()) < 0.1 * rows["pid"].nunique()
     assert any("of persons, each by one row" in words for words in answer.attrs["words"])
@@ -113,8 +128,8 @@ def test_answers_are_of_persons_each_by_one_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_private_report_compares_persons_over_time(tmp_path: Path) -> None:
-    spec, _, folder = make(tmp_path)
+def test_the_private_report_compares_persons_over_time(made: Made) -> None:
+    spec, _, folder = made
     report = evaluate(EvaluationRequest(str(folder), spec.data), Settings())
     figures = {(f.name, f.column): f for f in report.evaluation.panel}
     assert figures["rows per person", ""].distance is not None
@@ -197,12 +212,12 @@ def test_the_example_of_the_docs_is_a_spec() -> None:
     assert spec.panel.carried == {"year", "sex", "birth_year", "age"}
 
 
-def test_released_figures_of_quality_are_refused_before_anything_is_spent(tmp_path: Path) -> None:
-    _, _, folder = make(tmp_path, persons=300)
-    before = (tmp_path / "ledger.sqlite").read_bytes()
+def test_released_figures_of_quality_are_refused_before_anything_is_spent(made: Made, kept: Kept) -> None:
+    _, _, folder = made
+    before = (kept.home / "ledger.sqlite").read_bytes()
     with pytest.raises(RequestError, match="has linked rows of persons"):
         publish_quality(str(folder), 1.0, Settings())
-    assert (tmp_path / "ledger.sqlite").read_bytes() == before
+    assert (kept.home / "ledger.sqlite").read_bytes() == before
 
 
 def test_transitions_are_asked_with_intervals(tmp_path: Path) -> None:
@@ -225,9 +240,9 @@ def test_transitions_are_asked_with_intervals(tmp_path: Path) -> None:
         release.transitions("sex")
 
 
-def test_questions_about_persons_are_bounded(tmp_path: Path) -> None:
+def test_questions_about_persons_are_bounded(made: Made) -> None:
     """How many ever and always are lies in the interval, in all and in groups that are constant."""
-    _, _, folder = make(tmp_path)
+    _, _, folder = made
     real = make_panel(1_500).to_pandas()
     release = open_release(folder)
     of = real["job"].eq("none").groupby(real["pid"])
@@ -288,8 +303,8 @@ def test_a_value_inside_a_wide_code_bounds_nothing(tmp_path: Path) -> None:
     assert release.persons("ever(income >= 0)").high[0] <= everyone.high * 1.2
 
 
-def test_questions_about_persons_in_words(tmp_path: Path) -> None:
-    _, _, folder = make(tmp_path, persons=400)
+def test_questions_about_persons_in_words(made: Made) -> None:
+    _, _, folder = made
     release = open_release(folder)
     counted = answer(release, "count persons by sex where any(job == 'none' and income > 20)")
     assert counted.equals(release.persons("ever(job == 'none' and income > 20)", by="sex"))
@@ -306,7 +321,7 @@ def test_questions_about_persons_in_words(tmp_path: Path) -> None:
 
 
 def test_rows_that_are_not_linked_say_nothing_of_persons(tmp_path: Path) -> None:
-    _, _, folder = make(tmp_path, persons=300, order=None, constant=[], with_order=[])
+    _, _, folder = make(tmp_path, persons=100, order=None, constant=[], with_order=[])
     with pytest.raises(RequestError, match="the rows of this release are not linked"):
         answer(open_release(folder), "count persons where ever(job == 'none')")
 

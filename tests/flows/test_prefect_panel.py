@@ -16,6 +16,7 @@ from tests.support.panels import make_panel, make_panel_spec
 from tests.support.releases import QUICK, run
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("prefect_server", "places")
 def test_the_flow_makes_linked_rows_and_finds_them_again(tmp_path: Path) -> None:
     pq.write_table(make_panel(400), tmp_path / "panel.parquet")

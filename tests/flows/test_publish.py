@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 from typer.testing import CliRunner
@@ -28,6 +29,7 @@ from privsyn.publish import databases
 from privsyn.publish.database_tables import publish_tables
 from privsyn.publish.databases import NewTable, open_database
 from privsyn.publish.folder import add_formats
+from tests.support.kept import Kept
 from tests.support.releases import few, run
 from tests.support.specs import changed, people
 
@@ -36,10 +38,17 @@ pytestmark = pytest.mark.usefixtures("places")
 Place = Callable[[], str]
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    return Kept(tmp_path_factory.mktemp("publish") / "home")
+
+
 @pytest.fixture
-def spec(save: Callable[..., str]) -> ReleaseSpec:
-    """A quick release."""
-    asked = few(save(people(400)))
+def spec(kept: Kept, places: Path, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
+    """A quick release in several parts."""
+    data = kept.begin(monkeypatch) / "people.parquet"
+    pq.write_table(people(400), data)
+    asked = few(str(data), synthesis={"sweeps": 2, "rows": 400, "shard_rows": 100})
     columns = {name: column.model_dump() for name, column in asked.columns.items()}
     return changed(
         asked, columns={**columns, "age": {**columns["age"], "description": "it's the age", "unit": "years"}}
@@ -89,12 +98,13 @@ def read_comments(database: str) -> str:
     )
 
 
-def open_made(spec: ReleaseSpec) -> Release:
-    return open_release(run(spec).run)
+@pytest.fixture
+def made(kept: Kept, spec: ReleaseSpec) -> Release:
+    """The release of ``spec``, the same for every test that asks for it."""
+    return open_release(kept.once(lambda: run(spec).run))
 
 
-def test_a_database_has_what_the_folder_has(spec: ReleaseSpec, database: str) -> None:
-    made = open_made(changed(spec, mechanism={"name": "privsyn", "synthesis": {"rows": 400, "shard_rows": 100}}))
+def test_a_database_has_what_the_folder_has(made: Release, database: str) -> None:
     shutil.rmtree(Settings().private_root)
     names = made.publish(database)
     assert (
@@ -156,14 +166,13 @@ def test_every_type_is_that_of_the_release(database: str) -> None:
 
 
 def test_the_same_release_is_there_once_and_another_only_takes_its_place_when_asked(
-    spec: ReleaseSpec, database: str
+    made: Release, spec: ReleaseSpec, database: str
 ) -> None:
-    made = open_made(spec)
     assert publish_tables(made.folder, database).written
     assert not publish_tables(made.folder, database).written
     add_formats(made.run, ["csv"], Settings())  # its manifest says something else now
     assert publish_tables(made.folder, database).written
-    other = open_made(changed(spec, privacy={"epsilon": 0.5, "delta": 1e-9}))
+    other = open_release(run(changed(spec, privacy={"epsilon": 0.5, "delta": 1e-9})).run)
     with pytest.raises(RequestError, match=rf"holds the release {made.run} under these names.*replace") as caught:
         other.publish(database)
     assert caught.value.field == "publish.database"
@@ -176,8 +185,7 @@ def test_the_same_release_is_there_once_and_another_only_takes_its_place_when_as
     )
 
 
-def test_a_table_that_was_not_published_stays(spec: ReleaseSpec, database: str) -> None:
-    made = open_made(spec)
+def test_a_table_that_was_not_published_stays(made: Release, database: str) -> None:
     with open_database(DataUrl.parse(database, needs_rows=False), None) as opened:
         opened.fetch("CREATE TABLE people_recode (private INTEGER)")
         opened.fetch("CREATE TABLE other_release (private INTEGER)")
@@ -189,9 +197,8 @@ def test_a_table_that_was_not_published_stays(spec: ReleaseSpec, database: str) 
     assert list_tables(database) == before
 
 
-def test_no_table_beyond_the_prefix_is_dropped_whatever_the_database_says(spec: ReleaseSpec, database: str) -> None:
+def test_no_table_beyond_the_prefix_is_dropped_whatever_the_database_says(made: Release, database: str) -> None:
     """Who may write into the table that says what was published could name any table there."""
-    made = open_made(spec)
     made.publish(database)
     add_formats(made.run, ["csv"], Settings())
     with open_database(DataUrl.parse(database, needs_rows=False), None) as opened:
@@ -210,8 +217,10 @@ def test_the_words_of_a_driver_are_in_no_traceback(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_all_tables_are_there_or_none(spec: ReleaseSpec, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, other = open_made(spec), open_made(changed(spec, privacy={"epsilon": 0.5, "delta": 1e-9}))
+def test_all_tables_are_there_or_none(
+    made: Release, spec: ReleaseSpec, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = open_release(run(changed(spec, privacy={"epsilon": 0.5, "delta": 1e-9})).run)
     kind = databases._DATABASES[database.partition(":")[0]]
     insert = kind.insert
 
@@ -235,8 +244,7 @@ def test_all_tables_are_there_or_none(spec: ReleaseSpec, database: str, monkeypa
 
 
 @pytest.mark.slow
-def test_a_schema_is_made_and_chosen(spec: ReleaseSpec, postgres_database: str, tmp_path: Path) -> None:
-    made = open_made(spec)
+def test_a_schema_is_made_and_chosen(made: Release, postgres_database: str, tmp_path: Path) -> None:
     for database in (postgres_database, f"duckdb:///{tmp_path}/a.duckdb"):
         made.publish(database, schema="for all")
         assert not publish_tables(made.folder, database, schema="for all").written
@@ -248,8 +256,7 @@ def test_a_schema_is_made_and_chosen(spec: ReleaseSpec, postgres_database: str, 
     assert not (tmp_path / "a.sqlite").exists()
 
 
-def test_what_is_no_place_for_a_release_is_said(spec: ReleaseSpec, tmp_path: Path, postgres_database: str) -> None:
-    made = open_made(spec)
+def test_what_is_no_place_for_a_release_is_said(made: Release, tmp_path: Path, postgres_database: str) -> None:
     for database, words in (
         ("postgresql://me:hunter2@db/main", "holds a password"),
         ("postgresql://db/main?table=people", "names a table or a query.*prefix names tables"),
@@ -271,8 +278,8 @@ def test_what_is_no_place_for_a_release_is_said(spec: ReleaseSpec, tmp_path: Pat
     assert list_tables(postgres_database) == set()
 
 
-def test_a_user_who_may_not_write_is_told(spec: ReleaseSpec, postgres_database: str) -> None:
-    made, name = open_made(spec), f"reader_{Path(spec.data).parent.name}"
+def test_a_user_who_may_not_write_is_told(made: Release, postgres_database: str, tmp_path: Path) -> None:
+    name = f"reader_{tmp_path.name}"
     quoted = f'"{name}"'
     engine = sa.create_engine(
         sa.make_url(postgres_database).set(drivername="postgresql+psycopg"), poolclass=sa.NullPool
@@ -287,8 +294,7 @@ def test_a_user_who_may_not_write_is_told(spec: ReleaseSpec, postgres_database: 
             connection.exec_driver_sql(f"DROP ROLE {quoted}")
 
 
-def test_the_command_says_what_it_wrote(spec: ReleaseSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = open_made(spec)
+def test_the_command_says_what_it_wrote(made: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     command = ["publish", made.run, "duckdb:///here.duckdb", "--json"]
     done = [CliRunner().invoke(app, command) for _ in range(2)]

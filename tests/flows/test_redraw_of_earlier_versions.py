@@ -23,6 +23,7 @@ from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.specs.spec_file import load_spec
 from tests.support.examples import keep_first
+from tests.support.kept import Kept
 from tests.support.snapshots import bytes_of, copied, settings_of
 from tests.support.specs import changed
 
@@ -32,10 +33,15 @@ SPLIT = {"one_way": 0.3, "selection": 0.1, "measurement": 0.6}
 """No default of any version."""
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    return Kept(tmp_path_factory.mktemp("redraw") / "home")
+
+
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def home(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What a user of 0.2.0 holds: one paid release of the default spec, one of the paper's."""
-    return copied("0.2.0", tmp_path)
+    return copied("0.2.0", kept.begin(monkeypatch))
 
 
 def ask(home: Path, spec: ReleaseSpec | None = None, **how: Any) -> ReleaseSummary:
@@ -145,7 +151,7 @@ def test_a_field_that_noise_depends_on_and_that_is_given_makes_another_request(
     assert made.drawn[0] == "one_way_marginals"
 
 
-@pytest.mark.parametrize("column", [{"bins": 13}, {"max": 88}, {"nullable": False}], ids=str)
+@pytest.mark.parametrize("column", keep_first([{"bins": 13}, {"max": 88}, {"nullable": False}]), ids=str)
 def test_another_domain_of_a_column_makes_another_request(home: Path, column: dict[str, Any]) -> None:
     content = load_spec(home / "default.yaml").model_dump(exclude_unset=True)
     content["columns"]["age"] |= column
@@ -238,9 +244,11 @@ def test_other_data_is_another_request(home: Path) -> None:
     assert ask(home).drawn == LOOKS
 
 
-def with_split(home: Path) -> ReleaseSummary:
-    """A release of today whose request says more than the default spec."""
-    return ask(home, changed(load_spec(home / "default.yaml"), split=SPLIT, dataset="elsewhere"))
+@pytest.fixture
+def with_split(kept: Kept, home: Path) -> ReleaseSummary:
+    """A release of today whose request says more than the default spec, the same for every test that asks for it."""
+    asked = changed(load_spec(home / "default.yaml"), split=SPLIT, dataset="elsewhere")
+    return kept.once(lambda: ask(home, asked))  # type: ignore[no-any-return]
 
 
 def default_elsewhere(home: Path) -> ReleaseSpec:
@@ -249,38 +257,35 @@ def default_elsewhere(home: Path) -> ReleaseSpec:
     return ReleaseSpec.model_validate({**content, "dataset": "elsewhere"})
 
 
-def test_a_run_of_the_same_version_refuses_nothing(home: Path) -> None:
-    made = with_split(home)
-    assert noted(settings_of(home), made.run)[1]["version"] == version("privsyn-flows")
+def test_a_run_of_the_same_version_refuses_nothing(home: Path, with_split: ReleaseSummary) -> None:
+    assert noted(settings_of(home), with_split.run)[1]["version"] == version("privsyn-flows")
     assert ask(home, default_elsewhere(home)).drawn == LOOKS
 
 
 @each_age
-def test_the_same_run_of_an_earlier_version_does(home: Path, grow_old: Callable[[Settings, str], None]) -> None:
-    made = with_split(home)
-    grow_old(settings_of(home), made.run)
-    assert made.run in refusal(home, default_elsewhere(home)).problem
+def test_the_same_run_of_an_earlier_version_does(
+    home: Path, with_split: ReleaseSummary, grow_old: Callable[[Settings, str], None]
+) -> None:
+    grow_old(settings_of(home), with_split.run)
+    assert with_split.run in refusal(home, default_elsewhere(home)).problem
 
 
-def test_a_run_that_was_charged_nothing_refuses_nothing(home: Path) -> None:
-    made = with_split(home)
-    keys = dict.fromkeys(noted(settings_of(home), made.run)[1]["keys"], "0" * 64)
-    made_by(settings_of(home), made.run, "0.2.9", keys=keys)
+def test_a_run_that_was_charged_nothing_refuses_nothing(home: Path, with_split: ReleaseSummary) -> None:
+    keys = dict.fromkeys(noted(settings_of(home), with_split.run)[1]["keys"], "0" * 64)
+    made_by(settings_of(home), with_split.run, "0.2.9", keys=keys)
     assert ask(home, default_elsewhere(home)).drawn == LOOKS
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"run": 3}'])
-def test_a_note_that_cannot_be_read_refuses_nothing(home: Path, text: str) -> None:
-    made = with_split(home)
-    noted(settings_of(home), made.run)[0].write_text(text, encoding="utf-8")
+def test_a_note_that_cannot_be_read_refuses_nothing(home: Path, with_split: ReleaseSummary, text: str) -> None:
+    noted(settings_of(home), with_split.run)[0].write_text(text, encoding="utf-8")
     assert ask(home, default_elsewhere(home)).drawn == LOOKS
 
 
-def test_a_request_that_this_version_cannot_read_refuses_nothing(home: Path) -> None:
-    made = with_split(home)
-    spec = noted(settings_of(home), made.run)[1]["spec"]
-    made_by(settings_of(home), made.run, "9.0.0", spec={**spec, "unheard_of": 1})
+def test_a_request_that_this_version_cannot_read_refuses_nothing(home: Path, with_split: ReleaseSummary) -> None:
+    spec = noted(settings_of(home), with_split.run)[1]["spec"]
+    made_by(settings_of(home), with_split.run, "9.0.0", spec={**spec, "unheard_of": 1})
     assert ask(home, default_elsewhere(home)).drawn == LOOKS
 
 
@@ -304,11 +309,10 @@ def test_a_release_of_a_period_was_not_paid_for_another_nor_for_a_release_withou
 @pytest.mark.slow
 @each_age
 def test_figures_at_an_epsilon_and_releases_are_not_paid_for_each_other(
-    home: Path, grow_old: Callable[[Settings, str], None]
+    home: Path, with_split: ReleaseSummary, grow_old: Callable[[Settings, str], None]
 ) -> None:
     """Though both are at the same epsilon, so that their requests' specs are one."""
-    made = with_split(home)
-    figures = publish_quality(made.run, 3.0, settings_of(home))
+    figures = publish_quality(with_split.run, 3.0, settings_of(home))
     assert figures.drawn == ("quality_figures",)
     grow_old(settings_of(home), figures.run)
     assert ask(home, default_elsewhere(home)).drawn == LOOKS

@@ -71,9 +71,9 @@ def spent() -> float:
 
 
 def test_equal_rows_make_an_equal_release_wherever_they_are(save: Any, database: Any, tmp_path: Path) -> None:
-    table = people(2_000)
+    table = people(600)
     persons = {"unit": {"person_id": "caseid", "max_records": 2}}
-    doubled = pa.concat_tables([table, people(1_000, seed=1)])
+    doubled = pa.concat_tables([table, people(300, seed=1)])
     for rows, name, unit in ((table, "people", {}), (doubled, "twice", persons)):
         of_file = release(make_spec(data=save(rows, f"{name}.parquet"), dataset=f"{name}-file", **unit, **QUICK))
         of_database = release(make_spec(data=database(rows, name), dataset=f"{name}-db", **unit, **QUICK))
@@ -149,7 +149,7 @@ def test_one_snapshot_is_read_whatever_others_write(postgres_database: str) -> N
 
 def test_a_connection_that_is_lost_costs_nothing_and_the_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     with postgres.cluster() as server:
-        url = databases.write_postgres(people(20_000), server.url)
+        url = databases.write_postgres(people(2_000), server.url)
         passes: list[str] = []
         from privsyn.sources.readers.postgresql import PostgresReader
 

@@ -63,6 +63,14 @@ class Copies:
         return Counter(step for step, _ in set(self.looked))
 
 
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a new ledger may be made; in PostgreSQL among the slow tests, and where a test asks for it."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/ledger.sqlite"
+    return str(request.getfixturevalue("postgres_database"))
+
+
 @pytest.fixture
 def copies(ledger_url: str, tmp_path: Path, save: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Copies:
     spec = few(save(people(200)))
@@ -117,6 +125,7 @@ def at_once(copies: Copies, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return sorted(threads.map(release, (copies.first, copies.second)))
 
 
+@pytest.mark.parametrize("ledger_url", ["sqlite", "postgresql"], indirect=True)
 def test_24_of_two_copies_at_once_one_looks(copies: Copies, monkeypatch: pytest.MonkeyPatch) -> None:
     released, refused = at_once(copies, monkeypatch)
     assert released == "released"

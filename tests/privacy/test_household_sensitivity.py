@@ -22,7 +22,7 @@ from tests.support.households import HOUSEHOLD_COLUMNS, make_household_spec, mak
 from tests.support.linked_records import count_encoded, count_paired, identity_recode
 
 REQUEST = Request(make_household_spec(), tuple(HOUSEHOLD_COLUMNS)[1:])
-HOUSEHOLDS = 30
+HOUSEHOLDS = 15
 Count = Callable[[pa.Table], Counter[tuple[int, ...]]]
 
 

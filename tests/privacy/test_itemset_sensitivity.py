@@ -15,6 +15,7 @@ from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.sources.transaction_source import _read_pairs
 from privsyn.tasks.itemsets import basis_marginals, item_counts, pair_counts
 from privsyn.tasks.itemsets.transactions import Transactions, gather_transactions
+from tests.support.examples import keep_first
 
 ITEMS, MOST = 4, 3
 EVERY = [s for size in range(MOST + 1) for s in combinations(range(ITEMS), size)]
@@ -60,7 +61,7 @@ def test_05_no_answer_moves_by_more_than_is_declared(persons: int) -> None:
             assert query.sensitivity < found + persons, query.attributes  # but for rounding up
 
 
-@pytest.mark.parametrize("rank", range(1, 12))
+@pytest.mark.parametrize("rank", keep_first([1, 2, 5, 11, 3, 4, *range(6, 11)], 4))
 def test_05_the_count_at_a_rank_moves_by_one_at_most(rank: int) -> None:
     (found,) = worst(lambda rows: [np.array([rows.find_support_at_rank(rank, 3)])], 1, 2)
     assert found <= 1

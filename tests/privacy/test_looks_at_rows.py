@@ -35,6 +35,7 @@ from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.recode import estimate_total, pool_one_ways, recode_from_table
 from privsyn.tasks.privacy.noise import NoNoise
 from privsyn.tasks.steps import compress_domain, synthesize
+from tests.support.examples import keep_first
 from tests.support.releases import QUICK, few, outputs, released, run
 from tests.support.specs import make_spec, mechanism_fields, people
 
@@ -76,7 +77,7 @@ def readers_of_a_run(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> tupl
     return passes, {name for name, zone in readers if zone == Zone.PRIVATE}
 
 
-@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("name", keep_first(sorted(MECHANISMS, key=lambda name: name not in ("privsyn", "prior")), 2))
 def test_03_only_release_steps_and_transforms_read_private_rows(
     places: Path, save: Save, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -211,7 +212,7 @@ def rows_from_released(summary: ReleaseSummary, spec: ReleaseSpec) -> int:
 def test_04_the_number_of_rows_follows_from_noisy_totals(places: Path, save: Save) -> None:
     spec = few(save(people(500)))
     counts = []
-    for _ in range(4):
+    for _ in range(2):
         summary = run(spec, fresh=True)
         assert summary.rows == rows_from_released(summary, spec)
         counts.append(summary.rows)
@@ -223,8 +224,8 @@ def test_04_mutant_as_many_rows_as_the_data_has(places: Path, save: Save, monkey
     spec = few(save(people(500)))
     with monkeypatch.context() as patched:
         patched.setattr(synthesize, "compute_output_rows", lambda total, settings: 500)
-        summaries = [run(spec, fresh=True) for _ in range(3)]
-    assert [summary.rows for summary in summaries] == [500, 500, 500]
+        summaries = [run(spec, fresh=True) for _ in range(2)]
+    assert [summary.rows for summary in summaries] == [500, 500]
     assert {rows_from_released(summary, spec) for summary in summaries} != {500}
 
 

@@ -19,6 +19,7 @@ from privsyn.publish import folder
 from privsyn.specs.misread import list_misread_columns
 from tests.privacy.test_side_outputs import everything_logged
 from tests.support.commands import privsyn, use_no_server
+from tests.support.examples import keep_first
 
 ROWS, LOST = 613, 419
 SIGNS = ("could not be read", "68.35", "68.4%", f'"rows": {LOST}', "unparseable")
@@ -65,7 +66,7 @@ def piped(spec: Path, *options: str) -> list[str]:
     return shown(*(line for line in words.splitlines() if "tmp" not in line))
 
 
-@pytest.mark.parametrize("options", [(), ("--json",)])
+@pytest.mark.parametrize("options", keep_first([("--json",), ()]))
 def test_12_a_pipe_a_log_json_and_the_release_are_silent(
     spec: Path, options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +149,7 @@ def test_12_a_check_warns_on_standard_error(spec: Path) -> None:
     assert "PRIVATE: `seen`" not in checked.stdout and "PRIVATE - do not share" in checked.stdout
 
 
+@pytest.mark.slow
 def test_12_the_person_at_the_terminal_hears_of_it(spec: Path, places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_HOME", str(places / "prefect"))
     monkeypatch.delenv("PREFECT_API_URL", raising=False)

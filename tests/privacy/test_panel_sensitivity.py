@@ -26,7 +26,7 @@ from tests.support.linked_records import count_encoded, count_kept, count_paired
 from tests.support.panels import make_panel, make_panel_spec
 
 REQUEST = Request(make_panel_spec(), ("year", "sex", "age", "income", "job"))
-PERSONS = 30
+PERSONS = 12
 
 
 CODES = build_transition_codes(REQUEST.encoding, identity_recode(REQUEST), REQUEST.total_rho)

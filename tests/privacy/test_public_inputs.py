@@ -130,7 +130,16 @@ COPIES = [(kind, form) for kind in ("prior", "lookup", "totals") for form in FOR
 COPIES.remove(("prior", "named columns"))  # a prior has all measured columns
 
 
-@pytest.mark.parametrize(("kind", "form"), COPIES)
+FAST = {
+    *(("prior", "bytes"), ("prior", "csv"), ("lookup", "link"), ("lookup", "spelling")),
+    *(("totals", "parquet"), ("totals", "named columns")),
+}
+"""Each form once, and two of each kind."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "form"), [c if c in FAST else pytest.param(*c, marks=pytest.mark.slow) for c in COPIES]
+)
 def test_28_the_private_table_is_no_public_one(folder: Path, kind: str, form: str) -> None:
     spec = asked(folder, kind, write(table(), folder / "public.parquet", form))
     said = refusal(spec)

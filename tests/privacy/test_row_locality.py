@@ -106,7 +106,7 @@ def test_05_each_row_is_read_alone_under_any_spec(spec: ReleaseSpec, data: st.Da
         assert_row_local(codec, data.draw(arrays))
 
 
-@pytest.mark.parametrize("examples", [25, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [10, pytest.param(300, marks=pytest.mark.slow)])
 def test_05_each_row_is_read_alone_for_every_kind(examples: int) -> None:
     @settings(max_examples=examples, deadline=None)
     @given(arrays)

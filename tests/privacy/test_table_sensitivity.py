@@ -29,7 +29,7 @@ from tests.support.linked_tables import (
     make_visits_content,
 )
 
-UNITS = 30
+UNITS = 15
 Counts = Counter[tuple[int, ...]]
 
 

@@ -23,7 +23,7 @@ from tests.support.bad_requests import COLUMNS, SPEC, Bad, all_bad, changed, csv
 from tests.support.examples import keep_first
 
 BAD = all_bad()
-PARTS = 4
+PARTS = 8
 LONGEST = 1_000
 """Characters of a refusal; the longest ones list the fields of the spec."""
 

@@ -15,6 +15,7 @@ from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.request import Request
 from privsyn.pipelines.registry import build_steps
 from privsyn.sources.open_source import open_source
+from tests.support.examples import choose_example_count
 from tests.support.specs import COLUMNS, make_spec, people
 
 STATEMENT = "Residents by region, published by the office on 2026-01-01."
@@ -31,7 +32,7 @@ def synthetic(spec: Any, table: pa.Table) -> pa.Table:
     return MemoryRun(request, steps, draw, private).run()[steps[-1].name]["synthetic"]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=choose_example_count(12), deadline=None)
 @given(
     st.lists(st.integers(0, 120), min_size=8, max_size=8).filter(lambda counts: sum(counts) > 0),
     st.sampled_from(["region", "pair", "both"]),

@@ -6,10 +6,12 @@ release step whose key is new draws and pays. A few rows are run for good, under
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 from uuid import UUID
@@ -336,7 +338,13 @@ class Planned:
     def of(
         cls, content: dict[str, Any], data: str = "these rows", fresh: int = 0, period: str | None = None
     ) -> Planned:
-        spec = ReleaseSpec.model_validate(content)
+        return cls._of(json.dumps(content, default=str), data, fresh, period)
+
+    @classmethod
+    @cache
+    def _of(cls, content: str, data: str, fresh: int, period: str | None) -> Planned:
+        """Plan a request once, however many rows change it or make it."""
+        spec = ReleaseSpec.model_validate(json.loads(content))
         order = tuple(name for name in SOURCE if name in spec.released_columns)
         plan = plan_release(spec, period)
         keys = compute_lineage_keys(Request(spec, order), data, fresh, OpenDPNoise, plan.steps, period)

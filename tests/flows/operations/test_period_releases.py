@@ -178,11 +178,14 @@ def dies(spec: str, environment: dict[str, str], kill: int, period: str) -> None
     run(ReleaseSpec.model_validate_json(spec), period)
 
 
-CASES = [(kill, True) for kill in range(len(KILLS))] + [(1, False), (len(KILLS) - 1, False)]
+CASES = [(1, False), *((kill, True) for kill in range(len(KILLS))), (len(KILLS) - 1, False)]
+NAMES = [f"{KILLS[k][2]}-{KILLS[k][1]}-{'changed' if c else 'same'}-data" for k, c in CASES]
 
 
 @pytest.mark.parametrize(
-    ("kill", "changed"), CASES, ids=[f"{KILLS[k][2]}-{KILLS[k][1]}-{'changed' if c else 'same'}-data" for k, c in CASES]
+    ("kill", "changed"),
+    [*CASES[:5], *(pytest.param(*case, marks=pytest.mark.slow) for case in CASES[5:])],
+    ids=NAMES,
 )
 def test_a_killed_period_is_finished_with_one_draw_and_one_charge(
     children: Any, places: Path, spec: ReleaseSpec, kill: int, changed: bool

@@ -26,6 +26,7 @@ from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.engine.step import list_published_files
 from privsyn.pipelines.privsyn import STEPS
+from tests.support.examples import keep_first
 from tests.support.places import ROOT
 from tests.support.specs import COLUMNS, make_spec, people
 
@@ -105,9 +106,9 @@ def test_the_folder_alone_gives_the_same_bytes_elsewhere(made: Path, tmp_path: P
 @pytest.mark.parametrize(
     "how",
     [
-        {"preset": "paper"},
+        pytest.param({"preset": "paper"}, marks=pytest.mark.slow),
         {"adaptive": {"rounds": 1, "triples": True}, "synthesis": {"rows": 900, "shard_rows": 300}},
-        {"compression": {"enabled": False}, "synthesis": {"rows": 0}},
+        pytest.param({"compression": {"enabled": False}, "synthesis": {"rows": 0}}, marks=pytest.mark.slow),
     ],
     ids=["paper", "rounds-and-shards", "no-rows"],
 )
@@ -152,7 +153,7 @@ def remove_scores(folder: Path) -> str:
     return "marginals/scores.parquet"
 
 
-@pytest.mark.parametrize("tamper", [tamper_noisy, tamper_synthetic, tamper_note, remove_scores])
+@pytest.mark.parametrize("tamper", keep_first([tamper_noisy, remove_scores, tamper_synthetic, tamper_note], 2))
 def test_a_changed_file_is_named(copied: Path, tamper: Callable[[Path], str]) -> None:
     name = tamper(copied)
     found = rerun(str(copied), Settings())

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import privsyn
-from privsyn.api.estimate import Estimate
+from privsyn.api.estimate import Estimate, _compute_growth
+from privsyn.api.rehearsal import Rehearsal
 from privsyn.base.errors import RequestError
 from privsyn.engine.request import Request
 from privsyn.forecasts.assumed_counts import AssumedRows, assume_chances
@@ -18,6 +20,7 @@ from privsyn.pipelines.release_plan import plan_release
 from privsyn.tasks.kernels.counting import count_all
 from tests.support.commands import privsyn as run_command
 from tests.support.linked_tables import make_tables_spec, make_tree_content
+from tests.support.places import ROOT
 from tests.support.specs import PEOPLE_YAML, make_spec
 
 
@@ -52,11 +55,35 @@ def test_what_handles_rows_grows_with_them(few: Estimate, many: Estimate) -> Non
     assert other["compress domain"].disk_mb < 10 * one["compress domain"].disk_mb
 
 
+@pytest.mark.slow
 def test_merged_codes_and_single_values_are_counted_in_the_made_up_rows() -> None:
     """Of their codes no chances are assumed."""
     columns = {"paid": {"kind": "integer", "min": 0, "max": 5_000}, "ok": {"kind": "boolean"}}
     found = privsyn.estimate(make_spec(columns, workload=[{"columns": ["paid", "ok"]}]), 20_000)
     assert {"value counts", "measure sets"} < {s.step for s in found.steps}
+
+
+def test_a_rehearsal_makes_no_more_rows_than_a_shard_has(tmp_path: Path) -> None:
+    columns = {"a": {"kind": "boolean"}, "b": {"kind": "boolean"}}
+    spec = make_spec(columns, synthesis={"shard_rows": 50_000})
+    assert Rehearsal(spec, tmp_path, 10**7, 10**7).rows_made == 50_000
+    assert Rehearsal(make_spec(columns), tmp_path, 10**9, 10**9).rows_made == 2_000_000
+
+
+def test_files_of_rows_that_are_made_grow_with_those_and_others_with_the_table(tmp_path: Path) -> None:
+    rehearsal = Rehearsal(make_spec(), tmp_path, 5_000_000, 1_000_000)
+    assert rehearsal.rows_in == rehearsal.rows_made == 400_000
+    assert _compute_growth(rehearsal, 400_000, made=True) == 2.5
+    assert _compute_growth(rehearsal, 400_000, made=False) == 12.5
+    assert _compute_growth(rehearsal, 24, made=True) == 1.0
+
+
+def test_estimates_of_the_page_were_within_a_factor_of_two_of_what_was_found() -> None:
+    """Time, memory and disk of every release that the page compares."""
+    page = (ROOT / "docs" / "operations" / "scale.md").read_text(encoding="utf-8")
+    pairs = re.findall(r"\| ([\d.,]+) / ([\d.,]+) (?:s|MB) \|", page.partition("## What a release will take")[2])
+    ratios = [float(guess.replace(",", "")) / float(real.replace(",", "")) for guess, real in pairs]
+    assert len(ratios) >= 21 and all(0.5 <= ratio <= 2 for ratio in ratios), ratios
 
 
 @pytest.mark.slow

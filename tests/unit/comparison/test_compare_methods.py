@@ -68,8 +68,11 @@ def trial(spec: ReleaseSpec, seed: int) -> MethodInput:
     "changes",
     [
         {},
-        {"accountant": "paper", "unit": {"records_per_person": 2}},
-        {"split": {"one_way": 0.3, "selection": 0.2, "measurement": 0.5}, "selection": {"combine_cliques": False}},
+        pytest.param({"accountant": "paper", "unit": {"records_per_person": 2}}, marks=pytest.mark.slow),
+        pytest.param(
+            {"split": {"one_way": 0.3, "selection": 0.2, "measurement": 0.5}, "selection": {"combine_cliques": False}},
+            marks=pytest.mark.slow,
+        ),
         {"compression": {"enabled": False}, "consistency": {"rounds": 2}},
     ],
 )

@@ -40,7 +40,10 @@ def test_it_is_the_same_picture() -> None:
 
 @pytest.mark.parametrize(
     ("draw", "outcome"),
-    [("draw_in_subprocess", (True, "left out: CalledProcessError\n")), ("draw_overview", (False, ""))],
+    [
+        ("draw_in_subprocess", (True, "left out: CalledProcessError\n")),
+        pytest.param("draw_overview", (False, ""), marks=pytest.mark.slow),
+    ],
 )
 def test_where_memory_is_limited_the_drawing_ends_and_the_caller_goes_on(draw: str, outcome: tuple[bool, str]) -> None:
     """A limit of 4 GiB of addresses ends a process that draws by itself, which is the planted mutant."""

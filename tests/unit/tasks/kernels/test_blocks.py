@@ -27,7 +27,7 @@ def pieces(table: CodeTable, columns: Domain, cuts: list[int]) -> Iterator[CodeT
 
 
 def in_pieces(table: CodeTable, cuts: list[int], asked: list[tuple[str, ...]] | None = None) -> BlockwiseRows:
-    def read(columns: Domain) -> Iterator[CodeTable]:
+    def read(columns: Domain, threads: int) -> Iterator[CodeTable]:
         if asked is not None:
             asked.append(columns.attributes)
         return pieces(table, columns, cuts)
@@ -74,7 +74,7 @@ def test_padded_marginals_are_as_large_as_they_are_counted(monkeypatch: pytest.M
 def test_a_block_that_is_lost_or_counted_twice_is_found(fault: str) -> None:
     table = random_table(1_000)
 
-    def read(columns: Domain) -> Iterator[CodeTable]:
+    def read(columns: Domain, threads: int) -> Iterator[CodeTable]:
         found = list(pieces(table, columns, [400, 900]))
         return iter(found[:-1] if fault == "lost" else [*found, found[1]])
 
@@ -84,7 +84,7 @@ def test_a_block_that_is_lost_or_counted_twice_is_found(fault: str) -> None:
 
 def test_a_marginal_whose_keys_do_not_fit_is_refused_before_anything_is_read() -> None:
     domain = Domain.of({"x": 70_000, "y": 70_000})
-    rows = BlockwiseRows(domain, False, 1, lambda columns: pytest.fail("it was read"))
+    rows = BlockwiseRows(domain, False, 1, lambda columns, threads: pytest.fail("it was read"))
     with pytest.raises(ValueError, match="4,900,000,000 cells"):
         list(rows.counts([("x", "y")]))
 

@@ -93,7 +93,7 @@ def _whole(groups: Any) -> Any:
 
 
 @given(rules=st.lists(CONDITIONS.map(lambda c: {"never": c}), min_size=1, max_size=4), seed=st.integers(0, 1000))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=choose_example_count(12), deadline=None)
 def test_no_mended_row_breaks_a_rule(rules: list[dict[str, str]], seed: int) -> None:
     """Random rules with the fixed derived column and dummies: from any codes, however bad."""
     made = plan(ruled_spec([RULES[0], RULES[4], *rules]))

@@ -191,7 +191,7 @@ def test_forbidden_codes_are_not_drawn_and_the_others_as_often_as_before() -> No
         ("before.income > 1", "has 'before' before a point, which names no row and no table"),
         ("previous.job == 'nome'", "'nome' is not one of the values of 'job'"),
         ("previous.job > 3", "compares a text with a number"),
-        ("previous.income.x > 1", "`previous.income.x` has no meaning in a rule"),
+        ("previous.income.x > 1", "`previous.income.x` has no meaning here"),
         ("previous.previous.age > 1", "count(); and one of previous, next, first before a point and a column"),
         ("count(income) > 1", "is a number where a condition must stand"),
         ("previous.pid > 3", "names 'pid', which is not a released column"),
