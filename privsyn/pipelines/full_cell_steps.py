@@ -73,11 +73,11 @@ def build_full_cell_steps(share: Fraction, one_ways: ReleaseStep) -> tuple[Step,
 
     def find(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         queries, answers = inputs.noisy(CELL_COUNTS)
-        noisy = {q.attributes[0]: y for q, y in zip(queries, answers, strict=True)}
+        looks = {q.attributes[0]: (q, y) for q, y in zip(queries, answers, strict=True)}
         planned = one_ways.plan(request, inputs, one_ways.rho(request))
         sigmas = {q.attributes[0]: q.sigma for q in planned}
-        codecs = [codec for codec in list_looked_at(request.encoding) if codec.attribute in noisy]
-        return {"cuts": tabulate_cuts(find_full_cells(codecs, noisy, sigmas) if codecs else [])}
+        codecs = [codec for codec in list_looked_at(request.encoding) if codec.attribute in looks]
+        return {"cuts": tabulate_cuts(find_full_cells(codecs, looks, sigmas) if codecs else [])}
 
     return (
         counts,

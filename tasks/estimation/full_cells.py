@@ -17,10 +17,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.tables import CUT_CELLS
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.cells import CutCell, compute_width
 from privsyn.tasks.codecs.numbers import SteppedCodec
+from privsyn.tasks.estimation.frequent_values import compute_least_count
 
 AnyStepped = SteppedCodec[Any]
 
@@ -30,10 +32,10 @@ FULL = 0.6
 LEAST_VALUES = 8
 """Values of a cell that is looked at: fewer are told apart by their own counts (frequent_values.py)."""
 
-MOST_PARTS = 32
-"""Parts of a cell at most: so many bins has a column without any."""
+MOST_PARTS = 16
+"""Parts of a cell at most: with more its total, the sum of noisy parts, is less sure."""
 
-NOISE_A_PART = 6.0
+NOISE_A_PART = 12.0
 """Rows of a part in standard deviations of its noise in the one-way, if all parts had as many."""
 
 
@@ -57,19 +59,20 @@ def _count_values(codec: AnyStepped) -> list[float]:
 
 
 def find_full_cells(
-    codecs: Sequence[AnyStepped], counts: Mapping[str, NDArray[Any]], sigmas: Mapping[str, float]
+    codecs: Sequence[AnyStepped], looks: Mapping[str, tuple[Query, NDArray[Any]]], sigmas: Mapping[str, float]
 ) -> list[CutCell]:
-    """Return the full cells, one of a column at most, each with its parts.
+    """Return the full cells, one of a column at most, each with its parts; none that noise alone may have made.
 
-    counts: attribute -> noisy counts of its fine codes; sigmas: attribute -> noise of its one-way, still to be asked.
+    looks: attribute -> the rough look at its fine codes; sigmas: attribute -> noise of its one-way, still to be asked.
     """
-    rows = float(np.mean([counts[codec.attribute].sum() for codec in codecs]))
+    rows = float(np.mean([looks[codec.attribute][1].sum() for codec in codecs]))
     found = []
     for codec in codecs:
-        noisy, values = counts[codec.attribute], _count_values(codec)
+        (query, noisy), values = looks[codec.attribute], _count_values(codec)
         code = int(np.argmax(np.where(np.array(values) >= LEAST_VALUES, noisy[: len(values)], -np.inf)))
         parts = int(min(values[code], MOST_PARTS, noisy[code] / (NOISE_A_PART * sigmas[codec.attribute])))
-        if noisy[code] > FULL * rows > 0 and parts > 1:
+        least = max(FULL * rows, compute_least_count(query.sigma, query.cells))
+        if noisy[code] > least and parts > 1:
             found.append(CutCell(codec.attribute, code, parts))
     return found
 
