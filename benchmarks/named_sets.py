@@ -2,7 +2,8 @@
 
 Made tables whose label is a parity of numbers (y = x0 XOR x1, thresholds at one half; and of three), in which all pairs
 are independent: trees trained on the synthetic rows and tested on real rows that no release saw.  And public tables:
-the error of an SVM on the label, with it in focus and with a set named.  Releases are made in memory with seeded noise:
+the error of an SVM on the label, with it in focus and with a set named.  And conditions of measured questions: the
+error that their answers state.  Releases are made in memory with seeded noise:
 nothing here is a release.
 """
 
@@ -14,13 +15,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier
 from threadpoolctl import threadpool_limits
 
+from benchmarks.panels import draw_counts
 from benchmarks.tables import FOLDER, LABELS, table_spec
+from privsyn.answers.questions import answer
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.request import Request
@@ -56,12 +60,17 @@ def make_parity(numbers: int, rows: int, seed: int) -> pa.Table:
 def write_parity_spec(numbers: int, epsilon: float, fields: Mapping[str, Any]) -> ReleaseSpec:
     """Return the spec of such a table, its bins left open."""
     columns: dict[str, Any] = {f"x{i}": {"kind": "number", "min": 0, "max": 1} for i in range(numbers)}
+    return write_spec({**columns, "y": {"kind": "boolean"}}, epsilon, fields)
+
+
+def write_spec(columns: Mapping[str, Any], epsilon: float, fields: Mapping[str, Any]) -> ReleaseSpec:
+    """Return the spec of a made table."""
     content = {
-        "dataset": "parity",
+        "dataset": "made",
         "unit": {"records_per_person": 1},
         "privacy": {"epsilon": epsilon, "delta": DELTA},
         "budget": {"epsilon": 1000.0, "delta": DELTA},
-        "columns": {**columns, "y": {"kind": "boolean"}},
+        "columns": columns,
     }
     return ReleaseSpec.model_validate({**content, **fields})
 
@@ -136,18 +145,49 @@ def run_table(table: str, epsilon: float, seeds: int) -> None:
         print(f"| {table} | {epsilon:g} | {name} | {np.mean(found):.4f} | {max(found):.4f} | {seconds:.1f} |")
 
 
+MOMENTS = {"min": "2000-01-01T00:00:00", "max": "2009-12-31T00:00:00"}
+CONDITIONS: dict[str, tuple[Mapping[str, Any], str]] = {
+    "number": ({"kind": "number", "min": 0, "max": 1}, "0.6"),
+    "number, `decimals: 2`": ({"kind": "number", "min": 0, "max": 1, "decimals": 2}, "0.6"),
+    "integer": ({"kind": "integer", "min": 0, "max": 1_000}, "600"),
+    "moment": ({"kind": "datetime", **MOMENTS}, "'2005-12-01T12:30:00'"),
+}
+"""What is asked of x: its column, and the value that it is compared with."""
+
+
+def run_conditions(epsilon: float, seeds: int) -> None:
+    """Print a row of Markdown a condition of a measured question: what its answer rests on, and its standard error."""
+    rng = np.random.default_rng(0)
+    shares = rng.normal(0.5, 0.15, 3_000).clip(0, 1)
+    moments = np.datetime64("2000-01-01", "us") + (shares * 3.1e8).astype("timedelta64[s]")
+    values = {"number": shares, "integer": (shares * 1_000).astype(int), "moment": moments}
+    y = rng.random(len(shares)) < shares
+    print("| column | condition | standard error |\n|---|---|---|")
+    for name, (column, value) in CONDITIONS.items():
+        rows = pd.DataFrame({"x": values.get(name, shares.round(2)), "y": y})
+        for sign in ("<", "<=", ">", "=="):
+            question = f"y where x {sign} {value}"
+            spec = write_spec({"x": column, "y": {"kind": "boolean"}}, epsilon, {"workload": [{"question": question}]})
+            found = [answer(draw_counts(rows, spec, seed), question) for seed in range(seeds)]
+            sources = ", ".join({source for one in found for source in one.source})
+            print(f"| {name} | `{sign}` | {np.mean([one.std_error.mean() for one in found]):.1f}, {sources} |")
+
+
 def main() -> None:
     """Print the table of docs/notes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument(
-        "--cases", nargs="*", default=["2", "3", "adult"], help="2, 3: parities of so many; a public table"
+        "--cases", nargs="*", default=["2", "3", "adult"], help="2, 3: parities of so many; a public table; conditions"
     )
     parser.add_argument("--epsilon", type=float)
     asked = parser.parse_args()
-    print("| table | epsilon | spec | mean | worst | CPU seconds |\n|---|---|---|---|---|---|")
+    if asked.cases != ["conditions"]:
+        print("| table | epsilon | spec | mean | worst | CPU seconds |\n|---|---|---|---|---|---|")
     for case in asked.cases:
-        if case.isdigit():
+        if case == "conditions":
+            run_conditions(asked.epsilon or 1.0, asked.seeds)
+        elif case.isdigit():
             run_parity(int(case), asked.epsilon or 1.0, asked.seeds)
         else:
             run_table(case, asked.epsilon or 0.2, asked.seeds)

@@ -240,6 +240,8 @@ def sample_points(released: ReleasedCounts, attribute: str) -> dict[str, pa.Arra
         values = codec.decode(np.arange(codec.size), np.random.default_rng(0))
     else:
         type_ = codec.ranges()[attribute].type
+        if pa.types.is_timestamp(type_):  # the microseconds inside: rounding would put an end into the cell beside it
+            reach = (np.ceil(reach[0] * 1e6) / 1e6, np.floor(reach[1] * 1e6) / 1e6)
         values = {attribute: as_released(np.linspace(*reach, POINTS_PER_INTERVAL, axis=1).ravel(), type_)}
     own = {name_codes_attribute(attribute): pa.array(np.repeat(np.arange(codec.size), each))}
     return values | (own if isinstance(codec, SplitCodec | DifferenceCodec | SummaryCodec) else {})

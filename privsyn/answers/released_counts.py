@@ -446,7 +446,7 @@ def _simplify_type(type_: pa.DataType) -> pa.DataType:
 
 
 def _compute_reach(codec: Codec) -> tuple[Floats, Floats] | None:
-    found = codec.value_bounds()[codec.attribute]
+    found = codec.counted_bounds()[codec.attribute]
     if isinstance(found, tuple):
         return found
     if pa.types.is_string(_simplify_type(found.type)):

@@ -5,7 +5,7 @@ Nothing is drawn, spent or written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from math import comb, prod
@@ -20,6 +20,7 @@ from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
 from privsyn.data_contracts.compared_columns import get_step
 from privsyn.data_contracts.csv_options import USUAL_NULLS
 from privsyn.data_contracts.domain import Clique
+from privsyn.data_contracts.focus import NamedMarginal
 from privsyn.data_contracts.linked_tables import get_above, list_further, name_one_place
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.receipts import compute_sigma
@@ -41,13 +42,14 @@ from privsyn.specs.table_fit import TableFit, fit_of
 from privsyn.tasks.codecs import Codec
 from privsyn.tasks.codecs.calendar import CalendarCodec
 from privsyn.tasks.codecs.differences import DifferenceCodec
-from privsyn.tasks.codecs.encoding_plan import FIGURES
+from privsyn.tasks.codecs.encoding_plan import FIGURES, list_asked_thresholds
 from privsyn.tasks.codecs.level_codecs import LevelCodec
+from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation.expected_error import NORMAL_MEAN_ABSOLUTE, split_by_weight
 from privsyn.tasks.estimation.merged_codes import CoarseCounts, count_affordable_cells, merge_codes
 from privsyn.tasks.estimation.near_pairs import MOST_PAIRS, is_wide
-from privsyn.tasks.estimation.question_cells import find_idle_conditions, find_starts
+from privsyn.tasks.estimation.question_cells import find_cut_conditions, find_idle_conditions, find_starts
 from privsyn.tasks.privacy.accountant import cap_accountant
 
 COMPARABLE = 3
@@ -95,7 +97,8 @@ class SetLine:
 
     ``cells``: how many merged codes each column has; ``sd``: standard deviation of a count, in records; ``error``: the
     expected L1 error of the counts by noise alone, as a share of the rows; ``questions``: those whose cells these are;
-    ``table``: the further table whose set it is, empty: the first two, or the one.
+    ``edges``: by column what bins end at for their conditions alone; ``table``: the further table whose set it is,
+    empty: the first two, or the one.
     """
 
     columns: tuple[str, ...]
@@ -105,11 +108,15 @@ class SetLine:
     error: float
     questions: tuple[str, ...] = ()
     table: str = ""
+    edges: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """The columns, whose cells these are, and of which further table."""
         cells = f": the cells of {'; '.join(self.questions)}" if self.questions else ""
+        if self.edges:
+            ends = (f"{column} at {', '.join(labels)}" for column, labels in self.edges.items())
+            cells += f", for which bins end in {'; '.join(ends)}"
         return ", ".join(self.columns) + cells + (f" (of {self.table})" if self.table else "")
 
 
@@ -313,6 +320,12 @@ def _list_column_warnings(request: Request, columns: tuple[ColumnPlan, ...], tab
             f"{at}workload[{number}].question: {how_many} value that {attribute} can have fulfils its condition, so "
             "it tells no rows apart. Correct the condition, or take it out."
         )
+    for number, attribute, cells in find_cut_conditions(request.spec, request.encoding):
+        many = "1 cell" if cells == 1 else f"{cells} cells"
+        yield (
+            f"{at}workload[{number}].question: its condition holds in a part of {many} of {attribute}, in which values "
+            f"are taken to lie evenly. Compare {attribute} itself with a value, and its cells end there."
+        )
     spec = _keep_own_columns(request.spec, table) if table else request.spec
     for name in spec.unmeasured_columns:
         yield (
@@ -462,17 +475,29 @@ def _predict_sets(plan: Plan) -> Iterator[SetLine]:
                 merges = merge_codes(even, clique, count_affordable_cells(rows, sigma))
                 cells = tuple(int(merge.max()) + 1 for merge in merges)
                 error = min(2.0, NORMAL_MEAN_ABSOLUTE * sigma * prod(cells) / rows)
-                yield SetLine(clique, rows, cells, sigma, error, tuple(asked.get(clique, ())), table)
+                questions = asked.get(clique, [])
+                texts = tuple(str(marginal.question) for marginal in questions)
+                yield SetLine(clique, rows, cells, sigma, error, texts, table, _list_edges(request, questions))
 
 
-def _list_questions(request: Request) -> dict[Clique, list[str]]:
+def _list_edges(request: Request, questions: Sequence[NamedMarginal]) -> dict[str, tuple[str, ...]]:
+    """Return by column the edges inside its bounds that it has for the conditions of these questions alone."""
+    codecs = {codec.attribute: codec for codec in request.encoding.codecs if isinstance(codec, OrderedCodec)}
+    found = {}
+    for name, edges in list_asked_thresholds(request.spec, questions).items():
+        if name in codecs and (labels := codecs[name].label_further_edges(edges)):
+            found[name] = labels
+    return found
+
+
+def _list_questions(request: Request) -> dict[Clique, list[NamedMarginal]]:
     """Return the measured questions by the attributes of their cells."""
     encoding = request.encoding
-    found: dict[Clique, list[str]] = {}
+    found: dict[Clique, list[NamedMarginal]] = {}
     for marginal in request.spec.measured_sets:
         if marginal.question:
             clique = encoding.domain.ordered(encoding.attributes_of(marginal.columns))
-            found.setdefault(clique, []).append(marginal.question)
+            found.setdefault(clique, []).append(marginal)
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import platformdirs
 from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from privsyn.base.database_url import check_ledger_url, check_server_url
 from privsyn.base.errors import RequestError
@@ -112,6 +112,13 @@ class Settings(BaseSettings):
         "sets and of released folders.  Default: none are made.",
     )
     threads: int = Field(default=0, ge=0, le=1024, description="Threads for counting and synthesis; 0: all cores.")
+
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], *sources: PydanticBaseSettingsSource, **named: PydanticBaseSettingsSource
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read arguments and the environment only: no file of either has a say, and looking for them takes time."""
+        return named["init_settings"], named["env_settings"]
 
     def __init__(self, **values: Any) -> None:
         """``values`` replace what the environment says.  Raises RequestError that names the wrong setting."""

@@ -114,6 +114,13 @@ class Codec(ABC):
         """Return the value of each fine code by released column, or its lowest and highest where it has several."""
         return dict(self.decode(np.arange(self.size), np.random.default_rng(0)))
 
+    def counted_bounds(self) -> dict[str, pa.Array | Bounds]:
+        """Return :meth:`value_bounds` of the private values that are counted in each fine code.
+
+        Released ones may be rounded out of it.
+        """
+        return self.value_bounds()
+
     def read(self, columns: Columns, codes: Codes | None = None) -> dict[str, pa.Array]:
         """Return the source values as they are counted, for the evaluation of rules over private rows.
 

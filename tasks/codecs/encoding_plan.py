@@ -24,7 +24,7 @@ from privsyn.data_contracts.columns import (
 from privsyn.data_contracts.columns.number_columns import ROUND_NUMBERS
 from privsyn.data_contracts.compared_columns import get_step
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.focus import parse_conditions
+from privsyn.data_contracts.focus import NamedMarginal, parse_conditions
 from privsyn.data_contracts.panels import MOST_PERSONS, Panel
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import OneOf, infer_type
@@ -378,11 +378,16 @@ def find_evenly_cut_columns(plan: EncodingPlan, sizes: Mapping[str, int]) -> fro
     return frozenset(a for a in plan.wide if a in sizes and sizes[a] != plan.domain.size(a))
 
 
-def list_asked_thresholds(spec: ReleaseSpec) -> dict[str, tuple[float, ...]]:
-    """Return ordered column -> the bin edges at which conditions of the spec's measured questions change."""
-    columns = spec.released_columns
-    asked = [node for marginal in spec.measured_sets for node in parse_conditions(marginal, columns)]
-    if spec.summaries:
+def list_asked_thresholds(
+    spec: ReleaseSpec, some: Sequence[NamedMarginal] | None = None
+) -> dict[str, tuple[float, ...]]:
+    """Return ordered column -> the bin edges at which conditions of the spec's measured questions change.
+
+    ``some``: of these questions about rows only.
+    """
+    columns, questions = spec.released_columns, spec.measured_sets if some is None else some
+    asked = [node for marginal in questions for node in parse_conditions(marginal, columns)]
+    if spec.summaries and some is None:
         types = {name: infer_type(column) for name, column in columns.items()}
         asked += [measured.about.read(types) for measured in spec.summaries]
     return list_thresholds(asked, columns, after_reals=True)

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -269,10 +269,18 @@ class OrderedCodec(Codec):
         A value that is moved to a heap stays in its bin, not in its cell.
         """
         parts = [self.cells.bins[b] for b in self.cells.bin_of] if self.leaves_cell else self.cells.fine
-        low, high = (
-            self._convert_for_rules(side)
-            for side in np.array([self._find_bin_bounds(part) for part in parts]).reshape(-1, 2).T
-        )
+        return self._list_bounds([self._find_bin_bounds(part) for part in parts])
+
+    def counted_bounds(self) -> dict[str, pa.Array | Bounds]:
+        """See :class:`Codec`; of a column without a step every number of a cell."""
+        if self._grid is not None or self.leaves_cell:
+            return self.value_bounds()
+        found = np.array([self._find_bin_bounds(part) for part in self.cells.fine]).reshape(-1, 2)
+        return self._list_bounds(np.column_stack([self._least, found[:, 1]]))
+
+    def _list_bounds(self, found: Any) -> dict[str, pa.Array | Bounds]:
+        """Return bounds of cells, shape (cells, 2), as rules see them, and null; by column."""
+        low, high = (self._convert_for_rules(side) for side in np.asarray(found, np.float64).reshape(-1, 2).T)
         nulls = [np.nan] * int(self._nullable)
         return {self.attribute: (np.append(low, nulls), np.append(high, nulls))}
 
@@ -313,6 +321,11 @@ class OrderedCodec(Codec):
             return (part.low + part.high) / 2
         steps = part.steps(self._grid)
         return float(self._grid.value(steps[0]) + self._grid.value(steps[-1])) / 2
+
+    def label_further_edges(self, edges: Collection[float]) -> tuple[str, ...]:
+        """Return those of ``edges`` inside the bounds at which no public bin ends by itself, as texts, each once."""
+        inside = (e for e in edges if self._edges[0] < e < self._edges[-1] and e not in {*self._edges, *self._exact})
+        return tuple(dict.fromkeys(map(self._label, inside)))
 
     def _name(self, part: Bin) -> str:
         """Return the readable label of a bin or cell."""

@@ -21,6 +21,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rule_language import Node
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encoding_plan import EncodingPlan
+from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.rules import evaluate
 from privsyn.tasks.rules.intervals import Interval, read_cells
@@ -81,13 +82,33 @@ def find_idle_conditions(spec: ReleaseSpec, encoding: EncodingPlan) -> Iterator[
 
     Each as the position in ``workload``, the attribute, and whether every code fulfils it.  Parts about one attribute.
     """
+    for number, a, told in _tell_parts(spec, encoding):
+        if told[0] != 0.5 and (told == told[0]).all():
+            yield number, a, bool(told[0])
+
+
+def find_cut_conditions(spec: ReleaseSpec, encoding: EncodingPlan) -> Iterator[tuple[int, str, int]]:
+    """Yield the parts of measured questions that hold in a part of some intervals, so that no cells answer them.
+
+    Each as the position in ``workload``, the attribute, and the number of such intervals.
+    """
+    in_order = {codec.attribute: ~codec.stands_alone for codec in encoding.codecs if isinstance(codec, OrderedCodec)}
+    for number, a, told in _tell_parts(spec, encoding):
+        if a in in_order and (cut := int(np.count_nonzero((told == 0.5) & in_order[a]))):
+            yield number, a, cut
+
+
+def _tell_parts(spec: ReleaseSpec, encoding: EncodingPlan) -> Iterator[tuple[int, str, NDArray[np.float64]]]:
+    """Yield the parts of measured questions about one attribute: position in ``workload``, attribute, what codes say.
+
+    As of :func:`tell_codes_apart`.
+    """
     codecs = {codec.attribute: codec for codec in encoding.codecs}
     for number, marginal in enumerate(spec.workload):
         attributes = frozenset(encoding.attributes_of(marginal.columns)) if marginal.measured else frozenset()
         for a, node in _split(parse_conditions(marginal, spec.released_columns), attributes, codecs):
-            told = tell_codes_apart(codecs[a], node) if node is not None else np.zeros(0)
-            if told.size and told[0] != 0.5 and (told == told[0]).all():
-                yield number, a, bool(told[0])
+            if node is not None:
+                yield number, a, tell_codes_apart(codecs[a], node)
 
 
 def _split(
@@ -110,7 +131,7 @@ def _list_sources(codec: Codec) -> tuple[str, ...]:
 
 def tell_codes_apart(codec: Codec, condition: Node) -> NDArray[np.float64]:
     """Return for each fine code 1 where the condition surely holds, 0 where it surely does not, and else one half."""
-    cells = codec.value_bounds()
+    cells = codec.counted_bounds()
     texts = [t for column in cells.values() if not isinstance(column, tuple) for t in column.to_pylist()]
     texts += [t for n in condition.walk() for t in (n.value if n.op == "in" else (n.value,)) if n.op != "column"]
     vocabulary = {t: i for i, t in enumerate(dict.fromkeys(t for t in texts if isinstance(t, str)))}

@@ -387,7 +387,7 @@ def list_thresholds(
 ) -> dict[str, tuple[float, ...]]:
     """Return ordered column -> the bin edges at which ``conditions`` change, ascending; ``columns``: the released.
 
-    ``after_reals``: whether ``x > 0.6`` of reals has its edge right after 0.6, so that it cuts no cell, and not at it.
+    ``after_reals``: whether ``x > 0.6`` of reals or moments has its edge right after 0.6, so that it cuts no cell.
     """
     thresholds: dict[str, set[float]] = {}
     for node in (part for condition in conditions for part in condition.walk()):
@@ -443,16 +443,16 @@ def _find_edges(column: Any, sign: str, value: float, after_reals: bool) -> tupl
     """Return the bin edges at which the comparison of a column with ``value`` changes; none of one without an order.
 
     A column of whole steps has one edge before and one after ``value``; a column of reals has no next value but that
-    of its step or type (``after_reals``).
+    of its step or type (``after_reals``), as private values may have more decimals than released ones.
     """
     match column:
         case IntegerColumn():
             below, above = float(np.ceil(value)), float(np.floor(value) + 1)
+        case NumberColumn() | DatetimeColumn() if after_reals:
+            below, above = value, find_next_value(value, column.grid())
         case NumberColumn(decimals=int() as decimals):
             step = 10.0**-decimals
             below, above = value, round(value + step, decimals)
-        case NumberColumn() if after_reals:
-            below, above = value, find_next_value(value, column.grid())
         case NumberColumn() | DatetimeColumn():
             below = above = value
         case DateColumn():

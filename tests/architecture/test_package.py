@@ -68,11 +68,6 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wheel(checkout: Path) -> Path:
-    return build_wheel(checkout, checkout.parent / "wheel")
-
-
-@pytest.fixture(scope="module")
 def distribution(checkout: Path) -> Path:
     """The folder with what is uploaded: the sdist, and the wheel that is built from the sdist."""
     pytest.importorskip("build", reason="no build frontend: install privsyn-flows[dev]")
@@ -81,6 +76,13 @@ def distribution(checkout: Path) -> Path:
     done = subprocess.run(command, cwd=checkout.parent, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(distribution: Path) -> Path:
+    """The wheel that is uploaded."""
+    (built,) = distribution.glob("*.whl")
+    return built
 
 
 def content(wheel: Path) -> dict[str, bytes]:
@@ -135,12 +137,12 @@ def test_the_wheel_holds_the_package_whole_and_nothing_else(wheel: Path) -> None
 
 @pytest.mark.slow
 def test_the_wheel_of_the_sdist_is_the_same(checkout: Path, wheel: Path, distribution: Path) -> None:
-    (sdist,), (built,) = distribution.glob("*.tar.gz"), distribution.glob("*.whl")
+    (sdist,), direct = distribution.glob("*.tar.gz"), build_wheel(checkout, checkout.parent / "wheel")
     with tarfile.open(sdist) as archive:
         assert [member.name for member in archive if member.issym() or member.islnk()] == []
         archive.extractall(checkout.parent / "unpacked")  # noqa: S202 - built here
     (source,) = (checkout.parent / "unpacked").iterdir()
-    assert content(built) == content(wheel)
+    assert content(wheel) == content(direct)
     assert not {"tests", "benchmarks", "tasks", "flows", "data_contracts"} & {path.name for path in source.iterdir()}
 
 

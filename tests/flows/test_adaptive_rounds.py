@@ -121,6 +121,7 @@ def test_what_a_round_asked_is_released_with_its_receipts_and_can_be_read(
     assert LedgerView(Settings()).verify().problems == ()
 
 
+@pytest.mark.slow
 def test_the_rows_are_those_of_the_method_in_memory(spec: ReleaseSpec) -> None:
     source = open_source(spec.data, spec)
     order = tuple(name for name in source.columns if name in spec.released_columns)

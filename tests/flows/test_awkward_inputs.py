@@ -76,6 +76,7 @@ def test_one_column(places: Path, save: Save, column: str) -> None:
     assert abs(table.num_rows - 400) < 250
 
 
+@pytest.mark.slow
 def test_one_column_costs_only_what_it_asks(places: Path, save: Save) -> None:
     """Without pairs there is nothing to score: that charge is given back."""
     spec = make_spec({"happy": COLUMNS["happy"]}, data=save(people(50).select(["happy"])), **QUICK)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -16,18 +16,27 @@ from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import ReleaseSummary, is_whole
 from tests.support.commands import use_no_server
 from tests.support.examples import keep_first
+from tests.support.kept import Kept
 from tests.support.releases import few
 from tests.support.specs import people
 
 
-@pytest.fixture
-def spec(places: Path, save: Callable[..., str]) -> ReleaseSpec:
-    return few(save(people(100)))
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    return Kept(tmp_path_factory.mktemp("links") / "home")
 
 
 @pytest.fixture
-def done(spec: ReleaseSpec) -> ReleaseSummary:
-    return release_in_process(spec, Settings())
+def spec(kept: Kept, places: Path, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
+    data = kept.begin(monkeypatch) / "people.parquet"
+    pq.write_table(people(100), data)
+    return few(str(data))
+
+
+@pytest.fixture
+def done(kept: Kept, spec: ReleaseSpec) -> ReleaseSummary:
+    """A release of ``spec``, the same for every test that asks for it."""
+    return kept.once(lambda: release_in_process(spec, Settings()))  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("kind", keep_first(["link to a folder", "dangling link", "file"]))

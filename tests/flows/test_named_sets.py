@@ -24,6 +24,7 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import check_shares, get_step, release_steps
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.registry import build_steps
+from privsyn.tasks.codecs.encoding_plan import list_asked_thresholds
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.estimation.noisy import read_receipts
 from privsyn.tasks.estimation.question_cells import tell_codes_apart
@@ -187,21 +188,59 @@ def test_a_named_question_gives_its_columns_edges_and_is_in_check_and_note() -> 
     assert keys == [{"asked": {"age": (31.0,)}}, {}]  # rows are encoded by the edge
     lines = check(asked)
     assert {line.cells for line in lines.sets} == {(2, 4, 2)}
-    assert {row[0] for row in lines.set_rows()} == {"age, region, happy: the cells of region, happy where age < 31"}
+    named = "age, region, happy: the cells of region, happy where age < 31, for which bins end in age at 31"
+    assert {row[0] for row in lines.set_rows()} == {named}
     assert "0%" not in {row[-1] for row in lines.set_rows()}
     assert "the cells of `region, happy where age < 31`" in write_section("targets", asked)
 
 
-@pytest.mark.parametrize("condition", ["x > 0.6", "x <= 0.6", "0.6 < x", "x < 0.6", "x == 0.6", "x in [0.25, 0.6]"])
-@pytest.mark.parametrize(
-    "field", [{}, {"step": 0.2}, {"bins": 10}, {"exact": [0.6]}], ids=["open", "step", "bins", "exact"]
-)
-def test_a_condition_about_reals_is_true_of_whole_cells(condition: str, field: dict) -> None:
-    columns = {"x": {"kind": "number", "min": 0, "max": 1, **field}, "y": {"kind": "boolean"}}
-    asked = make_spec(columns, workload=[{"question": f"y where {condition}"}])
-    (codec,) = (c for c in Request(asked).encoding.codecs if c.attribute == "x")
-    (node,) = parse_conditions(asked.workload[0], asked.released_columns)
-    assert set(tell_codes_apart(codec, node)) == {0.0, 1.0}
+NUMBER = {"kind": "number", "min": 0, "max": 1}
+MOMENT = {"kind": "datetime", "min": "2000-01-01T00:00:00", "max": "2009-12-31T00:00:00"}
+ORDERED = {
+    "open": (NUMBER, "0.6"),
+    "step": ({**NUMBER, "step": 0.2}, "0.6"),
+    "bins": ({**NUMBER, "bins": 10}, "0.6"),
+    "exact": ({**NUMBER, "exact": [0.6]}, "0.6"),
+    "decimals": ({**NUMBER, "decimals": 2}, "0.6"),
+    "more decimals": ({**NUMBER, "decimals": 1}, "0.605"),
+    "integer": ({"kind": "integer", "min": 0, "max": 1_000}, "600"),
+    "moment": (MOMENT, "'2005-06-15T12:30:00'"),
+    "date": ({"kind": "date", "min": "2000-01-01", "max": "2009-12-31"}, "'2005-06-15'"),
+    "time": ({"kind": "time"}, "'12:30'"),
+}
+
+
+@pytest.mark.parametrize("name", list(ORDERED))
+def test_a_condition_about_an_ordered_column_is_true_of_whole_cells(name: str) -> None:
+    field, value = ORDERED[name]
+    columns = {"x": field, "y": {"kind": "boolean"}}
+    for sign, edges in {"<": 1, "<=": 1, ">": 1, ">=": 1, "==": 2, "!=": 2}.items():
+        asked = make_spec(columns, workload=[{"question": f"y where x {sign} {value}"}])
+        (codec,) = (c for c in Request(asked).encoding.codecs if c.attribute == "x")
+        (node,) = parse_conditions(asked.workload[0], asked.released_columns)
+        assert set(tell_codes_apart(codec, node)) == {0.0, 1.0}, sign
+        assert len(list_asked_thresholds(asked)["x"]) == edges
+
+
+@pytest.mark.parametrize("name", ["decimals", "moment"])
+def test_a_question_with_a_condition_about_rounded_values_is_measured(name: str) -> None:
+    field, value = ORDERED[name]
+    rng = np.random.default_rng(0)
+    x = rng.random(1_000).round(2)
+    values = x if name == "decimals" else np.datetime64("2000-01-01", "us") + (x * 3e8).astype("timedelta64[s]")
+    rows = pa.table({"x": values, "y": rng.random(1_000) < x})
+    questions = [f"y where x {sign} {value}" for sign in ("<=", ">=")]
+    asked = make_spec({"x": field, "y": {"kind": "boolean"}}, workload=[{"question": q} for q in questions])
+    asks = Questions()
+    asks._counts = answered.released(rows, asked, 0)  # type: ignore[misc]
+    assert all((answer(asks, question).source == "measured").all() for question in questions)
+
+
+def test_a_condition_inside_cells_is_a_warning() -> None:
+    asked = ["happy where income * 2 < 71_001", "happy where income < 35_001"]
+    warnings = check(make_spec(workload=[{"question": text} for text in asked])).warnings
+    (found,) = (text for text in warnings if "lie evenly" in text)
+    assert found.startswith("workload[0].question: its condition holds in a part of 1 cell of income")
 
 
 def test_a_condition_that_tells_no_rows_apart_is_a_warning() -> None:

@@ -163,6 +163,7 @@ def test_prefect_holds_references_and_no_private_value(spec: ReleaseSpec, first:
         assert all(secret not in p.read_bytes() for p in results())
 
 
+@pytest.mark.slow
 def test_the_note_and_the_certificate_are_on_the_run_page(spec: ReleaseSpec, first: First) -> None:
     summary, _ = run(spec)
     note, promise = Artifact.get("release-note-people"), Artifact.get("certificate-people")
@@ -222,6 +223,7 @@ def test_damaged_results_and_records_are_made_again_without_noise(spec: ReleaseS
     assert again.drawn == ()
 
 
+@pytest.mark.slow
 def test_a_damaged_table_is_made_again_without_noise(spec: ReleaseSpec, first: First) -> None:
     for path in Settings().private_root.glob("store/people/make_consistent-*.parquet"):
         path.write_bytes(b"")

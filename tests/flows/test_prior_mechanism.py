@@ -89,7 +89,13 @@ def test_it_is_charged_told_made_again_and_found_again(save: Save, tmp_path: Pat
     assert again.agrees
     with pytest.raises(RequestError, match="whose file is not in its folder"):
         privsyn.rerun(folder)
-    release = privsyn.open_release(folder)
+
+
+@pytest.mark.slow
+def test_it_is_asked_evaluated_and_made_in_parts(save: Save, tmp_path: Path) -> None:
+    spec = spec_of(save(people(2_000)), tmp_path, people(1_500, seed=1).drop_columns(["caseid"]))
+    summary, _ = made_from(spec)
+    release = privsyn.open_release(summary.released)
     assert abs(release.count("region", "happy").estimate.sum() - 2_000) < 200
     with pytest.raises(RequestError, match="whose file a released folder does not have"):
         release.regress("income ~ age")

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from privsyn.base.errors import PrivsynError
@@ -13,14 +14,22 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.ledgers.ledger import Ledger
 from privsyn.storage.store import CHECK, NAME
+from tests.support.kept import Kept
 from tests.support.opened import watched
 from tests.support.releases import few, run
 from tests.support.specs import people
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    return Kept(tmp_path_factory.mktemp("key") / "home")
+
+
 @pytest.fixture
-def spec(places: Path, save: Callable[..., str]) -> ReleaseSpec:
-    return few(save(people(200)), budget={"epsilon": 5.0, "delta": 1e-9})
+def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
+    data = kept.begin(monkeypatch) / "people.parquet"
+    pq.write_table(people(200), data)
+    return few(str(data), budget={"epsilon": 5.0, "delta": 1e-9})
 
 
 def restore_without_dots(private: Path) -> None:
@@ -44,9 +53,9 @@ def flip_a_bit(private: Path) -> None:
     [(restore_without_dots, "is missing"), (lose_both, "is missing"), (flip_a_bit, "is not the one")],
 )
 def test_a_lost_or_changed_key_is_refused_and_charges_nothing(
-    spec: ReleaseSpec, damage: Callable[[Path], None], words: str
+    kept: Kept, spec: ReleaseSpec, damage: Callable[[Path], None], words: str
 ) -> None:
-    run(spec)
+    kept.once(lambda: run(spec))
     private, before = Settings().private_root, Ledger(Settings().ledger).export()
     shutil.copytree(private, private.with_name("backup"))
     damage(private)
@@ -64,8 +73,8 @@ def test_a_lost_or_changed_key_is_refused_and_charges_nothing(
     assert run(spec).drawn == ()
 
 
-def test_a_folder_of_before_gets_its_check_from_the_key_that_is_there(spec: ReleaseSpec) -> None:
-    run(spec)
+def test_a_folder_of_before_gets_its_check_from_the_key_that_is_there(kept: Kept, spec: ReleaseSpec) -> None:
+    kept.once(lambda: run(spec))
     private = Settings().private_root
     (private / CHECK).unlink()
     assert run(spec).drawn == ()

@@ -165,6 +165,9 @@ def test_every_type_is_that_of_the_release(database: str) -> None:
     assert second == (None,) * len(cells)
 
 
+@pytest.mark.parametrize(
+    "database", ["sqlite", "postgresql", pytest.param("duckdb", marks=pytest.mark.slow)], indirect=True
+)
 def test_the_same_release_is_there_once_and_another_only_takes_its_place_when_asked(
     made: Release, spec: ReleaseSpec, database: str
 ) -> None:

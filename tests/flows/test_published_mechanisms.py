@@ -32,6 +32,7 @@ from privsyn.tasks.codecs import plan
 from privsyn.tasks.estimation.noisy import read_receipts
 from privsyn.tasks.privacy.noise import SeededNoise
 from tests.support.evaluations import slight_settings
+from tests.support.examples import keep_first
 from tests.support.kept import Kept
 from tests.support.specs import make_spec, people
 
@@ -42,6 +43,8 @@ SHARES = {
     "aim": tuple(Fraction(n, 300) for n in (90, 7, 63, 14, 126)),
 }
 every = pytest.mark.parametrize("name", SHARES)
+some = pytest.mark.parametrize("name", keep_first(["aim", "mst", "privbayes"]))
+"""All of them among the slow tests."""
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +134,7 @@ def test_it_is_read_asked_and_evaluated(name: str, spec: ReleaseSpec, made: Rele
     assert len(evaluate(made.run, settings=slight_settings(tmp_path)).scores) == 1
 
 
-@every
+@some
 def test_the_run_page_shows_its_noise(name: str, spec: ReleaseSpec, made: ReleaseSummary) -> None:
     with open_run(build_candidate(spec, Settings())) as run:
         shown = build_overview(ReleasedInputs.of_run(run, run_steps(run.steps, run.execute)))
@@ -155,7 +158,7 @@ def test_the_method_that_is_compared_makes_the_same_rows_and_age_goes_with_incom
     assert np.corrcoef(found.column("age"), found.column("income"))[0, 1] > 0.3
 
 
-@every
+@some
 def test_rows_in_shards_and_another_number_cost_nothing(name: str, spec: ReleaseSpec, made: ReleaseSummary) -> None:
     other = spec.with_rows(rows=900, shard_rows=400)
     summary = release_in_process(other, Settings())
@@ -163,7 +166,7 @@ def test_rows_in_shards_and_another_number_cost_nothing(name: str, spec: Release
     assert len(list((Path(summary.released) / "synthetic.parquet").parent.glob("synthetic/part-*.parquet"))) == 3
 
 
-@every
+@some
 def test_one_column_is_released(name: str, places: Path, save: Any) -> None:
     one = {
         "happy": {"kind": "boolean"},

@@ -17,6 +17,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.specs.spec_file import load_any_spec, load_spec
 from tests.architecture.test_public_api import loaded_after
 from tests.support.evaluations import slight_settings
+from tests.support.kept import Kept
 from tests.support.places import ROOT
 from tests.support.specs import people
 
@@ -42,20 +43,27 @@ def table() -> pa.Table:
     return people(300)
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    return Kept(tmp_path_factory.mktemp("api") / "home")
+
+
 @pytest.fixture
-def made(places: Path, table: pa.Table) -> privsyn.Release:
-    return privsyn.release(table, filled(table))
+def made(kept: Kept, places: Path, table: pa.Table, monkeypatch: pytest.MonkeyPatch) -> privsyn.Release:
+    """A release of ``table``, the same for every test that asks for it; ``places`` is another folder."""
+    kept.begin(monkeypatch)
+    return kept.once(lambda: privsyn.release(table, filled(table)))  # type: ignore[no-any-return]
 
 
 def files_in(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_a_table_in_memory_becomes_a_release(made: privsyn.Release, places: Path, table: pa.Table) -> None:
+def test_a_table_in_memory_becomes_a_release(made: privsyn.Release, kept: Kept, table: pa.Table) -> None:
     assert made.drawn == ("one_way_marginals", "indif_scores", "measure_marginals")
     assert made.table.column_names == ["age", "region"]
     assert list(made.to_pandas().columns) == ["age", "region"]
-    assert made.folder == places / "out" / "released" / made.run
+    assert made.folder == kept.home / "out" / "released" / made.run
     assert made.certificate.epsilon == 1.0 and made.certificate.run == made.run
     assert {"one_way", "one_way_receipts", "consistent"} <= set(made.marginals)
     assert made.spec.privacy.epsilon == 1.0 and made.note.startswith("# ")
@@ -206,9 +214,9 @@ def test_errors_speak_the_words_of_python(what: str, places: Path, table: pa.Tab
 
 
 def test_a_release_whose_noise_is_lost_says_how_to_draw_again(
-    made: privsyn.Release, places: Path, table: pa.Table
+    made: privsyn.Release, kept: Kept, table: pa.Table
 ) -> None:
-    for file in (places / "out" / "private" / "store").rglob("*"):
+    for file in (kept.home / "out" / "private" / "store").rglob("*"):
         if file.is_file() and "one_way" in str(file):
             file.unlink()
     with pytest.raises(privsyn.RequestError, match=r"release again with `fresh=True`"):

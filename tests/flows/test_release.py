@@ -271,6 +271,7 @@ def test_other_words_in_the_spec_cost_nothing(spec: ReleaseSpec, first: ReleaseS
     assert run(changed(spec, columns=columns)).drawn == ()
 
 
+@pytest.mark.slow
 def test_what_was_made_with_test_noise_is_never_released_later(spec: ReleaseSpec) -> None:
     """Same request, same folders, first without noise: the release draws everything itself."""
     exact = run(spec, noise=NoNoise())
@@ -281,6 +282,7 @@ def test_what_was_made_with_test_noise_is_never_released_later(spec: ReleaseSpec
     assert not one.equals(two)
 
 
+@pytest.mark.slow
 def test_changed_data_costs_again(spec: ReleaseSpec, first: ReleaseSummary) -> None:
     pq.write_table(people(2_001), spec.data)
     assert run(spec).drawn == STAGES
@@ -476,6 +478,7 @@ def test_a_folder_of_parquet_files_with_differing_row_groups(spec: ReleaseSpec, 
     ]
 
 
+@pytest.mark.slow
 def test_released_parquet_carries_no_metadata_of_the_source(places: Path) -> None:
     table = people(300).to_pandas()
     table.to_parquet(places / "pandas.parquet")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -15,10 +16,11 @@ from privsyn.api.release import release_in_process
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.cli import app
-from privsyn.publish.folder import add_formats
+from privsyn.publish.folder import ReleaseSummary, add_formats
 from privsyn.storage import released_store
 from privsyn.storage.released_store import copy_released, fetch_released
 from tests.flows.test_release_from_databases import spent
+from tests.support.kept import Kept
 from tests.support.object_stores import Bucket, serve_bucket
 from tests.support.releases import few
 from tests.support.specs import people
@@ -30,6 +32,19 @@ pytestmark = pytest.mark.usefixtures("places")
 def bucket() -> Iterator[Bucket]:
     with serve_bucket() as store:
         yield store
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    return Kept(tmp_path_factory.mktemp("store") / "home")
+
+
+@pytest.fixture
+def made(kept: Kept, places: Path, monkeypatch: pytest.MonkeyPatch) -> ReleaseSummary:
+    """A release that no setting sends to a store, the same for every test that asks for it."""
+    data = kept.begin(monkeypatch) / "people.parquet"
+    pq.write_table(people(400), data)
+    return kept.once(lambda: release_in_process(few(str(data)), Settings()))  # type: ignore[no-any-return]
 
 
 @pytest.fixture
@@ -106,9 +121,9 @@ def test_a_folder_that_changes_is_replaced_with_its_manifest_last(
     assert list_names(bucket, url) == list_folder(made.released) and "left-over.csv" not in list_names(bucket, url)
 
 
-def test_a_changed_or_foreign_file_is_refused(bucket: Bucket, place: str, save: Any) -> None:
-    made = release_in_process(few(save(people(400))), Settings())
+def test_a_changed_or_foreign_file_is_refused(bucket: Bucket, made: ReleaseSummary, place: str) -> None:
     url = f"{place}/{made.run}"
+    assert copy_released(Path(made.released), place, "publish.database").written
     top = url.partition(f"{bucket.name}/")[2]
     bucket.write_bytes(f"{top}/synthetic.parquet", b"changed")
     with pytest.raises(RequestError, match=r"synthetic\.parquet of .* is missing or was changed"):
@@ -122,8 +137,7 @@ def test_a_changed_or_foreign_file_is_refused(bucket: Bucket, place: str, save: 
         privsyn.open_release("s3://private/none")
 
 
-def test_publish_copies_a_release_into_a_store(bucket: Bucket, places: Path, save: Any) -> None:
-    made = release_in_process(few(save(people(400))), Settings())
+def test_publish_copies_a_release_into_a_store(bucket: Bucket, made: ReleaseSummary, places: Path) -> None:
     place = f"s3://{bucket.name}/published"
     for said in ("Published", "Nothing to do: it already is"):
         done = CliRunner().invoke(app, ["publish", made.run, place])

@@ -7,17 +7,34 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from privsyn.base.errors import BudgetRefusedError
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from tests.support import specs
+from tests.support.kept import Kept
 from tests.support.opened import watched
 from tests.support.releases import few, released, run
 from tests.support.specs import people
 
 FULL = {"epsilon": 1.0, "delta": 1e-9}
 """Privacy and cap: one release uses all."""
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    return Kept(tmp_path_factory.mktemp("seen") / "home")
+
+
+@pytest.fixture
+def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
+    """A request that was released, and used up the cap."""
+    data = kept.begin(monkeypatch) / "people.parquet"
+    pq.write_table(people(200), data)
+    asked = few(str(data), privacy=FULL, budget=FULL)
+    kept.once(lambda: run(asked))
+    return asked
 
 
 def changed(spec: ReleaseSpec, **synthesis: Any) -> ReleaseSpec:
@@ -42,17 +59,13 @@ def test_with_further_rounds_another_synthesis_is_refused_before_the_table_is_op
     assert run(changed(spec, rows=150, shard_rows=20_000, oversample=2)).drawn == ()
 
 
-def test_without_further_rounds_it_draws_nothing(places: Path, save: Callable[..., str]) -> None:
-    spec = few(save(people(200)), privacy=FULL, budget=FULL)
-    run(spec)
+def test_without_further_rounds_it_draws_nothing(spec: ReleaseSpec) -> None:
     assert run(changed(spec, seed=5, sweeps=1, rows=150)).drawn == ()
 
 
-def test_what_draws_nothing_needs_no_room(places: Path, save: Callable[..., str]) -> None:
+def test_what_draws_nothing_needs_no_room(spec: ReleaseSpec) -> None:
     """As docs/operations/caching.md says."""
-    spec = few(save(people(200)), privacy=FULL, budget=FULL)
     assert not spec.mechanism.selection.combine_cliques
-    run(spec)
     for field, name, value in (
         ("consistency", "one_way_weight", 7),
         ("selection", "gamma", spec.mechanism.selection.gamma // 2),
@@ -67,9 +80,7 @@ def test_what_draws_nothing_needs_no_room(places: Path, save: Callable[..., str]
     assert released(summary, "synthetic.parquet").schema.field("age").type == pa.int16()
 
 
-def test_what_draws_anew_is_refused_before_the_table_is_opened(places: Path, save: Callable[..., str]) -> None:
-    spec = few(save(people(200)), privacy=FULL, budget=FULL)
-    run(spec)
+def test_what_draws_anew_is_refused_before_the_table_is_opened(spec: ReleaseSpec) -> None:
     with watched(Path(spec.data)) as events:
         for field, name, value in (
             ("selection", "max_cells", 400),

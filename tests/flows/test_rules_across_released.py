@@ -87,6 +87,7 @@ def test_the_private_report_counts_breaks_of_both_tables(tmp_path: Path) -> None
     assert figure.synthetic == 0.0
 
 
+@pytest.mark.slow
 def test_rules_that_nobody_keeps_are_refused_before_anything_is_spent(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="no person of two or more rows was found that keeps it"):
         make(tmp_path, rules=[{"never": "previous.income >= 0"}])

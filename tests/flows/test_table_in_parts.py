@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +12,35 @@ import pytest
 
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.coded_tables import open_release, read_table
 from privsyn.evaluation.private_evaluation import EvaluationRequest, evaluate
 from privsyn.evaluation.quality_release import publish_quality
-from privsyn.publish.folder import is_whole
+from privsyn.publish.folder import ReleaseSummary, is_whole
 from tests.support.evaluations import SLIGHT
+from tests.support.kept import Kept
 from tests.support.releases import few, run
 from tests.support.specs import people
 
-Save = Callable[..., str]
 SHARDS: dict[str, Any] = {"sweeps": 2, "rows": 1_000, "shard_rows": 300}
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    return Kept(tmp_path_factory.mktemp("parts") / "home")
+
+
+@pytest.fixture
+def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
+    data = kept.begin(monkeypatch) / "people.parquet"
+    pq.write_table(people(300), data)
+    return few(str(data), synthesis=SHARDS, formats=["parquet", "csv"])
+
+
+@pytest.fixture
+def done(kept: Kept, spec: ReleaseSpec) -> ReleaseSummary:
+    """A release of ``spec``, the same for every test that asks for it."""
+    return kept.once(lambda: run(spec))  # type: ignore[no-any-return]
 
 
 def parts(released: str) -> list[Path]:
@@ -33,8 +51,7 @@ def contents(released: str) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in parts(released)}
 
 
-def test_a_release_in_shards_is_a_folder_of_parts_with_one_schema(places: Path, save: Save) -> None:
-    done = run(few(save(people(300)), synthesis=SHARDS))
+def test_a_release_in_shards_is_a_folder_of_parts_with_one_schema(done: ReleaseSummary) -> None:
     folder = Path(done.released)
     assert [path.name for path in parts(done.released)] == [f"part-{i:05}.parquet" for i in range(4)]
     assert [pq.read_metadata(path).num_rows for path in parts(done.released)] == [250] * 4
@@ -48,43 +65,39 @@ def test_a_release_in_shards_is_a_folder_of_parts_with_one_schema(places: Path, 
 
 
 def test_shards_depend_on_the_seed_and_on_no_number_of_threads(
-    places: Path, save: Save, monkeypatch: pytest.MonkeyPatch
+    spec: ReleaseSpec, done: ReleaseSummary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = few(save(people(300)), synthesis=SHARDS)
-    first = run(spec)
-    made = contents(first.released)
-    for path in (places / "out" / "private" / "store" / "people").glob("synthesize-*"):
+    made = contents(done.released)
+    for path in (Settings().private_root / "store" / "people").glob("synthesize-*"):
         shutil.rmtree(path)
     monkeypatch.setenv("PRIVSYN_THREADS", "2")
     again = run(spec)
-    assert (again.run, again.drawn) == (first.run, ())
+    assert (again.run, again.drawn) == (done.run, ())
     assert contents(again.released) == made
     other = run(few(spec.data, synthesis={**SHARDS, "seed": 1}))
     assert other.drawn == ()
     assert contents(other.released) != made
 
 
-def test_a_part_that_is_changed_lost_or_added_is_made_anew(places: Path, save: Save) -> None:
-    spec = few(save(people(300)), synthesis=SHARDS)
-    made = contents(run(spec).released)
-    (folder,) = (places / "out" / "private" / "store" / "people").glob("decode-*-synthetic")
+def test_a_part_that_is_changed_lost_or_added_is_made_anew(spec: ReleaseSpec, done: ReleaseSummary) -> None:
+    made = contents(done.released)
+    (folder,) = (Settings().private_root / "store" / "people").glob("decode-*-synthetic")
     for harm in (
         lambda: (folder / "part-00001.parquet").write_bytes(b"broken"),
         lambda: (folder / "part-00003.parquet").unlink(),
         lambda: (folder / "part-00004.parquet").write_bytes((folder / "part-00000.parquet").read_bytes()),
     ):
         harm()
-        done = run(spec)
-        assert done.drawn == ()
-        assert contents(done.released) == made
+        again = run(spec)
+        assert again.drawn == ()
+        assert contents(again.released) == made
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == made
     parts(done.released)[0].write_bytes(b"broken")
     assert contents(run(spec).released) == made
 
 
 @pytest.mark.slow
-def test_evaluation_and_quality_figures_read_all_parts(places: Path, save: Save) -> None:
-    done = run(few(save(people(300)), synthesis=SHARDS))
+def test_evaluation_and_quality_figures_read_all_parts(done: ReleaseSummary) -> None:
     release = open_release(done.run, Settings())
     assert [path.name for path in release.synthetic] == [path.name for path in parts(done.released)]
     assert read_table(release.synthetic, release.encoding, release.spec, "evaluate.release").fine.rows == 1_000
@@ -93,8 +106,7 @@ def test_evaluation_and_quality_figures_read_all_parts(places: Path, save: Save)
     assert evaluate(EvaluationRequest(done.run, spec=EvaluationSpec.model_validate(SLIGHT)), Settings()) is not None
 
 
-def test_with_csv_beside_the_parts_the_release_is_still_read(places: Path, save: Save) -> None:
-    done = run(few(save(people(300)), synthesis=SHARDS, formats=["parquet", "csv"]))
+def test_with_csv_beside_the_parts_the_release_is_still_read(done: ReleaseSummary) -> None:
     release = open_release(done.run, Settings())
     assert len(list((Path(done.released) / "synthetic_csv").glob("*.csv"))) == 4
     assert read_table(release.synthetic, release.encoding, release.spec, "evaluate.release").fine.rows == 1_000

@@ -116,6 +116,7 @@ def test_a_file_that_is_no_total_is_refused_in_a_sentence(
     assert str(caught.value.field).startswith("totals[0]")
 
 
+@pytest.mark.slow
 def test_totals_that_are_not_true_of_the_table_change_no_word_and_no_price(save: Save) -> None:
     """Whether they are true is never asked: the same steps draw the same queries of a table that they do not fit."""
     found = []

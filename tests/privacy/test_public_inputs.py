@@ -30,6 +30,7 @@ from privsyn.pipelines.release_plan import build_candidate
 from privsyn.sources import rows_fingerprint
 from privsyn.sources.public_table import refuse_private_file
 from privsyn.sources.rows_fingerprint import compute_rows_fingerprint
+from privsyn.specs.dictionaries import parse_dictionary
 from privsyn.specs.public_inputs import with_public_inputs
 from tests.support.linked_tables import make_tables_spec, make_visits, make_visits_content, save_tables
 from tests.support.releases import QUICK, run
@@ -300,6 +301,7 @@ def test_28_a_check_opens_no_table_outside_the_policy(folder: Path, monkeypatch:
 
 
 def test_28_a_dictionary_is_not_the_private_table(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("privsyn.specs.draft.read_dictionary", parse_dictionary)  # here, not in another process
     private = folder / "people.csv"
     table().rename(columns={"town": "name"}).to_csv(private, index=False)
     os.link(private, folder / "linked.csv")

@@ -22,7 +22,7 @@ from privsyn.tasks.steps import list_without_rows
 from tests.support.linked_records import count_encoded, count_paired, identity_recode
 from tests.support.linked_tables import Tables, make_tables_spec, make_tree, make_tree_content
 
-PERSONS = 15
+PERSONS = 10
 Counts = Counter[tuple[int, ...]]
 SPEC = make_tables_spec(make_tree_content(workload=[{"question": "share(ever(dose == 2)) by job"}]))
 WHOLE = Request(SPEC, tuple(SPEC.released_columns))

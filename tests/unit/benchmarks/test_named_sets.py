@@ -8,7 +8,13 @@ from benchmarks.named_sets import ROWS, list_cases, make_parity, make_rows, scor
 
 
 @pytest.mark.parametrize(
-    ("numbers", "case", "least"), [(2, "named", 0.99), (2, "focus", 0.99), (2, "named, aim", 0.99), (3, "named", 0.95)]
+    ("numbers", "case", "least"),
+    [
+        (2, "focus", 0.99),
+        (3, "named", 0.95),
+        pytest.param(2, "named", 0.99, marks=pytest.mark.slow),
+        pytest.param(2, "named, aim", 0.99, marks=pytest.mark.slow),
+    ],
 )
 def test_trees_trained_on_the_rows_tell_the_parity(numbers: int, case: str, least: float) -> None:
     real, table = make_parity(numbers, ROWS, 1_000), make_parity(numbers, ROWS, 1)

@@ -223,6 +223,7 @@ def test_thresholds_of_another_row_are_bin_edges() -> None:
     assert make_plan("previous.income < 17 and job == 'none'").rules.thresholds["income"] == (17.0,)  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_columns_that_follow_from_another_row_are_computed() -> None:
     """Along a whole person, inside the domain; the first row has the value that was made."""
     rules = [{"derive": {"end": "previous.end + (year - previous.year)"}}, {"never": "end < year - 5"}]
