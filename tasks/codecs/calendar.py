@@ -60,8 +60,14 @@ class CalendarCodec(Codec):
         self._codec, self._part, self._unit = codec, part, unit
         self._heaps = list_heaps(smallest)
         self._names = _list_names(part, self._heaps)
-        of = np.array([1.0, *(smallest / heap for heap in self._heaps), 0.0])  # of all values, the multiples of each
-        shares = of[:-1] - of[1:] if part is CalendarPart.MINUTE else np.full(len(self._names), 1 / len(self._names))
+        shares_of_multiples = np.array(
+            [1.0, *(smallest / heap for heap in self._heaps), 0.0]
+        )  # of all values, the multiples of each
+        shares = (
+            shares_of_multiples[:-1] - shares_of_multiples[1:]
+            if part is CalendarPart.MINUTE
+            else np.full(len(self._names), 1 / len(self._names))
+        )
         self.chances = np.append(0.0, shares)
         self.groups = np.arange(len(self.chances), dtype=np.int32)
 

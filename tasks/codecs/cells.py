@@ -175,9 +175,9 @@ def find_points(cells: Cells, grid: Grid | None) -> Points | None:
     section = sections[cells.bin_of]
     for cell in cells.points:
         near = [i for i in (cell + 1, cell - 1) if 0 <= i < len(section) and i not in cells.points]
-        beside = next((i for i in near if section[i] == section[cell]), None)
-        if beside is not None:
-            rows.append((cell, beside, 0.0 if grid is None else 1 / (1 + len(cells.fine[beside].steps(grid)))))
+        neighbour = next((i for i in near if section[i] == section[cell]), None)
+        if neighbour is not None:
+            rows.append((cell, neighbour, 0.0 if grid is None else 1 / (1 + len(cells.fine[neighbour].steps(grid)))))
     if not rows:
         return None
     at, beside_of, share = zip(*rows, strict=True)

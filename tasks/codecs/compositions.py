@@ -31,13 +31,13 @@ class CompositionCodec(Codec):
     @cached_property
     def members(self) -> Integers:
         """How many members of each role the compositions have, shape (size, roles)."""
-        found = np.zeros((1, 0), np.int64)
+        members = np.zeros((1, 0), np.int64)
         for role in range(self.roles.size):
             most = 1 if role in self._once else self._most
             counts = np.arange(most + 1)
-            found = np.column_stack([np.repeat(found, len(counts), axis=0), np.tile(counts, len(found))])
-            found = found[found.sum(axis=1) <= self._most]
-        return found[found.sum(axis=1) > 0]
+            members = np.column_stack([np.repeat(members, len(counts), axis=0), np.tile(counts, len(members))])
+            members = members[members.sum(axis=1) <= self._most]
+        return members[members.sum(axis=1) > 0]
 
     @cached_property
     def pairs(self) -> Integers:
@@ -69,8 +69,8 @@ class CompositionCodec(Codec):
 
     def encode_members(self, members: Integers) -> Integers:
         """Return the code of each row of ``members``, shape (households, roles)."""
-        found: Integers = np.searchsorted(_to_bytes(self.members), _to_bytes(members))
-        return found
+        codes: Integers = np.searchsorted(_to_bytes(self.members), _to_bytes(members))
+        return codes
 
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
         """See :class:`Codec`; the source values are codes."""

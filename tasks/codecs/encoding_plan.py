@@ -83,8 +83,8 @@ class EncodingPlan:
 
         What is counted alone beside a column, as its weekday, is drawn for every row by itself (:attr:`drawn_by_row`).
         """
-        kept = (c for c in self._changing if not isinstance(c, LevelCodec) and c.chances is None)
-        return tuple(c.attribute for c in kept)
+        carried_by_none = (c for c in self._changing if not isinstance(c, LevelCodec) and c.chances is None)
+        return tuple(c.attribute for c in carried_by_none)
 
     @property
     def constant(self) -> tuple[str, ...]:
@@ -224,10 +224,10 @@ class EncodingPlan:
     def list_table_ranges(self, column_order: Sequence[str]) -> dict[str, ValueRange]:
         """Return the public domain of the synthetic table's columns; linked rows have the identifier first."""
         ranges = self.ranges()
-        found = {name: ranges[name] for name in column_order}
+        table_ranges = {name: ranges[name] for name in column_order}
         if self.panel is None:
-            return found
-        return {self.panel.person: ValueRange(pa.int64(), False, 1, MOST_PERSONS), **found}
+            return table_ranges
+        return {self.panel.person: ValueRange(pa.int64(), False, 1, MOST_PERSONS), **table_ranges}
 
     def with_slopes(self, slopes: Mapping[str, NDArray[np.float64]]) -> EncodingPlan:
         """Return the plan with these slopes inside the cells of numeric columns (tasks/estimation/tails.py)."""
@@ -256,13 +256,13 @@ class EncodingPlan:
         """
         columns: dict[str, pa.Array] = {}
         for codec in self.codecs:
-            own, helpers = codes[codec.attribute], {name: codes[name] for name in codec.helpers}
+            own_codes, helpers = codes[codec.attribute], {name: codes[name] for name in codec.helpers}
             if places and codec.attribute in places and codec.attribute in rounded:
-                columns.update(codec.decode_rounded_at(own, places[codec.attribute], rng, helpers))
+                columns.update(codec.decode_rounded_at(own_codes, places[codec.attribute], rng, helpers))
             elif places and codec.attribute in places:
-                columns.update(codec.decode_at(own, places[codec.attribute]))
+                columns.update(codec.decode_at(own_codes, places[codec.attribute]))
             else:
-                columns.update(codec.decode(own, rng, **({"helpers": helpers} if helpers else {})))
+                columns.update(codec.decode(own_codes, rng, **({"helpers": helpers} if helpers else {})))
         if self.rules is not None and self.computed:
             columns |= self.rules.compute_columns(columns, {name: r.type for name, r in self.ranges().items()})
         for drawn in self.unmeasured:
@@ -290,7 +290,7 @@ class ColumnCodecs:
     def of(self, name: str) -> list[Codec]:
         """Return the codec of a column, and that of its heaps where it has any."""
         if name not in self._made:
-            thresholds = sorted({edge for found in self._thresholds for edge in found.get(name, ())})
+            thresholds = sorted({edge for by_column in self._thresholds for edge in by_column.get(name, ())})
             self._made[name] = _build_codecs(name, self.spec, thresholds, self._even, self._cuts.get(name, NO_CUTS))
         return self._made[name]
 
@@ -302,7 +302,7 @@ def plan(
     return arrange_codecs(ColumnCodecs(spec, even, cuts), order)
 
 
-def arrange_codecs(made: ColumnCodecs, order: Sequence[str] = ()) -> EncodingPlan:
+def arrange_codecs(column_codecs: ColumnCodecs, order: Sequence[str] = ()) -> EncodingPlan:
     """Return the codecs of a release's attributes, in ``order`` of the released columns (the spec's if empty).
 
     A column that rules compute has no attribute; the columns of one ``one_of`` share one, in the first one's place.  A
@@ -310,7 +310,7 @@ def arrange_codecs(made: ColumnCodecs, order: Sequence[str] = ()) -> EncodingPla
     computed one may have codes that are split by the latter's bins (:mod:`privsyn.tasks.codecs.split`).  A column that
     is not measured has no attribute: it is drawn when rows are decoded.
     """
-    spec, rules = made.spec, made.rules
+    spec, rules = column_codecs.spec, column_codecs.rules
     columns = spec.released_columns
     names = tuple(name for name in order or columns if columns[name].measured)
     groups = {name: rule for rule in spec.rules if isinstance(rule, OneOf) for name in rule.one_of}
@@ -318,27 +318,27 @@ def arrange_codecs(made: ColumnCodecs, order: Sequence[str] = ()) -> EncodingPla
     codecs: dict[str, Codec] = {}
     for name in names:
         if name in groups:
-            dummies = [made.of(n)[0] for n in groups[name].one_of]
+            dummies = [column_codecs.of(n)[0] for n in groups[name].one_of]
             codec: Codec = OneHotCodec(dummies, groups[name].or_none)
             codecs.setdefault(codec.attribute, codec)
         elif name not in computed:
-            codecs |= {codec.attribute: codec for codec in made.of(name)}
-    follow = tuple(made.of(n)[0] for n in names if n in computed)
+            codecs |= {codec.attribute: codec for codec in column_codecs.of(name)}
+    follow = tuple(column_codecs.of(n)[0] for n in names if n in computed)
     if rules is not None:
         if spec.panel is None:  # a split code would follow from the row's other values, not from the row before
             codecs = split_by_computed(codecs, follow, rules)
         codecs = add_level_codecs(codecs, columns, follow, rules)
     for pair in spec.compare:
-        first, second = (made.of(name)[0] for name in pair)
+        first, second = (column_codecs.of(name)[0] for name in pair)
         assert isinstance(first, OrderedCodec) and isinstance(second, OrderedCodec)  # noqa: S101 - checked by the spec
         difference = DifferenceCodec(first, second, get_step(columns[pair[0]]))
         codecs[difference.attribute] = difference
     others = [name for name in order or columns if not columns[name].measured]
-    drawn = tuple(UnmeasuredColumn(made.of(name)[0], columns[name]) for name in others)
+    drawn = tuple(UnmeasuredColumn(column_codecs.of(name)[0], columns[name]) for name in others)
     panel = spec.panel
     if panel is None:
         return EncodingPlan(tuple(codecs.values()), follow, rules, spec.together, drawn)
-    in_order = made.of(panel.order)[0]
+    in_order = column_codecs.of(panel.order)[0]
     summaries = _build_summaries(spec, rules)
     if panel.household:
         members = CompositionCodec(panel, in_order)
@@ -348,8 +348,8 @@ def arrange_codecs(made: ColumnCodecs, order: Sequence[str] = ()) -> EncodingPla
         figures, unit = build_person_figures(panel, columns[panel.order]), get_unit(columns[panel.order])
         every = (*codecs.values(), *figures, *summaries)
         linked = EncodingPlan(every, follow, rules, (), drawn, panel, in_order, unit)
-    asked = [marginal.columns for marginal in spec.measured_sets if marginal.summary is not None]
-    return replace(linked, person_groups=tuple(dict.fromkeys(map(linked.attributes_of, asked))))
+    person_sets = [marginal.columns for marginal in spec.measured_sets if marginal.summary is not None]
+    return replace(linked, person_groups=tuple(dict.fromkeys(map(linked.attributes_of, person_sets))))
 
 
 def _build_summaries(spec: ReleaseSpec, rules: CompiledRules | None) -> tuple[SummaryCodec, ...]:
@@ -368,9 +368,9 @@ def plan_every_column(
 
     ``even`` and ``cuts``: as in :func:`plan`.
     """
-    made, columns = ColumnCodecs(spec, even, cuts), spec.released_columns
+    column_codecs, columns = ColumnCodecs(spec, even, cuts), spec.released_columns
     names = [name for name in order or columns if columns[name].measured]
-    return EncodingPlan(tuple(codec for name in names for codec in made.of(name)), (), made.rules)
+    return EncodingPlan(tuple(codec for name in names for codec in column_codecs.of(name)), (), column_codecs.rules)
 
 
 def find_evenly_cut_columns(plan: EncodingPlan, sizes: Mapping[str, int]) -> frozenset[str]:
@@ -386,11 +386,11 @@ def list_asked_thresholds(
     ``some``: of these questions about rows only.
     """
     columns, questions = spec.released_columns, spec.measured_sets if some is None else some
-    asked = [node for marginal in questions for node in parse_conditions(marginal, columns)]
+    conditions = [node for marginal in questions for node in parse_conditions(marginal, columns)]
     if spec.summaries and some is None:
         types = {name: infer_type(column) for name, column in columns.items()}
-        asked += [measured.about.read(types) for measured in spec.summaries]
-    return list_thresholds(asked, columns, after_reals=True)
+        conditions += [measured.about.read(types) for measured in spec.summaries]
+    return list_thresholds(conditions, columns, after_reals=True)
 
 
 def _build_codecs(
@@ -424,9 +424,9 @@ def _choose_cells(
     column: IntegerColumn | NumberColumn, spec: ReleaseSpec
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the values with a cell each, and the numbers that people may round to; none where bins are given."""
-    asked, is_open = spec.mechanism.compression, column.leaves_bins_open
-    points = column.point_values() if asked.single_values and is_open else ()
-    return points, column.round_numbers() if asked.round_numbers and is_open else ()
+    compression, is_open = spec.mechanism.compression, column.leaves_bins_open
+    points = column.point_values() if compression.single_values and is_open else ()
+    return points, column.round_numbers() if compression.round_numbers and is_open else ()
 
 
 def _with_heaps(codec: OrderedCodec, column: IntegerColumn | NumberColumn, rounded: Sequence[float]) -> list[Codec]:

@@ -37,10 +37,10 @@ class InsideCells:
         rows: list[tuple[int, int, float]] = []  # first number, how many, share of the cell: of every run of values
         first = []
         for place, cell in enumerate(np.unique(frequent.cell)):
-            inside, own = values[cell], frequent.cell == cell
+            inside, in_cell = values[cell], frequent.cell == cell
             self._place[cell] = place
             first.append(len(rows))
-            rows += _list_runs(inside, frequent.number[own].tolist(), frequent.share[own])
+            rows += _list_runs(inside, frequent.number[in_cell].tolist(), frequent.share[in_cell])
         self._start, self._many, self._share = (np.array(part, dtype=np.float64) for part in zip(*rows, strict=True))
         self._first = np.array(first, dtype=np.int64)
         self._last = np.array([*first[1:], len(rows)], dtype=np.int64) - 1
@@ -79,10 +79,10 @@ def _list_runs(values: range, frequent: Sequence[int], shares: Floats) -> list[t
     A frequent value is a run by itself; others have what is left in even parts.  Shares sum to 1.
     """
     free = len(values) - len(frequent)
-    left = max(1.0 - float(shares.sum()), 0.0) if free else 0.0
+    other_share = max(1.0 - float(shares.sum()), 0.0) if free else 0.0
     runs, start = [], values.start
-    for number, share in zip(frequent, shares / (shares.sum() + left), strict=True):
-        runs += [(start, number - start, left * (number - start) / max(free, 1)), (number, 1, float(share))]
+    for number, share in zip(frequent, shares / (shares.sum() + other_share), strict=True):
+        runs += [(start, number - start, other_share * (number - start) / max(free, 1)), (number, 1, float(share))]
         start = number + 1
-    runs.append((start, values.stop - start, left * (values.stop - start) / max(free, 1)))
+    runs.append((start, values.stop - start, other_share * (values.stop - start) / max(free, 1)))
     return [run for run in runs if run[2] > 0]

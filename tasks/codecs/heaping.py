@@ -41,8 +41,10 @@ class HeapingCodec(Codec):
         self._codec, self._heaps = codec, heaps
         self.groups = np.arange(len(heaps) + 2, dtype=np.int32)
         if step is not None:
-            of = np.array([1.0, *(step / heap for heap in heaps), 0.0])  # of all values, the multiples of each
-            self.chances = np.append(of[:-1] - of[1:], 0.0)
+            shares_of_multiples = np.array(
+                [1.0, *(step / heap for heap in heaps), 0.0]
+            )  # of all values, the multiples of each
+            self.chances = np.append(shares_of_multiples[:-1] - shares_of_multiples[1:], 0.0)
 
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
         """See :class:`Codec`; repairs are counted by the column's own codec."""
@@ -131,15 +133,15 @@ class HeapSampler:
         levels = [steps, *zip(map(Grid.of, self.heaps), self._first, self._many, strict=True)]
         for level, (grid, first, many) in enumerate(levels):
             rows = np.flatnonzero(heap == level)
-            start, own = first[cells[rows]], many[cells[rows]]
-            found = start + np.floor(places[rows] * own)
+            start, counts = first[cells[rows]], many[cells[rows]]
+            multiples = start + np.floor(places[rows] * counts)
             every = float(levels[level + 1][0].step / grid.step) if level < len(self.heaps) else 1.0
             if every > 1:  # one in so many is a multiple of the next larger heap, and left out
                 before = start - np.ceil(start / every)  # those before the cell that are none
-                left = start + own - np.ceil((start + own) / every) - before
-                nth = before + np.floor(places[rows] * left)
-                found = np.where(left > 0, nth + 1 + np.floor(nth / (every - 1)), found)
-            values[rows] = grid.value(found)
+                count_only = start + counts - np.ceil((start + counts) / every) - before
+                nth = before + np.floor(places[rows] * count_only)
+                multiples = np.where(count_only > 0, nth + 1 + np.floor(nth / (every - 1)), multiples)
+            values[rows] = grid.value(multiples)
         return values
 
     def _fill_unknown(self, wanted: Codes, rng: np.random.Generator) -> NDArray[np.int64]:

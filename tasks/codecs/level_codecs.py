@@ -25,9 +25,9 @@ from privsyn.tasks.rules.compiled_rules import CompiledRules
 class LevelCodec(Codec):
     """The groups of one level of a column; ``of``: the group of every fine code of the column's codec, in its order."""
 
-    def __init__(self, codec: Codec, level: str, of: NDArray[np.int64], names: Sequence[str]) -> None:
+    def __init__(self, codec: Codec, level: str, group_of: NDArray[np.int64], names: Sequence[str]) -> None:
         self.attribute, self.sources = name_level_attribute(codec.attribute, level), codec.sources
-        self.column, self.of, self._codec, self._names = codec.attribute, of, codec, names
+        self.column, self.of, self._codec, self._names = codec.attribute, group_of, codec, names
         self.groups = np.arange(len(names), dtype=np.int32)
 
     @property
@@ -69,9 +69,9 @@ def add_level_codecs(
             group = rules.compute_column(level, values, types[level])[0]
             texts = ["(null)" if v is None else str(v) for v in group.to_pylist()]
             names = [f"{up}, {text}" if up else text for up, text in zip(names, texts, strict=True)]
-            own = np.unique(np.array(texts), return_inverse=True)[1]
-            pairs = above * codec.size + own
+            text_codes = np.unique(np.array(texts), return_inverse=True)[1]
+            pairs = above * codec.size + text_codes
             _, first, above = np.unique(pairs, return_index=True, return_inverse=True)
-            made = LevelCodec(codec, level, above, [names[i] for i in first])
-            result[made.attribute] = made
+            level_codec = LevelCodec(codec, level, above, [names[i] for i in first])
+            result[level_codec.attribute] = level_codec
     return result

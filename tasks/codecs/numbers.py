@@ -178,8 +178,8 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
         # where the value found there lies among all of its cell: by slopes and frequent values places are elsewhere
         part = (steps[free] - self._first[at] + rng.random(len(free))) / self._many[at]
         part = np.clip(part, 0.0, 1 - 1e-12)  # a value that its type rounds may lie beside its cell
-        found = self._heaps.find_on_heaps(part, at, wanted, (self._grid, self._first, self._many), rng)
-        numbers[free] = found
+        multiples = self._heaps.find_on_heaps(part, at, wanted, (self._grid, self._first, self._many), rng)
+        numbers[free] = multiples
         return self._convert_to_released(numbers)
 
     def _place_values(self, cells: NDArray[np.int64], places: Floats) -> pa.Array:

@@ -190,10 +190,10 @@ class OrderedCodec(Codec):
         """Return values clamped to the bounds, and which of them are null or exact, so not numbers of an interval."""
         numbers, _ = self.numbers(array)
         low, high = self._find_bounds()
-        kept = np.clip(np.where(np.isnan(numbers), low, numbers), low, high)
-        alone = (self._find_exact_cells(numbers) >= 0) | (self._find_exact_cells(kept) >= 0)
-        alone |= np.isin(kept, [self.cells.fine[i].low for i in self.cells.points])
-        return kept, alone | (np.isnan(numbers) if self._nullable else False)
+        clamped = np.clip(np.where(np.isnan(numbers), low, numbers), low, high)
+        alone = (self._find_exact_cells(numbers) >= 0) | (self._find_exact_cells(clamped) >= 0)
+        alone |= np.isin(clamped, [self.cells.fine[i].low for i in self.cells.points])
+        return clamped, alone | (np.isnan(numbers) if self._nullable else False)
 
     def _find_exact_cells(self, numbers: Floats) -> NDArray[np.int64]:
         """Return the cell of every number that is an exact value, also as a float of 32 bits; -1 of the others."""
@@ -275,12 +275,12 @@ class OrderedCodec(Codec):
         """See :class:`Codec`; of a column without a step every number of a cell."""
         if self._grid is not None or self.leaves_cell:
             return self.value_bounds()
-        found = np.array([self._find_bin_bounds(part) for part in self.cells.fine]).reshape(-1, 2)
-        return self._list_bounds(np.column_stack([self._least, found[:, 1]]))
+        bounds = np.array([self._find_bin_bounds(part) for part in self.cells.fine]).reshape(-1, 2)
+        return self._list_bounds(np.column_stack([self._least, bounds[:, 1]]))
 
-    def _list_bounds(self, found: Any) -> dict[str, pa.Array | Bounds]:
+    def _list_bounds(self, bounds: Any) -> dict[str, pa.Array | Bounds]:
         """Return bounds of cells, shape (cells, 2), as rules see them, and null; by column."""
-        low, high = (self._convert_for_rules(side) for side in np.asarray(found, np.float64).reshape(-1, 2).T)
+        low, high = (self._convert_for_rules(side) for side in np.asarray(bounds, np.float64).reshape(-1, 2).T)
         nulls = [np.nan] * int(self._nullable)
         return {self.attribute: (np.append(low, nulls), np.append(high, nulls))}
 

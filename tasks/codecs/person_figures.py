@@ -72,8 +72,11 @@ class SummaryCodec(PersonFigureCodec):
         if not len(starts):
             return np.empty(0, np.int64)
         if function in OF_NUMBERS:
-            of = evaluate.evaluate_expression(self.node, resolve, self.book.vocabulary)
-            value, known = (np.broadcast_to(v, len(first)) for v in ((of.low + of.high) / 2, of.present & ~of.null))
+            quantity = evaluate.evaluate_expression(self.node, resolve, self.book.vocabulary)
+            value, known = (
+                np.broadcast_to(v, len(first))
+                for v in ((quantity.low + quantity.high) / 2, quantity.present & ~quantity.null)
+            )
             if function == "sum":
                 added = np.where(known, value, 0.0)
                 sums, sizes = (np.add.reduceat(v, starts) for v in (added, np.abs(added)))
@@ -104,8 +107,8 @@ def _round_figures(figures: NDArray[np.float64], sizes: NDArray[np.float64]) -> 
     powers = np.ceil(np.log10(np.maximum(sizes, 1.0))).astype(np.int64)
     rounded = figures.copy()
     for power in np.unique(powers):
-        of = powers == power
-        rounded[of] = np.round(figures[of], max(DIGITS - int(power), 0))
+        alike = powers == power
+        rounded[alike] = np.round(figures[alike], max(DIGITS - int(power), 0))
     return rounded
 
 

@@ -56,8 +56,8 @@ class SplitCodec(Codec):
 
     def forbidden(self) -> NDArray[np.bool_]:
         """Return the joint codes with the others that contradict the rules: bool, shape (size, sizes of the others)."""
-        own = self.computed_bin.reshape(-1, *[1] * len(self.others))
-        return np.asarray(self.bins[self.code_alone] != own)
+        expected_bin = self.computed_bin.reshape(-1, *[1] * len(self.others))
+        return np.asarray(self.bins[self.code_alone] != expected_bin)
 
     def list_codes_in(self, computed_bin: int) -> NDArray[np.int64]:
         """Return the codes that go with a bin of the computed column, ascending."""
@@ -79,8 +79,10 @@ class SplitCodec(Codec):
 
     def labels(self) -> list[str]:
         """Return the column's labels, with the bin of the computed column."""
-        own = self.codec.labels()
-        return [f"{own[c]} ({self._names[b]})" for c, b in zip(self.code_alone, self.computed_bin, strict=True)]
+        column_labels = self.codec.labels()
+        return [
+            f"{column_labels[c]} ({self._names[b]})" for c, b in zip(self.code_alone, self.computed_bin, strict=True)
+        ]
 
     def values(self, *, fine: bool) -> NDArray[np.float64] | None:
         """See :class:`Codec`."""

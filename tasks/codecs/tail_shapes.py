@@ -38,13 +38,13 @@ DIGITS = 9
 
 
 def fit_tail_shares(
-    noisy: Floats, variance: Floats, widths: Floats, usual: float, beside: tuple[float, float] = (0.0, 0.0)
+    noisy: Floats, variance: Floats, widths: Floats, usual: float, density_before: tuple[float, float] = (0.0, 0.0)
 ) -> Floats:
     """Return the share of each cell, shape (cells,), at least 0, summing to 1; cells from the tail's beginning on.
 
     ``noisy`` counts with noise of ``variance``; ``usual``: the scale where counts say nothing, by public edges;
-    ``beside``: the noisy count a unit of width before the tail, 0 where it is not known, and its noise's standard
-    deviation.  The posterior mean over tail indices, scales and departures.
+    ``density_before``: the noisy count a unit of width before the tail, 0 where it is not known, and its noise's
+    standard deviation.  The posterior mean over tail indices, scales and departures.
     """
     sd = float(np.sqrt(variance.sum()))
     rows = max(float(noisy.sum()), sd)
@@ -56,11 +56,11 @@ def fit_tail_shares(
     fit = -0.5 * ((noisy - centre) ** 2 / total_variance + np.log(total_variance)).sum(-1)
     fit -= 0.5 * ((INDICES[None, :, None] - INDEX_MEAN) / INDEX_SD) ** 2
     fit -= 0.5 * (np.log(scale / usual) / SCALE_LOG_SD)[:, None, None] ** 2
-    if beside[0] > 2 * beside[1]:
-        fit -= 0.5 * np.log(scale * beside[0] / rows)[:, None, None] ** 2
+    if density_before[0] > 2 * density_before[1]:
+        fit -= 0.5 * np.log(scale * density_before[0] / rows)[:, None, None] ** 2
     weight = np.exp(fit - fit.max())[..., None]
-    own = 1 - variance / total_variance
-    mean = (weight * (centre + own * (noisy - centre))).sum((0, 1, 2))
+    signal_share = 1 - variance / total_variance
+    mean = (weight * (centre + signal_share * (noisy - centre))).sum((0, 1, 2))
     mean = np.maximum(mean, 0.0)
     shares = mean / mean.sum() if mean.sum() > 0 else widths / widths.sum()
     return np.asarray(np.round(shares, DIGITS))
@@ -76,17 +76,17 @@ def _compute_tails(scales: Floats, ends: Floats) -> Floats:
     return np.asarray(mass / mass.sum(-1, keepdims=True))
 
 
-def fit_slopes(shares: Floats, widths: Floats, beside: float = 0.0) -> Floats:
+def fit_slopes(shares: Floats, widths: Floats, density_before: float = 0.0) -> Floats:
     """Return by how much the log density falls from each cell's beginning to its end, shape (cells,).
 
-    From the densities of the cells on both sides; ``beside``: the density before the first, as shares a unit of width,
-    0 where it is not known.
+    From the densities of the cells on both sides; ``density_before``: the density before the first, as shares a unit
+    of width, 0 where it is not known.
     """
     density = np.log(np.maximum(shares, shares.max() * 1e-9) / widths)
     middle = np.cumsum(widths) - widths / 2
     falls = -np.diff(density) / np.diff(middle)
     first, last = (falls[0], falls[-1]) if falls.size else (0.0, 0.0)
-    before = (np.log(beside) - density[0]) / widths[0] if beside > 0 else first
+    before = (np.log(density_before) - density[0]) / widths[0] if density_before > 0 else first
     inwards, outwards = np.append(before, falls), np.append(falls, last)
     return np.asarray(np.round(np.clip((inwards + outwards) / 2 * widths, 0.0, MAX_SLOPE), DIGITS))
 

@@ -92,12 +92,12 @@ def compute_expected_variance(bases: Sequence[Basis], targets: Sequence[Basis]) 
 def _compute_precisions(bases: Sequence[Basis], targets: Sequence[Basis]) -> NDArray[np.float64]:
     """Return for each basis and target, 2^(|T| - |B|) if the basis holds the target, else 0."""
     top = 1 + max((item for s in (*bases, *targets) for item in s), default=0)
-    inside, asked = np.zeros((len(bases), top)), np.zeros((len(targets), top))
-    for table, sets in ((inside, bases), (asked, targets)):
+    inside, wanted = np.zeros((len(bases), top)), np.zeros((len(targets), top))
+    for table, sets in ((inside, bases), (wanted, targets)):
         for row, items in enumerate(sets):
             table[row, list(items)] = 1
-    sizes = asked.sum(axis=1)
-    held = inside @ asked.T == sizes
+    sizes = wanted.sum(axis=1)
+    held = inside @ wanted.T == sizes
     return np.where(held, 2.0 ** (sizes - inside.sum(axis=1)[:, None]), 0.0)
 
 
@@ -120,9 +120,10 @@ def _merge_bases(bases: list[Basis], targets: Sequence[Basis], largest: int) -> 
             return bases
         added = _compute_precisions(candidates, targets)
         within = np.array([[set(b) <= set(u) for b in bases] for u in candidates])
-        left = precisions.sum(axis=0) - within @ precisions + added
+        precision_after = precisions.sum(axis=0) - within @ precisions + added
         variances = [
-            _compute_mean_variance(p, len(bases) - int(w.sum()) + 1) for p, w in zip(left, within, strict=True)
+            _compute_mean_variance(p, len(bases) - int(w.sum()) + 1)
+            for p, w in zip(precision_after, within, strict=True)
         ]
         best = int(np.argmin(variances))
         if variances[best] >= now:

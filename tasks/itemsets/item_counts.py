@@ -44,12 +44,12 @@ def plan(items: int, most: int, top: int | None, rho: Fraction, persons: int) ->
     at most m of the item counts by 1, an L2 change of sqrt(m); K of them at most K times that (triangle inequality).
     The mechanisms' instances, two or three, add up (Theorem 1).
     """
-    asked = [(TOTAL, 1, persons, _TOTAL_SHARE)]
+    shares = [(TOTAL, 1, persons, _TOTAL_SHARE)]
     if top is not None:
-        asked.append((RANK, 1, persons, _RANK_SHARE))
-    rest = 1 - sum((share for *_, share in asked), start=Fraction(0))
-    asked.append((ITEMS, items, persons * compute_root(min(most, items)), rest))
-    return [Query((name,), cells, bound, compute_sigma(rho * share, bound)) for name, cells, bound, share in asked]
+        shares.append((RANK, 1, persons, _RANK_SHARE))
+    rest = 1 - sum((share for *_, share in shares), start=Fraction(0))
+    shares.append((ITEMS, items, persons * compute_root(min(most, items)), rest))
+    return [Query((name,), cells, bound, compute_sigma(rho * share, bound)) for name, cells, bound, share in shares]
 
 
 def count_exactly(

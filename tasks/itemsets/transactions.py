@@ -36,9 +36,9 @@ def gather_transactions(rows: Codes, codes: Codes, size: int, items: int, most: 
     keep = np.ones(held.size, dtype=np.bool_)
     long = np.flatnonzero(lengths > most)
     for row in long:
-        own = codes[starts[row] : starts[row + 1]]
-        kept = np.random.default_rng(own).permutation(own.size) < most
-        keep[starts[row] : starts[row + 1]] = kept
+        items_of_row = codes[starts[row] : starts[row + 1]]
+        chosen = np.random.default_rng(items_of_row).permutation(items_of_row.size) < most
+        keep[starts[row] : starts[row + 1]] = chosen
     offsets = np.concatenate([[0], np.cumsum(np.minimum(lengths, most))])
     lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(codes[keep], pa.int32()))
     return pa.RecordBatch.from_arrays([lists], schema=ROW_SCHEMA), int(long.size)

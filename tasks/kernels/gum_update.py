@@ -154,7 +154,7 @@ def _draw_candidates(keys, bounds, word, candidates):  # type: ignore[no-untyped
     low, high = np.uint32(word & _LOW), np.uint32(word >> _HALF)
     flags = np.zeros(_CHUNK, np.uint8)
     words, limits = flags.view(np.uint64), np.empty(_CHUNK, np.uint32)
-    rows, chunk, found = np.uint64(keys.shape[0]), np.uint64(_CHUNK), np.uint64(0)
+    rows, chunk, number = np.uint64(keys.shape[0]), np.uint64(_CHUNK), np.uint64(0)
     for first in range(np.uint64(0), rows, chunk):
         here = keys[first : min(first + chunk, rows)]
         for i in range(np.uint64(here.shape[0])):  # apart, so that the next loop runs on vectors
@@ -168,23 +168,23 @@ def _draw_candidates(keys, bounds, word, candidates):  # type: ignore[no-untyped
         for w in range(np.uint64(words.shape[0])):
             if words[w] != np.uint64(0):
                 for i in range(w * np.uint64(8), (w + np.uint64(1)) * np.uint64(8)):
-                    candidates[found] = np.uint32(first + i)
-                    found += np.uint64(flags[i])
-    return found
+                    candidates[number] = np.uint32(first + i)
+                    number += np.uint64(flags[i])
+    return number
 
 
 @njit(nogil=True, cache=True)
 def _keep_exactly(keys, candidates, quota, word, first_row, chosen):  # type: ignore[no-untyped-def]
     """Sequential selection sampling: quota, uint64 (cells), is rows to keep << 32 | candidates, consumed."""
-    found, wanted, j = np.uint64(0), np.uint64(chosen.shape[0]), np.uint64(0)
-    while found < wanted:
+    number, wanted, j = np.uint64(0), np.uint64(chosen.shape[0]), np.uint64(0)
+    while number < wanted:
         word += GAMMA
         c = keys[candidates[j]]
-        left = quota[c]
-        hit = np.uint64(draw_below(mix(word), left & _LOW) < (left >> _HALF))
-        quota[c] = left - np.uint64(1) - (hit << _HALF)
-        chosen[found] = np.uint32(first_row + candidates[j])
-        found += hit
+        cell_quota = quota[c]
+        hit = np.uint64(draw_below(mix(word), cell_quota & _LOW) < (cell_quota >> _HALF))
+        quota[c] = cell_quota - np.uint64(1) - (hit << _HALF)
+        chosen[number] = np.uint32(first_row + candidates[j])
+        number += hit
         j += np.uint64(1)
 
 
@@ -213,9 +213,9 @@ def choose_rows(keys, edges, ends, by_block, losses, starts, first, last, chosen
                 bounds[c] = np.uint32(min(share, 1.0) * 4294967295.0)
         short = True
         while short:
-            found = _draw_candidates(here, bounds, word, candidates)
+            number = _draw_candidates(here, bounds, word, candidates)
             quota[:] = np.uint64(0)
-            for j in range(found):
+            for j in range(number):
                 quota[here[candidates[j]]] += np.uint64(1)
             short = False
             for c in range(cells):

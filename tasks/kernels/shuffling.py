@@ -35,6 +35,6 @@ def shuffle_segments(values, starts, start):  # type: ignore[no-untyped-def]
             pick = first + draw_below(mix(word), length)
             length -= _ONE
             last = first + length
-            kept = values[last]
+            last_value = values[last]
             values[last] = values[pick]
-            values[pick] = kept
+            values[pick] = last_value

@@ -157,7 +157,7 @@ def _sweep_attribute(  # type: ignore[no-untyped-def]
     counted_lines,
     merged,
     merges,
-    kept,
+    merged_rows,
     residuals,
     work,
     means,
@@ -191,8 +191,8 @@ def _sweep_attribute(  # type: ignore[no-untyped-def]
                 new = _choose(keys, i, place.shape[0], counted, cost, old, work, scores, best, urgent, word, unit)
                 if new != old:
                     codes[a, begin + i] = new
-                    for m in range(kept.shape[0]):
-                        codes[kept[m], begin + i] = merges[m, new]
+                    for m in range(merged_rows.shape[0]):
+                        codes[merged_rows[m], begin + i] = merges[m, new]
                     _record_move(moved, merged, merges, old, new, keys, i, work)
                     moves += 1
                 elif vain.shape[0] > 0 and unit == 0:
@@ -234,7 +234,7 @@ def _store(cells, weights, size, work, means, residuals):  # type: ignore[no-unt
 @_inner
 def _sum_chunk(codes, a, place, near, other, stride, begin, n, work, keys, sums):  # type: ignore[no-untyped-def]
     """Compute for ``n`` rows from ``begin``: S at their own value (sums), and each view's place at value 0 (keys)."""
-    own = codes[a, begin : begin + n]
+    own_codes = codes[a, begin : begin + n]
     for i in range(n):
         sums[i] = 0
     for j in range(place.shape[0]):
@@ -246,7 +246,7 @@ def _sum_chunk(codes, a, place, near, other, stride, begin, n, work, keys, sums)
             for i in range(np.uint64(n)):
                 key[i] += np.uint32(theirs[i]) * step
         for i in range(np.uint64(n)):
-            sums[i] += work[np.uint64(key[i]) + np.uint64(own[i])]
+            sums[i] += work[np.uint64(key[i]) + np.uint64(own_codes[i])]
 
 
 @_inner

@@ -81,8 +81,8 @@ class Sweeper:
     @property
     def residuals(self) -> np.ndarray:
         """Rows wanted less rows there, in all marginals' cells."""
-        found = self._residuals[: self._counts]
-        return found + self._penalty if self._forbids_empty else found
+        residuals = self._residuals[: self._counts]
+        return residuals + self._penalty if self._forbids_empty else residuals
 
     def _bound_sums(self, residuals: np.ndarray) -> tuple[int, np.dtype]:
         """Return the fine of a forbidden cell, above what all marginals can speak for, and the type of sums.
@@ -105,7 +105,7 @@ class Sweeper:
         rows, lock = self.columns[0].size, Lock()
         blocks = max(1, min(blocks, rows // SMALLEST_BLOCK))
         edges = np.linspace(0, rows, blocks + 1).astype(np.int64)
-        left = np.zeros_like(self._residuals)
+        residuals_after = np.zeros_like(self._residuals)
 
         def work(block: int) -> int:
             here = slice(edges[block], edges[block + 1])
@@ -126,22 +126,22 @@ class Sweeper:
             for a, column in enumerate(self.columns):
                 column[here] = codes[a]
             with lock:
-                np.add(left, share, out=left)
+                np.add(residuals_after, share, out=residuals_after)
             return moves
 
         moves = sum((map if blocks == 1 else self._pool.map)(work, range(blocks)))
-        self._residuals = left
+        self._residuals = residuals_after
         return moves
 
 
 def list_merged(cliques: Sequence[Sequence[int]], merges: Sequence[Merges]) -> list[tuple[int, Merge]]:
     """Return the attribute and merge of every column of merged codes, each once, attributes in order."""
-    found: dict[tuple[int, int], tuple[int, Merge]] = {}
-    for clique, own in zip(cliques, merges, strict=True):
-        for a, merge in zip(clique, own, strict=False):
+    columns: dict[tuple[int, int], tuple[int, Merge]] = {}
+    for clique, clique_merges in zip(cliques, merges, strict=True):
+        for a, merge in zip(clique, clique_merges, strict=False):
             if merge is not None:
-                found.setdefault((a, id(merge)), (a, merge))
-    return sorted(found.values(), key=lambda item: item[0])
+                columns.setdefault((a, id(merge)), (a, merge))
+    return sorted(columns.values(), key=lambda item: item[0])
 
 
 def build_layout(
@@ -158,12 +158,15 @@ def build_layout(
     ``merges``, ``visited``: as of :class:`Sweeper`; the views of attributes that are not visited have no cell.
     """
     counted = len(cliques) if counted is None else counted
-    merges = [own or (None,) * len(clique) for own, clique in zip(merges or [()] * len(cliques), cliques, strict=True)]
+    merges = [
+        clique_merges or (None,) * len(clique)
+        for clique_merges, clique in zip(merges or [()] * len(cliques), cliques, strict=True)
+    ]
     columns = list_merged(cliques, merges)
     number = {(a, id(merge)): n for n, (a, merge) in enumerate(columns)}
     shapes = [
-        [sizes[a] if merge is None else int(merge.max()) + 1 for a, merge in zip(clique, own, strict=True)]
-        for clique, own in zip(cliques, merges, strict=True)
+        [sizes[a] if merge is None else int(merge.max()) + 1 for a, merge in zip(clique, clique_merges, strict=True)]
+        for clique, clique_merges in zip(cliques, merges, strict=True)
     ]
     bases = np.cumsum([0, *(prod(shape) for shape in shapes)])
     holding: list[list[int]] = [[] for _ in sizes]
@@ -172,7 +175,7 @@ def build_layout(
             holding[a].append(m)
     layout = []
     for a, size in enumerate(sizes):
-        kept = [n for n, (b, _) in enumerate(columns) if b == a]
+        merged_columns = [n for n, (b, _) in enumerate(columns) if b == a]
         cells, lines, near, others, merged = [], [0], [0], [], []
         for m in holding[a]:
             clique, shape = cliques[m], shapes[m]
@@ -181,7 +184,7 @@ def build_layout(
             grid = np.moveaxis(np.arange(bases[m], bases[m + 1], dtype=np.uint32).reshape(shape), axis, -1)
             # a's axis comes last, with all of its own codes: the values of a row's other codes are one line
             cells.append((grid if merge is None else grid[..., merge]).reshape(-1))
-            merged.append(-1 if merge is None else kept.index(number[a, id(merge)]))
+            merged.append(-1 if merge is None else merged_columns.index(number[a, id(merge)]))
             rest = [i for i in range(len(clique)) if i != axis]
             for n, i in enumerate(rest):
                 there = merges[m][i]
@@ -207,8 +210,8 @@ def build_layout(
                 counted=marginals,
                 counted_lines=lines[marginals],
                 merged=np.array(merged, np.int64),
-                merges=np.array([columns[n][1] for n in kept], np.int64).reshape(len(kept), size),
-                kept=len(sizes) + np.array(kept, np.int64),
+                merges=np.array([columns[n][1] for n in merged_columns], np.int64).reshape(len(merged_columns), size),
+                kept=len(sizes) + np.array(merged_columns, np.int64),
             )
         )
     return layout

@@ -43,34 +43,34 @@ def keep_difference(
     numbers = [part.codec.count_numbers(columns[part.codec.attribute]) for part in parts]
     changed = [np.zeros(len(wanted), dtype=bool) for _ in parts]
     moves = (wanted != codec.missing) & ~parts[0].fixed & ~parts[1].fixed
-    left = np.flatnonzero(moves & (codec.find_codes(*numbers) != wanted))
+    rows_to_move = np.flatnonzero(moves & (codec.find_codes(*numbers) != wanted))
     for attempt in range(REDRAWS + 1):
-        if not left.size:
+        if not rows_to_move.size:
             break
         if attempt:
-            drawn = redraw(left)
+            drawn = redraw(rows_to_move)
             now = [part.codec.count_numbers(drawn[part.codec.attribute]) for part in parts]
         else:
-            now = [own[left] for own in numbers]
+            now = [column_numbers[rows_to_move] for column_numbers in numbers]
         last = attempt == REDRAWS
-        side = rng.random(left.size) < 0.5 if last else np.full(left.size, bool(attempt % 2))
-        gap = codec.draw(wanted[left], rng)
+        side = rng.random(rows_to_move.size) < 0.5 if last else np.full(rows_to_move.size, bool(attempt % 2))
+        gap = codec.draw(wanted[rows_to_move], rng)
         moved = [codec.round(now[1] + gap), codec.round(now[0] - gap)]
         now = [np.where(side, moved[0], now[0]), np.where(side, now[1], moved[1])]
-        fits = codec.find_codes(*now) == wanted[left]
-        for own, either, part in zip(now, moved, parts, strict=True):
+        fits = codec.find_codes(*now) == wanted[rows_to_move]
+        for candidate, either, part in zip(now, moved, parts, strict=True):
             # A move out of codes that one bound forbids would only ever go the other way, and shift all values there.
-            cells = part.find_cells(own)
+            cells = part.find_cells(candidate)
             fits &= cells >= 0
-            fits &= part.find_cells(either) >= 0 if last else part.keeps_code(left, cells)
-        rows = left[fits]
-        for own, new, marks in zip(numbers, now, changed, strict=True):
-            own[rows], marks[rows] = new[fits], True
-        left = left[~fits]
-    for part, own, marks in zip(parts, numbers, changed, strict=True):
+            fits &= part.find_cells(either) >= 0 if last else part.keeps_code(rows_to_move, cells)
+        rows = rows_to_move[fits]
+        for column_numbers, new, marks in zip(numbers, now, changed, strict=True):
+            column_numbers[rows], marks[rows] = new[fits], True
+        rows_to_move = rows_to_move[~fits]
+    for part, column_numbers, marks in zip(parts, numbers, changed, strict=True):
         if marks.any():
             name = part.codec.attribute
-            values = part.codec.release_numbers(np.where(marks, own, part.codec.bounds[0]))
+            values = part.codec.release_numbers(np.where(marks, column_numbers, part.codec.bounds[0]))
             columns[name] = pc.if_else(pa.array(marks), values, columns[name])
 
 

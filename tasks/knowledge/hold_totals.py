@@ -30,22 +30,22 @@ class Quotas:
         Raises ValueError if the totals have fewer rows left.
         """
         counts_of: dict[str, Ints] = {}
-        found = []
-        for held, left in zip(self._held, self._left, strict=True):
+        held_counts = []
+        for held, remaining in zip(self._held, self._left, strict=True):
             wanted = np.array([rows]) if held.parent is None else counts_of[held.parent]
-            part = np.stack([_select_part(line, int(n)) for line, n in zip(left, wanted, strict=True)])
-            left -= part
+            part = np.stack([_select_part(line, int(n)) for line, n in zip(remaining, wanted, strict=True)])
+            remaining -= part
             counts_of[held.attribute] = part.sum(axis=0)
-            found.append(HeldCounts(held.attribute, held.parent, part))
-        return tuple(found)
+            held_counts.append(HeldCounts(held.attribute, held.parent, part))
+        return tuple(held_counts)
 
 
-def _select_part(left: Ints, rows: int) -> Ints:
-    """``rows`` of the counts ``left``, each its share rounded down or up, so that none is more than is left."""
-    total = int(left.sum())
+def _select_part(remaining: Ints, rows: int) -> Ints:
+    """``rows`` of the counts ``remaining``, each its share rounded down or up, so that none is more than is left."""
+    total = int(remaining.sum())
     if rows > total:
         raise ValueError(f"{rows:,} rows are more than the {total:,} of the totals")
-    part, rest = np.divmod(left * rows, max(total, 1))
+    part, rest = np.divmod(remaining * rows, max(total, 1))
     part[np.argsort(-rest, kind="stable")[: rows - int(part.sum())]] += 1
     return part
 
@@ -79,18 +79,22 @@ def _move_rows(
     surplus = np.bincount(cell, minlength=wanted.size) - wanted.ravel()
     if not surplus.any():
         return column
-    found = column.copy()
+    moved = column.copy()
     order = np.argsort(cell, kind="stable")
     ends = np.cumsum(np.bincount(cell, minlength=wanted.size))
     for g in range(len(wanted)):
-        own = surplus[g * size : (g + 1) * size]
-        if own.sum():
+        group_surplus = surplus[g * size : (g + 1) * size]
+        if group_surplus.sum():
             raise ValueError("the totals are not of so many rows")
         leaving = [
-            rng.choice(order[ends[g * size + c] - own[c] - wanted[g, c] : ends[g * size + c]], own[c], replace=False)
-            for c in np.flatnonzero(own > 0)
+            rng.choice(
+                order[ends[g * size + c] - group_surplus[c] - wanted[g, c] : ends[g * size + c]],
+                group_surplus[c],
+                replace=False,
+            )
+            for c in np.flatnonzero(group_surplus > 0)
         ]
         if leaving:
-            arriving = np.repeat(np.arange(size), np.maximum(-own, 0))
-            found[np.concatenate(leaving)] = rng.permutation(arriving).astype(column.dtype)
-    return found
+            arriving = np.repeat(np.arange(size), np.maximum(-group_surplus, 0))
+            moved[np.concatenate(leaving)] = rng.permutation(arriving).astype(column.dtype)
+    return moved

@@ -83,12 +83,12 @@ class PriorPairs:
         departure from independence.
         """
         total, shares = self.independent.total, self.independent.shares
-        chance, own = np.zeros(len(pairs)), np.zeros(len(pairs))
+        chance, departure = np.zeros(len(pairs)), np.zeros(len(pairs))
         for i, ((a, b), table) in enumerate(zip(pairs, self.compute_shares(pairs), strict=True)):
             expected = total * table
             chance[i] = np.minimum(np.sqrt(2 * expected / math.pi), 2 * expected).sum()
-            own[i] = np.abs(expected - total * np.outer(shares[a], shares[b])).sum()
-        return chance, np.array([math.hypot(self.errors[a], self.errors[b]) for a, b in pairs]), own
+            departure[i] = np.abs(expected - total * np.outer(shares[a], shares[b])).sum()
+        return chance, np.array([math.hypot(self.errors[a], self.errors[b]) for a, b in pairs]), departure
 
 
 def _coarsen(public: CodeTable, recode: Recode) -> CodeTable:
@@ -126,18 +126,18 @@ def smooth_counts(counts: Floats) -> Floats:
     chi = float(((counts - independent) ** 2 / independent).sum())
     degrees = (np.count_nonzero(first > 0.5) - 1) * (np.count_nonzero(second > 0.5) - 1)
     keep = max(0.0, 1.0 - degrees / chi) if chi > 0 else 0.0
-    found = np.maximum(independent + keep * (counts - independent), 1e-6 * independent)
-    return np.asarray(found / found.sum())
+    smoothed = np.maximum(independent + keep * (counts - independent), 1e-6 * independent)
+    return np.asarray(smoothed / smoothed.sum())
 
 
 def fit_shares(shares: Floats, first: Floats, second: Floats) -> Floats:
     """Fit ``shares`` to these one-ways by iterative proportional fitting: the nearest shares in relative entropy."""
-    found = shares
+    fitted = shares
     for _ in range(_FITTING):
-        found = found * _compute_factor(first, found.sum(axis=1))[:, None]
-        found = found * _compute_factor(second, found.sum(axis=0))
-    total = found.sum()
-    return found / total if total > 0 else np.outer(first, second)
+        fitted = fitted * _compute_factor(first, fitted.sum(axis=1))[:, None]
+        fitted = fitted * _compute_factor(second, fitted.sum(axis=0))
+    total = fitted.sum()
+    return fitted / total if total > 0 else np.outer(first, second)
 
 
 def _compute_factor(wanted: Floats, now: Floats) -> Floats:
@@ -156,12 +156,12 @@ def is_better(prior: PriorPairs, pairs: Sequence[Clique], scores: Sequence[float
     total = prior.independent.total
     if not pairs or total <= 0:
         return False
-    chance, noise, own = prior.distances(pairs)
-    if np.square(own).sum() <= np.square(chance).sum():
+    chance, noise, departure = prior.distances(pairs)
+    if np.square(departure).sum() <= np.square(chance).sum():
         return False
     known = np.hypot(chance, noise)
-    parts = np.stack([known, np.hypot(known, own) - known], axis=1)
-    halfway = np.hypot(known, own / 2) - known
+    parts = np.stack([known, np.hypot(known, departure) - known], axis=1)
+    halfway = np.hypot(known, departure / 2) - known
     precision = parts.T @ parts / max(sigma, 1.0) ** 2
     weighed = parts.T @ np.asarray(scores) / max(sigma, 1.0) ** 2
     precision[0, 0] += DISTANCE_FACTOR_DEVIATION**-2
@@ -207,11 +207,11 @@ def list_absent_pairs(public: CodeTable, recode: Recode) -> tuple[tuple[Clique, 
     A code that no public row has says nothing; it is left alone.
     """
     rows, pairs = _coarsen(public, recode), list(combinations(recode, 2))
-    found = []
+    absent_pairs = []
     for pair, counts in zip(pairs, count_all(rows, pairs, threads=1), strict=True):
         inside = counts[:-1, :-1]
         seen = (inside.sum(axis=1) > 0)[:, None] & (inside.sum(axis=0) > 0)
         absent = (inside == 0) & seen
         if absent.any():
-            found.append((pair, absent))
-    return tuple(found)
+            absent_pairs.append((pair, absent))
+    return tuple(absent_pairs)

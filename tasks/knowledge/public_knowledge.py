@@ -168,14 +168,14 @@ class PublicKnowledge:
     @property
     def targets(self) -> TargetWeights:
         """The attributes of the columns and sets of columns that the spec wants to count more."""
-        focus, of = self.spec.focus, self.encoding.attributes_of
+        focus, attributes_of = self.spec.focus, self.encoding.attributes_of
         if focus is not None or self.spec.workload:
             self.check(KnowledgePart.TARGETS)
-        named = tuple((frozenset(of(m.columns)), m.weight) for m in self.spec.workload)
+        named = tuple((frozenset(attributes_of(m.columns)), m.weight) for m in self.spec.workload)
         return (
             TargetWeights(named=named)
             if focus is None
-            else TargetWeights(frozenset(of(focus.columns)), focus.weight, named)
+            else TargetWeights(frozenset(attributes_of(focus.columns)), focus.weight, named)
         )
 
     @property
@@ -197,24 +197,24 @@ class PublicKnowledge:
     @property
     def two_valued(self) -> tuple[str, ...]:
         """The attributes in focus that are columns of two listed values."""
-        found = _list_two_valued(self)
-        if found:
+        two_valued = _list_two_valued(self)
+        if two_valued:
             self.check(KnowledgePart.TWO_VALUED)
-        return found
+        return two_valued
 
     @property
     def measured_sets(self) -> tuple[tuple[frozenset[str], float], ...]:
         """The attributes of each set of columns that the spec wants measured whole, once, with the largest weight."""
-        found: dict[frozenset[str], float] = {}
+        weight_by_set: dict[frozenset[str], float] = {}
         for marginal in self.spec.measured_sets:
             self.check(KnowledgePart.TARGETS)
             attributes = frozenset(self.encoding.attributes_of(marginal.columns))
             if len(attributes) > 1:  # a figure of persons that is asked for by no column is counted alone
-                found[attributes] = max(found.get(attributes, 0.0), marginal.weight)
+                weight_by_set[attributes] = max(weight_by_set.get(attributes, 0.0), marginal.weight)
         for pair in self.spec.compared_pairs:
             self.check(KnowledgePart.TARGETS)
-            found[frozenset((*pair, name_difference_attribute(*pair)))] = COMPARED_WEIGHT
-        return tuple(found.items())
+            weight_by_set[frozenset((*pair, name_difference_attribute(*pair)))] = COMPARED_WEIGHT
+        return tuple(weight_by_set.items())
 
     @property
     def held_by_rules(self) -> tuple[str, ...]:
@@ -297,8 +297,8 @@ def _key_codes(public: PublicKnowledge) -> dict[str, Any]:
     A figure of persons is read by the rules behind its columns, so each of these counts again.
     """
     plan = public.encoding
-    asked = list_asked_thresholds(public.spec)
-    key_of_questions: dict[str, Any] = {"asked": asked} if asked else {}
+    thresholds = list_asked_thresholds(public.spec)
+    key_of_questions: dict[str, Any] = {"asked": thresholds} if thresholds else {}
     if plan.summaries:
         key_of_questions["summaries"] = [
             [codec.attribute, codec.measured.cuts, *_key_computed(public.spec, codec)] for codec in plan.summaries
@@ -401,14 +401,14 @@ def _key_near(public: PublicKnowledge) -> dict[str, Any]:
 
 
 def _key_two_valued(public: PublicKnowledge) -> dict[str, Any]:
-    found = _list_two_valued(public)
-    return {"two_valued": sorted(found)} if found else {}
+    two_valued = _list_two_valued(public)
+    return {"two_valued": sorted(two_valued)} if two_valued else {}
 
 
 def _list_two_valued(public: PublicKnowledge) -> tuple[str, ...]:
     columns, focus, binning = public.spec.columns, public.spec.focus, public.encoding.binning
-    found = () if focus is None else focus.columns
-    return tuple(c for c in found if c in binning and _has_two_values(columns.get(c)))
+    focus_columns = () if focus is None else focus.columns
+    return tuple(c for c in focus_columns if c in binning and _has_two_values(columns.get(c)))
 
 
 def _has_two_values(column: Column | None) -> bool:

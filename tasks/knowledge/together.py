@@ -27,13 +27,13 @@ def with_common_shapes(recode: Recode, together: Sequence[Sequence[str]], cells:
     Else noise in the cells would put the same place of the same code at another value in each column.  An attribute
     whose cells are others than those of the group's first one keeps its weights.
     """
-    found = dict(recode)
+    shaped = dict(recode)
     for group in together:
         alike = _group_alike(group, cells)
         pooled = np.sum([np.maximum(recode[a].estimate[: len(cells[a])], 0.0) for a in alike], axis=0)
         for a in alike:
-            found[a] = replace(recode[a], weight=_shape_weights(recode[a], pooled))
-    return found
+            shaped[a] = replace(recode[a], weight=_shape_weights(recode[a], pooled))
+    return shaped
 
 
 def _group_alike(group: Sequence[str], cells: Cells) -> list[str]:
@@ -42,19 +42,19 @@ def _group_alike(group: Sequence[str], cells: Cells) -> list[str]:
     return [a for a in group if first is not None and a in cells and np.array_equal(cells[a], first)]
 
 
-def _shape_weights(own: AttributeRecode, pooled: NDArray[np.float64]) -> NDArray[np.float64]:
+def _shape_weights(recode: AttributeRecode, pooled: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return weights, shape (fine size,), of the ``pooled`` counts in every code and of its own departure from them.
 
     Of the departure, the part that noise does not explain (positive-part James-Stein).
     """
-    weight = own.weight.copy()
-    for code in np.unique(own.coarse[own.kept]):
-        members = np.flatnonzero(own.kept & (own.coarse == code))
+    weight = recode.weight.copy()
+    for code in np.unique(recode.coarse[recode.kept]):
+        members = np.flatnonzero(recode.kept & (recode.coarse == code))
         if len(members) < 2 or members[-1] >= len(pooled) or pooled[members].sum() <= 0:
             continue
-        share, total = pooled[members] / pooled[members].sum(), own.estimate[members].sum()
-        apart = own.estimate[members] - share * total
-        noise = float(own.variance[members].sum() * (1 - 1 / len(members)))
+        share, total = pooled[members] / pooled[members].sum(), recode.estimate[members].sum()
+        apart = recode.estimate[members] - share * total
+        noise = float(recode.variance[members].sum() * (1 - 1 / len(members)))
         keep = max(0.0, 1.0 - noise / max(float(apart @ apart), 1e-9)) if total > 0 else 0.0
         shaped = np.maximum(share + keep * (weight[members] - share), 0.0)
         weight[members] = shaped / shaped.sum()

@@ -90,12 +90,12 @@ class KnownTotals:
         """Return the domain without the attributes whose counts are known."""
         return Domain.of({a: domain.size(a) for a in domain.attributes if a not in self.one_way})
 
-    def with_recode(self, found: Recode, attributes: Sequence[str]) -> Recode:
-        """``found`` with the recoding of the known attributes, in the order of ``attributes``.
+    def with_recode(self, recode: Recode, attributes: Sequence[str]) -> Recode:
+        """``recode`` with the recoding of the known attributes, in the order of ``attributes``.
 
         Every value that has rows has a code of its own; the others are left out.
         """
-        return {a: _recode(self.one_way[a]) if a in self.one_way else found[a] for a in attributes}
+        return {a: _recode(self.one_way[a]) if a in self.one_way else recode[a] for a in attributes}
 
     def coarse_pairs(self, recode: Recode) -> list[Marginal]:
         """Return the known pairs in coarse codes, each cell with KNOWN_SIGMA."""
@@ -127,10 +127,10 @@ class KnownTotals:
 
 
 def _compute_digest(named: Sequence[tuple[str, Ints]]) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, counts in named:
-        found.update(repr((name, counts.shape)).encode() + np.ascontiguousarray(counts, np.int64).tobytes())
-    return found.hexdigest()
+        digest.update(repr((name, counts.shape)).encode() + np.ascontiguousarray(counts, np.int64).tobytes())
+    return digest.hexdigest()
 
 
 def _encode_total(total: KnownTotal, plan: EncodingPlan, i: int) -> tuple[Clique, Ints]:
@@ -142,22 +142,22 @@ def _encode_total(total: KnownTotal, plan: EncodingPlan, i: int) -> tuple[Clique
                 "Take the total out, or drop the computed column",
                 ("totals", i, "columns"),
             )
-    found = total.by_value()
+    count_by_value = total.by_value()
     clique = plan.domain.ordered(total.columns)
     counts = np.zeros([codecs[a].size for a in clique], dtype=np.int64)
     places = []
     for a in clique:
-        values = [v[total.columns.index(a)] for v in found]
+        values = [v[total.columns.index(a)] for v in count_by_value]
         places.append(codecs[a].encode({a: pa.array(values)})[0].astype(np.int64))
-    np.add.at(counts, tuple(places), np.array(list(found.values()), dtype=np.int64))
+    np.add.at(counts, tuple(places), np.array(list(count_by_value.values()), dtype=np.int64))
     return clique, counts
 
 
 def _recode(counts: Ints) -> AttributeRecode:
-    kept = counts > 0
-    coarse = np.where(kept, np.cumsum(kept) - 1, int(kept.sum())).astype(np.int32)
+    has_rows = counts > 0
+    coarse = np.where(has_rows, np.cumsum(has_rows) - 1, int(has_rows.sum())).astype(np.int32)
     variance = np.full(len(counts), KNOWN_SIGMA**2)
-    return AttributeRecode(coarse, kept, kept.astype(np.float64), counts.astype(np.float64), variance)
+    return AttributeRecode(coarse, has_rows, has_rows.astype(np.float64), counts.astype(np.float64), variance)
 
 
 def _iterate_held(

@@ -275,8 +275,8 @@ def decompose_flow(tails: Ints, heads: Ints, flows: Ints, nodes: int) -> tuple[I
     np.add.at(outflow, tails, flows)
     np.subtract.at(outflow, heads, flows)
     moves = np.empty((2 * tails.size, 3), np.int64)  # a path empties an arc, a sender or a receiver
-    made = _follow(first, heads, flows, outflow, moves)
-    return moves[:made, 0], moves[:made, 1], moves[:made, 2]
+    number = _follow(first, heads, flows, outflow, moves)
+    return moves[:number, 0], moves[:number, 1], moves[:number, 2]
 
 
 @njit(nogil=True, cache=True)
@@ -286,7 +286,7 @@ def _follow(first, heads, flows, outflow, moves):  # type: ignore[no-untyped-def
     arc = first[:-1].copy()  # the next arc of each node that may have flow left
     place = np.full(nodes, -1, np.int64)  # position on the current path, or -1
     path = np.empty(nodes + 1, np.int64)
-    made = 0
+    number = 0
     for sender in range(nodes):
         length = 0
         path[0] = sender
@@ -302,8 +302,8 @@ def _follow(first, heads, flows, outflow, moves):  # type: ignore[no-untyped-def
                     place[path[p + 1]] = -1
                 outflow[sender] -= amount
                 outflow[node] += amount
-                moves[made, 0], moves[made, 1], moves[made, 2] = sender, node, amount
-                made += 1
+                moves[number, 0], moves[number, 1], moves[number, 2] = sender, node, amount
+                number += 1
                 length = 0
                 continue
             while flows[arc[node]] == 0:
@@ -324,4 +324,4 @@ def _follow(first, heads, flows, outflow, moves):  # type: ignore[no-untyped-def
                 place[path[p]] = -1
             length = start
         place[sender] = -1
-    return made
+    return number

@@ -54,7 +54,7 @@ def compute_clique_errors(
     cliques = [m.attributes for m in measured]
     consistent_counts = {m.attributes: m.counts for m in consistent}
     errors = []
-    for noisy, true, made in zip(
+    for noisy, true, synthesized in zip(
         measured, _iterate_shares(real, cliques, threads), _iterate_shares(synthetic, cliques, threads), strict=True
     ):
         adjusted = consistent_counts[noisy.attributes]
@@ -65,7 +65,7 @@ def compute_clique_errors(
                 noisy.counts.size,
                 _compute_distance(true, _pad(noisy.counts / total)),
                 _compute_distance(true, _pad(adjusted / total)),
-                _compute_distance(true, made),
+                _compute_distance(true, synthesized),
             )
         )
     return errors
@@ -89,11 +89,11 @@ def compute_pair_errors(
             expected.setdefault(two, marginal.project(two).counts)
     pairs = list(expected)
     errors: dict[Clique, PairError] = {}
-    for pair, true, made in zip(
+    for pair, true, synthesized in zip(
         pairs, _iterate_shares(real, pairs, threads), _iterate_shares(synthetic, pairs, threads), strict=True
     ):
         shares = _pad(expected[pair] / max(float(expected[pair].sum()), 1.0))
-        errors[pair] = PairError(_compute_distance(true, shares), _compute_distance(made, shares))
+        errors[pair] = PairError(_compute_distance(true, shares), _compute_distance(synthesized, shares))
     return errors
 
 

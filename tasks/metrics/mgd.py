@@ -292,8 +292,8 @@ def _price_moves(
     source, target, amount = moves
     total = float(q.sum()) or 1.0
     after = p.ravel() + np.bincount(target, amount, p.size) - np.bincount(source, amount, p.size)
-    left = np.abs(after - q.ravel()) - tolerance
-    by_bin = np.where(left > 1e-9, left, 0.0) / total  # less than that is the rounding of tenths of a record
+    remaining = np.abs(after - q.ravel()) - tolerance
+    by_bin = np.where(remaining > 1e-9, remaining, 0.0) / total  # less than that is the rounding of tenths of a record
     adjusted = float(by_bin.sum())
     along = []
     for axis, i, j in zip(axes, np.unravel_index(source, p.shape), np.unravel_index(target, p.shape), strict=True):

@@ -226,13 +226,13 @@ def regress_random(table: PanelTable, outcome: str, others: Sequence[str]) -> Fl
     y, x, person, spread = _read_regression(table, outcome, others)
     counts = np.bincount(person).astype(np.float64)
     whole = np.ones(len(person))
-    _, left = _solve(_demean(x, person, whole), _demean(y, person, whole))
+    _, residual = _solve(_demean(x, person, whole), _demean(y, person, whole))
     free = len(y) - len(counts) - x.shape[1]
     means = [np.bincount(person, weights=v) / np.maximum(counts, 1) for v in (y, *x.T)]
     _, between = _solve(np.column_stack([np.ones(len(counts)), *means[1:]]), means[0])
     if free < 1 or len(counts) <= x.shape[1] + 1:
         return np.full(x.shape[1], np.nan)
-    within = left / free
+    within = residual / free
     person_variance = max(between / (len(counts) - x.shape[1] - 1) - within * float((1 / counts).mean()), 0.0)
     theta = (1 - np.sqrt(within / np.maximum(within + counts * person_variance, 1e-300)))[person]
     slopes, _ = _solve(np.column_stack([1 - theta, _demean(x, person, theta)]), _demean(y, person, theta))
@@ -279,10 +279,10 @@ def share_always(table: PanelTable, column: str) -> float:
 def compare_compositions(one: PanelTable, other: PanelTable, roles: int) -> float:
     """Return the L1 distance of the shares of households by how many members of each role they have."""
     counts = [_count_roles(table, roles) for table in (one, other)]
-    kinds, of = np.unique(np.concatenate(counts), axis=0, return_inverse=True)
-    of = of.ravel()
+    kinds, kind_of = np.unique(np.concatenate(counts), axis=0, return_inverse=True)
+    kind_of = kind_of.ravel()
     first = len(counts[0])
-    return compute_l1(*(np.bincount(part, minlength=len(kinds)) for part in (of[:first], of[first:])))
+    return compute_l1(*(np.bincount(part, minlength=len(kinds)) for part in (kind_of[:first], kind_of[first:])))
 
 
 def _count_roles(table: PanelTable, roles: int) -> Integers:

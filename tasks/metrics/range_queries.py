@@ -115,22 +115,22 @@ def _match_only(size: int, codes: Sequence[int]) -> NDArray[np.bool_]:
 @njit(nogil=True, cache=True)
 def _keep_first(codes, allowed, kept):  # type: ignore[no-untyped-def]
     """Write the rows whose code is allowed (uint8, by code) into ``kept`` (uint32); returns how many."""
-    left = 0
+    number = 0
     for i in range(codes.shape[0]):
-        kept[left] = i
-        left += allowed[codes[i]]
-    return left
+        kept[number] = i
+        number += allowed[codes[i]]
+    return number
 
 
 @njit(nogil=True, cache=True)
-def _keep_on(codes, allowed, kept, number):  # type: ignore[no-untyped-def]
-    """Keep of the first ``number`` rows in ``kept`` those whose code is allowed; returns how many."""
-    left = 0
-    for i in range(number):
+def _keep_on(codes, allowed, kept, rows):  # type: ignore[no-untyped-def]
+    """Keep of the first ``rows`` rows in ``kept`` those whose code is allowed; returns how many."""
+    number = 0
+    for i in range(rows):
         row = kept[i]
-        kept[left] = row
-        left += allowed[codes[row]]
-    return left
+        kept[number] = row
+        number += allowed[codes[row]]
+    return number
 
 
 def answer_queries(table: CodeTable, queries: Sequence[RangeQuery], threads: int = 0) -> NDArray[np.int64]:
@@ -158,12 +158,12 @@ def _answer(table: CodeTable, query: RangeQuery) -> int:
     total = 0
     for first in range(0, table.rows, _BLOCK_ROWS):
         block = slice(first, first + _BLOCK_ROWS)
-        left = _keep_first(conditions[0][0][block], conditions[0][1], kept)
+        number = _keep_first(conditions[0][0][block], conditions[0][1], kept)
         for codes, allowed in conditions[1:]:
-            if not left:
+            if not number:
                 break
-            left = _keep_on(codes[block], allowed, kept, left)
-        total += left
+            number = _keep_on(codes[block], allowed, kept, number)
+        total += number
     return total
 
 

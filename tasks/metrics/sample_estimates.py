@@ -68,11 +68,11 @@ def fit_regression(x: Floats, y: Floats, *, two_values: bool) -> Fitted:
         p = expit(x @ beta)
         covariance = np.linalg.pinv((z * (p * (1 - p))[:, None]).T @ z, hermitian=True)
         return Fitted(beta, np.sqrt(np.maximum(np.diag(covariance), 0)) / scale, np.nan)
-    left = y - x @ beta
+    residuals = y - x @ beta
     inverse = np.linalg.pinv(z.T @ z, hermitian=True)
-    covariance = inverse @ ((z * left[:, None] ** 2).T @ z) @ inverse * rows / (rows - columns)
+    covariance = inverse @ ((z * residuals[:, None] ** 2).T @ z) @ inverse * rows / (rows - columns)
     spread = float(((y - y.mean()) ** 2).sum())
-    r_squared = 1 - float((left**2).sum()) / spread if spread > 0 else np.nan
+    r_squared = 1 - float((residuals**2).sum()) / spread if spread > 0 else np.nan
     return Fitted(beta, np.sqrt(np.maximum(np.diag(covariance), 0)) / scale, r_squared)
 
 

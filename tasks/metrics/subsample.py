@@ -31,10 +31,10 @@ def draw_subsample(table: CodeTable, share: float, seed: int | Sequence[int]) ->
     """
     if not 0 < share <= 1:
         raise ValueError(f"a share of the rows must be above 0 and at most 1, not {share}")
-    kept = min(table.rows, max(1, round(share * table.rows)))
-    if kept == table.rows:
+    size = min(table.rows, max(1, round(share * table.rows)))
+    if size == table.rows:
         return table
-    rows = np.sort(np.random.default_rng(seed).choice(table.rows, kept, replace=False))
+    rows = np.sort(np.random.default_rng(seed).choice(table.rows, size, replace=False))
     return take_rows(table, rows)
 
 

@@ -56,12 +56,12 @@ def take_values(values: Interval, chosen: NDArray[Any]) -> Interval:
 
 @dataclass(frozen=True)
 class _PairRule:
-    """A condition over a row and one other; ``word``: which; ``own`` and ``other``: followed attributes of both."""
+    """A condition over a row and one other; ``word``: which; ``attributes``, ``other_attributes``: those followed."""
 
     word: str
     node: Node
-    own: frozenset[str]
-    other: frozenset[str]
+    attributes: frozenset[str]
+    other_attributes: frozenset[str]
 
 
 class AllowedCodes:
@@ -91,7 +91,7 @@ class AllowedCodes:
         return tuple(dict.fromkeys(rule.word for rule in self._pair_rules))
 
     def _read_rules(self) -> list[_PairRule]:
-        found = []
+        pair_rules = []
         for condition in self._rules.across:
             parts = list(condition.node.walk())
             words = {part.value.row for part in parts if part.op == "of row"}
@@ -102,8 +102,8 @@ class AllowedCodes:
                 named = [part.column for part in parts if part.op == op and part.column is not None]
                 behind = self._rules.find_measured_columns(named)
                 sides.append(frozenset(self._of_column[n] for n in behind if n in self._of_column))
-            found.append(_PairRule(words.pop(), condition.node, *sides))
-        return found
+            pair_rules.append(_PairRule(words.pop(), condition.node, *sides))
+        return pair_rules
 
     def allow_steps(
         self, new: Callable[[str], Interval], known: Callable[[str], Interval], rows: int, *, forward: bool
@@ -117,8 +117,8 @@ class AllowedCodes:
         of_new, of_known = self._rules.resolve(new), self._rules.resolve(known)
         for node, word in self.of_steps:
             new_is_own = not word or (word == "previous") == forward
-            own, other = (of_new, of_known) if new_is_own else (of_known, of_new)
-            allowed &= ~_is_surely_true(node, own, other, self._rules.vocabulary)
+            of_row, other = (of_new, of_known) if new_is_own else (of_known, of_new)
+            allowed &= ~_is_surely_true(node, of_row, other, self._rules.vocabulary)
         return allowed
 
     def find(
@@ -131,7 +131,8 @@ class AllowedCodes:
         """
         allowed: Bools | None = None
         for rule in self._pair_rules:
-            sides = (rule.own, rule.other) if new_is_own else (rule.other, rule.own)
+            sides = (rule.attributes, rule.other_attributes)
+            sides = sides if new_is_own else sides[::-1]
             ready = attribute in sides[0] and sides[0] <= {attribute, *new.codes} and sides[1] <= {*known.codes}
             if rule.word != word or not ready:
                 continue
@@ -149,8 +150,8 @@ class AllowedCodes:
             some = np.arange(first, min(first + max(1, CELLS // size), rows))
             of_new = self._rules.resolve(self._read(new.take(some), attribute))
             of_known = self._rules.resolve(self._read(known.take(some), ""))
-            own, other = (of_new, of_known) if new_is_own else (of_known, of_new)
-            surely = _is_surely_true(node, own, other, self._rules.vocabulary)
+            of_row, other = (of_new, of_known) if new_is_own else (of_known, of_new)
+            surely = _is_surely_true(node, of_row, other, self._rules.vocabulary)
             parts.append(np.broadcast_to(surely, (len(some), size)))
         return np.concatenate(parts) if parts else np.zeros((0, size), bool)
 
@@ -158,22 +159,27 @@ class AllowedCodes:
         """Return a function that gives what columns may be, shape (rows, 1), and those of ``attribute`` by code."""
 
         def known(name: str) -> Interval:
-            of = self._of_column.get(name)
-            if of is None:
+            source = self._of_column.get(name)
+            if source is None:
                 return _shape(rows.carried(name), (-1, 1))
             bounds = self._bounds[name]
-            return _shape(bounds, (1, -1)) if of == attribute else _shape(take_values(bounds, rows.codes[of]), (-1, 1))
+            if source == attribute:
+                return _shape(bounds, (1, -1))
+            return _shape(take_values(bounds, rows.codes[source]), (-1, 1))
 
         return known
 
 
 def _is_surely_true(
-    node: Node, own: Callable[[str], Interval], other: Callable[[str], Interval], vocabulary: Mapping[str, int]
+    node: Node,
+    read_row: Callable[[str], Interval],
+    read_other: Callable[[str], Interval],
+    vocabulary: Mapping[str, int],
 ) -> Bools:
     """Return where a condition over a row's own columns and those of another row is true, whatever the values are."""
 
-    def resolve(asked: str | Node) -> Interval:
-        return own(asked) if isinstance(asked, str) else other(asked.value.column)
+    def resolve(term: str | Node) -> Interval:
+        return read_row(term) if isinstance(term, str) else read_other(term.value.column)
 
     truth = evaluate.evaluate_condition(node, resolve, vocabulary)
     return np.asarray(truth.true & ~truth.false & ~truth.unknown)
@@ -197,11 +203,11 @@ def join_values(fine: Interval, recode: AttributeRecode, size: int) -> Interval:
     """Return what a column may be in each of ``size`` coarse codes, by what it may be in the fine codes."""
     low, high = np.full(size, np.inf), np.full(size, -np.inf)
     null, present = np.zeros(size, bool), np.zeros(size, bool)
-    code, kept = recode.coarse, recode.kept
-    here = kept & fine.present
+    code, coded = recode.coarse, recode.kept
+    here = coded & fine.present
     np.minimum.at(low, code[here], fine.low[here])
     np.maximum.at(high, code[here], fine.high[here])
-    np.logical_or.at(null, code[kept], fine.null[kept])
+    np.logical_or.at(null, code[coded], fine.null[coded])
     np.logical_or.at(present, code[here], True)
     return Interval(np.where(present, low, 0.0), np.where(present, high, 0.0), null, present)
 

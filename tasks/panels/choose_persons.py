@@ -60,12 +60,12 @@ def choose_persons(
     starts = np.append(np.flatnonzero(np.diff(person, prepend=-1)), len(person))
     rows = np.diff(starts)
     have, wanted, slack = _find_wanted(codes, noisy, rows)
-    for number, (own, should) in enumerate(groups):
-        name, size = f"(group {number})", int(max(own.max(initial=0), should.max(initial=0))) + 1
+    for number, (present, should) in enumerate(groups):
+        name, size = f"(group {number})", int(max(present.max(initial=0), should.max(initial=0))) + 1
         if size + sum(map(len, have.values())) > MOST_CELLS:
             continue
         of_rows = np.full(len(person), size)  # a person is in its group once, at its first row
-        of_rows[starts[:-1]] = own
+        of_rows[starts[:-1]] = present
         codes = {**codes, name: of_rows}
         have[name] = np.bincount(of_rows, minlength=size + 1).astype(np.float64)
         wanted[name] = np.append(np.bincount(should, minlength=size), have[name][size]).astype(np.float64)
@@ -75,21 +75,21 @@ def choose_persons(
         return np.ones(len(rows), np.int64)
     cells = _Cells(codes, {a: len(counts) for a, counts in have.items()}, starts, int(rows.max()))
     of_rows = np.bincount(rows - 1).astype(np.float64)
-    target, own = (np.concatenate([of_rows, *of.values()]) for of in (wanted, have))
+    target, present = (np.concatenate([of_rows, *by_column.values()]) for by_column in (wanted, have))
     give = np.concatenate([SLACK * of_rows + LEAST, *slack.values()])
     rng = np.random.default_rng([seed, 0xCA1B])
-    slopes = _find_slopes(cells, target, own, give, rng)
+    slopes = _find_slopes(cells, target, present, give, rng)
     times, off = np.empty(len(rows)), -target
     for first in range(0, len(rows), BLOCK):
         block = cells.take(np.arange(first, min(first + BLOCK, len(rows))))
         times[first : first + BLOCK] = np.minimum(np.exp(_sum_slopes(*block, slopes)), MOST_TIMES)
         _add(*block, times[first : first + BLOCK], off)
-    found = np.empty(len(rows), np.int64)
+    repetitions = np.empty(len(rows), np.int64)
     order = rng.permutation(len(rows))
     for first in range(0, len(rows), BLOCK):
         chosen = order[first : first + BLOCK]
-        found[chosen] = _round(*cells.take(chosen), times[chosen], 1.0 / give, off)
-    return found
+        repetitions[chosen] = _round(*cells.take(chosen), times[chosen], 1.0 / give, off)
+    return repetitions
 
 
 def _find_wanted(
@@ -111,8 +111,8 @@ def _find_wanted(
         if cells > MOST_CELLS:
             break
         have[a] = np.bincount(codes[a], minlength=len(counts)).astype(np.float64)
-        found = shrink_counts(counts * scale, have[a], sigma * scale)
-        wanted[a] = project_to_sum(found, number)
+        shrunk = shrink_counts(counts * scale, have[a], sigma * scale)
+        wanted[a] = project_to_sum(shrunk, number)
         slack[a] = SLACK * (wanted[a] + (sigma * scale) ** 2) + LEAST
     return have, wanted, slack
 
@@ -141,7 +141,7 @@ class _Cells:
         return np.stack([codes[places].astype(np.int32) + first for codes, first in self._columns], axis=1), starts
 
 
-def _find_slopes(cells: _Cells, target: Floats, own: Floats, slack: Floats, rng: np.random.Generator) -> Floats:
+def _find_slopes(cells: _Cells, target: Floats, present: Floats, slack: Floats, rng: np.random.Generator) -> Floats:
     """Return by cell what a row adds to the logarithm of how often its person is wanted.
 
     The dual of least entropy with sums near those wanted, by Newton's method, on some of the persons: these are to
@@ -151,7 +151,7 @@ def _find_slopes(cells: _Cells, target: Floats, own: Floats, slack: Floats, rng:
     counts = np.zeros((len(some), len(target)), np.float32)
     _tabulate(*cells.take(some), counts)
     share = len(some) / cells.persons
-    wanted = counts.sum(axis=0, dtype=np.float64) + (target - own) * share
+    wanted = counts.sum(axis=0, dtype=np.float64) + (target - present) * share
     slack = slack * share
     slopes, times = np.zeros(len(target)), np.ones(len(some))
     value = times.sum()
@@ -162,14 +162,14 @@ def _find_slopes(cells: _Cells, target: Floats, own: Floats, slack: Floats, rng:
         size = 1.0
         while True:
             moved = slopes + size * step
-            found = np.exp(np.minimum(counts @ moved, 10.0))
-            less = value - (found.sum() - wanted @ moved + 0.5 * slack @ moved**2)
+            tried_times = np.exp(np.minimum(counts @ moved, 10.0))
+            less = value - (tried_times.sum() - wanted @ moved + 0.5 * slack @ moved**2)
             if less > 0 or size < 1e-3:
                 break
             size /= 2
         if less <= 0:
             break
-        slopes, times, value = moved, found, value - less
+        slopes, times, value = moved, tried_times, value - less
         if less < 1e-6 * len(some):
             break
     return slopes
@@ -188,14 +188,14 @@ def _tabulate(table, starts, counts):  # type: ignore[no-untyped-def]
 @njit(nogil=True, cache=True)
 def _sum_slopes(table, starts, slopes):  # type: ignore[no-untyped-def]
     """Return the sum of the slopes of each person's cells."""
-    found = np.empty(len(starts) - 1)
-    for person in range(len(found)):
+    sums = np.empty(len(starts) - 1)
+    for person in range(len(sums)):
         total = slopes[starts[person + 1] - starts[person] - 1]
         for row in range(starts[person], starts[person + 1]):
             for cell in table[row]:
                 total += slopes[cell]
-        found[person] = total
-    return found
+        sums[person] = total
+    return sums
 
 
 @njit(nogil=True, cache=True)
@@ -211,27 +211,27 @@ def _add(table, starts, times, off):  # type: ignore[no-untyped-def]
 @njit(nogil=True, cache=True)
 def _round(table, starts, times, scale, off):  # type: ignore[no-untyped-def]
     """Return whole numbers of each person, rounded up or down by what brings ``off`` nearer to 0, which follows."""
-    found = np.empty(len(times), np.int64)
-    own = np.zeros(len(off))
+    whole_times = np.empty(len(times), np.int64)
+    person_counts = np.zeros(len(off))
     for person in range(len(times)):
         whole = np.floor(times[person])
         part = times[person] - whole
         rows = starts[person + 1] - starts[person] - 1
-        own[rows] = 1.0
+        person_counts[rows] = 1.0
         slope, curve = off[rows] * scale[rows], scale[rows]
         for row in range(starts[person], starts[person + 1]):
             for cell in table[row]:
-                curve += scale[cell] * (2.0 * own[cell] + 1.0)  # of the square of the person's rows there
-                own[cell] += 1.0
+                curve += scale[cell] * (2.0 * person_counts[cell] + 1.0)  # of the square of the person's rows there
+                person_counts[cell] += 1.0
                 slope += off[cell] * scale[cell]
         up = 2.0 * slope * (1.0 - part) + curve * (1.0 - part) ** 2
         down = curve * part**2 - 2.0 * slope * part
         move = 1.0 - part if up < down and part > 0.0 else -part
-        found[person] = np.int64(round(times[person] + move))
-        own[rows] = 0.0
+        whole_times[person] = np.int64(round(times[person] + move))
+        person_counts[rows] = 0.0
         off[rows] += move
         for row in range(starts[person], starts[person + 1]):
             for cell in table[row]:
-                own[cell] = 0.0
+                person_counts[cell] = 0.0
                 off[cell] += move
-    return found
+    return whole_times

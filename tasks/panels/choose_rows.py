@@ -172,11 +172,11 @@ def _locate_rows(
         if groups > 1:
             mine = mine & (key % np.uint64(groups) == group)
         if mine.any():
-            kept = batch.filter(pa.array(mine))
+            group_rows = batch.filter(pa.array(mine))
             persons.append(identifiers.filter(pa.array(mine)))
             keys.append(key[mine])
             numbers.append(steps[mine])
-            hashes.append(hash_rows(kept))
+            hashes.append(hash_rows(group_rows))
             places.append(start + np.flatnonzero(mine))
         start += batch.num_rows
     person = pa.chunked_array(persons).dictionary_encode().combine_chunks().indices
@@ -223,20 +223,22 @@ def _choose(
         order = order[~(again & np.isin(number[order], panel.once))]
     place, person, key, number = place[order], person[order], key[order], number[order]
     begins = np.flatnonzero(np.diff(person, prepend=-1))
-    own = np.diff(np.append(begins, len(person)))
+    person_sizes = np.diff(np.append(begins, len(person)))
     key = key[begins] if len(begins) else np.empty(0, np.uint64)
-    kept = np.minimum(own, panel.most)
-    start = (mix_bits(key ^ RUN) % (own - kept + 1).astype(np.uint64)).astype(np.int64) * (not panel.household)
-    pair = (mix_bits(key ^ PAIR) % np.maximum(kept - 1, 1).astype(np.uint64)).astype(np.int64)
-    rank = np.arange(len(person)) - np.repeat(begins, own)
-    before = rank - np.repeat(start, own)
-    rows = np.repeat(kept, own)
+    kept_sizes = np.minimum(person_sizes, panel.most)
+    start = (mix_bits(key ^ RUN) % (person_sizes - kept_sizes + 1).astype(np.uint64)).astype(np.int64) * (
+        not panel.household
+    )
+    pair = (mix_bits(key ^ PAIR) % np.maximum(kept_sizes - 1, 1).astype(np.uint64)).astype(np.int64)
+    rank = np.arange(len(person)) - np.repeat(begins, person_sizes)
+    before = rank - np.repeat(start, person_sizes)
+    rows = np.repeat(kept_sizes, person_sizes)
     inside = (before >= 0) & (before < rows)
-    in_pair = before == np.repeat(pair, own)
+    in_pair = before == np.repeat(pair, person_sizes)
     if not panel.household:
         return KeptRuns(place[inside], number[inside], rows[inside], before[inside], in_pair[inside])
-    one = (mix_bits(key ^ RUN) % np.maximum(kept, 1).astype(np.uint64)).astype(np.int64)
-    later = (mix_bits(key ^ LATER) % np.maximum(kept - 2, 1).astype(np.uint64)).astype(np.int64) + 2
-    drawn, after = (before == np.repeat(which, own) for which in (one, later))
+    one = (mix_bits(key ^ RUN) % np.maximum(kept_sizes, 1).astype(np.uint64)).astype(np.int64)
+    later = (mix_bits(key ^ LATER) % np.maximum(kept_sizes - 2, 1).astype(np.uint64)).astype(np.int64) + 2
+    drawn, after = (before == np.repeat(which, person_sizes) for which in (one, later))
     kept_rows = place[inside], number[inside], rows[inside], before[inside]
     return KeptRuns(*kept_rows, drawn[inside], in_pair[inside], after[inside])

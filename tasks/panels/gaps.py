@@ -92,11 +92,11 @@ class Gaps:
     """
 
     def __init__(
-        self, own: Integers, gap: Integers, before: Integers, after: Integers, bounds: tuple[int, int]
+        self, places: Integers, gap: Integers, before: Integers, after: Integers, bounds: tuple[int, int]
     ) -> None:
         self._low, self._high = bounds
         known = (gap >= 0) & (after > 0)
-        start, gap, before, after = own[known], gap[known], before[known], after[known]
+        start, gap, before, after = places[known], gap[known], before[known], after[known]
         self.least = int(not len(gap) or bool((gap == 0).mean() < TIES))
         gap = np.maximum(gap, self.least)
         self._forward = _sort_by(self._compute_key(start, after), gap)
@@ -106,38 +106,38 @@ class Gaps:
         """Return a number that is near for rows at near places with as many rows beyond them."""
         return beyond * 2 * (self._high - self._low + 1) + step - self._low
 
-    def fit(self, own: Integers, before: Integers, after: Integers) -> Integers:
+    def fit(self, places: Integers, before: Integers, after: Integers) -> Integers:
         """Return the places of records moved, where needed, so that the rows before and after fit into the bounds."""
         first = np.minimum(self._low + before * self.least, self._high)
-        return np.clip(own, first, np.maximum(self._high - after * self.least, first))
+        return np.clip(places, first, np.maximum(self._high - after * self.least, first))
 
     def move(
         self,
         step: Integers,
-        left: Integers,
+        remaining: Integers,
         rng: np.random.Generator,
         *,
         forward: bool,
         allows: Callable[[Integers, Integers], NDArray[np.bool_]] | None = None,
     ) -> Integers:
-        """Return the place of each next row, or of the one before; ``left``: how many more follow it on that side.
+        """Return the place of each next row, or of the one before; ``remaining``: how many more follow it on that side.
 
         ``allows``: says for some rows which of these places the rules allow; where none is found, they may not.
         """
-        room = (self._high - step if forward else step - self._low) - left * self.least
+        room = (self._high - step if forward else step - self._low) - remaining * self.least
         places, gaps = self._forward if forward else self._backward
-        found = np.full(len(step), -1, np.int64)
+        chosen_gaps = np.full(len(step), -1, np.int64)
         for _ in range(DRAWS if len(gaps) else 0):
-            missing = np.flatnonzero(found < 0)
+            missing = np.flatnonzero(chosen_gaps < 0)
             if not len(missing):
                 break
-            drawn = _draw_at(places, gaps, self._compute_key(step[missing], left[missing] + 1), rng)
+            drawn = _draw_at(places, gaps, self._compute_key(step[missing], remaining[missing] + 1), rng)
             fits = drawn <= room[missing]
             if allows is not None:
                 fits &= allows(missing, step[missing] + (drawn if forward else -drawn))
-            found[missing[fits]] = drawn[fits]
-        found = np.where(found < 0, np.clip(room, 0, self.least), found)
-        return step + found if forward else step - found
+            chosen_gaps[missing[fits]] = drawn[fits]
+        chosen_gaps = np.where(chosen_gaps < 0, np.clip(room, 0, self.least), chosen_gaps)
+        return step + chosen_gaps if forward else step - chosen_gaps
 
 
 def _sort_by(places: Integers, gaps: Integers) -> tuple[Integers, Integers]:

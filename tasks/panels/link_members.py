@@ -80,9 +80,9 @@ MATCHES = 10
 
 def _leave_out(recode: AttributeRecode, forbidden: NDArray[np.bool_]) -> AttributeRecode:
     """Return the recoding without the ``forbidden`` fine codes, where a coarse code has others."""
-    kept = recode.kept
-    weight = np.where(kept & ~forbidden, recode.weight, 0.0)
-    sums = np.bincount(recode.coarse[kept], weights=weight[kept], minlength=recode.size)
+    coded = recode.kept
+    weight = np.where(coded & ~forbidden, recode.weight, 0.0)
+    sums = np.bincount(recode.coarse[coded], weights=weight[coded], minlength=recode.size)
     coarse = np.minimum(recode.coarse, recode.size - 1)
     shares = weight / np.maximum(sums[coarse], 1e-300)
     return replace(recode, weight=np.where(sums[coarse] > 0, shares, recode.weight))
@@ -105,10 +105,10 @@ class _Members:
     def replace(self, others: _Members) -> _Members:
         """Return the members with ``others`` in place of those of the same households, which count from 0."""
 
-        def put(own: Any, of: Any) -> Any:
-            found = own.copy()
-            found[others.household] = of
-            return found
+        def put(values: Any, replacement: Any) -> Any:
+            replaced = values.copy()
+            replaced[others.household] = replacement
+            return replaced
 
         codes = {a: put(code, others.codes[a]) for a, code in self.codes.items()}
         places = {a: put(place, others.places[a]) for a, place in self.places.items()}
@@ -201,30 +201,30 @@ class MemberLinker:
         for a in self._following:
             code, places[a] = self._followed[a].locate(self._draws[a](coarse[a], rng), rng.random(rows))
             codes[a] = code.astype(choose_code_dtype(self._sizes[a]))
-        held = self._hold(households, np.arange(rows), households.own)
+        held = self._hold(households, np.arange(rows), households.drawn_position)
         own_seed = int(rng.integers(1 << 62))
         fit_relations(codes, [], held, self._sizes, self._relations, own_seed, self._threads)
-        role = households.roles[np.arange(rows), households.own]
+        role = households.roles[np.arange(rows), households.drawn_position]
         for a, shares in self._by_role.items():
             redraw_forbidden(codes[a], shares, role, shares[role] > 0, rng)
-        own = _Members(np.arange(rows), households.own, codes, places)
-        made, first = [own], own
-        if (later := own.take(own.position > 0)).household.size:
+        drawn_members = _Members(np.arange(rows), households.drawn_position, codes, places)
+        members, first = [drawn_members], drawn_members
+        if (later := drawn_members.take(drawn_members.position > 0)).household.size:
             kind = self._find_kinds_beside_first(households, later)
-            of = _Origin(later, kind, self._beside_first[False], KIND_BESIDE_FIRST)
-            of_later = self._make(households, later.household, np.zeros_like(later.position), [of], rng)
-            made.append(of_later)
-            first = own.replace(of_later)
+            origin = _Origin(later, kind, self._beside_first[False], KIND_BESIDE_FIRST)
+            of_later = self._make(households, later.household, np.zeros_like(later.position), [origin], rng)
+            members.append(of_later)
+            first = drawn_members.replace(of_later)
         for forward in (True, False):
-            now = own
+            now = drawn_members
             while True:
                 on = now.position + (1 if forward else -1)
                 now = now.take((on > 0) & (on < households.members[now.household]))
                 if not now.household.size:
                     break
                 now = self._make_next(households, now, first, rng, forward=forward)
-                made.append(now)
-        return self._join(households, made, rng)
+                members.append(now)
+        return self._join(households, members, rng)
 
     def _make_next(
         self, households: _Households, now: _Members, first: _Members, rng: np.random.Generator, *, forward: bool
@@ -253,7 +253,7 @@ class MemberLinker:
     ) -> _Members:
         """Return the members at these positions of these households, drawn by what they are to the first of origins."""
         codes: dict[str, Codes] = {}
-        beside, held = [], self._hold(households, household, position)
+        beside_rows, held = [], self._hold(households, household, position)
         role = households.roles[household, position]
         allowed = {a: shares[role] > 0 for a, shares in self._by_role.items()}
         for origin in origins:
@@ -268,22 +268,28 @@ class MemberLinker:
                     sigma = max(sigma, t.sigma * int(rows.sum()))
                 joints[a] = joint, sigma
                 codes.setdefault(a, drawn)
-            beside.append(Beside(origin.members.codes, joints, origin.name))
+            beside_rows.append(Beside(origin.members.codes, joints, origin.name))
             held[origin.name] = origin.kind.astype(choose_code_dtype(self._sizes[origin.name]))
         seed = int(rng.integers(1 << 62))
-        fit_relations(codes, beside, held, self._sizes, self._relations, seed, self._threads)
+        fit_relations(codes, beside_rows, held, self._sizes, self._relations, seed, self._threads)
         places = {}
-        of = origins[0]
+        first_origin = origins[0]
         for a, may in allowed.items():
-            for k, rows in of.chosen:
+            for k, rows in first_origin.chosen:
                 drawn = codes[a][rows]
-                redraw_forbidden(drawn, of.transitions[a][k].next_codes, of.members.codes[a][rows], may[rows], rng)
+                redraw_forbidden(
+                    drawn,
+                    first_origin.transitions[a][k].next_codes,
+                    first_origin.members.codes[a][rows],
+                    may[rows],
+                    rng,
+                )
                 codes[a][rows] = drawn
         for a in self._following:
             ordered, places[a] = isinstance(self._plan.get_codec(a), OrderedCodec), np.empty(len(position))
-            for k, rows in of.chosen:
-                drawing = Places(of.transitions[a][k], ordered)
-                at = (of.members.codes[a][rows], of.members.places[a][rows], codes[a][rows])
+            for k, rows in first_origin.chosen:
+                drawing = Places(first_origin.transitions[a][k], ordered)
+                at = (first_origin.members.codes[a][rows], first_origin.members.places[a][rows], codes[a][rows])
                 places[a][rows] = drawing.draw(*at, rng)[0]
         return _Members(household, position, codes, places)
 
@@ -299,16 +305,16 @@ class MemberLinker:
         held[self._panel.order] = households.recode_roles(role)
         return held
 
-    def _join(self, households: _Households, made: Sequence[_Members], rng: np.random.Generator) -> LinkedRows:
+    def _join(self, households: _Households, members: Sequence[_Members], rng: np.random.Generator) -> LinkedRows:
         """Return all members, household by household."""
-        household, position = (np.concatenate([getattr(m, n) for m in made]) for n in ("household", "position"))
+        household, position = (np.concatenate([getattr(m, n) for m in members]) for n in ("household", "position"))
         order = np.lexsort((position, household))
-        drawn = (np.arange(len(household)) < len(made[0].household))[order]
+        drawn = (np.arange(len(household)) < len(members[0].household))[order]
         household, fine = household[order], {}
         for codec in self._plan.of_rows.codecs:
             a = codec.attribute
             if a in self._following:
-                code, place = (np.concatenate([getattr(m, n)[a] for m in made])[order] for n in ("codes", "places"))
+                code, place = (np.concatenate([getattr(m, n)[a] for m in members])[order] for n in ("codes", "places"))
                 fine[a] = find_fine_codes(self._followed[a], code, place, codec.size)
                 fine[name_stay(a)] = np.zeros(len(code), bool)
             elif a in self._plan.drawn_by_row:
@@ -331,20 +337,22 @@ class _Households:
         rng: np.random.Generator,
     ) -> None:
         role = draws[order](coarse[order], rng)
-        own = draws[compositions.attribute](coarse[compositions.attribute], rng)
-        own, role = _match(own, role, compositions.members, rng)
+        composition = draws[compositions.attribute](coarse[compositions.attribute], rng)
+        composition, role = _match(composition, role, compositions.members, rng)
         code = recode[compositions.attribute]
-        known = np.minimum(code.coarse[own], code.size - 1).astype(coarse[compositions.attribute].dtype)
+        known = np.minimum(code.coarse[composition], code.size - 1).astype(coarse[compositions.attribute].dtype)
         self.coarse, self._role = {**coarse, compositions.attribute: known}, recode[order]
-        members = compositions.members[own]
+        members = compositions.members[composition]
         self.members = members.sum(axis=1)
         ends = np.cumsum(members, axis=1)
         places = np.arange(compositions.members.sum(axis=1).max())
-        self.roles = np.zeros((len(own), len(places)), np.int16)
+        self.roles = np.zeros((len(composition), len(places)), np.int16)
         for end in ends.T:
             self.roles += places >= end[:, None]
-        every = np.arange(len(own))
-        self.own = ends[every, role] - 1 - (rng.random(len(own)) * members[every, role]).astype(np.int64)
+        every = np.arange(len(composition))
+        self.drawn_position = (
+            ends[every, role] - 1 - (rng.random(len(composition)) * members[every, role]).astype(np.int64)
+        )
 
     def recode_roles(self, role: Codes) -> Codes:
         """Return the coarse codes of roles."""
@@ -352,23 +360,25 @@ class _Households:
         return coarse.astype(choose_code_dtype(self._role.size))
 
 
-def _match(own: Integers, role: Integers, members: Integers, rng: np.random.Generator) -> tuple[Integers, Integers]:
+def _match(
+    composition: Integers, role: Integers, members: Integers, rng: np.random.Generator
+) -> tuple[Integers, Integers]:
     """Return compositions and roles of records, each with its role in its composition.
 
     Records whose role is not in theirs deal their compositions out anew among each other; to those that this does not
     help go compositions of records of the same role, and where there are none, a role of their composition.
     """
-    own, role = own.copy(), role.copy()
+    composition, role = composition.copy(), role.copy()
     for _ in range(MATCHES):
-        bad = np.flatnonzero(members[own, role] == 0)
+        bad = np.flatnonzero(members[composition, role] == 0)
         if not len(bad):
-            return own, role
-        own[bad] = own[rng.permutation(bad)]
-    bad = members[own, role] == 0
+            return composition, role
+        composition[bad] = composition[rng.permutation(bad)]
+    bad = members[composition, role] == 0
     for r in np.unique(role[bad]):
-        like, wanted = own[(role == r) & ~bad], bad & (role == r)
+        like, wanted = composition[(role == r) & ~bad], bad & (role == r)
         if len(like):
-            own[wanted] = rng.choice(like, int(wanted.sum()))
+            composition[wanted] = rng.choice(like, int(wanted.sum()))
         else:
-            role[wanted] = np.argmax(members[own[wanted]] > 0, axis=1)
-    return own, role
+            role[wanted] = np.argmax(members[composition[wanted]] > 0, axis=1)
+    return composition, role

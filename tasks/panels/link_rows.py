@@ -130,15 +130,15 @@ class Linker:
         Summaries are those of the linked rows.
         """
         persons = _Persons(self, coarse, rng)
-        made = [persons.own]
+        row_sets = [persons.drawn_rows]
         for forward in (True, False):
-            left = persons.rows - 1 - persons.before if forward else persons.before
-            now, done = persons.own, 0
-            while (now := now.take(left[now.person] > done)).person.size:
+            remaining = persons.rows - 1 - persons.before if forward else persons.before
+            now, done = persons.drawn_rows, 0
+            while (now := now.take(remaining[now.person] > done)).person.size:
                 done += 1
-                now = self._make_next(persons, now, left[now.person] - done, rng, forward=forward)
-                made.append(now)
-        return self._join(persons, made, rng)
+                now = self._make_next(persons, now, remaining[now.person] - done, rng, forward=forward)
+                row_sets.append(now)
+        return self._join(persons, row_sets, rng)
 
     def draw_figure(self, name: str, coarse: Mapping[str, Codes], rng: np.random.Generator) -> Integers:
         """Return a figure of each person."""
@@ -148,25 +148,25 @@ class Linker:
         return codec.draw(self._draws[name](coarse[name], rng), rng)
 
     def _make_next(
-        self, persons: _Persons, now: _Rows, left: Integers, rng: np.random.Generator, *, forward: bool
+        self, persons: _Persons, now: _Rows, remaining: Integers, rng: np.random.Generator, *, forward: bool
     ) -> _Rows:
-        """Return the rows after ``now``, or before it; ``left``: how many more each person has beyond them."""
+        """Return the rows after ``now``, or before it; ``remaining``: how many more each person has beyond them."""
         transitions = self._transitions[forward]
         allows = partial(self._allow_steps, persons, now, forward=forward) if self._allowed.of_steps else None
-        step = persons.gaps.move(now.step, left, rng, forward=forward, allows=allows)
+        step = persons.gaps.move(now.step, remaining, rng, forward=forward, allows=allows)
         position = now.position + (1 if forward else -1)
-        beside = partial(self._find_allowed, persons, now, step, forward=forward)
+        find_allowed = partial(self._find_allowed, persons, now, step, forward=forward)
         codes: dict[str, Codes] = {}
         joints = {}
         for a in self._following:
-            codes[a], joint = draw_next(transitions[a].next_codes, now.codes[a], beside(a, codes), rng)
+            codes[a], joint = draw_next(transitions[a].next_codes, now.codes[a], find_allowed(a, codes), rng)
             joints[a] = joint, transitions[a].sigma * len(step)
         held = self._hold(persons, now.person, position, step)
         seed = int(rng.integers(1 << 62))
         fit_relations(codes, [Beside(now.codes, joints)], held, self._sizes, self._relations, seed, self._threads)
         for number, a in enumerate(self._following):
             before = {b: codes[b] for b in self._following[:number]}
-            redraw_forbidden(codes[a], transitions[a].next_codes, now.codes[a], beside(a, before), rng)
+            redraw_forbidden(codes[a], transitions[a].next_codes, now.codes[a], find_allowed(a, before), rng)
         places, stays = {}, {}
         for a in self._following:
             ordered = isinstance(self._plan.get_codec(a), OrderedCodec)
@@ -192,7 +192,9 @@ class Linker:
         new = RowsInCodes(codes, partial(persons.read_carried, person=now.person, step=step))
         known = RowsInCodes(now.codes, partial(persons.read_carried, person=now.person, step=now.step))
         words = (("previous", forward), ("next", not forward))
-        return combine([self._allowed.find(attribute, new, known, word, new_is_own=own) for word, own in words])
+        return combine(
+            [self._allowed.find(attribute, new, known, word, new_is_own=new_is_own) for word, new_is_own in words]
+        )
 
     def _hold(self, persons: _Persons, person: Integers, position: Integers, step: Integers) -> dict[str, Codes]:
         """Return the coarse codes of what new rows have already: constants, figures, order, what grows with it."""
@@ -212,15 +214,15 @@ class Linker:
 
     def _encode_rows(self, attribute: str, persons: _Persons, person: Codes, step: Integers) -> Codes:
         """Return the coarse codes of the order, or of what grows with it, in rows at these steps, a block at a time."""
-        found = np.empty(len(step), choose_code_dtype(self._recode[attribute].size))
+        encoded = np.empty(len(step), choose_code_dtype(self._recode[attribute].size))
         for first in range(0, len(step), BLOCK):
             some = slice(first, first + BLOCK)
             if attribute == self._panel.order:
                 values = self._order.release(step[some])
             else:
                 values = persons.grow(attribute, person[some], step[some])
-            found[some] = self._encode(attribute, values)
-        return found
+            encoded[some] = self._encode(attribute, values)
+        return encoded
 
     def _encode(self, attribute: str, values: pa.Array) -> Codes:
         return self._to_coarse(attribute, self._plan.get_codec(attribute).encode({attribute: values})[0])
@@ -245,28 +247,32 @@ class Linker:
         return summarize_linked(self._plan, self._recode, read, np.diff(person, prepend=-1) != 0)
 
     def _join(
-        self, persons: _Persons, made: list[_Rows], rng: np.random.Generator
+        self, persons: _Persons, row_sets: list[_Rows], rng: np.random.Generator
     ) -> tuple[LinkedRows, dict[str, Codes], dict[str, Codes]]:
         """Return all rows, person by person, and their codes as in :meth:`_link`.
 
-        ``made`` is emptied, so that the rows of all persons are held about once.
+        ``row_sets`` is emptied, so that the rows of all persons are held about once.
         """
-        person, position, step = (np.concatenate([getattr(r, n) for r in made]) for n in ("person", "position", "step"))
-        parts = [(r.codes, r.places, r.stays) for r in made]
-        made.clear()
+        person, position, step = (
+            np.concatenate([getattr(r, n) for r in row_sets]) for n in ("person", "position", "step")
+        )
+        parts = [(r.codes, r.places, r.stays) for r in row_sets]
+        row_sets.clear()
         order = np.lexsort((position, person))
-        drawn = order < len(persons.own.person)
+        drawn = order < len(persons.drawn_rows.person)
         person, position, step, fine = person[order], position[order], step[order], {}
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
         del order
-        own = persons.before.astype(position.dtype)[person]
-        before, after = position < own, position > own
-        del own, position
+        drawn_position = persons.before.astype(position.dtype)[person]
+        before, after = position < drawn_position, position > drawn_position
+        del drawn_position, position
         for codec in self._plan.of_rows.codecs:
             a = codec.attribute
             if a in self._following:
-                code, place, stays = (_put_at(rank, [of.pop(a) for of in each]) for each in zip(*parts, strict=True))
+                code, place, stays = (
+                    _put_at(rank, [values_of.pop(a) for values_of in each]) for each in zip(*parts, strict=True)
+                )
                 fine[a] = find_fine_codes(self._followed[a], code, place, codec.size)
                 as_before = stays & after
                 as_before[1:] |= (stays & before)[:-1]  # made from the row after: that one stays
@@ -295,21 +301,23 @@ class _Persons:
         following = {*plan.following}
         self.fine = {a: linker._draws[a](coarse[a], rng) for a in plan.of_rows.domain.attributes if a not in following}
         values = plan.get_codec(panel.order).decode(self.fine[panel.order], rng)[panel.order]
-        own = linker._order.read_values(values)
+        places_in_order = linker._order.read_values(values)
         after = self.rows - 1 - self.before
-        self.gaps = Gaps(own, gap, self.before, after, linker._order.bounds)
-        self._step = self.gaps.fit(own, self.before, after)
+        self.gaps = Gaps(places_in_order, gap, self.before, after, linker._order.bounds)
+        self._step = self.gaps.fit(places_in_order, self.before, after)
         self._grown = {}
         for a in panel.with_order:
             codec = plan.get_codec(a)
             self._grown[a] = codec.decode(self.fine[a], rng)[a].cast(pa.float64()).to_numpy(zero_copy_only=False)
         codes, places = {}, {}
         for a in plan.following:
-            code, places[a] = linker._followed[a].locate(linker._draws[a](coarse[a], rng), rng.random(len(own)))
+            code, places[a] = linker._followed[a].locate(
+                linker._draws[a](coarse[a], rng), rng.random(len(places_in_order))
+            )
             codes[a] = code.astype(choose_code_dtype(linker._sizes[a]))
-        none = {a: np.zeros(len(own), bool) for a in codes}
-        number, position = (of.astype(np.int32) for of in (np.arange(len(own)), self.before))
-        self.own = _Rows(number, position, self._step, codes, places, none)
+        none = {a: np.zeros(len(places_in_order), bool) for a in codes}
+        number, position = (numbers.astype(np.int32) for numbers in (np.arange(len(places_in_order)), self.before))
+        self.drawn_rows = _Rows(number, position, self._step, codes, places, none)
 
     def read_carried(self, name: str, person: Integers, step: Integers) -> Interval:
         """Return what a column that is not followed is, or may be, in rows of these persons at these steps."""
@@ -335,12 +343,12 @@ def narrow_codes(codes: Codes, size: int) -> Codes:
 
 def _put_at(rank: Integers, parts: list[Codes]) -> Codes:
     """Return the values of all parts, each at its rank; ``parts`` is emptied on the way."""
-    found, start = np.empty(len(rank), parts[0].dtype), 0
+    joined, start = np.empty(len(rank), parts[0].dtype), 0
     while parts:
         part = parts.pop(0)
-        found[rank[start : start + len(part)]] = part
+        joined[rank[start : start + len(part)]] = part
         start += len(part)
-    return found
+    return joined
 
 
 BLOCK = 1 << 18
@@ -349,11 +357,11 @@ BLOCK = 1 << 18
 
 def find_fine_codes(codes: FineCodes, coarse: Codes, places: Floats, size: int) -> Codes:
     """Return the fine code at each place of a coarse one, in the smallest type that holds codes below ``size``."""
-    found = np.empty(len(coarse), choose_code_dtype(size))
+    fine = np.empty(len(coarse), choose_code_dtype(size))
     for first in range(0, len(coarse), BLOCK):
         some = slice(first, first + BLOCK)
-        found[some] = codes.at(coarse[some], places[some])[0]
-    return found
+        fine[some] = codes.at(coarse[some], places[some])[0]
+    return fine
 
 
 def recode_relation(marginal: Marginal, codes: Mapping[str, TransitionCodes]) -> Marginal:
@@ -367,7 +375,7 @@ def recode_relation(marginal: Marginal, codes: Mapping[str, TransitionCodes]) ->
 
 def draw_codes(probabilities: Floats, codes: Codes, rng: np.random.Generator) -> Codes:
     """Return one code a row, by the row of ``probabilities`` that its code has, each as often as expected."""
-    found = np.empty_like(codes)
+    drawn_codes = np.empty_like(codes)
     order = np.argsort(codes, kind="stable")
     counts = np.bincount(codes, minlength=len(probabilities))
     ends = np.cumsum(counts)
@@ -376,8 +384,8 @@ def draw_codes(probabilities: Floats, codes: Codes, rng: np.random.Generator) ->
         marks = (rng.permutation(n) + rng.random(n)) / n
         marks = marks * probabilities[code].sum() * (1 - 1e-12)
         drawn = np.searchsorted(np.cumsum(probabilities[code]), marks, side="right")
-        found[order[ends[code] - n : ends[code]]] = np.minimum(drawn, probabilities.shape[1] - 1)
-    return found
+        drawn_codes[order[ends[code] - n : ends[code]]] = np.minimum(drawn, probabilities.shape[1] - 1)
+    return drawn_codes
 
 
 def repeat_persons(
@@ -388,8 +396,8 @@ def repeat_persons(
     ``coarse``: the codes of the persons' records.
     """
     again = np.repeat(np.arange(len(times)), np.maximum(times - 1, 0))
-    kept = linked.take(times > 0)
-    return kept.join(link({a: code[again] for a, code in coarse.items()})) if len(again) else kept
+    taken = linked.take(times > 0)
+    return taken.join(link({a: code[again] for a, code in coarse.items()})) if len(again) else taken
 
 
 def draw_next(
@@ -497,7 +505,7 @@ class Beside:
 
 def fit_relations(
     new: dict[str, Codes],
-    beside: Sequence[Beside],
+    beside_rows: Sequence[Beside],
     held: Mapping[str, Codes],
     sizes: Mapping[str, int],
     relations: Sequence[Marginal],
@@ -506,9 +514,9 @@ def fit_relations(
 ) -> None:
     """Move the codes ``new`` of some rows, in place, towards transitions and relations at once.
 
-    beside: the rows that they follow from, which say the shares of single codes, the first one before the others; held:
-    codes that the new rows have already; relations: measured counts over attributes of both, by merged codes too, of
-    which the association is taken, and the shares of single codes from the rows.
+    beside_rows: the rows that they follow from, which say the shares of single codes, the first one before the others;
+    held: codes that the new rows have already; relations: measured counts over attributes of both, by merged codes
+    too, of which the association is taken, and the shares of single codes from the rows.
     """
     from privsyn.tasks.kernels.sweeper import Sweeper  # these here: compiled code loads slowly
     from privsyn.tasks.synthesis.sweep import compute_residuals, cool, weigh_marginals
@@ -518,20 +526,20 @@ def fit_relations(
         return
     rows = len(new[moved[0]])
     places = {a: i for i, a in enumerate(moved)}
-    place = places | {a: i + (1 + len(beside)) * len(moved) for i, a in enumerate(held)}
-    known = [row.codes[a] for row in beside for a in moved]
+    place = places | {a: i + (1 + len(beside_rows)) * len(moved) for i, a in enumerate(held)}
+    known = [row.codes[a] for row in beside_rows for a in moved]
     columns = [np.ascontiguousarray(c) for c in (*(new[a] for a in moved), *known, *held.values())]
     shares = {a: np.bincount(c, minlength=sizes[a]).astype(np.float64) for a, c in held.items()}
     targets: list[TargetMarginal] = []
-    kept: list[int] = []
+    transition_targets: list[int] = []
     for a in moved:
-        of = beside[0].joints[a][0].reshape(-1, sizes[a]).sum(axis=0) if beside else None
-        shares[a] = np.bincount(new[a], minlength=sizes[a]).astype(np.float64) if of is None else of
+        first_shares = beside_rows[0].joints[a][0].reshape(-1, sizes[a]).sum(axis=0) if beside_rows else None
+        shares[a] = np.bincount(new[a], minlength=sizes[a]).astype(np.float64) if first_shares is None else first_shares
         targets.append(TargetMarginal((place[a],), shares[a].shape, shares[a]))
-        for number, row in enumerate(beside):
+        for number, row in enumerate(beside_rows):
             joint, sigma = row.joints[a]
             by = () if row.kind is None else (place[row.kind],)
-            kept.append(len(targets))
+            transition_targets.append(len(targets))
             at = (*by, places[a] + (1 + number) * len(moved), places[a])
             targets.append(TargetMarginal(at, joint.shape, joint.ravel(), sigma))
     for m in relations:
@@ -539,11 +547,11 @@ def fit_relations(
         scale = rows / max(float(m.counts.sum()), 1.0)
         at = tuple(place[a] for a in m.attributes)
         targets.append(TargetMarginal(at, fitted.shape, fitted.ravel(), m.sigma * scale, merges=m.merges))
-    all_sizes = [sizes[a] for a in (*moved * (1 + len(beside)), *held)]
+    all_sizes = [sizes[a] for a in (*moved * (1 + len(beside_rows)), *held)]
     residuals = compute_residuals(columns, all_sizes, targets, 0, threads, Shard(seed))
     cliques = [target.attributes for target in targets]
     weights = weigh_marginals(targets)
-    for number in kept:
+    for number in transition_targets:
         weights[number] = KEPT
     merges = [target.merges for target in targets]
     with Sweeper(columns, all_sizes, cliques, weights, residuals, threads, merges=merges) as sweeper:
@@ -560,14 +568,14 @@ def _sum_merged(shares: Floats, merge: Merge | None) -> Floats:
 def fit_to_shares(counts: Floats, shares: Sequence[Floats]) -> Floats:
     """Return counts of the same association, whose sums along each axis are ``shares``, by proportional fitting."""
     total = float(shares[0].sum())
-    found = counts + 1e-6 * max(float(counts.mean()), 1e-9)
+    fitted = counts + 1e-6 * max(float(counts.mean()), 1e-9)
     for _ in range(ROUNDS):
         for axis, wanted in enumerate(shares):
-            others = tuple(i for i in range(found.ndim) if i != axis)
-            sums = found.sum(axis=others)
+            others = tuple(i for i in range(fitted.ndim) if i != axis)
+            sums = fitted.sum(axis=others)
             ratio = np.where(sums > 0, wanted / np.maximum(sums, 1e-300), 0.0)
-            found = found * ratio.reshape([-1 if i == axis else 1 for i in range(found.ndim)])
-    return np.asarray(found * (total / max(float(found.sum()), 1e-300)))
+            fitted = fitted * ratio.reshape([-1 if i == axis else 1 for i in range(fitted.ndim)])
+    return np.asarray(fitted * (total / max(float(fitted.sum()), 1e-300)))
 
 
 @dataclass(frozen=True, eq=False)

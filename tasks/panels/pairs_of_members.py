@@ -47,49 +47,49 @@ def estimate_kinds(
     How many pairs of a kind there are follows from the compositions, and what their members are like from the relation
     with the role, where that was measured.
     """
-    of, roles = plan.get_compositions(), plan.get_order()[1]
+    compositions, roles = plan.get_compositions(), plan.get_order()[1]
     one_ways = {m.attributes[0]: m.counts for m in marginals if len(m.attributes) == 1}
-    r = recode[of.attribute]
-    households = np.where(r.kept, r.weight, 0.0) * one_ways[of.attribute][np.minimum(r.coarse, r.size - 1)]
-    members = households @ of.members
+    r = recode[compositions.attribute]
+    households = np.where(r.kept, r.weight, 0.0) * one_ways[compositions.attribute][np.minimum(r.coarse, r.size - 1)]
+    members = households @ compositions.members
     by_role = {a: _share_by_role(a, roles, recode, marginals, c, zeros) for a, c in codes.items()}
 
     def estimate(counted: NoisyPairs, pairs: Integers, of_first: Floats) -> KindsOfPairs:
         drawn = households[:, None] * pairs / np.maximum(pairs.sum(axis=1, keepdims=True), 1)
         number = drawn.sum(axis=0)
-        found = {}
+        by_attribute = {}
         for a, (counts, sigma) in counted.items():
             shares, measured = by_role[a]
-            like = _compare_by_kind(a, of, drawn, recode, marginals, codes[a])
-            first, second = _scale(of_first @ shares * like), _scale(shares[np.arange(of.kinds) // 2] * like)
+            like = _compare_by_kind(a, compositions, drawn, recode, marginals, codes[a])
+            first, second = _scale(of_first @ shares * like), _scale(shares[np.arange(compositions.kinds) // 2] * like)
             relative = (FIRST, SECOND) if measured else (UNMEASURED, UNMEASURED)
-            found[a] = [
+            by_attribute[a] = [
                 estimate_pairs(counts[k], sigma, number[k], first[k], second[k], relative, codes[a].ordered)
-                for k in range(of.kinds)
+                for k in range(compositions.kinds)
             ]
-        return found
+        return by_attribute
 
-    found = estimate(neighbours, of.pairs, _share_roles_before(of, households))
-    every, ahead = households @ of.pairs, []
-    number = float((households * (of.members.sum(axis=1) > 1)).sum())
+    transitions = estimate(neighbours, compositions.pairs, _share_roles_before(compositions, households))
+    every, ahead = households @ compositions.pairs, []
+    number = float((households * (compositions.members.sum(axis=1) > 1)).sum())
     for a, (_, sigma) in neighbours.items():
-        counted = every[:, None] * [t.shares for t in found[a]]
+        counted = every[:, None] * [t.shares for t in transitions[a]]
         last = np.maximum(members @ by_role[a][0] - counted.sum(axis=0), 1e-3 * members @ by_role[a][0])
         noise = sigma * float(every.sum()) / max(number, 1e-9) * np.sqrt(codes[a].size)
         ahead.append(Marginal((AHEAD, a), np.vstack([counted, last]), noise))
-    beside_first = estimate(with_first, of.pairs_with_first, _share_first_roles(of, households))
+    beside_first = estimate(with_first, compositions.pairs_with_first, _share_first_roles(compositions, households))
     limited = {a: shares for a, (shares, _) in by_role.items() if not shares.all()}
-    return PairsOfMembers(found, beside_first, ahead, limited)
+    return PairsOfMembers(transitions, beside_first, ahead, limited)
 
 
-def _share_roles_before(of: CompositionCodec, households: Floats) -> Floats:
+def _share_roles_before(compositions: CompositionCodec, households: Floats) -> Floats:
     """Return the shares of roles among members before one that makes each kind of pair with them, (kinds, roles)."""
-    drawn = households / np.maximum(of.members.sum(axis=1) - 1, 1)
-    roles = of.members.shape[1]
-    before = np.zeros((of.kinds, roles))
+    drawn = households / np.maximum(compositions.members.sum(axis=1) - 1, 1)
+    roles = compositions.members.shape[1]
+    before = np.zeros((compositions.kinds, roles))
     for role in range(roles):
-        others = of.members[:, :role] > 0
-        known = (of.members[:, role] > 0) & others.any(axis=1)
+        others = compositions.members[:, :role] > 0
+        known = (compositions.members[:, role] > 0) & others.any(axis=1)
         if role:
             last = role - 1 - np.argmax(others[:, ::-1], axis=1)
             before[role * 2] = np.bincount(last[known], weights=drawn[known], minlength=roles)
@@ -97,11 +97,11 @@ def _share_roles_before(of: CompositionCodec, households: Floats) -> Floats:
     return before / np.maximum(before.sum(axis=1, keepdims=True), 1e-9)
 
 
-def _share_first_roles(of: CompositionCodec, households: Floats) -> Floats:
+def _share_first_roles(compositions: CompositionCodec, households: Floats) -> Floats:
     """Return the shares of roles among first members with a later one of each kind, shape (kinds, roles)."""
-    later = of.pairs_with_first
+    later = compositions.pairs_with_first
     drawn = households[:, None] * later / np.maximum(later.sum(axis=1, keepdims=True), 1)
-    return np.asarray(_scale(drawn.T @ np.eye(of.members.shape[1])[of.find_first(0)]))
+    return np.asarray(_scale(drawn.T @ np.eye(compositions.members.shape[1])[compositions.find_first(0)]))
 
 
 def _scale(shares: Floats) -> Floats:
@@ -109,22 +109,27 @@ def _scale(shares: Floats) -> Floats:
 
 
 def _compare_by_kind(
-    a: str, of: CompositionCodec, pairs: Floats, recode: Recode, marginals: Sequence[Marginal], codes: TransitionCodes
+    a: str,
+    compositions: CompositionCodec,
+    pairs: Floats,
+    recode: Recode,
+    marginals: Sequence[Marginal],
+    codes: TransitionCodes,
 ) -> Floats:
     """Return how much more often each code is there in households that have each kind of pair, 1 where unmeasured.
 
     ``pairs``: the number of pairs by composition and kind.
     """
     for m in marginals:
-        if {*m.attributes} == {a, of.attribute}:
-            counts = m.counts if m.attributes[0] == of.attribute else m.counts.T
+        if {*m.attributes} == {a, compositions.attribute}:
+            counts = m.counts if m.attributes[0] == compositions.attribute else m.counts.T
             counts = np.maximum(counts, 0.0) @ codes.split
             whole = counts.sum(axis=0) / max(float(counts.sum()), 1e-9)
             shares = _scale(counts + counts.sum(axis=1, keepdims=True) * 1e-2 * whole + 1e-9)
-            coarse = np.minimum(recode[of.attribute].coarse, recode[of.attribute].size - 1)
+            coarse = np.minimum(recode[compositions.attribute].coarse, recode[compositions.attribute].size - 1)
             of_kind = _scale(pairs.T) @ shares[coarse]
             return np.where(of_kind > 0, of_kind, 1.0) / np.maximum(whole, 1e-9)
-    return np.ones((of.kinds, codes.size))
+    return np.ones((compositions.kinds, codes.size))
 
 
 def _share_by_role(

@@ -46,12 +46,12 @@ def lay_persons_beside(rows: Iterable[Numbered], persons: Iterable[Numbered], ke
     names = batches[-1].schema.names
     number = np.concatenate(numbers)
     table = pa.concat_tables([pa.table([b.column(n) for n in names], names=names) for b in batches])
-    for own, batch in rows:
+    for row_numbers, batch in rows:
         place = pa.array(np.searchsorted(number, np.asarray(batch.column(key))))
-        beside = table.take(place).combine_chunks()
+        persons_columns = table.take(place).combine_chunks()
         columns = {n: batch.column(n) for n in batch.schema.names}
-        columns |= {n: beside.column(n).combine_chunks() for n in names if n not in columns}
-        yield own, pa.RecordBatch.from_pydict(columns)
+        columns |= {n: persons_columns.column(n).combine_chunks() for n in names if n not in columns}
+        yield row_numbers, pa.RecordBatch.from_pydict(columns)
 
 
 def read_values_above(
@@ -69,4 +69,6 @@ def read_values_above(
             for name, values in codec.read({source: batch.column(source) for source in codec.sources}).items():
                 parts.setdefault(name, []).append(values)
     place = pa.array(np.searchsorted(np.concatenate(every), numbers))
-    return {name: pa.chunked_array(of).combine_chunks().take(place) for name, of in parts.items() if name in columns}
+    return {
+        name: pa.chunked_array(arrays).combine_chunks().take(place) for name, arrays in parts.items() if name in columns
+    }

@@ -39,7 +39,7 @@ def summarize_runs(passes: Passes, plan: EncodingPlan, runs: KeptRuns) -> list[I
                 parts.setdefault(name, []).append(values)
     back = np.empty(len(order), np.int64)
     back[order] = np.arange(len(order))
-    table = {name: pa.chunked_array(of).combine_chunks().take(pa.array(back)) for name, of in parts.items()}
+    table = {name: pa.chunked_array(arrays).combine_chunks().take(pa.array(back)) for name, arrays in parts.items()}
     return compute_summaries(plan.summaries, table, runs.first)
 
 
@@ -61,13 +61,13 @@ def summarize_linked(
     ``read``: returns what a column is, or may be, in each row, person by person and in order; ``first``: where a person
     begins.
     """
-    found = {}
+    codes_by_summary = {}
     for summary in plan.summaries:
         codes = summary.compute(summary.book.resolve(read), first)
         fine = summary.encode({summary.attribute: pa.array(codes, mask=codes < 0)})[0]
-        own = recode[summary.attribute]
-        found[summary.attribute] = np.minimum(own.coarse[fine], own.size - 1)
-    return found
+        summary_recode = recode[summary.attribute]
+        codes_by_summary[summary.attribute] = np.minimum(summary_recode.coarse[fine], summary_recode.size - 1)
+    return codes_by_summary
 
 
 def list_groups(
@@ -77,11 +77,12 @@ def list_groups(
 
     ``coarse``: codes of records; ``figures``: of each summary those of the linked rows.
     """
-    found = []
+    groups = []
     for attributes in plan.person_groups:
         shape = [recode[a].size for a in attributes]
-        own, wanted = (
-            [np.minimum(of.get(a, coarse[a]), recode[a].size - 1) for a in attributes] for of in (figures, coarse)
+        by_rows, wanted = (
+            [np.minimum(codes_by_attribute.get(a, coarse[a]), recode[a].size - 1) for a in attributes]
+            for codes_by_attribute in (figures, coarse)
         )
-        found.append((np.ravel_multi_index(own, shape), np.ravel_multi_index(wanted, shape)))
-    return found
+        groups.append((np.ravel_multi_index(by_rows, shape), np.ravel_multi_index(wanted, shape)))
+    return groups

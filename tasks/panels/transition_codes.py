@@ -57,16 +57,16 @@ def build_transition_codes(plan: EncodingPlan, recode: Recode, rho: Fraction) ->
     rows = max(estimate_total(recode), 1.0)
     wanted = RECORDS_OF_MEMBERS if panel.household else RECORDS_A_CELL
     most = int(np.clip(np.sqrt(rows / (wanted * sigma)), 1, MOST_CODES))
-    found = {}
+    codes_by_attribute = {}
     for a in following:
         codec = plan.get_codec(a)
         if isinstance(codec, OrderedCodec):
             bins = codec.groups
             sections = [(int(np.searchsorted(bins, s)), int(np.searchsorted(bins, e))) for s, e in codec.in_order]
-            found[a] = _cut(recode[a], sections, most, len(codec.cells.fine))
+            codes_by_attribute[a] = _cut(recode[a], sections, most, len(codec.cells.fine))
         else:
-            found[a] = _keep(recode[a])
-    return found
+            codes_by_attribute[a] = _keep(recode[a])
+    return codes_by_attribute
 
 
 def refine_weights(codes: Mapping[str, TransitionCodes], recode: Recode) -> dict[str, TransitionCodes]:
@@ -76,14 +76,14 @@ def refine_weights(codes: Mapping[str, TransitionCodes], recode: Recode) -> dict
 
 def _weigh(code: NDArray[np.integer], size: int, recode: AttributeRecode, ordered: int) -> TransitionCodes:
     """Return codes by fine code, weighed by the counts and weights of ``recode``."""
-    kept = recode.kept
-    total = np.maximum(np.bincount(recode.coarse[kept], weights=recode.estimate[kept], minlength=recode.size), 1e-9)
+    coded = recode.kept
+    total = np.maximum(np.bincount(recode.coarse[coded], weights=recode.estimate[coded], minlength=recode.size), 1e-9)
     split = np.zeros((recode.size, size))
-    np.add.at(split, (recode.coarse[kept], code[kept]), recode.weight[kept])
+    np.add.at(split, (recode.coarse[coded], code[coded]), recode.weight[coded])
     mass = np.zeros(len(code))
-    mass[kept] = recode.weight[kept] * total[recode.coarse[kept]] + 1e-12
-    sums = np.bincount(code[kept], weights=mass[kept], minlength=size)
-    weight = np.where(kept, mass / np.maximum(sums[np.minimum(code, size - 1)], 1e-300), 0.0)
+    mass[coded] = recode.weight[coded] * total[recode.coarse[coded]] + 1e-12
+    sums = np.bincount(code[coded], weights=mass[coded], minlength=size)
+    weight = np.where(coded, mass / np.maximum(sums[np.minimum(code, size - 1)], 1e-300), 0.0)
     return TransitionCodes(replace(recode, coarse=code.astype(np.int32), weight=weight), split, ordered)
 
 
@@ -100,18 +100,18 @@ def _cut(recode: AttributeRecode, sections: Sequence[tuple[int, int]], codes: in
     the values of skewed columns lie far apart.  Codes of neighbours are in the order of their values; others come last.
     """
     mass = np.maximum(recode.estimate, 0.0) * recode.kept
-    of = np.full(len(mass), -1, np.int64)
+    group = np.full(len(mass), -1, np.int64)
     for start, end in sections:
         part = mass[start:end]
         wanted = max(1, round(codes * float(part.sum()) / max(float(mass.sum()), 1e-9)))
         place = np.floor(_stabilize_variance((np.cumsum(part) - part / 2) / max(float(part.sum()), 1e-9)) * wanted)
-        of[start:end] = (start + 1) * len(mass) + np.minimum(place, wanted - 1).astype(np.int64)
-    alone = recode.kept & (of < 0)
+        group[start:end] = (start + 1) * len(mass) + np.minimum(place, wanted - 1).astype(np.int64)
+    alone = recode.kept & (group < 0)
     for code in np.unique(recode.coarse[alone]):
         members = np.flatnonzero(alone & (recode.coarse == code))
         neighbours = members[-1] < cells and len(members) == members[-1] - members[0] + 1
-        of[members] = (members[0] + 1 + (0 if neighbours else len(mass))) * len(mass)
-    known = np.unique(of[recode.kept], return_inverse=True)
+        group[members] = (members[0] + 1 + (0 if neighbours else len(mass))) * len(mass)
+    known = np.unique(group[recode.kept], return_inverse=True)
     code = np.full(len(mass), len(known[0]), np.int64)
     code[recode.kept] = known[1]
     ordered = int((known[0] < (len(mass) + 1) * len(mass)).sum())

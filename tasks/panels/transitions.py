@@ -95,13 +95,13 @@ def estimate_transition(counts: Floats, sigma: float, shares: Floats, pairs: flo
     alike = (pairs - total) / pairs * (rows + np.maximum(stays, 0.0))
     stays = project_to_sum(shrink_counts(stays, alike, sigma), pairs - total)
     moved = shrink_counts(moved, model_moves(moved, rows, rows, ordered), sigma)
-    found = np.stack([project_to_sum(row, sum_) for row, sum_ in zip(moved, rows, strict=True)])
+    next_codes = np.stack([project_to_sum(row, sum_) for row, sum_ in zip(moved, rows, strict=True)])
     sums = rows + stays
     known = np.maximum(sums, 1e-9)
-    found, stays = found / known[:, None], stays / known
+    next_codes, stays = next_codes / known[:, None], stays / known
     unseen = sums <= 1e-9
-    found[unseen], stays[unseen] = 0.0, 1.0
-    return Transition(sums / sums.sum(), found, stays, sigma / pairs)
+    next_codes[unseen], stays[unseen] = 0.0, 1.0
+    return Transition(sums / sums.sum(), next_codes, stays, sigma / pairs)
 
 
 ALIKE = (0.02, 0.1, 0.3, 1.0, 3.0, 10.0, 50.0)
@@ -133,27 +133,27 @@ def estimate_pairs(
         sums[-1][possible] = project_to_sum(average[possible], pairs)
     rows, columns = sums
     model = model_moves(counts, rows, columns, ordered, ALIKE)
-    found = np.maximum(_shrink_by_size(counts, model, sigma), 1e-3 * model)
-    _fit_to_sums(found, rows, columns)
+    next_codes = np.maximum(_shrink_by_size(counts, model, sigma), 1e-3 * model)
+    _fit_to_sums(next_codes, rows, columns)
     unseen = rows <= 1e-9
-    found /= np.maximum(found.sum(axis=1, keepdims=True), 1e-300)
-    found[unseen] = columns / pairs
-    return Transition(rows / pairs, found, np.zeros(k), sigma / pairs)
+    next_codes /= np.maximum(next_codes.sum(axis=1, keepdims=True), 1e-300)
+    next_codes[unseen] = columns / pairs
+    return Transition(rows / pairs, next_codes, np.zeros(k), sigma / pairs)
 
 
 def shrink_counts(counts: Floats, expected: Floats, sigma: float) -> Floats:
     """Return counts drawn towards what is expected, by James and Stein: less where they are far off."""
     distance = float(((counts - expected) ** 2).sum())
-    kept = max(0.0, 1 - counts.size * sigma**2 / distance) if distance > 0 else 0.0
-    return np.asarray(expected + kept * (counts - expected))
+    signal_share = max(0.0, 1 - counts.size * sigma**2 / distance) if distance > 0 else 0.0
+    return np.asarray(expected + signal_share * (counts - expected))
 
 
 def _shrink_by_size(counts: Floats, expected: Floats, sigma: float) -> Floats:
     """Return counts drawn towards what is expected, of which each departs by a variance in proportion to itself."""
     beyond = float(((counts - expected) ** 2).sum()) - counts.size * sigma**2
     variance = max(beyond, 0.0) * expected / max(float(expected.sum()), 1e-9)
-    kept = variance / np.maximum(variance + sigma**2, 1e-9)
-    return np.asarray(expected + kept * (counts - expected))
+    signal_share = variance / np.maximum(variance + sigma**2, 1e-9)
+    return np.asarray(expected + signal_share * (counts - expected))
 
 
 def model_moves(moved: Floats, rows: Floats, columns: Floats, ordered: int, alike: Sequence[float] = (1.0,)) -> Floats:
@@ -182,10 +182,10 @@ def model_moves(moved: Floats, rows: Floats, columns: Floats, ordered: int, alik
     for one in near:
         away = one - anywhere
         share = float(np.clip(((moved - anywhere) * away).sum() / max(float((away**2).sum()), 1e-300), 0.0, 1.0))
-        found = anywhere + share * away
-        left = float(((moved - found) ** 2).sum())
-        if left < least:
-            best, least = found, left
+        mixed = anywhere + share * away
+        distance = float(((moved - mixed) ** 2).sum())
+        if distance < least:
+            best, least = mixed, distance
     return best
 
 

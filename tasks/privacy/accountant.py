@@ -181,17 +181,17 @@ def _bisect(low: float, fits: Callable[[float], bool], guess: float) -> float:
     """
     surely, never = _decide_bisection(low, fits, guess)
 
-    def asked(rho: float) -> bool:
+    def is_allowed(rho: float) -> bool:
         return rho <= surely or (rho < never and fits(rho))
 
     high, factor = low, 1.5
-    while asked(high):
+    while is_allowed(high):
         low, high, factor = high, high * factor, factor**2
     for _ in range(_STEPS):
         if high - low <= low * 1e-12:
             break
         middle = (low + high) / 2 if high < 2 * low else math.sqrt(low) * math.sqrt(high)
-        if asked(middle):
+        if is_allowed(middle):
             low = middle
         else:
             high = middle

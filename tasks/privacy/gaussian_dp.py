@@ -39,10 +39,10 @@ def keeps_promise(rho: Fraction, epsilon: float, delta: float) -> bool:
     True is proved; False near the border can be caution, by less than one part in 10^9.  ``rho`` > 0,
     ``epsilon`` >= MIN_EPSILON, 0 < ``delta`` < 1: nothing smaller is ever True.
     """
-    left = Fraction(epsilon) - SAFETY_MARGIN
-    if left < 0:
+    safe_epsilon = Fraction(epsilon) - SAFETY_MARGIN
+    if safe_epsilon < 0:
         return False
-    return _UP.multiply(bound_delta(rho, left), _divide(_UP, 1 + SAFETY_MARGIN)) <= Decimal(delta)
+    return _UP.multiply(bound_delta(rho, safe_epsilon), _divide(_UP, 1 + SAFETY_MARGIN)) <= Decimal(delta)
 
 
 def approximate_epsilon(rho: float, delta: float, low: float, high: float) -> float:

@@ -130,7 +130,10 @@ class NoNoise:
 
 
 def draw_all(
-    source: NoiseSource, asked: Sequence[tuple[float, int]], threads: int = 1, look: Callable[[], None] = lambda: None
+    source: NoiseSource,
+    requests: Sequence[tuple[float, int]],
+    threads: int = 1,
+    look: Callable[[], None] = lambda: None,
 ) -> list[Counts]:
     """Independent draws for each (sigma, cells), in their order, by up to ``threads`` threads.
 
@@ -138,12 +141,12 @@ def draw_all(
     own.  Any other source is asked one by one, so that a seed gives the same draws.  ``look`` is called again and again
     meanwhile; an error of its own, or of a draw, passes on without waiting for the draws under way.
     """
-    if threads < 2 or len(asked) < 2 or not isinstance(source, OpenDPNoise):
-        return [source.draw(*one) for one in _look_between(asked, look)]
+    if threads < 2 or len(requests) < 2 or not isinstance(source, OpenDPNoise):
+        return [source.draw(*one) for one in _look_between(requests, look)]
     load_library()
-    pool = ThreadPoolExecutor(min(threads, len(asked)))
+    pool = ThreadPoolExecutor(min(threads, len(requests)))
     try:
-        draws = [pool.submit(source.draw, *one) for one in asked]
+        draws = [pool.submit(source.draw, *one) for one in requests]
         while not wait(draws, timeout=_LOOK_EVERY, return_when=FIRST_EXCEPTION).done.issuperset(draws):
             look()
             if any(draw.done() and draw.exception() is not None for draw in draws):
@@ -153,8 +156,8 @@ def draw_all(
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _look_between(asked: Sequence[tuple[float, int]], look: Callable[[], None]) -> Iterator[tuple[float, int]]:
-    for one in asked:
+def _look_between(requests: Sequence[tuple[float, int]], look: Callable[[], None]) -> Iterator[tuple[float, int]]:
+    for one in requests:
         look()
         yield one
 

@@ -71,14 +71,14 @@ class LookupTable:
         values = cells[order, width:]
         return cls(tuple(lookup.from_), parts, keys[order], values, values == _NULL)
 
-    def look_up(self, place: int, given: Sequence[Interval]) -> Interval:
+    def look_up(self, place: int, key_intervals: Sequence[Interval]) -> Interval:
         """Return the value of ``to[place]`` by the key columns' intervals; null where the table has no such row."""
-        own = self.values[~self.null[:, place], place]
-        if not all(s.exact for s in given) or not len(self.keys):
-            low, high = (own.min(), own.max()) if own.size else (0.0, 0.0)
-            return Interval(np.array(low), np.array(high + 0.0), np.array(True), np.array(bool(own.size)))
+        column_values = self.values[~self.null[:, place], place]
+        if not all(s.exact for s in key_intervals) or not len(self.keys):
+            low, high = (column_values.min(), column_values.max()) if column_values.size else (0.0, 0.0)
+            return Interval(np.array(low), np.array(high + 0.0), np.array(True), np.array(bool(column_values.size)))
         key, is_key = np.array(0), np.array(True)
-        for part, interval in zip(self.parts, given, strict=True):
+        for part, interval in zip(self.parts, key_intervals, strict=True):
             value = np.where(interval.null, _NULL, interval.low)
             at = np.minimum(np.searchsorted(part, value), part.size - 1)
             is_key = is_key & (part[at] == value)
@@ -197,12 +197,12 @@ class CompiledRules:
 
     def find_computed_columns(self, columns: Sequence[str]) -> tuple[str, ...]:
         """Return the computed columns among ``columns`` and behind them, each before those it needs."""
-        needed, found = {*columns}, []
+        needed, computed = {*columns}, []
         for name in reversed(self.order):
             if name in needed:
-                found.append(name)
+                computed.append(name)
                 needed |= {*(self.derived[name] if name in self.derived else self.looked_up[name][0]).columns}
-        return tuple(found)
+        return tuple(computed)
 
     @cached_property
     def ruled_columns(self) -> frozenset[str]:
@@ -250,41 +250,41 @@ class CompiledRules:
         ``domains``: of the columns.  Elsewhere, and where the value would be outside its domain, a value stays as it
         is; in the second case it breaks its rule.
         """
-        found = dict(table)
+        completed = dict(table)
         texts = pa.array(list(self.vocabulary), pa.string())
         types = {name: domains[name].type for name in self.order}
         longest = int(np.diff(np.append(np.flatnonzero(first), len(first))).max(initial=0))
         for _ in range(longest * len(self.continued) + 1):  # a value reaches one row, or one column, further a time
-            rows, before = self.find_person_rows(found, first), dict(found)
-            resolve = rows.resolve(self.read_table(found), self.vocabulary)
+            rows, before = self.find_person_rows(completed, first), dict(completed)
+            resolve = rows.resolve(self.read_table(completed), self.vocabulary)
             for name, node in self.continued.items():
                 value = self._round_as_stored(name, evaluate.evaluate_expression(node, resolve, self.vocabulary))
-                made = convert_to_array(value, domains[name].type, texts, len(first))
+                following = convert_to_array(value, domains[name].type, texts, len(first))
                 beyond = _describe_outside(name, self.columns[name])
                 outside = evaluate.evaluate_condition(beyond, partial(_get_value, value), self.vocabulary).true
-                chosen = np.asarray(made.is_valid()) & ~np.broadcast_to(outside, len(first))
-                found[name] = pc.if_else(pa.array(chosen), made, found[name])
-            found |= self.compute_columns(found, types)
-            if all(found[name].equals(before[name]) for name in self.continued):
+                chosen = np.asarray(following.is_valid()) & ~np.broadcast_to(outside, len(first))
+                completed[name] = pc.if_else(pa.array(chosen), following, completed[name])
+            completed |= self.compute_columns(completed, types)
+            if all(completed[name].equals(before[name]) for name in self.continued):
                 break
-        return {name: found[name] for name in (*self.continued, *self.order)}
+        return {name: completed[name] for name in (*self.continued, *self.order)}
 
     def resolve(self, known: Callable[[str], Interval]) -> Callable[[str], Interval]:
         """Return a function that gives each column's interval; ``known`` gives those of the measured columns."""
-        made: dict[str, Interval] = {}
+        intervals: dict[str, Interval] = {}
 
         def resolve(name: str) -> Interval:
-            if name not in made:
+            if name not in intervals:
                 if name in self.derived:
-                    made[name] = self._round_as_stored(
+                    intervals[name] = self._round_as_stored(
                         name, evaluate.evaluate_expression(self.derived[name], resolve, self.vocabulary)
                     )
                 elif name in self.looked_up:
                     table, place = self.looked_up[name]
-                    made[name] = table.look_up(place, [resolve(column) for column in table.columns])
+                    intervals[name] = table.look_up(place, [resolve(column) for column in table.columns])
                 else:
-                    made[name] = known(name)
-            return made[name]
+                    intervals[name] = known(name)
+            return intervals[name]
 
         return resolve
 
@@ -338,8 +338,10 @@ class CompiledRules:
         """Return which rows of ``table`` have another value in a computed column than the rules say."""
         resolve, differing = self.read_table(table), {}
         for name in self.order:
-            rule, own = resolve(name), read_rows(table[name], self.vocabulary)
-            differing[name] = np.asarray((rule.null != own.null) | (rule.present & own.present & (rule.low != own.low)))
+            rule, stored = resolve(name), read_rows(table[name], self.vocabulary)
+            differing[name] = np.asarray(
+                (rule.null != stored.null) | (rule.present & stored.present & (rule.low != stored.low))
+            )
         return differing
 
     def compute_columns(self, table: Table, types: Mapping[str, pa.DataType]) -> dict[str, pa.Array]:
@@ -420,8 +422,8 @@ def _iterate_comparisons(node: Node) -> Iterator[tuple[str, str, float]]:
     if node.op == "in" and node.args[0].column is not None:
         yield from ((node.args[0].column, "==", value) for value in node.value)
     if node.op in _MIRRORED:
-        left, right = node.args
-        for column, constant, sign in ((left, right, node.op), (right, left, _MIRRORED[node.op])):
+        first, second = node.args
+        for column, constant, sign in ((first, second, node.op), (second, first, _MIRRORED[node.op])):
             if column.column is None:
                 continue
             if constant.op == "neg" and constant.args[0].op == "constant":

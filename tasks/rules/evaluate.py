@@ -101,14 +101,14 @@ def _bound_cyclic(part: Callable[..., NDArray[np.float64]], period: str, most: f
     Between dates of two periods it may be any of these.
     """
 
-    def of(a: Interval) -> Interval:
+    def bound_part(a: Interval) -> Interval:
         low = part(a.low)
         if a.exact:
             return Interval(low, low, a.null, a.present)
         same = _to_dates(a.low).astype(f"datetime64[{period}]") == _to_dates(a.high).astype(f"datetime64[{period}]")
         return Interval(np.where(same, low, 1.0), np.where(same, part(a.high), most), a.null, a.present)
 
-    return of
+    return bound_part
 
 
 _OPERATIONS: dict[str, Callable[..., Interval]] = {

@@ -30,10 +30,13 @@ MAX_CONTRADICTIONS = 20
 _KEPT_ROWS = 128  # the rows of a round that the next one begins with
 
 
-def find_valid_row(plan: EncodingPlan, given: Mapping[str, int] = MappingProxyType({})) -> dict[str, pa.Array] | None:
+def find_valid_row(
+    plan: EncodingPlan, fixed_codes: Mapping[str, int] = MappingProxyType({})
+) -> dict[str, pa.Array] | None:
     """Return one row of the columns that rules need that breaks no rule, or None if none was found.
 
-    A random search with a fixed seed: the same plan gives the same row.  ``given``: fine codes that the row must have.
+    A random search with a fixed seed: the same plan gives the same row.  ``fixed_codes``: fine codes that the row must
+    have.
     """
     rules = plan.rules
     if rules is None:
@@ -43,7 +46,7 @@ def find_valid_row(plan: EncodingPlan, given: Mapping[str, int] = MappingProxyTy
     computed = tuple(c for c in plan.computed if c.attribute in rules.order)
     part = replace(plan, codecs=codecs, computed=computed, unmeasured=())
     codes = {c.attribute: rng.integers(c.size, size=SAMPLE) for c in codecs}
-    fixed = {a: np.full(SAMPLE, code) for a, code in given.items()}
+    fixed = {a: np.full(SAMPLE, code) for a, code in fixed_codes.items()}
     for _ in range(ROUNDS):
         codes |= fixed
         columns = part.decode(codes, rng)
@@ -51,8 +54,8 @@ def find_valid_row(plan: EncodingPlan, given: Mapping[str, int] = MappingProxyTy
         best = int(wrong.argmin())
         if wrong[best] == 0:
             return {name: array.slice(best, 1) for name, array in columns.items()}
-        kept = np.argsort(wrong, kind="stable")[:_KEPT_ROWS]
-        codes = {a: np.resize(c[kept], SAMPLE) for a, c in codes.items()}
+        best_rows = np.argsort(wrong, kind="stable")[:_KEPT_ROWS]
+        codes = {a: np.resize(c[best_rows], SAMPLE) for a, c in codes.items()}
         for c in codecs:  # the first ones stay as they are
             changed = np.flatnonzero(rng.random(SAMPLE) < 1.0 / len(codecs))
             changed = changed[changed >= _KEPT_ROWS // 2]

@@ -52,8 +52,8 @@ class PersonRows:
         place = np.full(len(self.starts), -1, np.int64)
         held = np.flatnonzero(self.roles[word])[::-1]  # of several the first one stays
         place[self.number[held]] = held
-        own = place[self.number]
-        return np.maximum(own, 0), own >= 0
+        row_of_role = place[self.number]
+        return np.maximum(row_of_role, 0), row_of_role >= 0
 
     def count(self, chosen: Bools) -> Floats:
         """Return for each row how many rows of its person are ``chosen``."""
@@ -61,13 +61,13 @@ class PersonRows:
         return np.asarray(many[self.number])
 
     def resolve(
-        self, own: Callable[[str], Interval], vocabulary: Mapping[str, int]
+        self, read_column: Callable[[str], Interval], vocabulary: Mapping[str, int]
     ) -> Callable[[str | Node], Interval]:
         """Return a function that gives the values of a column, of another row's column, and of a count of rows.
 
-        ``own``: gives those of each row's own columns.
+        ``read_column``: gives those of each row's own columns.
         """
-        made: dict[Node, Interval] = {}
+        intervals: dict[Node, Interval] = {}
 
         def take(node: Node) -> Interval:
             if node.op == COUNT:
@@ -75,17 +75,17 @@ class PersonRows:
                 many = self.count(np.broadcast_to(chosen, len(self.first)))
                 return Interval(many, many, np.zeros(len(many), bool), np.ones(len(many), bool))
             assert isinstance(node.value, RowColumn)  # noqa: S101 - no other node is asked for
-            of = own(node.value.column)
+            source = read_column(node.value.column)
             places, known = self.find_rows(node.value.row)
-            low: Floats = np.broadcast_to(of.low, len(self.first))[places]
-            null: Bools = np.broadcast_to(of.null, len(self.first))[places]
+            low: Floats = np.broadcast_to(source.low, len(self.first))[places]
+            null: Bools = np.broadcast_to(source.null, len(self.first))[places]
             return Interval(low, low, null | ~known, ~null & known)
 
-        def resolve(asked: str | Node) -> Interval:
-            if isinstance(asked, str):
-                return own(asked)
-            if asked not in made:
-                made[asked] = take(asked)
-            return made[asked]
+        def resolve(term: str | Node) -> Interval:
+            if isinstance(term, str):
+                return read_column(term)
+            if term not in intervals:
+                intervals[term] = take(term)
+            return intervals[term]
 
         return resolve

@@ -42,17 +42,17 @@ Columns = dict[str, pa.Array]
 class _Rows:
     """The rows of one batch while they are repaired.
 
-    ``wrong``: which conditions each breaks, (conditions, rows); ``given``: the new rows and their places, which
+    ``wrong``: which conditions each breaks, (conditions, rows); ``replacements``: the new rows and their places, which
     :meth:`settle` puts into ``columns``, all at once.
     """
 
     codes: Codes
     columns: Columns
     wrong: NDArray[np.bool_]
-    given: list[tuple[NDArray[np.int64], Columns]] = field(default_factory=list)
+    replacements: list[tuple[NDArray[np.int64], Columns]] = field(default_factory=list)
 
     @property
-    def left(self) -> NDArray[np.int64]:
+    def broken(self) -> NDArray[np.int64]:
         """The rows that break a condition."""
         return np.flatnonzero(self.wrong.any(axis=0))
 
@@ -66,21 +66,21 @@ class _Rows:
         self.wrong[:, places] = False
         for a, new in codes.items():
             self.codes[a][places] = new[fine]
-        self.given.append((places, {name: array.take(pa.array(fine)) for name, array in columns.items()}))
+        self.replacements.append((places, {name: array.take(pa.array(fine)) for name, array in columns.items()}))
 
     def settle(self) -> Columns:
         """Return the columns with all new rows put in."""
-        if self.given:
+        if self.replacements:
             source = np.arange(self.wrong.shape[1])
             end = source.size
-            for places, _ in self.given:
+            for places, _ in self.replacements:
                 source[places] = np.arange(end, end + places.size)
                 end += places.size
             chosen = pa.array(source)
             for name, array in self.columns.items():
-                parts = [array, *(columns[name] for _, columns in self.given)]
+                parts = [array, *(columns[name] for _, columns in self.replacements)]
                 self.columns[name] = pa.concat_arrays(parts).take(chosen)
-            self.given = []
+            self.replacements = []
         return self.columns
 
 
@@ -112,17 +112,17 @@ def repair_rows(
         for places in _iterate_rounds(rows, ATTEMPTS):
             _change(rows, places, width, needs, make, rules, rng)
     rows.settle()
-    if rows.left.size:
+    if rows.broken.size:
         _replace(rows, rules, make_valid_row, rng, held)
     return rows.columns
 
 
 def _iterate_rounds(rows: _Rows, draws: int) -> Iterator[NDArray[np.int64]]:
     """Yield the places of the rows that are left until each was yielded ``draws`` times, several times in one round."""
-    while draws and rows.left.size:
-        times = max(1, min(draws, BATCH_DRAWS // rows.left.size))
+    while draws and rows.broken.size:
+        times = max(1, min(draws, BATCH_DRAWS // rows.broken.size))
         draws -= times
-        yield np.tile(rows.left, times)
+        yield np.tile(rows.broken, times)
 
 
 def _redraw(
@@ -150,10 +150,10 @@ def _change(
     first = rows.wrong[:, places].argmax(axis=0)
     for condition in np.unique(first):
         here = np.flatnonzero(first == condition)
-        given = donors[rng.integers(donors.size, size=here.size)]
+        donor_rows = donors[rng.integers(donors.size, size=here.size)]
         names = needs[condition]
         for a in rng.permutation(len(names))[:width]:
-            codes[names[a]][here] = rows.codes[names[a]][given]
+            codes[names[a]][here] = rows.codes[names[a]][donor_rows]
     _redraw(rows, places, codes, make, rules)
 
 
@@ -165,32 +165,36 @@ def _replace(
     held: Sequence[str],
 ) -> None:
     """Give every row left the values that rules speak of from one row that breaks none and has its ``held`` codes."""
-    left, fine = rows.left, np.flatnonzero(~rows.wrong.any(axis=0))
+    wrong_rows, fine = rows.broken, np.flatnonzero(~rows.wrong.any(axis=0))
     if not held:
-        _replace_by(rows, left, fine, rules, lambda: make_valid_row({}), rng)
+        _replace_by(rows, wrong_rows, fine, rules, lambda: make_valid_row({}), rng)
         return
     codes = np.stack([rows.codes[a].astype(np.int64) for a in held])
-    for own in np.unique(codes[:, left], axis=1).T:
-        same = (codes == own[:, None]).all(axis=0)
-        given = {a: int(code) for a, code in zip(held, own, strict=True)}
-        _replace_by(rows, left[same[left]], fine[same[fine]], rules, partial(make_valid_row, given), rng)
+    for held_codes in np.unique(codes[:, wrong_rows], axis=1).T:
+        same = (codes == held_codes[:, None]).all(axis=0)
+        fixed_codes = {a: int(code) for a, code in zip(held, held_codes, strict=True)}
+        _replace_by(
+            rows, wrong_rows[same[wrong_rows]], fine[same[fine]], rules, partial(make_valid_row, fixed_codes), rng
+        )
 
 
 def _replace_by(
     rows: _Rows,
-    left: NDArray[np.int64],
+    wrong_rows: NDArray[np.int64],
     donors: NDArray[np.int64],
     rules: CompiledRules,
     make_valid_row: Callable[[], Columns],
     rng: np.random.Generator,
 ) -> None:
-    """Give the rows ``left`` the ruled values of random ``donors``, or of one valid row where there are none."""
+    """Give the rows ``wrong_rows`` the ruled values of random ``donors``, or of one valid row where there are none."""
     names = rules.ruled_columns
     names |= {n for group in rules.groups if names & set(group) for n in group}
     places = np.arange(rows.wrong.shape[1])
-    places[left] = places.size + np.arange(left.size)
+    places[wrong_rows] = places.size + np.arange(wrong_rows.size)
     chosen = pa.array(places)
     source: Mapping[str, pa.Array] = rows.columns if donors.size else make_valid_row()
-    given = pa.array(donors[rng.integers(donors.size, size=left.size)] if donors.size else np.zeros(left.size, int))
+    donor_rows = pa.array(
+        donors[rng.integers(donors.size, size=wrong_rows.size)] if donors.size else np.zeros(wrong_rows.size, int)
+    )
     for name in names:
-        rows.columns[name] = pa.concat_arrays([rows.columns[name], source[name].take(given)]).take(chosen)
+        rows.columns[name] = pa.concat_arrays([rows.columns[name], source[name].take(donor_rows)]).take(chosen)

@@ -69,15 +69,15 @@ def repair_persons(
         if not wrong.any():
             break
         rows = np.flatnonzero(np.isin(number, number[wrong]))
-        own = {a: c[rows] for a, c in codes.items()}
+        part_codes = {a: c[rows] for a, c in codes.items()}
         taken = {name: array.take(pa.array(rows)) for name, array in columns.items()}
-        part = _Part(own, taken, first[rows], rules, mending, donors, mending.alike[rows], rng)
+        part = _Part(part_codes, taken, first[rows], rules, mending, donors, mending.alike[rows], rng)
         part.mend(way, times)
         places = np.arange(len(first))
         places[rows] = len(first) + np.arange(len(rows))
         back = pa.array(places)
         columns = {name: pa.concat_arrays([a, part.columns[name]]).take(back) for name, a in columns.items()}
-        for a, code in own.items():
+        for a, code in part_codes.items():
             codes[a][rows] = code
     return columns
 
@@ -105,24 +105,24 @@ def _exchange(
         target, partner, condition = target[free], partner[free], condition[free]
         places = {}
         for a in mending.columns:
-            own = np.array([a in of for of in attributes])[condition]
+            concerned = np.array([a in named for named in attributes])[condition]
             places[a] = np.arange(len(first))
-            places[a][target[own]], places[a][partner[own]] = partner[own], target[own]
+            places[a][target[concerned]], places[a][partner[concerned]] = partner[concerned], target[concerned]
         after = _find_persons(number, _find_broken(rules, _move(columns, places, first, mending), first))
         worse = after[number[target]] | after[number[partner]]
-        for a, of in places.items():
-            of[target[worse]], of[partner[worse]] = target[worse], partner[worse]
-            codes[a] = codes[a][of]
+        for a, source_rows in places.items():
+            source_rows[target[worse]], source_rows[partner[worse]] = target[worse], partner[worse]
+            codes[a] = codes[a][source_rows]
         columns = _move(columns, places, first, mending)
     return columns
 
 
 def _move(columns: Columns, places: Mapping[str, Integers], first: Bools, mending: Mending) -> Columns:
     """Return the columns with the values of each attribute taken from other rows, and what rules compute from them."""
-    found = dict(columns)
-    for a, of in places.items():
-        found |= {name: columns[name].take(pa.array(of)) for name in mending.columns[a]}
-    return mending.compute(found, first)
+    moved = dict(columns)
+    for a, source_rows in places.items():
+        moved |= {name: columns[name].take(pa.array(source_rows)) for name in mending.columns[a]}
+    return mending.compute(moved, first)
 
 
 def _find_broken(rules: CompiledRules, columns: Columns, first: Bools) -> Bools:
@@ -191,13 +191,13 @@ class _Part:
         if not len(target):
             return True
         changed, new = self._propose(way, target, condition)
-        made = self._put(self.columns, target, changed, new[1])
-        after = np.bincount(group, weights=self._count(made)[1], minlength=len(bad))
+        proposed = self._put(self.columns, target, changed, new[1])
+        after = np.bincount(group, weights=self._count(proposed)[1], minlength=len(bad))
         better = (after < bad) | ((after == bad) & (self._rng.random(len(bad)) < SIDEWAYS))
-        kept = better[group[target]]
-        self.columns = self._put(self.columns, target, {a: rows & kept for a, rows in changed.items()}, new[1])
+        accepted = better[group[target]]
+        self.columns = self._put(self.columns, target, {a: rows & accepted for a, rows in changed.items()}, new[1])
         for a, rows in changed.items():
-            self._codes[a][target[rows & kept]] = new[0][a][rows & kept]
+            self._codes[a][target[rows & accepted]] = new[0][a][rows & accepted]
         return True
 
     def _count(self, columns: Columns) -> tuple[Bools, NDArray[np.float64]]:
@@ -237,14 +237,14 @@ class _Part:
         """Return by attribute which of the rows ``target`` change, and codes and columns that these rows would have."""
         changed = {a: np.zeros(len(target), bool) for a in self._mending.columns}
         for number, attributes in enumerate(self._attributes):
-            own = condition == number
+            breaks_it = condition == number
             if way == "donor" and len(attributes) > 1:  # one of them, or all
                 pick = self._rng.integers(len(attributes) + 1, size=len(target))
                 for i, a in enumerate(attributes):
-                    changed[a] |= own & ((pick == i) | (pick == len(attributes)))
+                    changed[a] |= breaks_it & ((pick == i) | (pick == len(attributes)))
                 continue
             for a in attributes:
-                changed[a] |= own
+                changed[a] |= breaks_it
         if way == "copy":
             near = np.where(self._rng.random(len(target)) < 0.5, target - 1, target + 1)
             inside = (near >= 0) & (near < len(self._first))
@@ -254,22 +254,22 @@ class _Part:
             return changed, ({a: c[near] for a, c in self._codes.items()}, columns)
         codes = {a: c[target] for a, c in self._codes.items()}
         if way == "donor":
-            given = self._donors.draw(self._alike[target])
+            donor_rows = self._donors.draw(self._alike[target])
             for a, rows in changed.items():
-                codes[a][rows] = self._donors.codes[a][given[rows]]
+                codes[a][rows] = self._donors.codes[a][donor_rows[rows]]
         return changed, (codes, self._mending.make(codes))
 
     def _put(self, columns: Columns, target: Integers, changed: Mapping[str, Bools], new: Columns) -> Columns:
         """Return the columns with the rows ``target`` replaced by ``new``, in each attribute those that change."""
-        found = dict(columns)
+        changed_columns = dict(columns)
         for a, rows in changed.items():
             if not rows.any():
                 continue
             places = np.arange(len(self._first))
             places[target[rows]] = len(places) + np.flatnonzero(rows)
             for name in self._mending.columns[a]:
-                found[name] = pa.concat_arrays([columns[name], new[name]]).take(pa.array(places))
-        return self._mending.compute(found, self._first)
+                changed_columns[name] = pa.concat_arrays([columns[name], new[name]]).take(pa.array(places))
+        return self._mending.compute(changed_columns, self._first)
 
 
 def _choose_rows(across: Bools, group: Integers, rng: np.random.Generator) -> tuple[Integers, Integers]:

@@ -16,31 +16,31 @@ from privsyn.tasks.kernels.streams import derive_stream, draw_systematically, dr
 
 def draw_attribute(
     attribute: str,
-    given: Marginal | None,
+    marginal: Marginal | None,
     columns: Mapping[str, np.ndarray],
     rows: int,
     one_way: np.ndarray,
     address: np.uint64,
 ) -> np.ndarray:
-    """Return codes of ``attribute`` for ``rows`` rows, by the marginal ``given`` on it and on attributes drawn already.
+    """Return codes of ``attribute`` for ``rows`` rows, by the ``marginal`` on it and on attributes drawn already.
 
     columns: the codes of these attributes, each of shape (rows,); one_way: counts of the attribute's codes, by which
     it is drawn where no marginal is given (None) or the marginal says nothing; address: the random stream.
     """
-    if given is None:
-        given = Marginal((attribute,), one_way)
-    known = {a: n for a, n in zip(given.attributes, given.counts.shape, strict=True) if a != attribute}
-    table = CodeTable(Domain.of(known), tuple(_merge_codes(columns[a], given.get_merge(a)) for a in known))
-    return draw_given(table, rows, _split_merged(given, attribute, one_way), one_way, address)
+    if marginal is None:
+        marginal = Marginal((attribute,), one_way)
+    known = {a: n for a, n in zip(marginal.attributes, marginal.counts.shape, strict=True) if a != attribute}
+    table = CodeTable(Domain.of(known), tuple(_merge_codes(columns[a], marginal.get_merge(a)) for a in known))
+    return draw_given(table, rows, _split_merged(marginal, attribute, one_way), one_way, address)
 
 
 def _merge_codes(codes: np.ndarray, merge: Merge | None) -> np.ndarray:
     return codes if merge is None else merge.astype(codes.dtype)[codes]
 
 
-def _split_merged(given: Marginal, attribute: str, one_way: np.ndarray) -> np.ndarray:
+def _split_merged(marginal: Marginal, attribute: str, one_way: np.ndarray) -> np.ndarray:
     """Return the counts by the attribute's codes, which share a merged one as the one-way says, or else evenly."""
-    joint, merge = given.by_code(attribute), given.get_merge(attribute)
+    joint, merge = marginal.by_code(attribute), marginal.get_merge(attribute)
     if merge is None:
         return joint
     cells, sums = np.bincount(merge), np.bincount(merge, weights=one_way)

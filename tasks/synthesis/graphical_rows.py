@@ -53,8 +53,8 @@ def draw_graphical_rows(
     model = mbi.estimation.MirrorDescent().estimate(space, looks, total, iters=ITERATIONS, tol=TOLERANCE)
     number = int(derive_stream(seed, _GRAPHICAL) >> np.uint64(33))  # the package takes 31 bits
     with _hide_hints():
-        made = mbi.extensions.synthetic_data(model, rows, number).to_dict()
-    return CodeTable(domain, tuple(made[a].astype(choose_code_dtype(domain.size(a))) for a in domain.attributes))
+        drawn = mbi.extensions.synthetic_data(model, rows, number).to_dict()
+    return CodeTable(domain, tuple(drawn[a].astype(choose_code_dtype(domain.size(a))) for a in domain.attributes))
 
 
 def estimate_model_mb(cliques: Sequence[tuple[str, ...]], domain: Domain) -> float:

@@ -95,18 +95,18 @@ class RelatedPlaces:
 
         if not self.moved:
             return {}
-        own = [codes[a] for a in self.attributes]
-        vector = np.stack([cut.score[code] for cut, code in zip(self.cuts, own, strict=True)], axis=1)
+        columns = [codes[a] for a in self.attributes]
+        vector = np.stack([cut.score[code] for cut, code in zip(self.cuts, columns, strict=True)], axis=1)
         if any(isinstance(at, np.ndarray) for at in self.followed.values()):
             vector = np.asfortranarray(vector)  # single columns of many are read
         for _ in range(_GIBBS_SWEEPS):
             for j in self.moved:
-                low, high, spread = self.cuts[j].low[own[j]], self.cuts[j].high[own[j]], self.spread[j]
+                low, high, spread = self.cuts[j].low[columns[j]], self.cuts[j].high[columns[j]], self.spread[j]
                 centre = vector.T[self.followed[j]].T @ self.weights[j]
                 first, last = ndtr((low - centre) / spread), ndtr((high - centre) / spread)
                 drawn = first + rng.random(len(centre)) * (last - first)
                 vector[:, j] = np.clip(centre + spread * ndtri(drawn.clip(_TAIL, 1 - _TAIL)), low, high)
-        return {self.attributes[j]: _rank_inside(own[j], vector[:, j], rng) for j in self.moved}
+        return {self.attributes[j]: _rank_inside(columns[j], vector[:, j], rng) for j in self.moved}
 
 
 def fit_related_places(
@@ -125,8 +125,8 @@ def fit_related_places(
     names = [a for a in names if cuts[a].kept_variance > LEAST_KEPT_VARIANCE]
     scores = np.stack([cuts[a].score[sample[a]] for a in names], axis=1) if names else np.zeros((0, 0))
     there = np.stack([ordered[a][sample[a]] for a in names], axis=1).astype(np.float64) if names else scores
-    kept = np.array([cuts[a].kept_variance for a in names])
-    movable = kept < MOST_KEPT_VARIANCE
+    kept_variance = np.array([cuts[a].kept_variance for a in names])
+    movable = kept_variance < MOST_KEPT_VARIANCE
     several = np.array([_has_several(recode[a], ordered[a]) for a in names], dtype=bool)
     if near is not None:
         return _follow_near(names, cuts, scores, there, near, np.flatnonzero(movable & several))
@@ -168,10 +168,10 @@ def _follow_near(
     """
     number, hermite = {a: i for i, a in enumerate(names)}, [cuts[a].hermite for a in names]
     scores, there = np.asfortranarray(scores), np.asfortranarray(there)  # columns are read
-    beside: dict[int, list[int]] = {i: [] for i in range(len(names))}
+    near_of: dict[int, list[int]] = {i: [] for i in range(len(names))}
     for i, j in ((number[a], number[b]) for a, b in near if a in number and b in number):
-        beside[i].append(j)
-        beside[j].append(i)
+        near_of[i].append(j)
+        near_of[j].append(i)
 
     @cache
     def correlate(i: int, j: int) -> float:
@@ -181,16 +181,16 @@ def _follow_near(
     followed: dict[int, slice | NDArray[np.intp]] = {}
     weights, spread = {}, np.ones(len(names))
     for j in movable.tolist():
-        strength = {i: abs(correlate(*sorted((i, j)))) for i in beside[j]}
-        strong = [i for i in sorted(beside[j], key=lambda i: (-strength[i], i)) if strength[i] >= LEAST_CORRELATION]
+        strength = {i: abs(correlate(*sorted((i, j)))) for i in near_of[j]}
+        strong = [i for i in sorted(near_of[j], key=lambda i: (-strength[i], i)) if strength[i] >= LEAST_CORRELATION]
         if not strong:
             continue
-        of = [j, *strong[:MOST_FOLLOWED]]
-        correlation = np.eye(len(of))
-        for (x, i), (y, k) in combinations(enumerate(of), 2):
+        group = [j, *strong[:MOST_FOLLOWED]]
+        correlation = np.eye(len(group))
+        for (x, i), (y, k) in combinations(enumerate(group), 2):
             correlation[x, y] = correlation[y, x] = correlate(*sorted((i, k)))
-        of_all, left = _regress(correlation)
-        followed[j], weights[j], spread[j] = np.array(of[1:], dtype=np.intp), of_all[0, 1:], left[0]
+        of_all, residual_spread = _regress(correlation)
+        followed[j], weights[j], spread[j] = np.array(group[1:], dtype=np.intp), of_all[0, 1:], residual_spread[0]
     if not followed:
         return RelatedPlaces((), (), (), {}, {}, np.zeros(0))
     return RelatedPlaces(tuple(names), tuple(cuts[a] for a in names), tuple(followed), followed, weights, spread)
@@ -237,11 +237,11 @@ def _expand(cuts: Floats, rises: Floats) -> Floats:
     inside = np.isfinite(cuts)
     at, rise = cuts[inside], rises[inside]
     last, this = np.zeros(len(at)), np.exp(-(at**2) / 2) / np.sqrt(2 * np.pi)
-    found = np.empty(_TERMS)
+    coefficients = np.empty(_TERMS)
     for k in range(_TERMS):  # the integral of the k-th polynomial of norm sqrt(k!) above a cut is this one before it
-        found[k] = rise @ this / np.sqrt(k + 1)
+        coefficients[k] = rise @ this / np.sqrt(k + 1)
         last, this = this, (at * this - np.sqrt(k) * last) / np.sqrt(k + 1)
-    return found
+    return coefficients
 
 
 def _rank_inside(code: NDArray[np.unsignedinteger], value: Floats, rng: np.random.Generator) -> Floats:

@@ -48,13 +48,15 @@ def start_settled(
 
     def settle(attribute: str, columns: Mapping[str, np.ndarray]) -> None:
         drawn.add(attribute)
-        own = [m for m in holding[attribute] if drawn.issuperset(m.attributes)]
+        drawn_marginals = [m for m in holding[attribute] if drawn.issuperset(m.attributes)]
         tables = [(c, cells) for c, cells in zeros.tables if attribute in c and drawn.issuperset(c)]
-        if rows and (len(own) > 1 or tables):
-            cliques = [*(m.attributes for m in own), *(c for c, _ in tables)]
+        if rows and (len(drawn_marginals) > 1 or tables):
+            cliques = [*(m.attributes for m in drawn_marginals), *(c for c, _ in tables)]
             group = domain.ordered({a for c in cliques for a in c})
             forbidden = [(tuple(group.index(a) for a in c), cells) for c, cells in tables]
-            targets = [scale_target(m, group, rows, zeros) for m in (Marginal((attribute,), ones[attribute]), *own)]
+            targets = [
+                scale_target(m, group, rows, zeros) for m in (Marginal((attribute,), ones[attribute]), *drawn_marginals)
+            ]
             chosen, sizes, number = [columns[a] for a in group], domain.shape(group), domain.index(attribute)
             residuals = compute_residuals(chosen, sizes, targets, number, threads, Shard(settings.seed), _SETTLE)
             alone = group.index(attribute)
@@ -96,9 +98,9 @@ def start_from_tree(
     """
     ones = sum_to_one_ways(marginals, domain)
     columns: dict[str, np.ndarray] = {}
-    for attribute, given in order_drawing([m for m in marginals if len(m.attributes) > 1], domain):
+    for attribute, marginal in order_drawing([m for m in marginals if len(m.attributes) > 1], domain):
         address = derive_stream(seed, purpose, domain.index(attribute))
-        columns[attribute] = draw_attribute(attribute, given, columns, rows, ones[attribute], address)
+        columns[attribute] = draw_attribute(attribute, marginal, columns, rows, ones[attribute], address)
         settle(attribute, columns)
     return [columns[a] for a in domain.attributes]
 
@@ -127,10 +129,10 @@ def order_drawing(larger: Sequence[Marginal], domain: Domain) -> Iterator[tuple[
         for m in holding[attribute]:
             for a in m.attributes:
                 if a not in drawn:
-                    given = m.project({a, *(b for b in m.attributes if b in drawn)})
-                    weight = compute_mutual_information(given, a)
+                    conditional = m.project({a, *(b for b in m.attributes if b in drawn)})
+                    weight = compute_mutual_information(conditional, a)
                     if a not in reach or weight > reach[a][0]:
-                        reach[a] = (weight, given)
+                        reach[a] = (weight, conditional)
 
 
 def _list_by_attribute(marginals: Sequence[Marginal], domain: Domain) -> dict[str, list[Marginal]]:
@@ -151,8 +153,10 @@ def compute_mutual_information(marginal: Marginal, attribute: str) -> float:
     total = joint.sum()
     if total <= 0:
         return 0.0
-    given, own, cell = (_compute_entropy(counts / total) for counts in (joint.sum(axis=1), joint.sum(axis=0), joint))
-    return round(max(0.0, given + own - cell), 9)
+    entropy_of_others, entropy, joint_entropy = (
+        _compute_entropy(counts / total) for counts in (joint.sum(axis=1), joint.sum(axis=0), joint)
+    )
+    return round(max(0.0, entropy_of_others + entropy - joint_entropy), 9)
 
 
 def _compute_entropy(shares: np.ndarray) -> float:

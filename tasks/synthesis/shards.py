@@ -60,12 +60,12 @@ def plan_shards(rows: int, settings: Rows) -> list[Shard]:
 
 def add_residuals(shards: Sequence[Residuals]) -> Residuals:
     """Return what all shards together lack."""
-    return {component: np.sum([own[component] for own in shards], axis=0) for component in shards[0]}
+    return {component: np.sum([shard[component] for shard in shards], axis=0) for component in shards[0]}
 
 
 def measure_residuals(residuals: Residuals) -> int:
     """Return the records wanted and not there, or there and not wanted, in all cells."""
-    return sum(int(np.abs(own).sum()) for own in residuals.values())
+    return sum(int(np.abs(component).sum()) for component in residuals.values())
 
 
 ALL_LEFT = -1
@@ -89,21 +89,21 @@ def cut(batches: Iterable[pa.RecordBatch], sizes: Sequence[int]) -> Iterator[tup
     The last size may be ALL_LEFT; then there may be fewer rows than the others say, too.  Raises ValueError unless
     there are as many rows as ``sizes`` says.
     """
-    part, left = 0, sizes[0]
+    part, remaining = 0, sizes[0]
     for batch in batches:
         first = 0
         while first < batch.num_rows:
-            while left == 0 and part + 1 < len(sizes):
-                part, left = part + 1, sizes[part + 1]
-            if left == ALL_LEFT:
+            while remaining == 0 and part + 1 < len(sizes):
+                part, remaining = part + 1, sizes[part + 1]
+            if remaining == ALL_LEFT:
                 yield part, batch.slice(first)
                 break
-            if left == 0:
+            if remaining == 0:
                 raise ValueError(f"there are more rows than the {sum(sizes):,} of the parts")
-            rows = min(left, batch.num_rows - first)
+            rows = min(remaining, batch.num_rows - first)
             yield part, batch.slice(first, rows)
-            first, left = first + rows, left - rows
-    if sizes[-1] != ALL_LEFT and (left or any(sizes[part + 1 :])):
+            first, remaining = first + rows, remaining - rows
+    if sizes[-1] != ALL_LEFT and (remaining or any(sizes[part + 1 :])):
         raise ValueError(f"there are fewer rows than the {sum(sizes):,} of the parts")
 
 

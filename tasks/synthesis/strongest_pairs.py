@@ -29,21 +29,23 @@ def choose_strongest(pairs: Sequence[Marginal], most: int = MOST_FOLLOWED) -> li
     for i, pair in enumerate(pairs):
         for a in pair.attributes:
             holding.setdefault(a, []).append(i)
-    kept = {i for own in holding.values() for i in sorted(own, key=lambda i: -information[i])[:most]}
-    return [pair for i, pair in enumerate(pairs) if i in kept]
+    chosen = {
+        i for pair_numbers in holding.values() for i in sorted(pair_numbers, key=lambda i: -information[i])[:most]
+    }
+    return [pair for i, pair in enumerate(pairs) if i in chosen]
 
 
 def _compute_information(pairs: Sequence[Marginal]) -> NDArray[np.float64]:
     """Return the mutual information of each pair in whole billionths of a nat: last bits differ between CPUs."""
-    found, alike = np.zeros(len(pairs)), dict[tuple[int, ...], list[int]]()
+    information, alike = np.zeros(len(pairs)), dict[tuple[int, ...], list[int]]()
     for i, pair in enumerate(pairs):
         alike.setdefault(pair.counts.shape, []).append(i)
     for numbers in alike.values():
         joint = np.stack([pairs[i].counts for i in numbers])
         joint /= np.maximum(joint.sum(axis=(1, 2), keepdims=True), 1e-9)
         one, other = joint.sum(axis=2), joint.sum(axis=1)
-        found[numbers] = _compute_entropies(one) + _compute_entropies(other) - _compute_entropies(joint)
-    return np.rint(found * 1e9)
+        information[numbers] = _compute_entropies(one) + _compute_entropies(other) - _compute_entropies(joint)
+    return np.rint(information * 1e9)
 
 
 def _compute_entropies(shares: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -103,9 +103,9 @@ def sweep(
                 stuck = stuck[:0]
         if stuck.size:  # every move that lowers the sum is made: only one that raises it leads further
             _heat(sweeper, stuck, len(columns), settings, component, report)
-        left = np.array(sweeper.residuals, dtype=np.int64)
+        residuals_after = np.array(sweeper.residuals, dtype=np.int64)
     report(settings.sweeps)
-    return left
+    return residuals_after
 
 
 def _heat(
