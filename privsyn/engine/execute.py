@@ -32,6 +32,7 @@ from privsyn.ledgers.ledger import ChargeLine, Ledger
 from privsyn.storage.records import Records
 from privsyn.storage.store import Store
 from privsyn.tasks.estimation import noisy
+from privsyn.tasks.estimation.full_cells import read_cuts
 from privsyn.tasks.kernels.counting import choose_thread_count
 from privsyn.tasks.privacy.noise import NoiseSource, draw_all
 
@@ -73,6 +74,13 @@ class Run:
     def request(self) -> Request:
         """The run's public request."""
         return self.plan.request
+
+    def cut_request(self, refs: Mapping[str, StepRefs]) -> Request:
+        """Return the run's request with the cells that one of its looks found full, cut; ``refs``: of what it made."""
+        for name in dict.fromkeys(step.cuts for step in self.steps if step.cuts):
+            step, table = name.split(".")
+            return self.request.cut_cells(read_cuts(self.store.read_table(refs[step].tables[table])))
+        return self.request
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -132,8 +140,8 @@ class Run:
 
     def has_drawn(self, besides: Collection[str] = ()) -> bool:
         """Return whether any noise under these keys was paid for, ``besides`` that of these steps."""
-        states, own = self.ledger.states(self.dataset), [s for s in self.release_steps if s.name not in besides]
-        return any(states.get(self.keys[s.name]) in ("reserved", "spent") for s in own)
+        states, looks = self.ledger.states(self.dataset), [s for s in self.release_steps if s.name not in besides]
+        return any(states.get(self.keys[s.name]) in ("reserved", "spent") for s in looks)
 
     def has_drawn_all(self) -> bool:
         """Return whether all noise under these keys was paid for."""
@@ -194,7 +202,7 @@ class Run:
         if step.run is None:
             raise TypeError(f"{step.name} has no function to run")
         tables_in = self._open_inputs(step, inputs)  # has the folder of the parts that it makes, until they are written
-        outputs = step.run(step.restrict(self.request), tables_in, self._progress(step))
+        outputs = step.run(*step.open(self.request, tables_in), self._progress(step))
         return self._write(step, outputs)
 
     def _execute_release(
@@ -225,7 +233,7 @@ class Run:
         answers = []
         if queries:
             self.ledger.claim(self.dataset, key, self._mark_draw(key))
-            request = step.restrict(self.request)
+            request, tables_in = step.open(self.request, tables_in)
             exact = step.exact(request, tables_in, step.read_rows(request, tables_in), queries)
             for i, (counts, draw) in enumerate(zip(exact, noise, strict=True)):
                 check_interrupts()
@@ -242,22 +250,22 @@ class Run:
 
     def _keep_noise(self, step: ReleaseStep, key: str, queries: list[Query]) -> noisy.Answers:
         """Return the noise of this charge, drawn once for this plan and kept privately until the charge is settled."""
-        kept, plan = self.records.kept_noise(key), compute_digest(queries)
-        if kept is None:
+        stored, plan = self.records.kept_noise(key), compute_digest(queries)
+        if stored is None:
             draws = self._draw_noise(queries)
-            kept = noisy.tabulate_answers(draws).replace_schema_metadata({_PLAN: plan})
-            self.records.keep_noise(key, kept)
-        elif (kept.schema.metadata or {}).get(_PLAN) != plan:
+            stored = noisy.tabulate_answers(draws).replace_schema_metadata({_PLAN: plan})
+            self.records.keep_noise(key, stored)
+        elif (stored.schema.metadata or {}).get(_PLAN) != plan:
             raise LedgerError(
                 f"the noise kept for the step {step.name!r} was drawn for other queries, by another version",
                 "Run it with the version that began it, or " + self.plan.redraw,
             )
-        return noisy.read_answers(kept, queries)
+        return noisy.read_answers(stored, queries)
 
     def _draw_noise(self, queries: list[Query]) -> noisy.Answers:
         """Independent noise for every cell of every query."""
         threads = choose_thread_count(self.request.threads)
-        return noisy.draw_for_queries(queries, lambda asked: draw_all(self.noise, asked, threads, check_interrupts))
+        return noisy.draw_for_queries(queries, lambda sizes: draw_all(self.noise, sizes, threads, check_interrupts))
 
     def _settle(self, step: ReleaseStep, refs: StepRefs) -> None:
         receipts = noisy.read_receipts(self.store.read_table(refs.tables["receipts"]))

@@ -32,16 +32,16 @@ def draw_from_seed(seed: int) -> Draw:
     source = SeededNoise(seed)
 
     def draw(step: ReleaseStep, queries: Sequence[Query]) -> noisy.Answers:
-        return noisy.draw_for_queries(queries, lambda asked: [source.draw(sigma, cells) for sigma, cells in asked])
+        return noisy.draw_for_queries(queries, lambda sizes: [source.draw(sigma, cells) for sigma, cells in sizes])
 
     return draw
 
 
-def name_by_files(steps: Sequence[Step], made: Mapping[str, Tables]) -> dict[str, pa.Table]:
+def name_by_files(steps: Sequence[Step], outputs: Mapping[str, Tables]) -> dict[str, pa.Table]:
     """Return what a run of these steps made by the names of a released folder's files, its rows among them."""
     places = {file: place.split(".") for file, place in list_published_files(steps).items()}
-    tables = {file: made[step][table] for file, (step, table) in places.items()}
-    return {**tables, "synthetic.parquet": made[steps[-1].name]["synthetic"]}
+    tables = {file: outputs[step][table] for file, (step, table) in places.items()}
+    return {**tables, "synthetic.parquet": outputs[steps[-1].name]["synthetic"]}
 
 
 @dataclass
@@ -71,7 +71,7 @@ class MemoryRun:
             return self._look(plan, step, read)
         visible = Inputs(read, self.private) if step.kind is StepKind.TRANSFORM else _read_released(plan, step, read)
         assert step.run is not None  # noqa: S101 - only release steps have none
-        outputs = step.run(step.restrict(self.request), visible, lambda done, total: None)
+        outputs = step.run(*step.open(self.request, visible), lambda done, total: None)
         return {name: _join_batches(output) for name, output in _sort_outputs(outputs)}
 
     def _look(self, plan: Plan, step: ReleaseStep, read: Mapping[str, Callable[[], pa.Table]]) -> Tables:
@@ -80,7 +80,7 @@ class MemoryRun:
         noise = self.draw(step, queries)
         answers = []
         if queries:
-            request = step.restrict(self.request)
+            request, inputs = step.open(self.request, inputs)
             exact = step.exact(request, inputs, step.read_rows(request, inputs), queries)
             answers = [counts + drawn for counts, drawn in zip(exact, noise, strict=True)]
         self.receipts[step.name] = queries

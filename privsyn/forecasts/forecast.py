@@ -34,6 +34,7 @@ from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import encode_table, to_bins
 from privsyn.forecasts.made_up_rows import MadeUpTable, list_nullable
+from privsyn.pipelines.full_cell_steps import NO_CELL_COUNTS
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.value_steps import NO_VALUE_COUNTS
 from privsyn.tasks.codecs.binning import list_counted_alone
@@ -599,7 +600,8 @@ def simulate_figures(request: Request, fine: CodeTable, seed: int) -> ReleaseQua
     seeded = replace(request, spec=request.spec.with_rows(seed=seed), column_order=order)
     steps = build_steps(seeded)
 
-    inputs = {"encode": {"encoded_rows": fine.to_arrow()}, **NO_VALUE_COUNTS}  # codes have no single values
+    # codes have no single values
+    inputs = {"encode": {"encoded_rows": fine.to_arrow()}, **NO_CELL_COUNTS, **NO_VALUE_COUNTS}
     outputs = MemoryRun(seeded, steps, draw_from_seed(seed), given=inputs).run()
     released = MemoryCounts.of_run(seeded, name_by_files(steps, outputs))
     real, rows = to_bins(fine, seeded.encoding.groups), outputs["decode"]["synthetic"]
