@@ -84,13 +84,13 @@ def shrink_marginal(
     """
     if variance <= 0 or not (expected > 0).any():
         return Shrunk(counts, np.zeros(counts.shape))
-    left = variance * float(np.prod([1 - 1 / size for size in counts.shape]))
-    if left <= 0:
+    remaining_variance = variance * float(np.prod([1 - 1 / size for size in counts.shape]))
+    if remaining_variance <= 0:
         return Shrunk(counts, np.zeros(counts.shape))
-    usual = _Expectation(counts, expected, variance, left)
+    usual = _Expectation(counts, expected, variance, remaining_variance)
     if instead is None:
         return usual.shrink(other)
-    second = _Expectation(counts, instead, variance, left)
+    second = _Expectation(counts, instead, variance, remaining_variance)
     weight = 1.0 / (1.0 + np.exp(np.clip((second.risk - usual.risk) / RISK_TEMPERATURE, -50.0, 50.0)))
     around, around_second = usual.shrink(other), second.shrink()
     return Shrunk(*(weight * o + (1 - weight) * u for o, u in zip(around_second, around, strict=True)))
@@ -270,8 +270,10 @@ def estimate_low_rank(departure: Floats, sigma: float) -> LowRank:
     if few < 1:
         return LowRank(np.zeros_like(departure), 0, 0)
     unit, ratio = sigma * np.sqrt(many), few / many
-    left, values, right = np.linalg.svd(departure, full_matrices=False)
+    left_vectors, values, right_vectors = np.linalg.svd(departure, full_matrices=False)
     y = values / unit
     rank = int((y > 1 + np.sqrt(ratio)).sum())
     shrunk = np.sqrt((y[:rank] ** 2 - ratio - 1) ** 2 - 4 * ratio) / y[:rank]
-    return LowRank(left[:, :rank] * (shrunk * unit) @ right[:rank], rank * (rows + columns - rank), rows * columns)
+    return LowRank(
+        left_vectors[:, :rank] * (shrunk * unit) @ right_vectors[:rank], rank * (rows + columns - rank), rows * columns
+    )
