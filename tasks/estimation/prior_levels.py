@@ -135,14 +135,14 @@ def select_rows(
 class PublicSupport:
     """The public table's distinct rows without the group columns, and the share of each; ``domain``: the table's.
 
-    ``own``: the public rows of every small group's cell, as numbers of distinct ones.
+    ``rows_by_cell``: the public rows of every small group's cell, as numbers of distinct ones.
     """
 
     distinct: CodeTable
     shares: Floats
     group: Clique
     domain: Domain
-    own: Mapping[int, NDArray[np.int64]]
+    rows_by_cell: Mapping[int, NDArray[np.int64]]
 
     @classmethod
     def of(cls, public: CodeTable, group: Clique) -> PublicSupport:
@@ -166,9 +166,9 @@ class PublicSupport:
 
         UPPER_LEVEL_ROWS rows of ``large`` are added: few public rows say little of a group, and none nothing.
         """
-        group_counts = np.bincount(self.own.get(cell, np.zeros(0, np.int64)), minlength=self.shares.size).astype(
-            np.float64
-        )
+        group_counts = np.bincount(
+            self.rows_by_cell.get(cell, np.zeros(0, np.int64)), minlength=self.shares.size
+        ).astype(np.float64)
         rows, changed = group_counts.sum(), group_counts * large / self.shares
         if changed.sum() == 0:
             return large

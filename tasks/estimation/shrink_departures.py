@@ -62,7 +62,7 @@ class Posterior(NamedTuple):
 
 _ROUNDS = 25
 _CLOSE = 1e-3  # shares that move by less have settled
-_LEFT = 0.05  # of the noise at least is left in the cells, whatever directions take
+_LEAST_NOISE_SHARE = 0.05  # of the noise at least is left in the cells, whatever directions take
 _STEP = 0.1  # of the noise's standard deviation: by how much counts are moved to see how an estimate follows
 
 
@@ -105,7 +105,7 @@ class _Estimate(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Expectation:
-    """Noisy ``counts`` as departures from what is ``expected`` of them; ``left``: variance of their noise that is left.
+    """Noisy ``counts`` as departures from what is ``expected`` of them; ``remaining_variance``: of their noise.
 
     All as of :func:`shrink_marginal`.
     """
@@ -113,11 +113,11 @@ class _Expectation:
     counts: Floats
     expected: Floats
     variance: float
-    left: float
+    remaining_variance: float
 
     @cached_property
     def _cells(self) -> CellMixture:
-        return CellMixture(self.expected, self.left)
+        return CellMixture(self.expected, self.remaining_variance)
 
     @cached_property
     def _by_cell(self) -> Posterior:
@@ -150,7 +150,7 @@ class _Expectation:
 
     def _shrink_around(self, directions: LowRank) -> _Estimate:
         """Return the estimate cell by cell around the low-rank part."""
-        rest = self.left * max(_LEFT, 1 - directions.degrees / directions.all_degrees)
+        rest = self.remaining_variance * max(_LEAST_NOISE_SHARE, 1 - directions.degrees / directions.all_degrees)
         trend = np.maximum(self.expected + directions.estimate, 0.0)
         around, shares, _ = compute_posterior_means(self.counts, trend, rest)
 
